@@ -1,0 +1,169 @@
+# Butler IPAM. Needs Go, git, make and a C compiler (for the race detector); everything else is
+# built from pinned Go modules into bin/ the first time it is used.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -o pipefail -ec
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+GO ?= go
+BIN := $(CURDIR)/bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# What a run can be given, as in `make sandbox REPLICAS=2`.
+REPLICAS ?= 1
+SANDBOX_DIR ?= bin/sandbox
+RESTART ?=
+KEEP ?=
+FUZZTIME ?= 10m
+SCHEDULES ?= 100000
+
+##@ General
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*##"} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*##/ {printf "  make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: clean
+clean: ## Remove bin/ (the next run builds the control plane again, some minutes)
+	rm -rf bin
+
+##@ Develop
+
+.PHONY: generate
+generate: $(BIN)/controller-gen ## Write the deepcopy functions of the API types
+	$(BIN)/controller-gen object paths=./api/...
+
+.PHONY: manifests
+manifests: $(BIN)/controller-gen ## Write config/crd and config/rbac/role.yaml from the markers in the code
+	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
+	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers/... paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
+
+.PHONY: fmt
+fmt: ## Format all Go code
+	$(GO) fmt ./...
+
+.PHONY: tidy
+tidy: ## Tidy go.mod
+	$(GO) mod tidy
+
+.PHONY: vet
+vet: ## Run go vet
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## Run the linters, which also hold the import arrows between the packages
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: verify
+verify: ## Fail when generated files, formatting or go.mod are not what is committed
+	$(MAKE) generate manifests
+	$(MAKE) fmt tidy
+	git diff --exit-code
+	@new=$$(git ls-files --others --exclude-standard); \
+	if [ -n "$$new" ]; then echo "verify: files that are neither committed nor ignored:"; echo "$$new"; exit 1; fi >&2
+
+.PHONY: render
+render: $(BIN)/kustomize ## Print what config/default installs in a cluster
+	@$(BIN)/kustomize build config/default
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/butler-ipam, a static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/butler-ipam ./cmd/butler-ipam
+
+.PHONY: controlplane
+controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSETS is used instead when set
+
+##@ Test
+
+.PHONY: test
+test: controlplane build race ## Run every test, under the race detector and on a real API server
+	$(GO) test -race -timeout 15m ./...
+
+.PHONY: test-core
+test-core: race ## Run the tests of the allocator, which need no API server
+	$(GO) test -race ./allocator/...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target of the allocator for FUZZTIME (10m) each
+	@for pkg in $$($(GO) list ./allocator/...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "$$pkg $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; \
+	done
+
+.PHONY: model
+model: ## Check SCHEDULES (100000) random schedules of the allocation protocol
+	MODEL_SCHEDULES=$(SCHEDULES) $(GO) test ./allocator/ledger -count=1 -timeout 0 -run TestModel
+
+.PHONY: bench
+bench: controlplane build ## Measure, print a table, write bin/bench.json
+	$(GO) run ./test/bench
+
+##@ Try
+
+.PHONY: demo
+demo: controlplane build ## See the allocator at work: a pool, some allocations, a refusal
+	@$(GO) build -o $(BIN)/demo ./test/sandbox/demo
+	@exec $(BIN)/demo
+
+.PHONY: sandbox
+sandbox: controlplane build ## Run a control plane with REPLICAS (1) managers in SANDBOX_DIR (bin/sandbox) until interrupted; RESTART=1, KEEP=1
+	@$(GO) build -o $(BIN)/sandbox-run ./test/sandbox/cmd
+	@exec $(BIN)/sandbox-run -dir '$(SANDBOX_DIR)' -replicas $(REPLICAS) $(if $(filter 1,$(RESTART)),-restart) $(if $(filter 1,$(KEEP)),-keep)
+
+# Below: how the binaries that these targets use come about.
+
+KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' test/controlplane/go.mod)
+KUBE_MAJOR_MINOR := $(subst ., ,$(KUBE_VERSION:v%=%))
+# Clients and servers compare these numbers, so a build without them behaves like Kubernetes 0.0.
+KUBE_VERSION_PKG := k8s.io/component-base/version
+KUBE_LDFLAGS := -s -w -X $(KUBE_VERSION_PKG).gitVersion=$(KUBE_VERSION) \
+  -X $(KUBE_VERSION_PKG).gitMajor=$(word 1,$(KUBE_MAJOR_MINOR)) -X $(KUBE_VERSION_PKG).gitMinor=$(word 2,$(KUBE_MAJOR_MINOR))
+
+CONTROLPLANE := etcd kube-apiserver kubectl
+ifneq ($(KUBEBUILDER_ASSETS),)
+ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
+controlplane:
+	@for name in $(CONTROLPLANE); do \
+	  [ -x "$(ASSETS)/$$name" ] || { echo "KUBEBUILDER_ASSETS=$(KUBEBUILDER_ASSETS) holds no $$name: add it, or unset KUBEBUILDER_ASSETS to have it built" >&2; exit 1; }; \
+	done
+else
+ASSETS := $(BIN)
+controlplane: $(addprefix $(BIN)/,$(CONTROLPLANE))
+endif
+export KUBEBUILDER_ASSETS = $(ASSETS)
+
+$(BIN)/etcd: PACKAGE := go.etcd.io/etcd/server/v3
+$(BIN)/kube-apiserver: PACKAGE := k8s.io/kubernetes/cmd/kube-apiserver
+$(BIN)/kubectl: PACKAGE := k8s.io/kubernetes/cmd/kubectl
+$(addprefix $(BIN)/,$(CONTROLPLANE)): test/controlplane/go.mod test/controlplane/go.sum
+	@echo "building $(notdir $@) from test/controlplane/go.mod (once; some minutes with an empty build cache)" >&2
+	@CGO_ENABLED=0 $(GO) build -C test/controlplane -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ $(PACKAGE)
+	@touch $@
+
+$(BIN)/controller-gen: PACKAGE := sigs.k8s.io/controller-tools/cmd/controller-gen
+$(BIN)/kustomize: PACKAGE := sigs.k8s.io/kustomize/kustomize/v5
+$(BIN)/golangci-lint: PACKAGE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+$(BIN)/controller-gen $(BIN)/kustomize: MODULE := test/tools
+$(BIN)/controller-gen $(BIN)/kustomize: test/tools/go.mod test/tools/go.sum
+# A module of its own: with the others in one, its dependencies contradict theirs.
+$(BIN)/golangci-lint: MODULE := test/tools/lint
+$(BIN)/golangci-lint: test/tools/lint/go.mod test/tools/lint/go.sum
+$(BIN)/controller-gen $(BIN)/kustomize $(BIN)/golangci-lint:
+	@echo "building $(notdir $@) from $(MODULE)/go.mod (once)" >&2
+	@CGO_ENABLED=0 $(GO) build -C $(MODULE) -trimpath -ldflags '-s -w' -o $@ $(PACKAGE)
+	@touch $@
+
+.PHONY: race
+race:
+	@cc=$$($(GO) env CC); command -v $${cc%% *} >/dev/null || \
+	  { echo "the race detector needs a C compiler and '$$cc' is not installed: install gcc or clang, or set CC" >&2; exit 1; }
+	@[ "$$($(GO) env CGO_ENABLED)" = 1 ] || \
+	  { echo "the race detector needs cgo: unset CGO_ENABLED=0" >&2; exit 1; }

@@ -1,0 +1,86 @@
+package allocator
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+var (
+	// ErrExhausted is inside every *ExhaustedError.
+	ErrExhausted = errors.New("no free block is large enough")
+	// ErrCount answers a request for less than one address.
+	ErrCount = errors.New("the number of addresses must be at least 1")
+	// ErrNobody answers a request in the name of holder 0.
+	ErrNobody = errors.New("holder 0 is nobody and can hold nothing")
+)
+
+// ExhaustedError says that no free run of a pool has Requested addresses. All
+// three count addresses and saturate at MaxInt64.
+type ExhaustedError struct {
+	Requested int64
+	Available int64 // free addresses of the pool
+	Largest   int64 // the longest run of them
+}
+
+func (e *ExhaustedError) Error() string {
+	return fmt.Sprintf("%d addresses requested, %d free, largest free block %d: ask for fewer, release some or enlarge the pool",
+		e.Requested, e.Available, e.Largest)
+}
+
+func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
+
+// OutsideError says that Range does not lie inside one of the ranges that a
+// pool declares.
+type OutsideError struct {
+	Range  Range
+	Window []Range // all that the pool declares, in address order
+}
+
+func (e *OutsideError) Error() string {
+	if touched := e.Straddled(); len(touched) > 1 {
+		return fmt.Sprintf("%s spans more than one range (%s): it must lie inside one of them", e.Range, texts(touched))
+	}
+	if len(e.Window) == 0 {
+		return fmt.Sprintf("%s is outside the pool, which offers no addresses", e.Range)
+	}
+	return fmt.Sprintf("%s is outside the pool: it must lie inside one of %s", e.Range, texts(e.Window))
+}
+
+// Straddled is the declared ranges that Range touches.
+func (e *OutsideError) Straddled() []Range {
+	var touched []Range
+	for _, r := range e.Window {
+		if r.Overlaps(e.Range) {
+			touched = append(touched, r)
+		}
+	}
+	return touched
+}
+
+// BlockedError says that an address of the request is held back for everybody:
+// Range is the blocked range as some pool of the space declares it.
+type BlockedError struct{ Range Range }
+
+func (e *BlockedError) Error() string {
+	return fmt.Sprintf("%s is reserved: choose a range outside it", e.Range)
+}
+
+// HeldError says that Holder has Range, the first part of the request that
+// somebody has.
+type HeldError struct {
+	Range  Range
+	Holder Holder
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%s is already held by holder %d: choose another range or release it first", e.Range, e.Holder)
+}
+
+func texts(ranges []Range) string {
+	all := make([]string, len(ranges))
+	for i, r := range ranges {
+		all[i] = r.String()
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,105 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+func ranges(texts ...string) []allocator.Range {
+	var out []allocator.Range
+	for _, t := range texts {
+		r, err := allocator.ParseRange(t)
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func TestDecodeGivesWhatWasEncoded(t *testing.T) {
+	line := Line{Token: Token{1, 2, 3}, Space: "", Ranges: ranges("10.0.0.0-10.0.0.7"), Kind: "claims.test", Namespace: "a", NameHash: HashName("x")}
+	tests := map[string]Record{
+		"nothing":    {},
+		"quarantine": {Quarantine: true},
+		"kinds":      {Seen: map[string]uint64{"claims.test": 1 << 60, "pools.test": 0}},
+		"a line":     {Seen: map[string]uint64{"claims.test": 7}, Lines: []Line{line}},
+		"all of it": {Seen: map[string]uint64{"claims.test": 7}, Quarantine: true, Lines: []Line{
+			line,
+			{Token: Token{9}, Space: "blue", Ranges: ranges("fd00::/64"), Kind: "claims.test", Namespace: "b", Stored: "pending", UID: "u-1", NameHash: HashName("pending")},
+			{Token: Token{10}, Space: "blue", Ranges: ranges("10.1.0.0-10.1.0.3", "10.1.0.8", "::-ffff::"), Kind: "pools.test"},
+		}},
+	}
+	for name, want := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := Decode(want.Encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			addr := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), addr); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnOrdinaryLineCostsAboutThirtyBytes(t *testing.T) {
+	r := Record{Seen: map[string]uint64{"ipallocations.butler.butlerlabs.dev": 1 << 40}}
+	for i := range 6000 {
+		r.Lines = append(r.Lines, Line{Token: Token{byte(i), byte(i >> 8)}, Ranges: ranges("10.0.0.0-10.0.0.7"), Kind: "ipallocations.butler.butlerlabs.dev", Namespace: "butler-system", NameHash: uint64(i + 1)})
+	}
+	n := len(r.Encode())
+	if per := n / len(r.Lines); per > 36 {
+		t.Errorf("%d bytes a line", per)
+	}
+}
+
+func TestANewerFormatIsRefusedAsSuch(t *testing.T) {
+	b := Record{}.Encode()
+	b[0]++
+	if _, err := Decode(b); !errors.Is(err, ErrFormat) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(Record{Quarantine: true}.Encode())
+	f.Add(Record{Seen: map[string]uint64{"k": 1}, Lines: []Line{{Ranges: ranges("10.0.0.0/30"), Kind: "k", Stored: "s", UID: "u"}}}.Encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := Decode(b)
+		if err != nil {
+			return
+		}
+		again, err := Decode(r.Encode())
+		if err != nil {
+			t.Fatalf("%x decodes, but not once encoded again: %v", b, err)
+		}
+		if a, b := fmt.Sprint(r), fmt.Sprint(again); a != b {
+			t.Fatalf("%s\n%s", a, b)
+		}
+	})
+}
+
+func TestParseTokenReadsOnlyWhatStringWrote(t *testing.T) {
+	want := Token{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
+	if got, err := ParseToken(want.String()); err != nil || got != want {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := ParseToken(""); err != nil || !got.IsZero() {
+		t.Errorf("got %v, %v", got, err)
+	}
+	for _, bad := range []string{"x", "AQIDBAUGBwgJCgs", "AQIDBAUGBwgJCgsMDQ", "!!!!!!!!!!!!!!!!"} {
+		if _, err := ParseToken(bad); err == nil {
+			t.Errorf("%q is taken for a token", bad)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+// Package journal keeps the write-ahead list of open grants on one Lease.
+//
+// A grant is a range promised in an admission answer whose object has not been seen yet. It is written here before the answer
+// leaves, so that whoever comes after a replica that died knows what it had promised.
+//
+// # What it promises
+//
+// The versions of the journal are totally ordered, because each is a compare-and-swap on the Lease's resourceVersion. Each is
+// written by the holder of one epoch (the Lease's leaseTransitions), and a new epoch is a compare-and-swap of the same kind. So a
+// take-over either finds a grant in the journal, or makes the commit that was to hold it fail. No clock is part of this argument:
+// a replica that slept through its own replacement finds out at its next commit, before any answer leaves.
+//
+//	epoch 7, replica a   ──[g1]──[g1 g2]──────────────[g1 g2 g3] ✗ conflict: a steps down, g3 was never answered
+//	epoch 8, replica b                  ╲──[g1 g2]──[g1 g2 g4]──▶
+//
+// A write whose reply is lost is settled by reading: every commit has a number, so the version that is stored tells whether the
+// attempt landed, may still land, or never will (see Settle).
+//
+// # What it does not do
+//
+// It knows nothing of pools, claims or free addresses (package ledger does), and its clock only decides when a replica that sees
+// no commits tries to take over.
+//
+// A Session belongs to one goroutine. Version, Record, Line and Token are values; Store implementations are safe for concurrent use.
+package journal

@@ -1,0 +1,155 @@
+package journal
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+)
+
+// LeaseName is the Lease that holds the journal.
+const LeaseName = "butler-ipam-journal"
+
+// Annotations of the Lease: the encoded record in base64, and the commit number.
+const (
+	annotationRecord = "butler.butlerlabs.dev/journal"
+	annotationCommit = "butler.butlerlabs.dev/journal-commit"
+)
+
+// MaxEncoded is the largest record in bytes: as base64 it leaves room for others below the 262,144 bytes that the annotations of
+// one object may have.
+const MaxEncoded = 190_000
+
+// ErrConflict says that the journal is no longer the version that a write was to replace.
+var ErrConflict = errors.New("journal was written by somebody else")
+
+// Store keeps the journal. Both calls see the latest state, never a cached one.
+type Store interface {
+	// Read gives the stored version, a zero Version where there is none.
+	Read(ctx context.Context) (Version, error)
+	// Write replaces the version whose ResourceVersion v carries ("" creates it) and gives the new ResourceVersion.
+	// ErrConflict says that it did not land; after any other error it may have landed, or may yet.
+	Write(ctx context.Context, v Version) (string, error)
+}
+
+// LeaseStore keeps the journal on a Lease of the API server.
+type LeaseStore struct {
+	leases   coordinationclient.LeaseInterface
+	duration time.Duration // after which others may take over, for people who read the Lease
+
+	mu   sync.Mutex
+	last *coordinationv1.Lease // as last read or written: what others wrote on it (labels, annotations) is kept
+}
+
+// NewLeaseStore makes a client of its own: protobuf, and no throttling on the client's side, as a commit stands in the way of a create.
+func NewLeaseStore(config *rest.Config, namespace string, duration time.Duration) (*LeaseStore, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = config.ContentType
+	client, err := coordinationclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("journal client: %w", err)
+	}
+	return &LeaseStore{leases: client.Leases(namespace), duration: duration}, nil
+}
+
+// Read implements Store.
+func (s *LeaseStore) Read(ctx context.Context) (Version, error) {
+	lease, err := s.leases.Get(ctx, LeaseName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		s.remember(nil)
+		return Version{}, nil
+	}
+	if err != nil {
+		return Version{}, err
+	}
+	s.remember(lease)
+	return decodeLease(lease)
+}
+
+// Write implements Store.
+func (s *LeaseStore) Write(ctx context.Context, v Version) (string, error) {
+	lease := s.lease(v)
+	var stored *coordinationv1.Lease
+	var err error
+	if v.ResourceVersion == "" {
+		stored, err = s.leases.Create(ctx, lease, metav1.CreateOptions{})
+	} else {
+		stored, err = s.leases.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		return "", fmt.Errorf("%w: %w", ErrConflict, err)
+	case err != nil:
+		return "", err
+	}
+	s.remember(stored)
+	return stored.ResourceVersion, nil
+}
+
+func (s *LeaseStore) remember(l *coordinationv1.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = l
+}
+
+// lease renders v onto the Lease as last seen.
+func (s *LeaseStore) lease(v Version) *coordinationv1.Lease {
+	s.mu.Lock()
+	lease := s.last.DeepCopy()
+	s.mu.Unlock()
+	if lease == nil || v.ResourceVersion == "" {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: LeaseName}}
+	}
+	lease.ResourceVersion = v.ResourceVersion
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	lease.Annotations[annotationRecord] = base64.StdEncoding.EncodeToString(v.Encode())
+	lease.Annotations[annotationCommit] = strconv.FormatUint(v.Commit, 10)
+	now := metav1.NowMicro()
+	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != v.Holder || lease.Spec.AcquireTime == nil {
+		lease.Spec.AcquireTime = &now
+	}
+	lease.Spec.HolderIdentity = &v.Holder
+	lease.Spec.LeaseTransitions = ptr.To(int32(v.Epoch))
+	lease.Spec.LeaseDurationSeconds = ptr.To(max(1, int32(s.duration.Seconds())))
+	lease.Spec.RenewTime = &now
+	return lease
+}
+
+func decodeLease(lease *coordinationv1.Lease) (Version, error) {
+	v := Version{
+		ResourceVersion: lease.ResourceVersion,
+		Holder:          ptr.Deref(lease.Spec.HolderIdentity, ""),
+		Epoch:           int64(ptr.Deref(lease.Spec.LeaseTransitions, 0)),
+	}
+	text, there := lease.Annotations[annotationRecord]
+	if !there {
+		// Somebody made or emptied the Lease by hand: what it promised is not known.
+		v.Holder, v.Quarantine = "", true
+		return v, nil
+	}
+	b, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return v, fmt.Errorf("lease %s/%s, annotation %s: %w: %w", lease.Namespace, lease.Name, annotationRecord, errCorrupt, err)
+	}
+	if v.Record, err = Decode(b); err != nil {
+		return v, fmt.Errorf("lease %s/%s, annotation %s: %w", lease.Namespace, lease.Name, annotationRecord, err)
+	}
+	if v.Commit, err = strconv.ParseUint(lease.Annotations[annotationCommit], 10, 64); err != nil {
+		return v, fmt.Errorf("lease %s/%s, annotation %s: %w", lease.Namespace, lease.Name, annotationCommit, err)
+	}
+	return v, nil
+}

@@ -1,0 +1,150 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrLost says that another replica holds the journal, or somebody changed it by hand: the session's term is over.
+var ErrLost = errors.New("journal is held by another replica")
+
+// Timing of a Session. Zero fields get the defaults.
+type Timing struct {
+	Expiry time.Duration // a journal unchanged for so long is taken over; default 4 s
+	Poll   time.Duration // how often a follower reads it; default 500 ms
+	Call   time.Duration // limit of one read or write; default 3 s
+	Retry  time.Duration // pause after a failed call, doubled up to eightfold; default 50 ms
+}
+
+func (t Timing) withDefaults() Timing {
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{{&t.Expiry, 4 * time.Second}, {&t.Poll, 500 * time.Millisecond}, {&t.Call, 3 * time.Second}, {&t.Retry, 50 * time.Millisecond}} {
+		if *d.field <= 0 {
+			*d.field = d.value
+		}
+	}
+	return t
+}
+
+// Session is one replica's dealings with the journal: follow it, fence it, commit to it, hand it over. Its methods are for one
+// goroutine, which has at most one write under way.
+type Session struct {
+	store   Store
+	me      string // unique to this process, so that a late write of an earlier life is not taken for one's own
+	timing  Timing
+	current Version
+}
+
+// NewSession makes a session for the replica identified by me.
+func NewSession(store Store, me string, timing Timing) *Session {
+	return &Session{store: store, me: me, timing: timing.withDefaults()}
+}
+
+// Current is the version last read or written.
+func (s *Session) Current() Version { return s.current }
+
+// Follow returns when the journal is there for the taking, and why: it is missing, was handed over, or did not change for the
+// expiry. Time counts on this process's monotonic clock and only while reads succeed: an API server that was away proves nothing
+// about the holder. report gets every version read and every error. Follow returns an error only when ctx ends.
+func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why string, err error) {
+	var since time.Time
+	for {
+		stored, err := s.read(ctx)
+		report(stored, err)
+		switch {
+		case err != nil:
+			since = time.Time{}
+		case stored.ResourceVersion == "":
+			s.current = stored
+			return "the journal does not exist", nil
+		case stored.Holder == "":
+			s.current = stored
+			return "the journal was handed over", nil
+		case since.IsZero() || stored.ResourceVersion != s.current.ResourceVersion:
+			s.current, since = stored, time.Now()
+		case time.Since(since) >= s.timing.Expiry:
+			return fmt.Sprintf("holder %s was silent for %s", stored.Holder, s.timing.Expiry), nil
+		}
+		if err := pause(ctx, s.timing.Poll); err != nil {
+			return "", err
+		}
+	}
+}
+
+// Fence makes this replica the holder of a new epoch, on top of the version that Follow saw. ErrLost: somebody else was faster.
+func (s *Session) Fence(ctx context.Context, quarantine bool) error {
+	next := s.current.TakenOver(s.me)
+	next.Quarantine = next.Quarantine || quarantine
+	return s.write(ctx, next)
+}
+
+// Commit writes a record and returns when it is known to be stored. ErrLost: the term is over, the record is not stored. When ctx
+// ends first, the outcome stays unknown and the term is over as well.
+func (s *Session) Commit(ctx context.Context, r Record) error {
+	return s.write(ctx, s.current.Next(r))
+}
+
+// HandOver writes a last record and lets the next holder in without a wait.
+func (s *Session) HandOver(ctx context.Context, r Record) error {
+	return s.write(ctx, s.current.HandedOver(r))
+}
+
+func (s *Session) write(ctx context.Context, attempt Version) error {
+	for wait := s.timing.Retry; ; wait = min(2*wait, 8*s.timing.Retry) {
+		rv, err := s.try(ctx, attempt)
+		if err == nil {
+			attempt.ResourceVersion = rv
+			s.current = attempt
+			return nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			if perr := pause(ctx, wait); perr != nil {
+				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, err)
+			}
+		}
+		stored, rerr := s.read(ctx)
+		if rerr != nil {
+			if perr := pause(ctx, wait); perr != nil {
+				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, rerr)
+			}
+			continue // sending it again is safe: only one of the two can land
+		}
+		switch Settle(attempt, stored) {
+		case Landed:
+			s.current = stored
+			return nil
+		case Lost:
+			s.current = stored
+			return fmt.Errorf("%w: epoch %d, holder %q", ErrLost, stored.Epoch, stored.Holder)
+		case Pending:
+		}
+	}
+}
+
+func (s *Session) try(ctx context.Context, v Version) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.Call)
+	defer cancel()
+	return s.store.Write(ctx, v)
+}
+
+func (s *Session) read(ctx context.Context) (Version, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.Call)
+	defer cancel()
+	return s.store.Read(ctx)
+}
+
+// pause waits, or returns ctx's error as soon as it ends.
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,224 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// shelf is a Store in this process: a compare-and-swap whose next replies can be lost, before or after the write took place.
+type shelf struct {
+	mu     sync.Mutex
+	stored Version
+	writes int
+	lose   []loss
+	late   []Version // writes that were lost on the way in, and may still land
+}
+
+type loss int
+
+const (
+	lostReply loss = iota // it landed, the writer is not told
+	lostWrite             // it did not land (yet)
+)
+
+func (s *shelf) Read(context.Context) (Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stored, nil
+}
+
+func (s *shelf) Write(_ context.Context, v Version) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.lose) > 0 {
+		l := s.lose[0]
+		s.lose = s.lose[1:]
+		if l == lostReply {
+			_, _ = s.swap(v)
+		} else {
+			s.late = append(s.late, v)
+		}
+		return "", errors.New("connection lost")
+	}
+	return s.swap(v)
+}
+
+func (s *shelf) swap(v Version) (string, error) {
+	if v.ResourceVersion != s.stored.ResourceVersion {
+		return "", ErrConflict
+	}
+	s.writes++
+	v.ResourceVersion = fmt.Sprint("rv", s.writes)
+	s.stored = v
+	return v.ResourceVersion, nil
+}
+
+// land lets the lost writes arrive after all.
+func (s *shelf) land() {
+	for _, v := range s.late {
+		_, _ = s.swap(v)
+	}
+	s.late = nil
+}
+
+func taken(t *testing.T, s *shelf, me string) *Session {
+	t.Helper()
+	session := NewSession(s, me, Timing{})
+	if _, err := session.Follow(t.Context(), func(Version, error) {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Fence(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+func TestACommitWhoseReplyIsLostCountsOnce(t *testing.T) {
+	for name, lose := range map[string][]loss{
+		"reply lost":                     {lostReply},
+		"write lost":                     {lostWrite},
+		"write lost, then the reply too": {lostWrite, lostReply},
+		"three writes lost":              {lostWrite, lostWrite, lostWrite},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &shelf{}
+				session := taken(t, s, "a")
+				s.lose = lose
+				before := s.stored.Commit
+				if err := session.Commit(t.Context(), Record{Seen: map[string]uint64{"k": 5}}); err != nil {
+					t.Fatal(err)
+				}
+				s.land()
+				if s.stored.Commit != before+1 || s.stored.Seen["k"] != 5 {
+					t.Errorf("stored %+v after commit %d", s.stored, before)
+				}
+				if err := session.Commit(t.Context(), Record{}); err != nil {
+					t.Errorf("the next commit fails: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestAHolderThatWasReplacedFindsOutAtItsNextCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		a := taken(t, s, "a")
+		if err := a.Commit(t.Context(), Record{Lines: []Line{{Token: Token{1}, Ranges: ranges("10.0.0.1")}}}); err != nil {
+			t.Fatal(err)
+		}
+		b := taken(t, s, "b") // waits the expiry out
+		if got := b.Current(); got.Epoch != 2 || len(got.Lines) != 1 {
+			t.Errorf("taken over: %+v", got)
+		}
+		if err := a.Commit(t.Context(), Record{}); !errors.Is(err, ErrLost) {
+			t.Errorf("got %v", err)
+		}
+		if s.stored.Holder != "b" || len(s.stored.Lines) != 1 {
+			t.Errorf("stored %+v", s.stored)
+		}
+	})
+}
+
+func TestALateWriteOfADeadHolderDoesNotLand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		a := taken(t, s, "a")
+		s.lose = []loss{lostWrite}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := a.Commit(ctx, Record{Lines: []Line{{Token: Token{9}, Ranges: ranges("10.0.0.9")}}}); err == nil {
+			t.Fatal("an unknown outcome passes for a commit")
+		}
+		taken(t, s, "b")
+		s.land()
+		if s.stored.Holder != "b" || len(s.stored.Lines) != 0 {
+			t.Errorf("stored %+v", s.stored)
+		}
+	})
+}
+
+func TestFollowersWaitForSilenceButNotAfterAHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		a := taken(t, s, "a")
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					_ = a.HandOver(t.Context(), Record{})
+					return
+				case <-time.After(time.Second):
+					_ = a.Commit(t.Context(), Record{})
+				}
+			}
+		}()
+		took := make(chan time.Time)
+		go func() {
+			b := NewSession(s, "b", Timing{})
+			_, _ = b.Follow(t.Context(), func(Version, error) {})
+			took <- time.Now()
+		}()
+		time.Sleep(30 * time.Second) // of virtual time
+		select {
+		case <-took:
+			t.Fatal("taken from a holder that commits every second")
+		default:
+		}
+		handed := time.Now()
+		close(stop)
+		if waited := (<-took).Sub(handed); waited > time.Second {
+			t.Errorf("a hand-over took %s to be noticed", waited)
+		}
+	})
+}
+
+func TestAnAPIServerThatWasAwayProvesNothingAboutTheHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		taken(t, s, "a")
+		away := &unreachable{Store: s}
+		b := NewSession(away, "b", Timing{})
+		took := make(chan time.Time, 1)
+		go func() {
+			_, _ = b.Follow(t.Context(), func(Version, error) {})
+			took <- time.Now()
+		}()
+		time.Sleep(time.Second)
+		away.set(true)
+		time.Sleep(time.Minute)
+		back := time.Now()
+		away.set(false)
+		if waited := (<-took).Sub(back); waited < 4*time.Second {
+			t.Errorf("taken over %s after the API server came back", waited)
+		}
+	})
+}
+
+type unreachable struct {
+	Store
+	mu sync.Mutex
+	on bool
+}
+
+func (u *unreachable) set(on bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.on = on
+}
+
+func (u *unreachable) Read(ctx context.Context) (Version, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.on {
+		return Version{}, errors.New("no route")
+	}
+	return u.Store.Read(ctx)
+}

@@ -1,0 +1,35 @@
+package journal
+
+import (
+	"encoding/base64"
+	"fmt"
+)
+
+// Token marks one answer to one admission request: 96 random bits, written into the claim together with its range, so that the
+// claim can be recognised when it arrives. The zero Token stands for none.
+type Token [12]byte
+
+// ParseToken reads what String wrote. The empty string is the zero Token.
+func ParseToken(s string) (Token, error) {
+	var t Token
+	if s == "" {
+		return t, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil || len(b) != len(t) {
+		return t, fmt.Errorf("grant token %.40q is not %d characters of unpadded base64url", s, base64.RawURLEncoding.EncodedLen(len(t)))
+	}
+	copy(t[:], b)
+	return t, nil
+}
+
+// IsZero reports whether t stands for no token.
+func (t Token) IsZero() bool { return t == Token{} }
+
+// String gives 16 characters of base64url, or "" for the zero Token.
+func (t Token) String() string {
+	if t.IsZero() {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(t[:])
+}

@@ -1,0 +1,317 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// book is the state behind a Ledger. It has no clock, does no I/O and takes no locks.
+type book struct {
+	limits   limits
+	newToken func() journal.Token
+	breaks   breaks
+
+	spaces   map[string]*space             // routing domain ->
+	pools    map[Key]*pool                 // pool ->
+	claims   map[string]*claim             // UID -> every stored claim, answered or not
+	holdings map[allocator.Holder]*holding // every range that is not free
+	byName   map[Key][]*holding            // claim -> what it holds or is granted
+	byCall   map[string]*holding           // admission request of an unnamed claim -> its open grant
+	lines    map[journal.Token]*line       // the open grants
+	inScope  map[string]int                // namespace -> number of its open grants
+	seen     map[string]uint64             // kind -> resourceVersion of the last event applied
+	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
+	resting  map[*holding]struct{}         // holdings with an end of rest
+	lastID   allocator.Holder
+
+	serving     bool      // fenced and caught up: may grant
+	served      time.Time // since when
+	quarantined bool      // holds the journal, but does not know what an earlier one promised
+
+	queued       int      // lines that wait for a commit
+	begun, ended uint64   // commits of this term that have started, and that have landed
+	unconfirmed  []*claim // bound since the last commit started, or not yet committed
+	wanted       bool     // a commit would confirm something
+}
+
+// limits bound what a book takes on.
+type limits struct {
+	life  time.Duration // of a grant, from its last answer
+	lines int           // open grants in all
+	share int           // open grants of one namespace
+}
+
+// space is one routing domain.
+type space struct {
+	core      *allocator.Space
+	contested map[*holding]struct{} // holdings some of whose addresses others have
+}
+
+type pool struct {
+	Pool
+	core   *allocator.Pool
+	claims int // stored claims with a range
+}
+
+// claim is a stored object.
+type claim struct {
+	Claim
+	holding *holding // nil while unanswered
+	granted bool     // its token was found in the journal
+	bound   uint64   // commits begun when it was bound: one that starts later confirms it
+}
+
+// holding is a set of ranges that is not free: a claim has it, grants on it are open, or it rests.
+type holding struct {
+	id        allocator.Holder
+	key       Key // of the claim; without a name while the API server generates it
+	pool      Key
+	space     string
+	ranges    []allocator.Range
+	claim     *claim
+	lines     []*line
+	call      string    // admission request of an unnamed claim
+	until     time.Time // end of its rest, zero where it does not rest
+	inherited bool      // granted by an earlier holder of the journal: never granted again
+	contested bool      // others have some of its addresses
+}
+
+// line is an open grant.
+type line struct {
+	journal.Line
+	holding  *holding
+	state    lineState
+	dropped  bool       // nobody waits for it any more: it ends when its commit has landed
+	answered time.Time  // when its last answer left
+	done     chan error // told when the commit that holds the line has landed; buffered; nil where nobody waits
+}
+
+type lineState int
+
+const (
+	queued   lineState = iota // waits for a commit
+	inFlight                  // part of the commit under way
+	open                      // committed
+)
+
+func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
+	b := &book{
+		limits:   lim,
+		newToken: newToken,
+		spaces:   map[string]*space{},
+		pools:    map[Key]*pool{},
+		claims:   map[string]*claim{},
+		holdings: map[allocator.Holder]*holding{},
+		byName:   map[Key][]*holding{},
+		byCall:   map[string]*holding{},
+		lines:    map[journal.Token]*line{},
+		inScope:  map[string]int{},
+		seen:     map[string]uint64{},
+		changed:  map[Key]struct{}{},
+		resting:  map[*holding]struct{}{},
+	}
+	for _, k := range kinds {
+		b.seen[k] = 0
+	}
+	return b
+}
+
+func (b *book) space(name string) *space {
+	s := b.spaces[name]
+	if s == nil {
+		s = &space{core: allocator.NewSpace(), contested: map[*holding]struct{}{}}
+		b.spaces[name] = s
+	}
+	return s
+}
+
+// changedBy marks everything whose standing depends on h.
+func (b *book) changedBy(h *holding) {
+	if h.claim != nil {
+		b.changed[h.claim.Key] = struct{}{}
+	}
+	if h.pool.Name != "" {
+		b.changed[h.pool] = struct{}{}
+	}
+}
+
+// open makes a holding of its own for the ranges, without placing it.
+func (b *book) newHolding(key, poolKey Key, spaceName string, ranges ...allocator.Range) *holding {
+	b.lastID++
+	h := &holding{id: b.lastID, key: key, pool: poolKey, space: spaceName, ranges: ranges}
+	b.holdings[h.id] = h
+	b.name(h, key)
+	return h
+}
+
+// name files h under the claim's key.
+func (b *book) name(h *holding, key Key) {
+	b.unname(h)
+	h.key = key
+	if key.Name != "" {
+		b.byName[key] = append(b.byName[key], h)
+	}
+}
+
+func (b *book) unname(h *holding) {
+	if h.key.Name == "" {
+		return
+	}
+	rest := slices.DeleteFunc(b.byName[h.key], func(o *holding) bool { return o == h })
+	if len(rest) == 0 {
+		delete(b.byName, h.key)
+	} else {
+		b.byName[h.key] = rest
+	}
+}
+
+// place takes the holding's addresses, or what others leave it of them.
+func (b *book) place(h *holding) {
+	s := b.space(h.space)
+	clash := false
+	for _, r := range h.ranges {
+		clash = len(s.core.Hold(r, h.id)) > 0 || clash
+	}
+	if clash {
+		b.settle(h)
+	}
+	b.changedBy(h)
+}
+
+// settle gives each address of h to the strongest of those who want it.
+func (b *book) settle(h *holding) {
+	s := b.space(h.space)
+	group := []*holding{h}
+	for _, r := range h.ranges {
+		for held := range s.core.HeldIn(r) {
+			if o := b.holdings[held.Holder]; !slices.Contains(group, o) {
+				group = append(group, o)
+			}
+		}
+	}
+	for o := range s.contested {
+		if o != h && o.overlaps(h.ranges) && !slices.Contains(group, o) {
+			group = append(group, o)
+		}
+	}
+	for _, o := range group {
+		for _, r := range o.ranges {
+			s.core.Release(r, o.id)
+		}
+	}
+	slices.SortFunc(group, strongerFirst)
+	for _, o := range group {
+		clash := false
+		for _, r := range o.ranges {
+			clash = len(s.core.Hold(r, o.id)) > 0 || clash
+		}
+		b.setContested(s, o, clash)
+		b.changedBy(o)
+	}
+}
+
+func (b *book) setContested(s *space, h *holding, contested bool) {
+	if h.contested && !contested {
+		b.rebind(h)
+	}
+	h.contested = contested
+	if contested {
+		s.contested[h] = struct{}{}
+	} else {
+		delete(s.contested, h)
+	}
+}
+
+// rebind has the next commit confirm h's claim.
+func (b *book) rebind(h *holding) {
+	if h.claim == nil {
+		return
+	}
+	h.claim.bound = b.begun
+	b.unconfirmed = append(b.unconfirmed, h.claim)
+	b.wanted = true
+}
+
+// free ends a holding, and lets those who want its addresses have them.
+func (b *book) free(h *holding) {
+	s := b.space(h.space)
+	for _, r := range h.ranges {
+		s.core.Release(r, h.id)
+	}
+	b.changedBy(h)
+	b.unname(h)
+	delete(b.byCall, h.call)
+	delete(b.holdings, h.id)
+	delete(b.resting, h)
+	delete(s.contested, h)
+	var heirs []*holding
+	for o := range s.contested {
+		if o.overlaps(h.ranges) {
+			heirs = append(heirs, o)
+		}
+	}
+	slices.SortFunc(heirs, strongerFirst)
+	for _, o := range heirs {
+		b.settle(o)
+	}
+}
+
+// freeIfIdle ends a holding that nothing stands behind any more.
+func (b *book) freeIfIdle(h *holding) {
+	if h.claim == nil && len(h.lines) == 0 && h.until.IsZero() {
+		b.free(h)
+	}
+}
+
+func (h *holding) overlaps(ranges []allocator.Range) bool {
+	for _, r := range h.ranges {
+		if slices.ContainsFunc(ranges, r.Overlaps) {
+			return true
+		}
+	}
+	return false
+}
+
+// strongerFirst orders holdings by who keeps an address that several want: a claim stored as Ready, then one whose token the
+// journal holds or held, then other claims, then ranges at rest; among equals the older claim, then the smaller UID.
+func strongerFirst(a, o *holding) int {
+	if c := cmp.Compare(o.rank(), a.rank()); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(b2i(o.claim != nil), b2i(a.claim != nil)); c != 0 {
+		return c
+	}
+	if a.claim != nil {
+		if c := a.claim.Created.Compare(o.claim.Created); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(a.claim.UID, o.claim.UID); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(a.id, o.id)
+}
+
+func (h *holding) rank() int {
+	switch {
+	case h.claim != nil && h.claim.Ready:
+		return 3
+	case len(h.lines) > 0 || h.claim != nil && h.claim.granted:
+		return 2
+	case h.claim != nil:
+		return 1
+	default:
+		return 0
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,486 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// desk is a book with a clock and a journal that always answers.
+type desk struct {
+	*book
+	t   *testing.T
+	now time.Time
+	rv  uint64
+}
+
+func newDesk(t *testing.T) *desk {
+	n := uint64(0)
+	d := &desk{t: t, now: modelStart, book: newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife, lines: 8, share: 4}, func() journal.Token {
+		n++
+		var t journal.Token
+		binary.BigEndian.PutUint64(t[:], n)
+		return t
+	})}
+	d.setPool(d.now, d.pool("10.0.0.0-10.0.0.9"))
+	d.takeOver(journal.Version{})
+	d.serve(d.now)
+	return d
+}
+
+func (d *desk) pool(window string, blocked ...string) Pool {
+	d.rv++
+	p := Pool{Key: modelPool, ResourceVersion: d.rv, Policy: allocator.BestFit, Window: []allocator.Range{mustRange(window)}}
+	for _, b := range blocked {
+		p.Blocked = append(p.Blocked, mustRange(b))
+	}
+	return p
+}
+
+func mustRange(s string) allocator.Range {
+	r, err := allocator.ParseRange(s)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+func key(name string) Key { return Key{Kind: modelClaims, Namespace: "ns", Name: name} }
+
+// ask grants and commits.
+func (d *desk) ask(q Request) (Grant, error) {
+	d.t.Helper()
+	q.Pool = modelPool
+	if q.Count == 0 {
+		q.Count = 1
+	}
+	l, err := d.grant(d.now, q)
+	if err != nil {
+		return Grant{}, err
+	}
+	d.commit()
+	return Grant{Range: l.Ranges[0], Token: l.Token}, nil
+}
+
+func (d *desk) must(q Request) Grant {
+	d.t.Helper()
+	g, err := d.ask(q)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return g
+}
+
+func (d *desk) commit() journal.Record {
+	r := d.begin()
+	d.landed(d.now)
+	return r
+}
+
+// stored has the book see a claim. The UID is the name, the first are the oldest.
+func (d *desk) stored(name, ranges string, t journal.Token, more ...func(*Claim)) {
+	d.rv++
+	c := Claim{Key: key(name), UID: name, ResourceVersion: d.rv, Created: d.now.Add(time.Duration(d.rv) * time.Second), Pool: modelPool, Token: t}
+	if ranges != "" {
+		c.Ranges = []allocator.Range{mustRange(ranges)}
+	}
+	for _, m := range more {
+		m(&c)
+	}
+	d.observe(c)
+}
+
+func (d *desk) gone(name string) {
+	d.rv++
+	d.forget(d.now, modelClaims, name, d.rv)
+}
+
+func ready(c *Claim)   { c.Ready = true }
+func flagged(c *Claim) { c.Flagged = true }
+
+func (d *desk) free() int64 {
+	u, _ := d.usage(modelPool)
+	return u.Available
+}
+
+func (d *desk) expectStanding(name, want string) {
+	d.t.Helper()
+	st := d.standing(name)
+	got := fmt.Sprintf("confirmed=%v clash=%v", st.Confirmed, st.Clash)
+	if st.Clash != nil {
+		got = "clashes with " + st.Clash.Holder.Name
+	} else if st.Confirmed {
+		got = "confirmed"
+	} else {
+		got = "waits"
+	}
+	if got != want {
+		d.t.Errorf("%s %s, want: %s", name, got, want)
+	}
+}
+
+func TestAClaimIsConfirmedByTheFirstCommitThatStartsAfterItWasSeen(t *testing.T) {
+	d := newDesk(t)
+	g := d.must(Request{Claim: key("a")})
+	d.begin()
+	d.stored("a", g.Range.String(), g.Token)
+	d.landed(d.now)
+	d.expectStanding("a", "waits")
+	if r := d.commit(); len(r.Lines) != 0 {
+		t.Errorf("the grant is still in the journal: %v", r.Lines)
+	}
+	d.expectStanding("a", "confirmed")
+}
+
+func TestANameAskedAgainGetsItsRangeUnderANewToken(t *testing.T) {
+	d := newDesk(t)
+	first := d.must(Request{Claim: key("a")})
+	second := d.must(Request{Claim: key("a")})
+	if first.Range != second.Range || first.Token == second.Token {
+		t.Errorf("%v, then %v", first, second)
+	}
+	d.stored("a", first.Range.String(), first.Token)
+	d.gone("a")
+	if d.free() != 9 {
+		t.Errorf("%d free while the second answer may still be stored", d.free())
+	}
+	d.now = d.now.Add(DefaultGrantLife)
+	for _, l := range d.due(d.now) {
+		d.end(l)
+	}
+	if d.free() != 10 {
+		t.Errorf("%d free in the end", d.free())
+	}
+}
+
+func TestARepeatedCallOfAnUnnamedClaimGetsItsRangeAgain(t *testing.T) {
+	d := newDesk(t)
+	first := d.must(Request{Claim: key(""), ID: "call"})
+	again := d.must(Request{Claim: key(""), ID: "call"})
+	other := d.must(Request{Claim: key(""), ID: "other"})
+	if first.Range != again.Range || first.Token == again.Token || other.Range == first.Range {
+		t.Errorf("%v, %v, %v", first, again, other)
+	}
+}
+
+func TestAWaiterThatLeavesTakesNothingWithIt(t *testing.T) {
+	d := newDesk(t)
+	for name, when := range map[string]func(*line){
+		"before the commit": func(l *line) { d.withdraw(l); d.commit() },
+		"during the commit": func(l *line) { d.begin(); d.withdraw(l); d.landed(d.now) },
+		"after the commit":  func(l *line) { d.commit(); d.withdraw(l) },
+	} {
+		l, err := d.grant(d.now, Request{Claim: key("a"), Pool: modelPool, Count: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		when(l)
+		if d.free() != 10 || len(d.lines) != 0 || d.queued != 0 {
+			t.Errorf("%s: %d free, %d lines, %d queued", name, d.free(), len(d.lines), d.queued)
+		}
+	}
+}
+
+func TestANamespaceHasItsShareOfOpenGrantsAndTheJournalItsMeasure(t *testing.T) {
+	d := newDesk(t)
+	ask := func(namespace string, i int) error {
+		_, err := d.ask(Request{Claim: Key{Kind: modelClaims, Namespace: namespace, Name: fmt.Sprint(i)}})
+		return err
+	}
+	var full *NotServingError
+	for i := range 4 {
+		if err := ask("a", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ask("a", 4); !errors.As(err, &full) || !full.Here {
+		t.Errorf("a fifth grant: %v", err)
+	}
+	for i := range 4 {
+		if err := ask("b", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ask("c", 0); !errors.As(err, &full) || !full.Here {
+		t.Errorf("a ninth grant: %v", err)
+	}
+}
+
+func TestWhatIsStoredAsReadyKeepsItsRange(t *testing.T) {
+	d := newDesk(t)
+	d.stored("old", "10.0.0.0-10.0.0.3", journal.Token{})
+	d.stored("young", "10.0.0.2-10.0.0.5", journal.Token{}, ready)
+	d.commit()
+	d.expectStanding("old", "clashes with young")
+	d.expectStanding("young", "waits")
+	d.stored("old", "10.0.0.0-10.0.0.3", journal.Token{}, flagged)
+	d.expectStanding("young", "confirmed")
+	if d.free() != 4 {
+		t.Errorf("%d free: the loser keeps what nobody else has", d.free())
+	}
+	d.gone("young")
+	d.commit()
+	d.expectStanding("old", "confirmed")
+	if d.free() != 6 {
+		t.Errorf("%d free", d.free())
+	}
+}
+
+func TestAmongEqualsTheOlderClaimKeepsTheRangeWhateverTheOrderOfSight(t *testing.T) {
+	for name, order := range map[string][]string{"older first": {"a", "b"}, "younger first": {"b", "a"}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			for _, n := range order {
+				created := modelStart
+				if n == "b" {
+					created = created.Add(time.Second)
+				}
+				d.stored(n, "10.0.0.1", journal.Token{}, func(c *Claim) { c.Created = created })
+			}
+			d.expectStanding("b", "clashes with a")
+		})
+	}
+}
+
+func TestALateArrivalLosesToTheOneThatGotItsRange(t *testing.T) {
+	d := newDesk(t)
+	late := d.must(Request{Claim: key("late")})
+	d.now = d.now.Add(DefaultGrantLife)
+	for _, l := range d.due(d.now) {
+		d.end(l)
+	}
+	g := d.must(Request{Claim: key("next")})
+	if g.Range != late.Range {
+		t.Fatalf("%v, then %v", late, g)
+	}
+	d.stored("late", late.Range.String(), late.Token, func(c *Claim) { c.Created = modelStart.Add(-time.Hour) })
+	d.expectStanding("late", "clashes with next")
+	d.stored("next", g.Range.String(), g.Token)
+	d.commit()
+	d.expectStanding("late", "clashes with next")
+	d.expectStanding("next", "waits")
+	if _, err := d.ask(Request{Claim: key("next")}); err != nil {
+		t.Errorf("next asked again: %v", err)
+	}
+	d.stored("late", late.Range.String(), late.Token, flagged)
+	d.expectStanding("next", "confirmed")
+}
+
+func TestALateArrivalOnAFreeRangeIsAdopted(t *testing.T) {
+	d := newDesk(t)
+	d.stored("late", "10.0.0.7", journal.Token{1})
+	d.commit()
+	d.expectStanding("late", "confirmed")
+	if d.free() != 9 {
+		t.Errorf("%d free", d.free())
+	}
+}
+
+func TestATakenOverGrantIsHeldButNeverGrantedAgain(t *testing.T) {
+	d := newDesk(t)
+	g := d.must(Request{Claim: key("a")})
+	record := d.commit()
+	n := newDesk(t)
+	n.takeOver(journal.Version{Record: record})
+	n.serve(n.now)
+	n.lastID = 100
+	n.newToken = func() journal.Token { return journal.Token{99} }
+	again, err := n.ask(Request{Claim: key("a")})
+	if err != nil || again.Range == g.Range {
+		t.Errorf("got %v, %v after %v", again, err, g)
+	}
+	if err := n.granted(key("a"), "", g.Range, g.Token); err != nil {
+		t.Errorf("its claim is refused: %v", err)
+	}
+	n.stored("a", g.Range.String(), g.Token)
+	n.commit()
+	n.expectStanding("a", "confirmed")
+}
+
+func TestGrantedAcceptsOnlyWhatWasGranted(t *testing.T) {
+	d := newDesk(t)
+	g := d.must(Request{Claim: key("a"), Count: 2})
+	other := d.must(Request{Claim: key("b"), Count: 2})
+	for name, tt := range map[string]struct {
+		key   Key
+		r     allocator.Range
+		token journal.Token
+		want  error
+	}{
+		"as granted":      {key("a"), g.Range, g.Token, nil},
+		"another name":    {key("c"), g.Range, g.Token, ErrForged},
+		"another range":   {key("a"), other.Range, g.Token, ErrForged},
+		"another's token": {key("a"), g.Range, other.Token, ErrForged},
+		"no token":        {key("a"), g.Range, journal.Token{}, ErrForged},
+		"another kind":    {Key{Kind: modelPools, Namespace: "ns", Name: "a"}, g.Range, g.Token, ErrForged},
+	} {
+		if err := d.granted(tt.key, "", tt.r, tt.token); !errors.Is(err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, err, tt.want)
+		}
+	}
+}
+
+func TestAPoolsChangeMayNotTakeWhatIsHeld(t *testing.T) {
+	d := newDesk(t)
+	g := d.must(Request{Claim: key("a"), Exact: mustRange("10.0.0.4-10.0.0.5")})
+	for _, state := range []string{"granted", "stored"} {
+		if state == "stored" {
+			d.stored("a", g.Range.String(), g.Token)
+		}
+		for change, p := range map[string]Pool{
+			"reserved over it":       d.pool("10.0.0.0-10.0.0.9", "10.0.0.5"),
+			"window shrunk below it": d.pool("10.0.0.0-10.0.0.4"),
+		} {
+			var inUse *InUseError
+			if _, err := d.change(p); !errors.As(err, &inUse) || inUse.Holder != key("a") {
+				t.Errorf("%s, %s: %v", state, change, err)
+			}
+		}
+	}
+}
+
+func TestAddressesAPoolsChangeTakesAwayAreHeldBackUntilItIsSeen(t *testing.T) {
+	d := newDesk(t)
+	next := d.pool("10.0.0.0-10.0.0.9", "10.0.0.0-10.0.0.3")
+	l, err := d.change(next)
+	if err != nil || l == nil {
+		t.Fatalf("%v, %v", l, err)
+	}
+	record := d.commit()
+	if d.free() != 6 {
+		t.Errorf("%d free after admission", d.free())
+	}
+	if g := d.must(Request{Claim: key("a")}); g.Range != mustRange("10.0.0.4") {
+		t.Errorf("granted %v", g)
+	}
+	n := newDesk(t)
+	n.takeOver(journal.Version{Record: record})
+	n.serve(n.now)
+	if n.free() != 6 {
+		t.Errorf("%d free at the next holder", n.free())
+	}
+	d.setPool(d.now, next)
+	if u, _ := d.usage(modelPool); u.Total != 6 || u.Available != 5 || len(d.lines) != 1 {
+		t.Errorf("after it was seen: %+v, %d lines", u, len(d.lines))
+	}
+}
+
+func TestAChangeThatIsNotStoredGivesItsAddressesBack(t *testing.T) {
+	d := newDesk(t)
+	if _, err := d.change(d.pool("10.0.0.0-10.0.0.3")); err != nil {
+		t.Fatal(err)
+	}
+	d.commit()
+	d.setPool(d.now, d.pool("10.0.0.0-10.0.0.9"))
+	if d.free() != 4 {
+		t.Errorf("%d free: an update of another field gave them back too early", d.free())
+	}
+	d.now = d.now.Add(DefaultGrantLife)
+	for _, l := range d.due(d.now) {
+		d.end(l)
+	}
+	if d.free() != 10 {
+		t.Errorf("%d free in the end", d.free())
+	}
+}
+
+func TestAReleasedRangeRestsForTheReuseDelay(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.3")
+	p.ReuseDelay = time.Minute
+	d.setPool(d.now, p)
+	d.stored("a", "10.0.0.0-10.0.0.1", journal.Token{})
+	// The release is recorded before the claim is gone.
+	p.ResourceVersion++
+	d.rv++
+	p.Cooling = []Cooling{{Range: mustRange("10.0.0.0-10.0.0.1"), Until: d.now.Add(time.Minute)}}
+	d.setPool(d.now, p)
+	d.gone("a")
+	if d.free() != 2 {
+		t.Errorf("%d free while resting", d.free())
+	}
+	var held *HeldError
+	if _, err := d.ask(Request{Claim: key("b"), Exact: mustRange("10.0.0.0")}); !errors.As(err, &held) || held.Until.IsZero() {
+		t.Errorf("a pinned claim on it: %v", err)
+	}
+	d.tick(d.now.Add(59 * time.Second))
+	if d.free() != 2 {
+		t.Errorf("%d free a second too early", d.free())
+	}
+	d.tick(d.now.Add(time.Minute))
+	if d.free() != 4 {
+		t.Errorf("%d free in the end", d.free())
+	}
+}
+
+func TestRecordedReleasesRestAfterARestart(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.3")
+	p.Cooling = []Cooling{
+		{Range: mustRange("10.0.0.0-10.0.0.1"), Until: d.now.Add(time.Minute)},
+		{Range: mustRange("10.0.0.3"), Until: d.now.Add(-time.Minute)},
+	}
+	d.setPool(d.now, p)
+	if d.free() != 2 {
+		t.Errorf("%d free", d.free())
+	}
+	d.tick(d.now.Add(time.Minute))
+	if d.free() != 4 {
+		t.Errorf("%d free in the end", d.free())
+	}
+}
+
+func TestNothingIsGrantedWhileAnEarlierJournalMayHavePromisedIt(t *testing.T) {
+	d := newDesk(t)
+	d.takeOver(journal.Version{Record: journal.Record{Quarantine: true}})
+	d.serve(d.now)
+	var wait *NotServingError
+	if _, err := d.ask(Request{Claim: key("a")}); !errors.As(err, &wait) {
+		t.Errorf("granted: %v", err)
+	}
+	if !d.commit().Quarantine {
+		t.Error("the journal forgets its quarantine")
+	}
+	d.tick(d.now.Add(DefaultGrantLife))
+	if d.commit().Quarantine {
+		t.Error("the quarantine never ends")
+	}
+	d.must(Request{Claim: key("a")})
+}
+
+func TestADryRunGivesWhatACreateWould(t *testing.T) {
+	d := newDesk(t)
+	q := Request{Claim: key("a"), Pool: modelPool, Count: 3}
+	dry, err := d.preview(d.now, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.must(q); got.Range != dry.Range {
+		t.Errorf("dry run %v, create %v", dry, got)
+	}
+	if again, err := d.preview(d.now, q); err != nil || again.Range != dry.Range || len(d.lines) != 1 {
+		t.Errorf("dry run of a name that has its range: %v, %v", again, err)
+	}
+}
+
+func TestAPoolSeenAfterItsClaimsTakesThemIntoItsSpace(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.9")
+	d.removePool(modelPool, d.rv)
+	d.stored("a", "10.0.0.1", journal.Token{}, func(c *Claim) { c.Space = "elsewhere" })
+	p.Space = "blue"
+	p.ResourceVersion = d.rv + 1
+	d.setPool(d.now, p)
+	if u, _ := d.usage(modelPool); u.Available != 9 || u.Claims != 1 {
+		t.Errorf("%+v", u)
+	}
+	d.gone("a")
+	if u, _ := d.usage(modelPool); u.Available != 10 || u.Claims != 0 {
+		t.Errorf("%+v", u)
+	}
+}

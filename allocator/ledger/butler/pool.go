@@ -1,0 +1,220 @@
+package butler
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// Counts of an IPAllocation that says none, from a pool that says none.
+const (
+	DefaultNodesPerTenant  = 5
+	DefaultLBPoolPerTenant = 8
+)
+
+// PoolOf is what the ledger needs to know of a pool. Of one that breaks a rule the errors say which; it then offers nothing, while
+// what is readable of its reserved networks and its releases still counts. Host bits do not matter.
+func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
+	read, errs := readPool(p)
+	pool := ledger.Pool{
+		Key:             NetworkPoolKey(p.Namespace, p.Name),
+		ResourceVersion: resourceVersion(p),
+		Space:           p.Spec.RoutingDomain,
+		Blocked:         read.blocked(),
+		Policy:          allocator.BestFit,
+		Cooling:         coolingOf(p.Status.Releases),
+		Deleting:        p.DeletionTimestamp != nil,
+	}
+	if p.Spec.ReuseDelay != nil {
+		pool.ReuseDelay = p.Spec.ReuseDelay.Duration
+	}
+	if len(errs) == 0 {
+		pool.Window = read.window()
+	}
+	return pool, errs
+}
+
+// CountFor is how many addresses an allocation asks for: what it says, else the pool's default for its type. p may be nil.
+func CountFor(a *v1alpha1.IPAllocation, p *v1alpha1.NetworkPool) int32 {
+	if a.Spec.Count != nil {
+		return *a.Spec.Count
+	}
+	var defaults v1alpha1.AllocationDefaults
+	if p != nil && p.Spec.TenantAllocation != nil && p.Spec.TenantAllocation.Defaults != nil {
+		defaults = *p.Spec.TenantAllocation.Defaults
+	}
+	count, fallback := defaults.NodesPerTenant, int32(DefaultNodesPerTenant)
+	if a.Spec.Type == v1alpha1.TypeLoadBalancer {
+		count, fallback = defaults.LBPoolPerTenant, DefaultLBPoolPerTenant
+	}
+	if count < 1 {
+		return fallback
+	}
+	return count
+}
+
+// coolingOf is the recorded releases that rest, or once did. A record that cannot be read holds nothing back.
+func coolingOf(releases []v1alpha1.Release) []ledger.Cooling {
+	var cooling []ledger.Cooling
+	for _, r := range releases {
+		if r.ReusableAt == nil {
+			continue
+		}
+		if rng, errs := readRange(nil, text{value: r.StartAddress}, text{value: r.EndAddress}); len(errs) == 0 {
+			cooling = append(cooling, ledger.Cooling{Range: rng, Until: r.ReusableAt.Time})
+		}
+	}
+	return cooling
+}
+
+// placed is a range and where it is declared. It is not valid where it could not be read.
+type placed struct {
+	path *field.Path
+	allocator.Range
+}
+
+// readable is what can be read of a NetworkPool's spec.
+type readable struct {
+	network  allocator.Range
+	reserved []placed // one per spec.reserved
+	tenants  []placed // effective tenant ranges: ranges, else start and end, else none
+}
+
+func (r readable) blocked() []allocator.Range {
+	var blocked []allocator.Range
+	for _, res := range r.reserved {
+		if res.IsValid() {
+			blocked = append(blocked, res.Range)
+		}
+	}
+	return blocked
+}
+
+func (r readable) window() []allocator.Range {
+	if len(r.tenants) == 0 {
+		return []allocator.Range{r.network}
+	}
+	window := make([]allocator.Range, len(r.tenants))
+	for i, t := range r.tenants {
+		window[i] = t.Range
+	}
+	return window
+}
+
+// readPool reads a spec and checks all that must hold for it to have a meaning.
+func readPool(p *v1alpha1.NetworkPool) (readable, field.ErrorList) {
+	var (
+		r    readable
+		errs field.ErrorList
+	)
+	spec := field.NewPath("spec")
+	cidr := text{spec.Child("cidr"), p.Spec.CIDR}
+	if prefix, err := cidr.prefix(); err != nil {
+		errs = append(errs, err)
+	} else {
+		r.network = allocator.RangeOfPrefix(prefix)
+	}
+	for i, res := range p.Spec.Reserved {
+		t := text{spec.Child("reserved").Index(i).Child("cidr"), res.CIDR}
+		part := placed{path: t.path}
+		if prefix, err := t.prefix(); err != nil {
+			errs = append(errs, err)
+		} else {
+			part.Range = allocator.RangeOfPrefix(prefix)
+		}
+		r.reserved = append(r.reserved, part)
+	}
+	if p.Spec.TenantAllocation != nil {
+		tenants, bad := readTenants(spec.Child("tenantAllocation"), p.Spec.TenantAllocation)
+		r.tenants, errs = tenants, append(errs, bad...)
+	}
+	if !r.network.IsValid() {
+		return r, errs
+	}
+	for _, part := range slices.Concat(r.reserved, r.tenants) {
+		errs = append(errs, r.checkInside(part)...)
+	}
+	return r, append(append(errs, r.checkOrder()...), r.checkEdges()...)
+}
+
+func readTenants(path *field.Path, t *v1alpha1.TenantAllocation) ([]placed, field.ErrorList) {
+	start, end := text{path.Child("start"), t.Start}, text{path.Child("end"), t.End}
+	switch {
+	case t.Start != "" && t.End == "":
+		return nil, field.ErrorList{field.Required(end.path, "start and end must be set together: set both, or use ranges instead")}
+	case t.Start == "" && t.End != "":
+		return nil, field.ErrorList{field.Required(start.path, "start and end must be set together: set both, or use ranges instead")}
+	case len(t.Ranges) == 0 && t.Start != "":
+		r, errs := readRange(path, start, end)
+		return []placed{{path, r}}, errs
+	}
+	var (
+		tenants []placed
+		errs    field.ErrorList
+	)
+	for i, v := range t.Ranges {
+		at := path.Child("ranges").Index(i)
+		r, bad := readRange(at, text{at.Child("start"), v.Start}, text{at.Child("end"), v.End})
+		tenants, errs = append(tenants, placed{at, r}), append(errs, bad...)
+	}
+	return tenants, errs
+}
+
+func (r readable) checkInside(part placed) field.ErrorList {
+	switch {
+	case !part.IsValid() || r.network.Covers(part.Range):
+		return nil
+	case part.First.BitLen() != r.network.First.BitLen():
+		return field.ErrorList{part.invalid("is of the other address family than spec.cidr %s: use one family in a pool", r.network.Text())}
+	}
+	return field.ErrorList{part.invalid("lies outside spec.cidr %s: correct it or grow spec.cidr", r.network.Text())}
+}
+
+// checkOrder wants the tenant ranges ascending and disjoint. They may touch.
+func (r readable) checkOrder() field.ErrorList {
+	var (
+		errs     field.ErrorList
+		previous placed
+	)
+	for _, t := range r.tenants {
+		switch {
+		case !t.IsValid():
+			continue
+		case !previous.IsValid() || previous.Last.Less(t.First):
+		case t.Overlaps(previous.Range):
+			errs = append(errs, t.invalid("overlaps %s (%s): make them one range, or two that share no address", previous.path, previous))
+		default:
+			errs = append(errs, t.invalid("must come before %s (%s): list ranges in ascending order", previous.path, previous))
+		}
+		previous = t
+	}
+	return errs
+}
+
+// checkEdges wants no reserved network to take one end of a tenant range: it may lie in the range, beside it, or cover it whole.
+//
+//	tenant range       |-----------|
+//	reserved, good   |---------------|    |--|
+//	reserved, good         |--|
+//	reserved, bad             |------|
+func (r readable) checkEdges() field.ErrorList {
+	var errs field.ErrorList
+	for _, res := range r.reserved {
+		for _, t := range r.tenants {
+			if res.Overlaps(t.Range) && !t.Covers(res.Range) && !res.Covers(t.Range) {
+				errs = append(errs, res.invalid("reaches over an edge of %s (%s): reserve networks that lie inside the range or beside it", t.path, t))
+			}
+		}
+	}
+	return errs
+}
+
+// invalid quotes the range as its kind of field is written: a network as CIDR, two addresses with a dash.
+func (p placed) invalid(format string, args ...any) *field.Error {
+	return field.Invalid(p.path, p.Text(), fmt.Sprintf(format, args...))
+}

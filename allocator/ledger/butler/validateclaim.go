@@ -1,0 +1,89 @@
+package butler
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// ValidateIPAllocation holds an allocation to every rule that needs no other object, those of the schema included: a mutating
+// webhook sees objects before the schema does, and an invalid one should cost no grant.
+func ValidateIPAllocation(a *v1alpha1.IPAllocation) field.ErrorList {
+	var (
+		errs   field.ErrorList
+		spec   = field.NewPath("spec")
+		tenant = spec.Child("tenantClusterRef")
+	)
+	errs = append(errs, checkName(spec.Child("poolRef", "name"), a.Spec.PoolRef.Name, validation.IsDNS1123Subdomain)...)
+	errs = append(errs, checkName(tenant.Child("name"), a.Spec.TenantClusterRef.Name, validation.IsDNS1123Subdomain)...)
+	errs = append(errs, checkName(tenant.Child("namespace"), a.Spec.TenantClusterRef.Namespace, validation.IsDNS1123Label)...)
+	switch a.Spec.Type {
+	case v1alpha1.TypeNodes, v1alpha1.TypeLoadBalancer:
+	case "":
+		errs = append(errs, field.Required(spec.Child("type"), `what the addresses are for: "nodes" or "loadbalancer"`))
+	default:
+		errs = append(errs, field.NotSupported(spec.Child("type"), a.Spec.Type, []v1alpha1.IPAllocationType{v1alpha1.TypeNodes, v1alpha1.TypeLoadBalancer}))
+	}
+	if a.Spec.Count != nil && *a.Spec.Count < 1 {
+		errs = append(errs, field.Invalid(spec.Child("count"), *a.Spec.Count, "must be at least 1: leave it out to get the pool's default"))
+	}
+	if p := a.Spec.PinnedRange; p != nil {
+		_, bad := readPinned(p)
+		errs = append(errs, bad...)
+		path := spec.Child("pinnedRange")
+		errs = append(errs, text{path.Child("startAddress"), p.StartAddress}.canonicalAddress()...)
+		errs = append(errs, text{path.Child("endAddress"), p.EndAddress}.canonicalAddress()...)
+	}
+	return errs
+}
+
+func checkName(path *field.Path, name string, check func(string) []string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(path, "name the object that is meant")}
+	}
+	var errs field.ErrorList
+	for _, rule := range check(name) {
+		errs = append(errs, field.Invalid(path, name, rule))
+	}
+	return errs
+}
+
+// ValidateIPAllocationUpdate is ValidateIPAllocation without the faults that the stored allocation has already; and once a range is
+// held, in spec or in an earlier allocator's status, nothing of spec may change but what was absent.
+func ValidateIPAllocationUpdate(old, updated *v1alpha1.IPAllocation) field.ErrorList {
+	errs := newFaults(ValidateIPAllocation(old), ValidateIPAllocation(updated))
+	held, source, err := RangeOf(old)
+	if source == Nowhere || err != nil && source == InStatus {
+		return errs
+	}
+	forbid := func(name, wayOut string) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", name), "cannot be changed while addresses are held: "+wayOut))
+	}
+	o, u := old.Spec, updated.Spec
+	if u.PoolRef != o.PoolRef {
+		forbid("poolRef", "create another IPAllocation in the other pool and delete this one")
+	}
+	if u.TenantClusterRef != o.TenantClusterRef {
+		forbid("tenantClusterRef", "create another IPAllocation for the other cluster and delete this one")
+	}
+	if u.Type != o.Type {
+		forbid("type", "create another IPAllocation of the other type and delete this one")
+	}
+	if o.Count != nil && (u.Count == nil || *u.Count != *o.Count) {
+		forbid("count", "create another IPAllocation for more addresses, or a smaller one and delete this one")
+	}
+	was := o.PinnedRange
+	if source == InStatus {
+		was = PinnedRange(held)
+	}
+	switch {
+	case u.PinnedRange == nil && source == InSpec:
+		forbid("pinnedRange", "delete the IPAllocation to release them")
+	case u.PinnedRange != nil && *u.PinnedRange != *was:
+		forbid("pinnedRange", fmt.Sprintf("they are %s-%s; create another IPAllocation to move to others, and delete this one", was.StartAddress, was.EndAddress))
+	}
+	return errs
+}

@@ -1,0 +1,215 @@
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// observe takes in a stored claim. Versions older than the one known are ignored.
+func (b *book) observe(c Claim) {
+	b.saw(c.Key.Kind, c.ResourceVersion)
+	known := b.claims[c.UID]
+	if known == nil {
+		known = &claim{}
+		b.claims[c.UID] = known
+	} else if c.ResourceVersion <= known.ResourceVersion {
+		return
+	}
+	before := known.Claim
+	known.Claim = c
+	b.changed[c.Key] = struct{}{}
+
+	h := known.holding
+	if h != nil && !slices.Equal(before.Ranges, c.Ranges) {
+		// Schema rules forbid it; whoever did it all the same has given up the old range.
+		b.detach(known, time.Time{})
+		h = nil
+	}
+	switch {
+	case len(c.Ranges) == 0:
+	case h == nil:
+		b.bind(known)
+	default:
+		b.unline(h, c.Token)
+		if before.Ready != c.Ready || before.Flagged != c.Flagged {
+			b.restrength(h)
+		}
+	}
+}
+
+// saw remembers how far the events of a kind have been applied.
+func (b *book) saw(kind string, resourceVersion uint64) {
+	if resourceVersion > b.seen[kind] {
+		b.seen[kind] = resourceVersion
+	}
+}
+
+// bind gives a claim that is seen with its ranges for the first time a holding: that of its grant, if there is one.
+func (b *book) bind(c *claim) {
+	if p := b.pools[c.Pool]; p != nil {
+		c.Space = p.Space
+		p.claims++
+	}
+	h := b.grantOf(c)
+	if h == nil {
+		h = b.newHolding(c.Key, c.Pool, c.Space, c.Ranges...)
+		h.claim, c.holding = c, h
+		b.rebind(h)
+		b.place(h)
+		return
+	}
+	h.claim, c.holding, h.pool = c, h, c.Pool
+	delete(b.byCall, h.call)
+	b.name(h, c.Key)
+	c.granted = b.unline(h, c.Token) || len(h.lines) > 0
+	b.rebind(h)
+	if h.contested || len(b.space(h.space).contested) > 0 {
+		b.settle(h)
+	}
+	b.changedBy(h)
+}
+
+// grantOf finds the open grant that a claim fulfils: by its token, or, where the token was taken off the object before it was
+// seen, by its name.
+func (b *book) grantOf(c *claim) *holding {
+	fits := func(h *holding) bool {
+		return h.claim == nil && h.space == c.Space && slices.Equal(h.ranges, c.Ranges)
+	}
+	if l := b.lines[c.Token]; l != nil && l.names(c.Key, c.UID) && fits(l.holding) {
+		return l.holding
+	}
+	for _, h := range b.byName[c.Key] {
+		if fits(h) && len(h.lines) > 0 {
+			return h
+		}
+	}
+	return nil
+}
+
+// names reports whether the grant is one to the claim of this key.
+func (l *line) names(k Key, uid string) bool {
+	return l.Kind == k.Kind && l.Namespace == k.Namespace &&
+		(l.NameHash == 0 || l.NameHash == journal.HashName(k.Name)) && (l.UID == "" || l.UID == uid)
+}
+
+// unline retires the holding's grant with this token, because its claim was seen.
+func (b *book) unline(h *holding, t journal.Token) bool {
+	l := b.lines[t]
+	if l == nil || l.holding != h {
+		return false
+	}
+	b.retire(l)
+	return true
+}
+
+// restrength re-decides who has the addresses of h after its claim became Ready, or no longer is.
+func (b *book) restrength(h *holding) {
+	s := b.space(h.space)
+	if len(s.contested) > 0 {
+		b.settle(h)
+	}
+	b.changedBy(h)
+}
+
+// forget takes in that a claim is gone. Its range rests for the pool's reuse delay.
+func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
+	b.saw(kind, resourceVersion)
+	c := b.claims[uid]
+	if c == nil {
+		return
+	}
+	delete(b.claims, uid)
+	b.changed[c.Key] = struct{}{}
+	if c.holding == nil {
+		return
+	}
+	var rest time.Time
+	if p := b.pools[c.Pool]; p != nil && p.ReuseDelay > 0 {
+		rest = now.Add(p.ReuseDelay)
+	}
+	b.detach(c, rest)
+}
+
+// detach takes a claim off its holding, whose range rests until the given time, if there is one.
+func (b *book) detach(c *claim, rest time.Time) {
+	h := c.holding
+	h.claim, c.holding = nil, nil
+	if p := b.pools[c.Pool]; p != nil {
+		p.claims--
+	}
+	if rest.After(h.until) {
+		h.until = rest
+	}
+	if !h.until.IsZero() {
+		b.resting[h] = struct{}{}
+	}
+	b.changedBy(h)
+	if b.freeIfIdle(h); b.holdings[h.id] == h {
+		b.restrength(h)
+	}
+}
+
+// Standing is what a stored claim has.
+type Standing struct {
+	Known    bool // the ledger has seen the claim
+	Answered bool // it has a range
+	// Confirmed: it has its whole range, a commit of this term has started since it was seen, and each rival is stored as flagged,
+	// so that no older write can mark that one Ready any more. Only then may it be marked Ready.
+	Confirmed bool
+	// Clash is set where another has some of the range.
+	Clash *HeldError
+}
+
+// standing of the claim with this UID, in the version the ledger has seen.
+func (b *book) standing(uid string) Standing {
+	c := b.claims[uid]
+	if c == nil {
+		return Standing{}
+	}
+	h := c.holding
+	if h == nil {
+		return Standing{Known: true}
+	}
+	st := Standing{Known: true, Answered: true}
+	if h.contested {
+		st.Clash = b.clash(h)
+		return st
+	}
+	st.Confirmed = b.serving && b.ended > c.bound
+	for o := range b.space(h.space).contested {
+		if o.claim != nil && !o.claim.Flagged && o.overlaps(h.ranges) {
+			st.Confirmed = false
+		}
+	}
+	return st
+}
+
+// clash names the first holder of some of h's addresses other than h.
+func (b *book) clash(h *holding) *HeldError {
+	for _, r := range h.ranges {
+		for held := range b.space(h.space).core.HeldIn(r) {
+			if held.Holder != h.id {
+				return b.heldError(held)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *book) heldError(held allocator.Held) *HeldError {
+	h := b.holdings[held.Holder]
+	e := &HeldError{Range: held.Range}
+	switch {
+	case h == nil:
+	case h.claim != nil:
+		e.Holder = h.claim.Key
+	case len(h.lines) > 0:
+		e.Holder = h.key
+	default:
+		e.Until = h.until
+	}
+	return e
+}

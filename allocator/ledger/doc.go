@@ -1,0 +1,27 @@
+// Package ledger is the one truth about who holds which address: what stored claims hold, and what open grants may yet come to
+// hold. Webhooks ask it for ranges; reconcilers tell it what they see and ask it what they may write.
+//
+// # What it promises
+//
+// A range leaves Grant only after a journal commit that holds it, under a token of its own. A range is free when no stored claim
+// holds it and no grant on it is open. A grant stays open until a claim with its token is seen, or until a grant's whole life has
+// passed since its last answer and a consistent read shows no claim with its token. What an earlier holder of the journal had
+// granted is never granted again: it waits for its claim, or for its end.
+//
+// What is stored counts, however it got there: a claim that came in around the webhooks holds its range if it is free. Where two
+// claims overlap, the one stored as Ready keeps the range, then the one whose token the journal holds, then the older, then the
+// smaller UID. The other one keeps what nobody else has of its range, and is told whom it clashes with.
+//
+//	               Grant                 sight of token                 gone
+//	free ──────────────────▶ granted ──────────────────▶ bound ──────────────────▶ free, or resting for the pool's reuse delay
+//	                            │ life passed, and a consistent read shows nothing
+//	                            └──────────────────▶ free
+//
+// # Parts
+//
+// book is the state machine: no clock, no I/O, no locks; the same calls in the same order give the same answers. Ledger is the
+// shell around it: one mutex, one goroutine that follows, fences and commits to the journal, and one that ends grants. The model
+// check drives the book through random schedules of several replicas.
+//
+// Ledger is safe for concurrent use. Observing a claim takes microseconds, and never waits for the API server.
+package ledger

@@ -1,0 +1,380 @@
+package ledger
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// breaks are ways to break the protocol, for the model check to find. All are off in a real ledger. (Others of the model's breaks
+// lie in what it does around the book.)
+type breaks struct {
+	shareToken       bool // a range asked for again goes out under its old token
+	answerFromMemory bool // a range asked for again goes out without a commit
+}
+
+// grant takes a range for the request. The line it returns waits for the next commit.
+func (b *book) grant(now time.Time, q Request) (*line, error) {
+	if !b.serving {
+		return nil, &NotServingError{Reason: "this replica does not hold the journal"}
+	}
+	if b.quarantined {
+		return nil, &NotServingError{Reason: "an earlier journal was lost: waiting until every grant it may have held has ended", RetryAfter: 5 * time.Second, Here: true}
+	}
+	if len(b.lines) >= b.limits.lines {
+		return nil, &NotServingError{Reason: "the journal is full of open grants", RetryAfter: time.Second, Here: true}
+	}
+	if b.inScope[q.Claim.Namespace] >= b.limits.share {
+		return nil, &NotServingError{Reason: "namespace " + q.Claim.Namespace + " has its share of open grants: creates that fail keep theirs for " + b.limits.life.String(), RetryAfter: time.Second, Here: true}
+	}
+	p, err := b.poolFor(q)
+	if err != nil {
+		return nil, err
+	}
+	h := b.repeatable(now, p, q)
+	if h == nil {
+		if h, err = b.take(p, q); err != nil {
+			return nil, err
+		}
+	} else if b.breaks.shareToken && len(h.lines) > 0 {
+		return h.lines[0], nil
+	} else if b.breaks.answerFromMemory && len(h.lines) > 0 {
+		l := b.addLine(h, q)
+		l.state, l.answered = open, now
+		b.queued--
+		return l, nil
+	}
+	return b.addLine(h, q), nil
+}
+
+// preview says what grant would answer, and takes nothing.
+func (b *book) preview(now time.Time, q Request) (Grant, error) {
+	if !b.serving {
+		return Grant{}, &NotServingError{Reason: "this replica does not hold the journal"}
+	}
+	p, err := b.poolFor(q)
+	if err != nil {
+		return Grant{}, err
+	}
+	if h := b.repeatable(now, p, q); h != nil {
+		return Grant{Range: h.ranges[0], Space: h.space}, nil
+	}
+	r := q.Exact
+	if r.IsValid() {
+		err = p.core.CheckExact(r)
+	} else {
+		r, err = p.core.Preview(q.Count, p.Policy)
+	}
+	if err != nil {
+		return Grant{}, b.poolError(p, err)
+	}
+	return Grant{Range: r, Space: p.Space}, nil
+}
+
+func (b *book) poolFor(q Request) (*pool, error) {
+	p := b.pools[q.Pool]
+	switch {
+	case p == nil:
+		return nil, &NoPoolError{Pool: q.Pool}
+	case p.Deleting:
+		return nil, &PoolDeletingError{Pool: q.Pool}
+	}
+	return p, nil
+}
+
+// repeatable finds a range that this very claim was given before and that still answers the request. At most one object of a
+// name exists, and one call makes at most one object, so handing it out again is safe, under a token of its own.
+func (b *book) repeatable(now time.Time, p *pool, q Request) *holding {
+	fits := func(h *holding) bool {
+		switch {
+		case h.claim == nil && h.inherited,
+			h.claim == nil && len(h.lines) == 0,
+			h.contested, b.rivalled(h), !h.until.IsZero(), h.space != p.Space, h.pool != q.Pool,
+			h.claim != nil && h.claim.Deleting && p.ReuseDelay > 0,
+			len(h.ranges) != 1:
+			return false
+		case q.Exact.IsValid():
+			return h.ranges[0] == q.Exact
+		default:
+			return h.ranges[0].Size() == q.Count && len(allocator.Subtract(h.ranges, p.Window)) == 0
+		}
+	}
+	if q.Claim.Name == "" {
+		if h := b.byCall[q.ID]; h != nil && q.ID != "" && fits(h) {
+			return h
+		}
+		return nil
+	}
+	for _, h := range b.byName[q.Claim] {
+		if fits(h) {
+			return h
+		}
+	}
+	return nil
+}
+
+// rivalled reports whether another wants some of the addresses that h has.
+func (b *book) rivalled(h *holding) bool {
+	for o := range b.space(h.space).contested {
+		if o != h && o.overlaps(h.ranges) {
+			return true
+		}
+	}
+	return false
+}
+
+// take makes a holding of a range that is free.
+func (b *book) take(p *pool, q Request) (*holding, error) {
+	id := b.lastID + 1
+	r := q.Exact
+	var err error
+	if r.IsValid() {
+		err = p.core.Exact(r, id)
+	} else {
+		r, err = p.core.Allocate(q.Count, p.Policy, id)
+	}
+	if err != nil {
+		return nil, b.poolError(p, err)
+	}
+	h := b.newHolding(q.Claim, q.Pool, p.Space, r)
+	if q.Claim.Name == "" && q.ID != "" {
+		h.call = q.ID
+		b.byCall[q.ID] = h
+	}
+	b.changedBy(h)
+	return h, nil
+}
+
+// poolError puts names to what the core says.
+func (b *book) poolError(p *pool, err error) error {
+	var held *allocator.HeldError
+	if errors.As(err, &held) {
+		return b.heldError(allocator.Held{Range: held.Range, Holder: held.Holder})
+	}
+	return &PoolError{Pool: p.Key, Err: err}
+}
+
+func (b *book) addLine(h *holding, q Request) *line {
+	l := &line{holding: h, Line: journal.Line{
+		Token:     b.newToken(),
+		Space:     h.space,
+		Ranges:    h.ranges,
+		Kind:      q.Claim.Kind,
+		Namespace: q.Claim.Namespace,
+		NameHash:  journal.HashName(q.Claim.Name),
+	}}
+	if q.UID != "" {
+		l.Stored, l.UID = q.Claim.Name, q.UID
+	}
+	b.queued++
+	b.file(l)
+	return l
+}
+
+func (b *book) file(l *line) {
+	b.lines[l.Token] = l
+	l.holding.lines = append(l.holding.lines, l)
+	b.inScope[l.Namespace]++
+}
+
+// retire ends a grant. Whoever waits for it is told that it came to nothing.
+func (b *book) retire(l *line) {
+	if b.lines[l.Token] != l {
+		return
+	}
+	delete(b.lines, l.Token)
+	h := l.holding
+	h.lines = slices.DeleteFunc(h.lines, func(o *line) bool { return o == l })
+	if b.inScope[l.Namespace]--; b.inScope[l.Namespace] == 0 {
+		delete(b.inScope, l.Namespace)
+	}
+	b.wanted = b.wanted || l.state == open
+	b.freeIfIdle(h)
+}
+
+// withdraw ends a grant whose answer never left. While it is part of a commit under way it stays until that is over.
+func (b *book) withdraw(l *line) {
+	switch l.state {
+	case queued:
+		b.queued--
+		b.retire(l)
+	case open:
+		b.retire(l)
+	case inFlight:
+		l.done, l.dropped = nil, true
+	}
+}
+
+// begin starts a commit: what it is to hold.
+func (b *book) begin() journal.Record {
+	b.begun++
+	b.wanted, b.queued = false, 0
+	r := journal.Record{Quarantine: b.quarantined, Seen: make(map[string]uint64, len(b.seen)), Lines: make([]journal.Line, 0, len(b.lines))}
+	for k, v := range b.seen {
+		r.Seen[k] = v
+	}
+	for _, l := range b.lines {
+		if l.state == queued {
+			l.state = inFlight
+		}
+		r.Lines = append(r.Lines, l.Line)
+	}
+	return r
+}
+
+// landed takes in that the commit begun last is stored: its grants may be answered now.
+func (b *book) landed(now time.Time) {
+	b.ended = b.begun
+	for _, l := range b.lines {
+		if l.state == inFlight {
+			l.state, l.answered = open, now
+			if l.done != nil {
+				l.done <- nil
+				l.done = nil
+			}
+			if l.dropped {
+				b.retire(l)
+			}
+		}
+	}
+	rest := b.unconfirmed[:0]
+	for _, c := range b.unconfirmed {
+		if c.bound < b.ended {
+			b.changed[c.Key] = struct{}{}
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	clear(b.unconfirmed[len(rest):])
+	b.unconfirmed = rest
+}
+
+// takeOver makes the book that of the journal's new holder: what the version it fenced holds is open, and is nobody's to grant
+// again. It grants only after serve.
+func (b *book) takeOver(v journal.Version) {
+	b.dropLines()
+	b.begun, b.ended, b.wanted = 0, 0, true
+	b.quarantined = v.Quarantine
+	b.unconfirmed = b.unconfirmed[:0]
+	byToken := map[journal.Token]*claim{}
+	for _, c := range b.claims {
+		c.bound = 0
+		if c.holding != nil {
+			b.unconfirmed = append(b.unconfirmed, c)
+			if !c.Token.IsZero() {
+				byToken[c.Token] = c
+			}
+		}
+	}
+	lines := slices.Clone(v.Lines)
+	slices.SortFunc(lines, func(x, y journal.Line) int { return bytes.Compare(x.Token[:], y.Token[:]) })
+	for _, jl := range lines {
+		l := &line{Line: jl.Clone(), state: open}
+		if c := byToken[l.Token]; c != nil && l.names(c.Key, c.UID) && slices.Equal(c.Ranges, l.Ranges) && c.holding.space == l.Space {
+			c.granted = true // seen already
+			continue
+		}
+		b.inherit(l)
+	}
+}
+
+// inherit files a line of an earlier holder of the journal.
+func (b *book) inherit(l *line) {
+	s := b.space(l.Space)
+	for held := range s.core.HeldIn(l.Ranges[0]) {
+		h := b.holdings[held.Holder]
+		if h.inherited && h.claim == nil && slices.Equal(h.ranges, l.Ranges) && h.lines[0].sameClaim(l) ||
+			h.claim != nil && slices.Equal(h.ranges, l.Ranges) && l.names(h.claim.Key, h.claim.UID) && l.NameHash != 0 {
+			l.holding = h
+			b.file(l)
+			return
+		}
+	}
+	h := b.newHolding(Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Stored}, Key{}, l.Space, l.Ranges...)
+	h.inherited = true
+	l.holding = h
+	b.file(l)
+	b.place(h)
+}
+
+func (l *line) sameClaim(o *line) bool {
+	return l.Kind == o.Kind && l.Namespace == o.Namespace && l.NameHash == o.NameHash && l.NameHash != 0 && l.UID == o.UID
+}
+
+// serve lets the book grant. The life of inherited grants starts anew.
+func (b *book) serve(now time.Time) {
+	b.serving, b.served = true, now
+	for _, l := range b.lines {
+		l.answered = now
+	}
+}
+
+// stepDown makes the book a follower's: it still sees claims, but its grants are for the next holder to keep.
+func (b *book) stepDown() {
+	b.serving = false
+	b.dropLines()
+}
+
+func (b *book) dropLines() {
+	for _, l := range b.lines {
+		if l.done != nil {
+			l.done <- &NotServingError{Reason: "another replica took the journal over"}
+			l.done = nil
+		}
+		b.retire(l)
+	}
+	b.wanted, b.queued = false, 0
+}
+
+// stopping refuses further grants; what is queued still goes into the last commit.
+func (b *book) stopping() { b.serving = false }
+
+// granted reports whether a claim about to be stored carries what an open grant says.
+func (b *book) granted(k Key, uid string, r allocator.Range, t journal.Token) error {
+	if !b.serving {
+		return &NotServingError{Reason: "this replica does not hold the journal"}
+	}
+	l := b.lines[t]
+	if l == nil || l.state != open || !l.names(k, uid) || len(l.Ranges) != 1 || l.Ranges[0] != r {
+		return ErrForged
+	}
+	return nil
+}
+
+// due lists the grants whose life has passed.
+func (b *book) due(now time.Time) []*line {
+	var out []*line
+	for _, l := range b.lines {
+		if l.state == open && now.Sub(l.answered) >= b.limits.life {
+			out = append(out, l)
+		}
+	}
+	slices.SortFunc(out, func(x, y *line) int { return bytes.Compare(x.Token[:], y.Token[:]) })
+	return out
+}
+
+// end retires a grant whose life has passed, unless its claim turned up.
+func (b *book) end(l *line) {
+	if b.serving {
+		b.retire(l)
+	}
+}
+
+// tick ends rests and quarantine.
+func (b *book) tick(now time.Time) {
+	if b.serving && b.quarantined && now.Sub(b.served) >= b.limits.life {
+		b.quarantined, b.wanted = false, true
+	}
+	for h := range b.resting {
+		if !now.Before(h.until) {
+			delete(b.resting, h)
+			h.until = time.Time{}
+			b.changedBy(h)
+			b.freeIfIdle(h)
+		}
+	}
+}

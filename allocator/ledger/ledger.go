@@ -1,0 +1,275 @@
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// DefaultGrantLife is how long a grant stays open after its last answer when no claim with its token is seen. The API server gives
+// a create up 34 s after the answer at the latest.
+const DefaultGrantLife = 120 * time.Second
+
+// Source is where the ledger learns of stored objects.
+type Source interface {
+	// Seen gives the resourceVersion up to which the local copy of a kind is complete.
+	Seen(kind string) uint64
+	// Refresh feeds all objects of a kind into the ledger (ReplaceClaims or SetPool): the local copy, or, with live, a consistent
+	// read of the API server.
+	Refresh(ctx context.Context, kind string, live bool) error
+	// Scan reads all claims of a kind in one namespace from the API server, consistently.
+	Scan(ctx context.Context, kind, namespace string, visit func(Claim)) error
+	// Touch writes to the claim with this UID, so that no older write to it can land, and gives it as it is stored then.
+	// There is none where it gives false.
+	Touch(ctx context.Context, k Key, uid string) (Claim, bool, error)
+	// Any reports, from a consistent read, whether a pool or a claim of any kind is stored.
+	Any(ctx context.Context) (bool, error)
+}
+
+// Config of a Ledger.
+type Config struct {
+	Store      journal.Store
+	Identity   string // of this process, unique among all that ever ran
+	ClaimKinds []string
+	PoolKinds  []string
+	GrantLife  time.Duration // DefaultGrantLife where zero
+	Timing     journal.Timing
+	Metrics    *Metrics
+	Log        logr.Logger
+	// Changed is told which claims and pools may stand differently now. It is called without locks and must not block.
+	Changed func([]Key)
+}
+
+// Limits of the journal: its lines in all, and those of one namespace.
+const (
+	maxLines = 6000
+	maxShare = maxLines / 4
+)
+
+// Pace of commits.
+const (
+	renewAfter   = time.Second           // the holder writes as often even when nothing happens
+	confirmAfter = 20 * time.Millisecond // what only confirms waits so long for a grant to share its commit
+	sweepEvery   = time.Second           // how often ended grants and rests are looked for
+	catchUpLimit = 10 * time.Second      // after which the API server is asked for what the informers do not deliver
+	stopLimit    = 3 * time.Second       // for the last commit of a process that stops
+)
+
+// Ledger answers for who holds which address. See the package comment for what it promises.
+type Ledger struct {
+	cfg     Config
+	session *journal.Session
+	wake    chan struct{}
+
+	mu      sync.Mutex
+	book    *book
+	holder  string // of the journal, as last read
+	refused error  // why the journal cannot be followed
+}
+
+// New makes a ledger that serves once Run has taken the journal over.
+func New(cfg Config) *Ledger {
+	if cfg.GrantLife <= 0 {
+		cfg.GrantLife = DefaultGrantLife
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func([]Key) {}
+	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics(nil)
+	}
+	kinds := append(append([]string(nil), cfg.ClaimKinds...), cfg.PoolKinds...)
+	return &Ledger{
+		cfg:     cfg,
+		session: journal.NewSession(cfg.Store, cfg.Identity, cfg.Timing),
+		wake:    make(chan struct{}, 1),
+		book:    newBook(kinds, limits{life: cfg.GrantLife, lines: maxLines, share: maxShare}, randomToken),
+	}
+}
+
+func randomToken() journal.Token {
+	var t journal.Token
+	_, _ = rand.Read(t[:]) // never fails: crypto/rand ends the process instead
+	return t
+}
+
+// do runs f on the book, wakes the committer if there is something to commit, and tells the reconcilers what changed.
+func (l *Ledger) do(f func(*book)) {
+	l.mu.Lock()
+	queued, wanted := l.book.queued, l.book.wanted
+	f(l.book)
+	due := l.book.queued > queued || l.book.wanted && !wanted
+	var changed []Key
+	if len(l.book.changed) > 0 {
+		changed = make([]Key, 0, len(l.book.changed))
+		for k := range l.book.changed {
+			changed = append(changed, k)
+		}
+		clear(l.book.changed)
+	}
+	l.mu.Unlock()
+	if due {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+	if len(changed) > 0 {
+		l.cfg.Changed(changed)
+	}
+}
+
+// Grant gives a range to a claim and returns once the journal holds it. Errors: *NoPoolError, *PoolDeletingError, *PoolError (with
+// allocator's errors inside), *HeldError, *NotServingError. When ctx ends first nothing is given.
+func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
+	var ln *line
+	var err error
+	l.do(func(b *book) {
+		if ln, err = b.grant(time.Now(), q); err == nil {
+			ln.done = make(chan error, 1)
+		}
+	})
+	if err == nil {
+		err = l.committed(ctx, ln)
+	}
+	l.cfg.Metrics.granted(q.Pool, err)
+	if err != nil {
+		return Grant{}, err
+	}
+	return Grant{Range: ln.Ranges[0], Space: ln.Space, Token: ln.Token}, nil
+}
+
+// committed waits until the journal holds a line.
+func (l *Ledger) committed(ctx context.Context, ln *line) error {
+	done := ln.done
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		l.do(func(b *book) { b.withdraw(ln) })
+		return &NotServingError{Reason: "the journal could not be written in time"}
+	}
+}
+
+// Withdraw ends a grant whose answer is known never to have left.
+func (l *Ledger) Withdraw(t journal.Token) {
+	l.do(func(b *book) {
+		if ln := b.lines[t]; ln != nil && ln.state == open {
+			b.withdraw(ln)
+		}
+	})
+}
+
+// Preview says what Grant would give, and reserves nothing. Errors as with Grant.
+func (l *Ledger) Preview(q Request) (g Grant, err error) {
+	l.do(func(b *book) { g, err = b.preview(time.Now(), q) })
+	return g, err
+}
+
+// Granted reports whether a claim that is about to be stored carries range and token of a grant made for it: nil, ErrForged or
+// *NotServingError. The UID is that of a stored claim, "" for a create.
+func (l *Ledger) Granted(k Key, uid string, r allocator.Range, t journal.Token) (err error) {
+	l.do(func(b *book) { err = b.granted(k, uid, r, t) })
+	return err
+}
+
+// ChangePool checks a new version of a pool, and holds back what it takes away until the version is seen. With dryRun it only
+// checks. Errors: *InUseError, *NotServingError.
+func (l *Ledger) ChangePool(ctx context.Context, p Pool, dryRun bool) error {
+	var ln *line
+	var err error
+	l.do(func(b *book) {
+		if ln, err = b.change(p); ln == nil {
+			return
+		}
+		if dryRun {
+			b.withdraw(ln)
+			ln = nil
+			return
+		}
+		ln.done = make(chan error, 1)
+	})
+	if err != nil || ln == nil {
+		return err
+	}
+	return l.committed(ctx, ln)
+}
+
+// Observe takes in a stored claim.
+func (l *Ledger) Observe(c Claim) { l.do(func(b *book) { b.observe(c) }) }
+
+// Forget takes in that the claim with this UID is gone.
+func (l *Ledger) Forget(kind, uid string, resourceVersion uint64) {
+	l.do(func(b *book) { b.forget(time.Now(), kind, uid, resourceVersion) })
+}
+
+// ReplaceClaims takes in all claims of a kind: what is not among them is gone.
+func (l *Ledger) ReplaceClaims(kind string, claims []Claim) {
+	l.do(func(b *book) {
+		there := make(map[string]struct{}, len(claims))
+		for _, c := range claims {
+			there[c.UID] = struct{}{}
+		}
+		for uid, c := range b.claims {
+			if _, ok := there[uid]; !ok && c.Key.Kind == kind {
+				b.forget(time.Now(), kind, uid, 0)
+			}
+		}
+		for _, c := range claims {
+			b.observe(c)
+		}
+	})
+}
+
+// SetPool takes in a stored pool.
+func (l *Ledger) SetPool(p Pool) { l.do(func(b *book) { b.setPool(time.Now(), p) }) }
+
+// RemovePool takes in that a pool is gone.
+func (l *Ledger) RemovePool(k Key, resourceVersion uint64) {
+	l.do(func(b *book) { b.removePool(k, resourceVersion) })
+}
+
+// Standing of the claim with this UID.
+func (l *Ledger) Standing(uid string) (st Standing) {
+	l.do(func(b *book) { st = b.standing(uid) })
+	return st
+}
+
+// Usage of a pool; false where it is not known.
+func (l *Ledger) Usage(pool Key) (u Usage, ok bool) {
+	l.do(func(b *book) { u, ok = b.usage(pool) })
+	return u, ok
+}
+
+// Overlapping lists the pools of p's space whose windows overlap p's, in order of name.
+func (l *Ledger) Overlapping(p Pool) (keys []Key) {
+	l.do(func(b *book) { keys = b.overlapping(p) })
+	return keys
+}
+
+// Serving reports whether this replica may grant: it holds the journal and has caught up.
+func (l *Ledger) Serving() (ok bool) {
+	l.do(func(b *book) { ok = b.serving })
+	return ok
+}
+
+// Ready reports why this replica cannot take part in serving, nil where it can: for a readiness probe.
+func (l *Ledger) Ready() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.book.serving:
+		return nil
+	case l.refused != nil:
+		return l.refused
+	default:
+		return errors.New("the journal is held by " + l.holder)
+	}
+}

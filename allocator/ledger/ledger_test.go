@@ -1,0 +1,261 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// shelf is a journal.Store in this process: a compare-and-swap that takes two milliseconds, or as long as it is told to.
+type shelf struct {
+	mu     sync.Mutex
+	stored journal.Version
+	writes int
+	takes  time.Duration
+}
+
+func (s *shelf) Read(context.Context) (journal.Version, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stored, nil
+}
+
+func (s *shelf) Write(ctx context.Context, v journal.Version) (string, error) {
+	s.mu.Lock()
+	takes := s.takes
+	s.mu.Unlock()
+	if pause(ctx, max(takes, 2*time.Millisecond)) != nil {
+		return "", ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v.ResourceVersion != s.stored.ResourceVersion {
+		return "", journal.ErrConflict
+	}
+	s.writes++
+	v.ResourceVersion = fmt.Sprint(s.writes)
+	s.stored = v
+	return v.ResourceVersion, nil
+}
+
+func (s *shelf) slow(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takes = d
+}
+
+func (s *shelf) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes
+}
+
+// stores is a Source whose local copy is always complete, and whose store holds the given claims.
+type stores struct {
+	claims []Claim
+	any    bool
+}
+
+func (s *stores) Seen(string) uint64                          { return 1 << 60 }
+func (s *stores) Refresh(context.Context, string, bool) error { return nil }
+func (s *stores) Any(context.Context) (bool, error)           { return s.any, nil }
+func (s *stores) Touch(context.Context, Key, string) (Claim, bool, error) {
+	return Claim{}, false, nil
+}
+
+func (s *stores) Scan(_ context.Context, _, _ string, visit func(Claim)) error {
+	for _, c := range s.claims {
+		visit(c)
+	}
+	return nil
+}
+
+// running is a ledger that holds the journal, with a pool of a hundred addresses, and what stops it.
+func running(t *testing.T, store journal.Store, me string, source Source) (l *Ledger, stop func()) {
+	t.Helper()
+	l = New(Config{Store: store, Identity: me, ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+	l.SetPool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.99")}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		_ = l.Run(ctx, source)
+		close(ended)
+	}()
+	for !l.Serving() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return l, func() {
+		cancel()
+		<-ended
+	}
+}
+
+func request(name string) Request { return Request{Claim: key(name), Pool: modelPool, Count: 1} }
+
+func TestGrantsThatComeInDuringOneCommitShareTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		l, stop := running(t, s, "a", &stores{})
+		before := s.count()
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				if _, err := l.Grant(t.Context(), request(fmt.Sprint(i))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := s.count() - before; n > 2 {
+			t.Errorf("50 grants at once took %d commits", n)
+		}
+		stop()
+	})
+}
+
+func TestALoneGrantWaitsForOneCommitOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, stop := running(t, &shelf{}, "a", &stores{})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		started := time.Now()
+		if _, err := l.Grant(t.Context(), request("a")); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(started); took > 4*time.Millisecond {
+			t.Errorf("took %s where a write takes 2ms", took)
+		}
+		stop()
+	})
+}
+
+func TestAGrantThatCannotBeCommittedInTimeIsRefusedAndLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		l, stop := running(t, s, "a", &stores{})
+		s.slow(20 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wait *NotServingError
+		if _, err := l.Grant(ctx, request("a")); !errors.As(err, &wait) {
+			t.Errorf("got %v", err)
+		}
+		s.slow(0)
+		time.Sleep(30 * time.Second)
+		if u, _ := l.Usage(modelPool); u.Available != 100 {
+			t.Errorf("%d free", u.Available)
+		}
+		stop()
+	})
+}
+
+func TestAStoppingHolderAnswersWhatIsQueuedAndHandsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		a, stop := running(t, s, "a", &stores{})
+		got := make(chan error)
+		go func() {
+			_, err := a.Grant(t.Context(), request("a"))
+			got <- err
+		}()
+		synctest.Wait()
+		stop()
+		if err := <-got; err != nil {
+			t.Errorf("a grant under way: %v", err)
+		}
+		stopped := time.Now()
+		b, stopB := running(t, s, "b", &stores{})
+		if waited := time.Since(stopped); waited > time.Second {
+			t.Errorf("the next holder waited %s", waited)
+		}
+		if u, _ := b.Usage(modelPool); u.Available != 99 {
+			t.Errorf("%d free at the next holder, which inherits a grant", u.Available)
+		}
+		stopB()
+	})
+}
+
+func TestAHolderWhoseJournalWasTakenStopsAnswering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		a, stop := running(t, s, "a", &stores{})
+		s.mu.Lock()
+		s.stored = s.stored.TakenOver("b")
+		s.writes++
+		s.stored.ResourceVersion = fmt.Sprint(s.writes)
+		s.mu.Unlock()
+		var wait *NotServingError
+		if _, err := a.Grant(t.Context(), request("a")); !errors.As(err, &wait) {
+			t.Errorf("got %v", err)
+		}
+		if a.Serving() {
+			t.Error("still serving")
+		}
+		stop()
+	})
+}
+
+func TestGrantsThatCameToNothingEndAfterTheirLifeAndARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &stores{}
+		l, stop := running(t, &shelf{}, "a", source)
+		unseen, err := l.Grant(t.Context(), request("stored, but not seen yet"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.claims = []Claim{{Token: unseen.Token}}
+		if _, err := l.Grant(t.Context(), request("failed")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(DefaultGrantLife - time.Second)
+		if u, _ := l.Usage(modelPool); u.Available != 98 {
+			t.Errorf("%d free before the end of their life", u.Available)
+		}
+		time.Sleep(3 * time.Second)
+		if u, _ := l.Usage(modelPool); u.Available != 99 {
+			t.Errorf("%d free after it", u.Available)
+		}
+		stop()
+	})
+}
+
+func TestALostJournalWithPoolsStoredGrantsNothingForAWholeLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, stop := running(t, &shelf{}, "a", &stores{any: true})
+		started := time.Now()
+		for {
+			_, err := l.Grant(t.Context(), request("a"))
+			if err == nil {
+				break
+			}
+			time.Sleep(time.Second)
+		}
+		if waited := time.Since(started); waited < DefaultGrantLife {
+			t.Errorf("granted after %s", waited)
+		}
+		stop()
+	})
+}
+
+func TestAJournalThatCountsAnUnknownKindIsNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{stored: journal.Version{ResourceVersion: "0", Record: journal.Record{Seen: map[string]uint64{"others.test": 1}}}}
+		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = l.Run(ctx, &stores{})
+		if s.count() != 0 || l.Serving() {
+			t.Error("taken over")
+		}
+		if err := l.Ready(); err == nil {
+			t.Error("ready")
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package ledger
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics of the ledger and its journal.
+type Metrics struct {
+	processed *prometheus.CounterVec
+	commits   prometheus.Histogram
+	batches   prometheus.Histogram
+	grants    prometheus.Gauge
+	holder    prometheus.Gauge
+	takeovers prometheus.Counter
+}
+
+// NewMetrics registers the metrics; nil registers them nowhere.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		processed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "butler_ip_allocation_processed_total",
+			Help: "Requests for a range that were answered, by pool and result (success, failed).",
+		}, []string{"pool", "namespace", "result"}),
+		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "butler_ipam_journal_commit_duration_seconds",
+			Help:    "Time to write the journal, until it is known to be stored.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+		batches: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "butler_ipam_journal_commit_grants",
+			Help:    "New grants that shared one write of the journal.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+		}),
+		grants: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "butler_ipam_open_grants",
+			Help: "Grants in the journal: promised in an answer, their object not yet seen.",
+		}),
+		holder: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "butler_ipam_journal_holder",
+			Help: "1 while this replica holds the journal and grants.",
+		}),
+		takeovers: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "butler_ipam_journal_takeovers_total",
+			Help: "Times this replica took the journal over.",
+		}),
+	}
+	if reg != nil {
+		reg.MustRegister(m.processed, m.commits, m.batches, m.grants, m.holder, m.takeovers)
+	}
+	return m
+}
+
+// granted counts an answered request. A pool that does not exist makes no series, a replica that cannot serve no result.
+func (m *Metrics) granted(pool Key, err error) {
+	var noPool *NoPoolError
+	var notServing *NotServingError
+	switch {
+	case errors.As(err, &noPool), errors.As(err, &notServing):
+	case err != nil:
+		m.processed.WithLabelValues(pool.Name, pool.Namespace, "failed").Inc()
+	default:
+		m.processed.WithLabelValues(pool.Name, pool.Namespace, "success").Inc()
+	}
+}
+
+// ForgetPool drops the series of a pool that is gone.
+func (m *Metrics) ForgetPool(pool Key) {
+	m.processed.DeletePartialMatch(prometheus.Labels{"pool": pool.Name, "namespace": pool.Namespace})
+}
+
+func (m *Metrics) committed(took time.Duration, batch, lines int) {
+	m.commits.Observe(took.Seconds())
+	if batch > 0 {
+		m.batches.Observe(float64(batch))
+	}
+	m.grants.Set(float64(lines))
+}
+
+func (m *Metrics) holding(now bool) {
+	if now {
+		m.takeovers.Inc()
+		m.holder.Set(1)
+	} else {
+		m.holder.Set(0)
+	}
+}

@@ -1,0 +1,249 @@
+package ledger
+
+import (
+	"fmt"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// replica makes one step of one replica, if it is not asleep.
+func (w *world) replica(r *replica) {
+	if w.now.Before(r.paused) {
+		return
+	}
+	switch n := w.rng.IntN(400); {
+	case n < 4 && w.quiet:
+	case n < 3:
+		longest := []int{1, 10, 100, 400}[w.rng.IntN(4)]
+		r.paused = w.now.Add(time.Duration(w.rng.IntN(longest*1000)) * time.Millisecond)
+		w.logf("%s sleeps for %s", r.name(), r.paused.Sub(w.now))
+		return
+	case n < 4:
+		w.logf("%s dies", r.name())
+		w.start(r)
+		return
+	case n < r.lag || n < 120 && w.quiet:
+		for range 1 + w.rng.IntN(3) {
+			if r.pos < len(w.events) {
+				w.deliver(r)
+			}
+		}
+		return
+	}
+	r.book.tick(w.now)
+	switch {
+	case r.attempt != nil:
+		w.outcome(r)
+	case r.phase == following:
+		w.follow(r)
+	case r.phase == catching:
+		w.catchUp(r)
+	default:
+		w.hold(r)
+	}
+}
+
+// outcome learns what became of the write to the journal that is under way.
+func (w *world) outcome(r *replica) {
+	switch {
+	case r.reply == 1:
+		r.attempt.ResourceVersion = r.replyRV
+		w.landed(r, *r.attempt)
+	case r.reply == 2 || w.rng.IntN(6) == 0: // no reply in time: read
+		switch journal.Settle(*r.attempt, w.lease) {
+		case journal.Landed:
+			w.landed(r, w.lease)
+		case journal.Pending:
+			r.reply = 0
+			w.writes = append(w.writes, &leaseWrite{attempt: *r.attempt, from: r, life: r.life})
+		case journal.Lost:
+			w.logf("%s steps down", r.name())
+			r.attempt, r.phase, r.current, r.since = nil, following, w.lease, w.now
+			r.book.stepDown()
+		}
+	}
+}
+
+func (w *world) landed(r *replica, v journal.Version) {
+	r.current, r.attempt, r.last = v, nil, w.now
+	switch r.phase {
+	case fencing:
+		w.logf("%s has epoch %d", r.name(), v.Epoch)
+		r.phase = catching
+		r.book.takeOver(v)
+	case handing:
+		r.book.landed(w.now)
+		r.book.stepDown()
+		r.phase, r.since = following, w.now
+	default:
+		r.book.landed(w.now)
+	}
+}
+
+func (w *world) send(r *replica, v journal.Version) {
+	r.attempt, r.reply = &v, 0
+	w.writes = append(w.writes, &leaseWrite{attempt: v, from: r, life: r.life})
+}
+
+// follow reads the journal, and takes it over when its holder is silent.
+func (w *world) follow(r *replica) {
+	v := w.lease
+	switch {
+	case r.since.IsZero() || v.ResourceVersion != r.current.ResourceVersion:
+		r.current, r.since = v, w.now
+		if v.Holder != "" {
+			return
+		}
+	case v.Holder != "" && w.now.Sub(r.since) < 4*time.Second:
+		return
+	}
+	r.before, r.phase = r.current, fencing
+	w.send(r, r.current.TakenOver(r.name()))
+}
+
+// catchUp serves as soon as the replica has seen what the last holder had.
+func (w *world) catchUp(r *replica) {
+	if r.book.seen[modelClaims] < r.before.Seen[modelClaims] && !w.breaks.noWatermark {
+		if r.pos < len(w.events) {
+			w.deliver(r)
+		}
+		return
+	}
+	r.phase = holding1
+	r.book.serve(w.now)
+	w.tally.takeOvers++
+	w.logf("%s serves", r.name())
+}
+
+// hold is one of the things a holder does.
+func (w *world) hold(r *replica) {
+	b := r.book
+	switch n := w.rng.IntN(20); {
+	case n < 8 && (b.queued > 0 || b.wanted || w.now.Sub(r.last) > time.Second):
+		w.send(r, r.current.Next(b.begin()))
+	case n < 11:
+		w.sweep(r)
+	case n < 15:
+		w.mirror(r)
+	case n < 18:
+		w.fulfil(r)
+	case n == 19 && w.rng.IntN(20) == 0 && !w.quiet:
+		b.stopping()
+		r.phase = handing
+		w.send(r, r.current.HandedOver(b.begin()))
+	}
+}
+
+// sweep ends grants: first it reads, and in a later step it acts on what it read.
+func (w *world) sweep(r *replica) {
+	if r.scan != nil {
+		for _, l := range r.scan {
+			if !r.found[l.Token] {
+				w.tally.ended++
+				r.book.end(l)
+			}
+		}
+		r.scan = nil
+		return
+	}
+	due := r.book.due(w.now)
+	if len(due) == 0 {
+		return
+	}
+	r.found = map[journal.Token]bool{}
+	for _, l := range due {
+		if l.UID == "" {
+			r.scan = append(r.scan, l)
+			continue
+		}
+		if o := w.objects[l.Stored]; o != nil && o.UID == l.UID && !w.breaks.noTouch {
+			n := *o
+			w.store(&n, r.name()+" touches")
+			r.book.observe(n.Claim)
+		}
+		r.book.end(l)
+	}
+	for _, o := range w.objects {
+		r.found[o.Token] = true
+	}
+}
+
+// mirror writes what a claim's status is to be: Ready, or flagged.
+func (w *world) mirror(r *replica) {
+	c := w.someClaim(r)
+	if c == nil {
+		return
+	}
+	st := r.book.standing(c.UID)
+	u := &update{name: c.Key.Name, uid: c.UID, resourceVersion: c.ResourceVersion}
+	switch {
+	case !r.book.serving:
+		return
+	case st.Confirmed && !c.Ready:
+		u.what, u.change = r.name()+" marks Ready", func(c *Claim) { c.Ready, c.Flagged = true, false }
+	case st.Clash != nil && !c.Flagged:
+		u.what, u.change = r.name()+" flags", func(c *Claim) { c.Ready, c.Flagged = false, true }
+	default:
+		return
+	}
+	w.updates = append(w.updates, u)
+}
+
+// someClaim picks one of the claims the replica has seen.
+func (w *world) someClaim(r *replica) *claim {
+	if len(r.book.claims) == 0 {
+		return nil
+	}
+	uid := fmt.Sprintf("u%d", 1+w.rng.IntN(w.uids))
+	for range w.uids {
+		if c := r.book.claims[uid]; c != nil {
+			return c
+		}
+		uid = fmt.Sprintf("u%d", 1+w.rng.IntN(w.uids))
+	}
+	return nil
+}
+
+// fulfil grants a range to a claim that is stored without one, and writes it.
+func (w *world) fulfil(r *replica) {
+	for uid, f := range r.fulfils {
+		if f.sent || w.rng.IntN(2) == 0 {
+			continue
+		}
+		select {
+		case err := <-f.done:
+			if err != nil {
+				delete(r.fulfils, uid)
+				continue
+			}
+		default:
+			continue
+		}
+		f.sent = true
+		l := f.line
+		w.updates = append(w.updates, &update{
+			what: r.name() + " fulfils", name: l.Stored, uid: uid, resourceVersion: f.rv,
+			change: func(c *Claim) { w.tally.fulfilled++; c.Ranges, c.Token = []allocator.Range{l.Ranges[0]}, l.Token },
+			done:   func(bool) { delete(r.fulfils, uid) },
+		})
+		return
+	}
+	c := w.someClaim(r)
+	if c == nil || len(c.Ranges) > 0 || r.fulfils[c.UID] != nil {
+		return
+	}
+	l, err := r.book.grant(w.now, Request{Claim: c.Key, UID: c.UID, Pool: modelPool, Count: 1})
+	if err != nil {
+		return
+	}
+	f := &fulfil{line: l, done: make(chan error, 1), rv: c.ResourceVersion}
+	if l.state == open {
+		f.done <- nil
+	} else {
+		l.done = f.done
+	}
+	r.fulfils[c.UID] = f
+	w.logf("%s takes %s for stored %s, token %s", r.name(), l.Ranges[0], c.Key.Name, l.Token)
+}

@@ -1,0 +1,598 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// This is a model of everything around the book: an API server that stores claims and the journal, answers lost on the way, writes
+// that land late, clients that repeat themselves, and replicas that stop for any length of time between any two steps. A schedule
+// is one random run of it; the same seed gives the same run. After every write to the store the promises are checked.
+
+const (
+	modelClaims = "claims.test"
+	modelPools  = "pools.test"
+)
+
+var (
+	modelPool  = Key{Kind: modelPools, Namespace: "ns", Name: "pool"}
+	modelRange = allocator.Range{First: netip.MustParseAddr("10.0.0.0"), Last: netip.MustParseAddr("10.0.0.9")}
+	modelStart = time.Unix(1_000_000, 0)
+)
+
+// errTwice is the violation that everything is about.
+var errTwice = errors.New("given twice")
+
+// modelBreaks are ways to break the protocol. Each must be found.
+type modelBreaks struct {
+	breaks
+	trustToken  bool // a create that brings range and token of an open grant is taken at its word
+	noWatermark bool // a new holder serves before it has seen what the last one had
+	noTouch     bool // a grant to a stored claim ends without a write to that claim
+}
+
+type world struct {
+	rng    *rand.Rand
+	breaks modelBreaks
+	now    time.Time
+	trace  []string
+	verb   bool
+
+	rv        uint64
+	objects   map[string]*object // name ->
+	events    []event
+	lease     journal.Version
+	writes    []*leaseWrite
+	updates   []*update
+	creates   []*create
+	replicas  []*replica
+	uids      int
+	calls     int
+	tokens    map[journal.Token]string // token -> the call it answered
+	intruders bool
+	quiet     bool // nothing goes wrong any more
+	err       error
+
+	tally tally
+}
+
+// tally counts what a schedule came to: one that idles proves nothing.
+type tally struct{ creates, takeOvers, ended, fulfilled uint64 }
+
+func (t *tally) add(o tally) {
+	t.creates += o.creates
+	t.takeOvers += o.takeOvers
+	t.ended += o.ended
+	t.fulfilled += o.fulfilled
+}
+
+// object is a stored claim.
+type object struct {
+	Claim
+	intruder bool // came in around admission
+}
+
+type event struct {
+	gone  bool
+	claim Claim
+}
+
+// leaseWrite is a write to the journal that is on its way.
+type leaseWrite struct {
+	attempt journal.Version
+	from    *replica
+	life    int // of the replica that sent it
+}
+
+// update is a write to a stored claim that is on its way. It lands only on the version it was made for.
+type update struct {
+	what            string
+	name, uid       string
+	resourceVersion uint64
+	change          func(*Claim)
+	done            func(landed bool)
+}
+
+// create is a client's create, inside the API server.
+type create struct {
+	id        int
+	name      string // empty: to be generated
+	exact     allocator.Range
+	brought   journal.Token
+	started   time.Time
+	call      *call
+	answer    Grant
+	answered  bool
+	validated bool // the validating webhook is called
+	over      bool
+}
+
+// call is one admission call of a create.
+type call struct {
+	id      string
+	to      *replica
+	started time.Time
+	life    int
+	line    *line
+	done    chan error
+	ended   bool
+}
+
+type replica struct {
+	id     int
+	life   int
+	book   *book
+	pos    int // events applied
+	lag    int // of 400 steps, so many apply events
+	paused time.Time
+
+	phase   phase
+	current journal.Version
+	since   time.Time
+	attempt *journal.Version
+	reply   int // 0 none yet, 1 landed, 2 conflict
+	replyRV string
+	before  journal.Version
+	last    time.Time // commit
+	scan    []*line
+	found   map[journal.Token]bool
+	fulfils map[string]*fulfil
+}
+
+type fulfil struct {
+	line *line
+	done chan error
+	rv   uint64
+	sent bool
+}
+
+type phase int
+
+const (
+	following phase = iota
+	fencing
+	catching
+	holding1
+	handing
+)
+
+func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
+	w := &world{
+		rng: rand.New(rand.NewPCG(seed, 7)), breaks: breaks, now: modelStart, verb: verbose,
+		objects: map[string]*object{}, tokens: map[journal.Token]string{},
+	}
+	w.intruders = w.rng.IntN(4) == 0
+	for i := range 2 + w.rng.IntN(2) {
+		r := &replica{id: i, lag: []int{4, 20, 120}[w.rng.IntN(3)]}
+		w.replicas = append(w.replicas, r)
+		w.start(r)
+	}
+	return w
+}
+
+func (w *world) logf(format string, args ...any) {
+	if w.verb {
+		w.trace = append(w.trace, fmt.Sprintf("%8.1fs ", w.now.Sub(modelStart).Seconds())+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) failf(format string, args ...any) {
+	if w.err == nil {
+		w.err = fmt.Errorf(format, args...)
+		w.logf("VIOLATION: %v", w.err)
+	}
+}
+
+// start gives a replica a new life: it has listed the claims at some version that may be old.
+func (w *world) start(r *replica) {
+	r.life++
+	token := func() journal.Token {
+		var t journal.Token
+		binary.BigEndian.PutUint64(t[:], w.rng.Uint64())
+		return t
+	}
+	r.book = newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife, lines: 50, share: 50}, token)
+	r.book.breaks = w.breaks.breaks
+	r.book.setPool(w.now, Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{modelRange}, Policy: allocator.BestFit})
+	r.pos, r.phase, r.current, r.since, r.attempt, r.scan = 0, following, journal.Version{}, time.Time{}, nil, nil
+	r.fulfils = map[string]*fulfil{}
+	for to := len(w.events)/2 + w.rng.IntN(len(w.events)/2+1); r.pos < to; {
+		w.deliver(r)
+	}
+}
+
+func (r *replica) name() string { return fmt.Sprintf("r%d.%d", r.id, r.life) }
+
+// deliver applies the next event to a replica.
+func (w *world) deliver(r *replica) {
+	e := w.events[r.pos]
+	r.pos++
+	if e.gone {
+		r.book.forget(w.now, modelClaims, e.claim.UID, e.claim.ResourceVersion)
+	} else {
+		r.book.observe(e.claim)
+	}
+}
+
+// store writes a claim and checks what must hold of everything stored.
+func (w *world) store(o *object, what string) {
+	w.rv++
+	o.ResourceVersion = w.rv
+	w.objects[o.Key.Name] = o
+	w.events = append(w.events, event{claim: o.Claim})
+	w.logf("stored %s %s %v ready=%v flagged=%v token=%s rv=%d: %s", o.Key.Name, o.UID, o.Ranges, o.Ready, o.Flagged, o.Token, w.rv, what)
+	for _, other := range w.objects {
+		if other == o || len(o.Ranges) == 0 || len(other.Ranges) == 0 || !other.Ranges[0].Overlaps(o.Ranges[0]) {
+			continue
+		}
+		if !o.intruder && !other.intruder {
+			w.failf("%w: %s and %s hold %s", errTwice, o.Key.Name, other.Key.Name, o.Ranges[0])
+		}
+		if o.Ready && other.Ready {
+			w.failf("%w: %s and %s are Ready on %s", errTwice, o.Key.Name, other.Key.Name, o.Ranges[0])
+		}
+	}
+}
+
+func (w *world) remove(o *object) {
+	w.rv++
+	delete(w.objects, o.Key.Name)
+	c := o.Claim
+	c.ResourceVersion = w.rv
+	w.events = append(w.events, event{gone: true, claim: c})
+	w.logf("deleted %s %s rv=%d", o.Key.Name, o.UID, w.rv)
+}
+
+func (w *world) newObject(name string) *object {
+	w.uids++
+	uid := fmt.Sprintf("u%d", w.uids)
+	if name == "" {
+		name = "gen-" + uid
+	}
+	return &object{Claim: Claim{Key: Key{Kind: modelClaims, Namespace: "ns", Name: name}, UID: uid, Created: w.now, Pool: modelPool}}
+}
+
+// run makes the given number of random steps, then lets everything come to rest and compares the ledger with the store.
+func (w *world) run(steps int) error {
+	for range steps {
+		w.step()
+		if w.err != nil {
+			return w.err
+		}
+	}
+	w.rest()
+	return w.err
+}
+
+func (w *world) step() {
+	w.advance()
+	switch n := w.rng.IntN(100); {
+	case n < 7:
+		w.client()
+	case n < 42:
+		w.server()
+	case n < 54:
+		w.network()
+	default:
+		w.replica(w.someReplica())
+	}
+}
+
+// someReplica picks one, more often one that serves.
+func (w *world) someReplica() *replica {
+	r := w.replicas[w.rng.IntN(len(w.replicas))]
+	if !r.book.serving && w.rng.IntN(2) == 0 {
+		r = w.replicas[w.rng.IntN(len(w.replicas))]
+	}
+	return r
+}
+
+func (w *world) advance() {
+	var d time.Duration
+	switch n := w.rng.IntN(1000); {
+	case n < 960:
+		d = time.Duration(w.rng.IntN(10)) * time.Millisecond
+	case n < 992:
+		d = time.Duration(w.rng.IntN(2000)) * time.Millisecond
+	case n < 996:
+		d = time.Duration(w.rng.IntN(15)) * time.Second
+	default:
+		d = time.Duration(w.rng.IntN(180)) * time.Second
+	}
+	w.now = w.now.Add(d)
+}
+
+// client is what users do.
+func (w *world) client() {
+	names := []string{"a", "b", "c", "d"}
+	name := names[w.rng.IntN(len(names))]
+	switch n := w.rng.IntN(20); {
+	case n < 9:
+		w.create(&create{name: name})
+	case n < 11:
+		w.create(&create{})
+	case n < 12: // exactly what somebody may have, with a copied token
+		c := &create{name: name, exact: w.someRange()}
+		for _, l := range w.replicas[w.rng.IntN(len(w.replicas))].book.due(w.now.Add(time.Hour)) {
+			c.exact, c.brought = l.Ranges[0], l.Token
+		}
+		w.create(c)
+	case n < 14 && w.objects[name] == nil: // admitted without a range: the pool was not there
+		w.store(w.newObject(name), "pending")
+	case n < 15 && w.intruders && w.objects[name] == nil:
+		o := w.newObject(name)
+		o.Ranges, o.intruder = []allocator.Range{w.someRange()}, true
+		w.store(o, "around admission")
+	default:
+		if o := w.objects[name]; o != nil {
+			w.remove(o)
+		}
+	}
+}
+
+func (w *world) someRange() allocator.Range {
+	a := modelRange.First
+	for range w.rng.IntN(10) {
+		a = a.Next()
+	}
+	return allocator.Range{First: a, Last: a}
+}
+
+func (w *world) create(c *create) {
+	w.calls++
+	c.id, c.started, c.validated = w.calls, w.now, w.rng.IntN(2) == 0
+	w.creates = append(w.creates, c)
+	w.logf("create %d of %q exact=%v", c.id, c.name, c.exact)
+	w.callFor(c, "")
+}
+
+// callFor sends a create to a replica, as a call of its own or as a repetition of an earlier one.
+func (w *world) callFor(c *create, id string) {
+	if id == "" {
+		w.calls++
+		id = fmt.Sprintf("call-%d", w.calls)
+	}
+	to := w.someReplica()
+	c.call = &call{id: id, to: to, started: w.now, life: to.life}
+}
+
+// server is what the API server does with the creates in it.
+func (w *world) server() {
+	var under []*create
+	for _, c := range w.creates {
+		if !c.over {
+			under = append(under, c)
+		}
+	}
+	w.creates = under
+	if len(under) == 0 {
+		return
+	}
+	c := under[w.rng.IntN(len(under))]
+	switch {
+	case w.now.Sub(c.started) > 34*time.Second:
+		c.over = true
+	case c.answered:
+		w.persist(c)
+	default:
+		w.admit(c)
+	}
+}
+
+// admit drives the admission call of a create.
+func (w *world) admit(c *create) {
+	k, r := c.call, c.call.to
+	switch {
+	case k.ended || k.life != r.life || w.now.Sub(k.started) > 3*time.Second:
+		// The connection broke, or the entry's time is up: a second call is made, or the create fails.
+		k.ended = true
+		if w.rng.IntN(3) == 0 {
+			c.over = true
+			return
+		}
+		id := ""
+		if w.rng.IntN(2) == 0 {
+			id = k.id
+		}
+		w.callFor(c, id)
+	case w.now.Before(r.paused):
+	case k.line == nil:
+		w.handle(c, k)
+	default:
+		select {
+		case err := <-k.done:
+			k.ended = true
+			if err == nil {
+				w.answer(c, k, Grant{Range: k.line.Ranges[0], Token: k.line.Token})
+			}
+		default:
+		}
+	}
+}
+
+// handle is the mutating webhook.
+func (w *world) handle(c *create, k *call) {
+	b := k.to.book
+	if l := b.lines[c.brought]; w.breaks.trustToken && l != nil && l.state == open && l.Ranges[0] == c.exact {
+		k.ended = true
+		w.answer(c, k, Grant{Range: c.exact, Token: c.brought})
+		return
+	}
+	q := Request{Claim: Key{Kind: modelClaims, Namespace: "ns", Name: c.name}, ID: k.id, Pool: modelPool, Exact: c.exact, Count: 1}
+	l, err := b.grant(w.now, q)
+	switch {
+	case err != nil:
+		w.logf("%s refuses create %d: %v", k.to.name(), c.id, err)
+		k.ended = true
+	case l.state == open: // only where the protocol is broken
+		k.ended = true
+		k.line = l
+		w.answer(c, k, Grant{Range: l.Ranges[0], Token: l.Token})
+	default:
+		w.logf("%s takes %s for create %d, token %s", k.to.name(), l.Ranges[0], c.id, l.Token)
+		k.line, k.done = l, make(chan error, 1)
+		l.done = k.done
+	}
+}
+
+func (w *world) answer(c *create, k *call, g Grant) {
+	if other, used := w.tokens[g.Token]; used && other != k.id && !w.breaks.shareToken && !w.breaks.trustToken {
+		w.failf("token %s answers %s and %s", g.Token, other, k.id)
+	}
+	w.tokens[g.Token] = k.id
+	w.logf("%s answers create %d: %s token %s", k.to.name(), c.id, g.Range, g.Token)
+	c.answer, c.answered = g, true
+}
+
+// persist stores a create that was answered, or fails it for one of the many reasons there are.
+func (w *world) persist(c *create) {
+	if w.rng.IntN(2) > 0 { // takes its time
+		return
+	}
+	c.over = true
+	if w.rng.IntN(4) == 0 || c.name != "" && w.objects[c.name] != nil {
+		w.logf("create %d fails after its answer", c.id)
+		return
+	}
+	o := w.newObject(c.name)
+	if c.validated {
+		v := w.replicas[w.rng.IntN(len(w.replicas))]
+		if err := v.book.granted(o.Key, "", c.answer.Range, c.answer.Token); err != nil {
+			w.logf("create %d is not validated: %v", c.id, err)
+			return
+		}
+	}
+	o.Ranges, o.Token = []allocator.Range{c.answer.Range}, c.answer.Token
+	w.store(o, fmt.Sprintf("create %d", c.id))
+	w.tally.creates++
+}
+
+// network lets a write to the journal or to a claim arrive, and its reply perhaps get lost.
+func (w *world) network() {
+	if len(w.writes) > 0 && (len(w.updates) == 0 || w.rng.IntN(2) == 0) {
+		i := w.rng.IntN(len(w.writes))
+		lw := w.writes[i]
+		w.writes = slices.Delete(w.writes, i, i+1)
+		w.landLease(lw)
+		return
+	}
+	if len(w.updates) > 0 {
+		i := w.rng.IntN(len(w.updates))
+		u := w.updates[i]
+		w.updates = slices.Delete(w.updates, i, i+1)
+		w.landUpdate(u)
+	}
+}
+
+func (w *world) landLease(lw *leaseWrite) {
+	reply := 2
+	if lw.attempt.ResourceVersion == w.lease.ResourceVersion {
+		w.rv++
+		b := lw.attempt.Encode()
+		rec, err := journal.Decode(b)
+		if err != nil {
+			w.failf("journal does not decode: %v", err)
+		}
+		w.lease = lw.attempt
+		w.lease.Record = rec
+		w.lease.ResourceVersion = fmt.Sprint(w.rv)
+		reply = 1
+		w.logf("journal: epoch %d commit %d holder %q lines %d", w.lease.Epoch, w.lease.Commit, w.lease.Holder, len(w.lease.Lines))
+	}
+	if r := lw.from; w.rng.IntN(8) > 0 && r.life == lw.life && r.attempt != nil && r.attempt.Commit == lw.attempt.Commit && r.attempt.Epoch == lw.attempt.Epoch {
+		r.reply, r.replyRV = reply, w.lease.ResourceVersion
+	}
+}
+
+func (w *world) landUpdate(u *update) {
+	o := w.objects[u.name]
+	landed := o != nil && o.UID == u.uid && o.ResourceVersion == u.resourceVersion
+	if landed {
+		n := *o
+		u.change(&n.Claim)
+		w.store(&n, u.what)
+	}
+	if u.done != nil {
+		u.done(landed)
+	}
+}
+
+// rest lets everything end, and compares.
+func (w *world) rest() {
+	w.creates, w.quiet = nil, true
+	for round := 0; round < 4000 && w.err == nil; round++ {
+		w.now = w.now.Add(20 * time.Millisecond)
+		if round%100 == 99 && w.serving() { // the life of grants passes, while every replica sees the holder's commits
+			w.now = w.now.Add(DefaultGrantLife)
+			for _, r := range w.replicas {
+				r.since = w.now
+			}
+		}
+		w.network()
+		for _, r := range w.replicas {
+			r.paused = time.Time{}
+			w.replica(r)
+		}
+		if round%20 == 0 && w.settled() {
+			return
+		}
+	}
+	if w.err == nil {
+		w.failf("no rest: %s", w.difference())
+	}
+}
+
+func (w *world) serving() bool {
+	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.book.serving })
+}
+
+func (w *world) settled() bool {
+	return len(w.writes)+len(w.updates) == 0 && w.difference() == ""
+}
+
+// difference says where the holder's ledger is not exactly what is stored, "" where it is.
+func (w *world) difference() string {
+	for _, r := range w.replicas {
+		if !r.book.serving {
+			continue
+		}
+		if n := len(r.book.lines); n > 0 {
+			return fmt.Sprintf("%d grants open", n)
+		}
+		var held []string
+		space := r.book.space("")
+		for h := range space.core.HeldIn(modelRange) {
+			for a := range h.Range.Addresses() {
+				held = append(held, a.String())
+			}
+		}
+		var want []string
+		for a := range modelRange.Addresses() {
+			for _, o := range w.objects {
+				if len(o.Ranges) > 0 && o.Ranges[0].Contains(a) {
+					want = append(want, a.String())
+					break
+				}
+			}
+		}
+		if !slices.Equal(held, want) {
+			return fmt.Sprintf("held %s, stored %s", strings.Join(held, " "), strings.Join(want, " "))
+		}
+		for _, o := range w.objects {
+			if !o.Ready && len(o.Ranges) > 0 && !o.Flagged {
+				return o.Key.Name + " is neither Ready nor flagged"
+			}
+		}
+		return ""
+	}
+	return "nobody serves"
+}

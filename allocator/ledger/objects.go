@@ -1,0 +1,57 @@
+package ledger
+
+import (
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// Key names one object of a served API.
+type Key struct {
+	Kind      string // plural resource and group, as in "ipallocations.butler.butlerlabs.dev"
+	Namespace string // empty for cluster-scoped kinds
+	Name      string // empty where generateName has not been expanded yet
+}
+
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Pool is what the ledger needs to know of an object that offers ranges.
+type Pool struct {
+	Key             Key
+	ResourceVersion uint64 // versions older than the one known are ignored
+	Space           string // routing domain; "" is the default space
+	Window          []allocator.Range
+	Blocked         []allocator.Range // never allocated, in the whole space
+	Policy          allocator.Policy // BestFit where nil
+	ReuseDelay      time.Duration // how long a released range rests
+	Cooling         []Cooling     // recorded releases that may still rest
+	Flagged         bool          // stored as one whose range another has (AddressConflict)
+	Deleting        bool
+}
+
+// Cooling is a released range that may not be handed out before Until.
+type Cooling struct {
+	Range allocator.Range
+	Until time.Time
+}
+
+// Claim is what the ledger needs to know of a stored object that asks for addresses.
+type Claim struct {
+	Key             Key // complete: the object is stored
+	UID             string
+	ResourceVersion uint64
+	Created         time.Time
+	Pool            Key
+	Space           string            // as the claim's label says; the pool's own space counts where the pool is known
+	Ranges          []allocator.Range // empty while unanswered
+	Token           journal.Token     // zero where nobody granted the ranges
+	Ready           bool              // stored as Ready (Bound): its owner may be using the addresses
+	Flagged         bool              // stored as one whose range another has (AddressConflict)
+	Deleting        bool
+}

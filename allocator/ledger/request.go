@@ -1,0 +1,80 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// Request asks for the range of one claim.
+type Request struct {
+	Claim Key    // Name is empty where the API server is yet to generate it
+	UID   string // of a claim that is stored without a range; empty for a create
+	ID    string // of the admission request, the same for each repetition of one call; empty for a reconciler
+	Pool  Key
+	// Exact asks for this very range; where it is zero, Count addresses are chosen by the pool's policy.
+	Exact allocator.Range
+	Count int64
+}
+
+// Grant is the answer to a Request: committed to the journal, and marked by a token that no other answer carries.
+type Grant struct {
+	Range allocator.Range
+	Space string
+	Token journal.Token
+}
+
+// NoPoolError says that the pool is not known (yet).
+type NoPoolError struct{ Pool Key }
+
+func (e *NoPoolError) Error() string { return fmt.Sprintf("pool %s does not exist", e.Pool) }
+
+// PoolDeletingError says that the pool is going.
+type PoolDeletingError struct{ Pool Key }
+
+func (e *PoolDeletingError) Error() string {
+	return fmt.Sprintf("pool %s is being deleted and gives out no more addresses: use another pool", e.Pool)
+}
+
+// PoolError puts the pool's name to what the core says (ExhaustedError, OutsideError, BlockedError, ErrCount).
+type PoolError struct {
+	Pool Key
+	Err  error
+}
+
+func (e *PoolError) Error() string { return fmt.Sprintf("pool %s: %v", e.Pool, e.Err) }
+func (e *PoolError) Unwrap() error { return e.Err }
+
+// HeldError says that somebody has the range already.
+type HeldError struct {
+	Range  allocator.Range // the part of the wanted range that is held
+	Holder Key             // of the stored claim or the open grant; zero where only a release rests on it
+	Until  time.Time       // set where the range was released and rests for the pool's reuse delay
+}
+
+func (e *HeldError) Error() string {
+	switch {
+	case !e.Until.IsZero():
+		return fmt.Sprintf("%s was released and rests until %s", e.Range, e.Until.UTC().Format(time.RFC3339))
+	case e.Holder.Name == "":
+		return fmt.Sprintf("%s is held by a create that is under way in namespace %s", e.Range, e.Holder.Namespace)
+	default:
+		return fmt.Sprintf("%s is held by %s %s", e.Range, e.Holder.Kind, e.Holder)
+	}
+}
+
+// ErrForged says that what is about to be stored is not what was granted.
+var ErrForged = errors.New("range and token are not those of an open grant")
+
+// NotServingError says that this replica cannot answer now, and that the same call may succeed shortly.
+type NotServingError struct {
+	Reason     string
+	RetryAfter time.Duration
+	// Here reports whether a repetition should come to this same replica later (the journal is full), rather than try another one.
+	Here bool
+}
+
+func (e *NotServingError) Error() string { return "cannot allocate now: " + e.Reason }

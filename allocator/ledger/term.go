@@ -1,0 +1,249 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// Run follows the journal, takes it over when it is there for the taking, and commits until it is lost or ctx ends. Objects must be
+// fed in (Observe, SetPool) before and while it runs. On its way out it hands the journal over.
+func (l *Ledger) Run(ctx context.Context, source Source) error {
+	for ctx.Err() == nil {
+		why, err := l.session.Follow(ctx, l.followed)
+		if err != nil {
+			return nil
+		}
+		if err := l.term(ctx, source, why); err != nil && ctx.Err() == nil {
+			l.cfg.Log.Info("Journal is not held", "reason", err.Error())
+			l.note(l.session.Current().Holder, err)
+			pause(ctx, 200*time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// followed takes note of a read of the journal while another replica holds it.
+func (l *Ledger) followed(v journal.Version, err error) {
+	if err != nil {
+		l.cfg.Log.Error(err, "Journal cannot be read")
+	}
+	l.note(v.Holder, err)
+}
+
+func (l *Ledger) note(holder string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holder, l.refused = holder, err
+}
+
+// term is one time of holding the journal, from the fence to its end.
+func (l *Ledger) term(ctx context.Context, source Source, why string) error {
+	started := time.Now()
+	before := l.session.Current()
+	served := append(slices.Clone(l.cfg.ClaimKinds), l.cfg.PoolKinds...)
+	for kind := range before.Seen {
+		if !slices.Contains(served, kind) {
+			return fmt.Errorf("the journal counts %s, which this replica does not serve: it must not grant", kind)
+		}
+	}
+	lost := before.ResourceVersion == ""
+	if lost {
+		var err error
+		if lost, err = source.Any(ctx); err != nil {
+			return fmt.Errorf("looking for pools and claims: %w", err)
+		}
+	}
+	if err := l.session.Fence(ctx, lost); err != nil {
+		return err
+	}
+	v := l.session.Current()
+	if v.Quarantine {
+		l.cfg.Log.Info("An earlier journal was lost although pools or claims exist: nothing is granted until every grant it may have held has ended", "wait", l.cfg.GrantLife.String())
+	}
+	l.do(func(b *book) { b.takeOver(v) })
+	defer l.do(func(b *book) { b.stepDown() })
+	defer l.cfg.Metrics.holding(false)
+	if err := l.catchUp(ctx, source, before); err != nil {
+		return err
+	}
+	l.do(func(b *book) { b.serve(time.Now()) })
+	l.note(v.Holder, nil)
+	l.cfg.Metrics.holding(true)
+	l.cfg.Log.Info("Holding the journal", "epoch", v.Epoch, "why", why, "inheritedGrants", len(v.Lines), "took", time.Since(started).String())
+	l.allChanged()
+
+	sweep, stop := context.WithCancel(ctx)
+	defer stop()
+	go l.sweep(sweep, source)
+	return l.commit(ctx)
+}
+
+// allChanged has the reconcilers look at everything: they rest while another replica holds the journal.
+func (l *Ledger) allChanged() {
+	l.do(func(b *book) {
+		for _, c := range b.claims {
+			b.changed[c.Key] = struct{}{}
+		}
+		for k := range b.pools {
+			b.changed[k] = struct{}{}
+		}
+	})
+}
+
+// catchUp waits until this replica has applied what the last holder had. A claim whose grant left the journal was seen by then, so
+// it is known here before anything is granted.
+func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Version) error {
+	started := time.Now()
+	for kind, rv := range before.Seen {
+		live := false
+		for source.Seen(kind) < rv && !live {
+			if err := pause(ctx, 5*time.Millisecond); err != nil {
+				return err
+			}
+			live = time.Since(started) > catchUpLimit
+		}
+		var applied uint64
+		l.do(func(b *book) { applied = b.seen[kind] })
+		if applied >= rv {
+			continue
+		}
+		if err := source.Refresh(ctx, kind, live); err != nil {
+			return fmt.Errorf("reading %s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+// commit writes to the journal as there is need, one write at a time: everything that comes in during one write shares the next.
+func (l *Ledger) commit(ctx context.Context) error {
+	writes, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopLimit, stop) })()
+	for l.await(ctx) {
+		if err := l.write(writes, l.session.Commit); err != nil {
+			return err
+		}
+	}
+	l.do(func(b *book) { b.stopping() })
+	if err := l.write(writes, l.session.HandOver); err != nil {
+		return err
+	}
+	l.cfg.Log.Info("Handed the journal over")
+	return nil
+}
+
+func (l *Ledger) write(ctx context.Context, commit func(context.Context, journal.Record) error) error {
+	var r journal.Record
+	var batch int
+	l.do(func(b *book) { batch, r = b.queued, b.begin() })
+	started := time.Now()
+	if err := commit(ctx, r); err != nil {
+		return err
+	}
+	l.cfg.Metrics.committed(time.Since(started), batch, len(r.Lines))
+	l.do(func(b *book) { b.landed(time.Now()) })
+	return nil
+}
+
+// await returns true when a commit is due: at once for grants, soon for what only confirms, and now and then to show that the
+// holder lives. It returns false when ctx ends.
+func (l *Ledger) await(ctx context.Context) bool {
+	deadline := time.Now().Add(renewAfter)
+	soon := false
+	for {
+		var queued, wanted bool
+		l.do(func(b *book) { queued, wanted = b.queued > 0, b.wanted })
+		if ctx.Err() != nil {
+			return false
+		}
+		if queued {
+			return true
+		}
+		if wanted && !soon {
+			soon = true
+			deadline = time.Now().Add(confirmAfter)
+		}
+		t := time.NewTimer(time.Until(deadline))
+		select {
+		case <-ctx.Done():
+		case <-l.wake:
+		case <-t.C:
+			return true
+		}
+		t.Stop()
+	}
+}
+
+// sweep ends the grants whose life has passed, while the term lasts.
+func (l *Ledger) sweep(ctx context.Context, source Source) {
+	for pause(ctx, sweepEvery) == nil {
+		var due []*line
+		l.do(func(b *book) {
+			b.tick(time.Now())
+			due = b.due(time.Now())
+		})
+		if len(due) == 0 {
+			continue
+		}
+		if err := l.end(ctx, source, due); err != nil && !errors.Is(err, context.Canceled) {
+			l.cfg.Log.Error(err, "Grants that came to nothing cannot be ended yet", "grants", len(due))
+		}
+	}
+}
+
+// end ends grants whose life has passed and whose claim is not stored. A claim that was stored before its grant is written to
+// first, so that a write still under way cannot put the range into it afterwards.
+func (l *Ledger) end(ctx context.Context, source Source, due []*line) error {
+	type scope struct{ kind, namespace string }
+	creates := map[scope][]*line{}
+	for _, ln := range due {
+		switch {
+		case ln.UID != "":
+			c, there, err := source.Touch(ctx, Key{Kind: ln.Kind, Namespace: ln.Namespace, Name: ln.Stored}, ln.UID)
+			if err != nil {
+				return err
+			}
+			l.do(func(b *book) {
+				if there {
+					b.observe(c)
+				}
+				b.end(ln)
+			})
+		case ln.Stored != "":
+			l.do(func(b *book) { b.end(ln) }) // a pool's change that was not stored
+		default:
+			s := scope{ln.Kind, ln.Namespace}
+			creates[s] = append(creates[s], ln)
+		}
+	}
+	for s, lines := range creates {
+		stored := map[journal.Token]bool{}
+		if err := source.Scan(ctx, s.kind, s.namespace, func(c Claim) { stored[c.Token] = true }); err != nil {
+			return err
+		}
+		l.do(func(b *book) {
+			for _, ln := range lines {
+				if !stored[ln.Token] {
+					b.end(ln)
+				}
+			}
+		})
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,125 @@
+package allocator
+
+import "slices"
+
+// span is first to last, both included, never reversed and of one family.
+type span struct{ first, last number }
+
+func (sp span) size() number           { return sp.last.minus(sp.first).next() }
+func (sp span) overlaps(o span) bool   { return !o.last.less(sp.first) && !sp.last.less(o.first) }
+func (sp span) contains(n number) bool { return !n.less(sp.first) && !sp.last.less(n) }
+func (sp span) asRange() Range         { return Range{sp.first.addr(), sp.last.addr()} }
+
+// clip is the part of sp inside o, which it overlaps.
+func (sp span) clip(o span) span {
+	if sp.first.less(o.first) {
+		sp.first = o.first
+	}
+	if o.last.less(sp.last) {
+		sp.last = o.last
+	}
+	return sp
+}
+
+func (sp span) compare(o span) int {
+	if c := sp.first.compare(o.first); c != 0 {
+		return c
+	}
+	return sp.last.compare(o.last)
+}
+
+// Union is the addresses of all ranges, sorted, with overlapping and adjacent
+// ranges merged.
+func Union(ranges []Range) []Range {
+	return asRanges(union(ranges))
+}
+
+// Subtract is the addresses of from that no range of what has, sorted and merged.
+func Subtract(from, what []Range) []Range {
+	return asRanges(subtract(union(from), union(what)))
+}
+
+// Total counts the addresses of all ranges, each once. It saturates at MaxInt64.
+func Total(ranges []Range) int64 {
+	total := int64(0)
+	for _, sp := range union(ranges) {
+		total = addSaturating(total, sp.size().int64())
+	}
+	return total
+}
+
+// Unmanaged is what of a pool is neither reserved nor offered: all of it without
+// its first and last address (gateway and broadcast, by convention), the
+// reserved ranges and the window.
+func Unmanaged(pool Range, reserved, window []Range) []Range {
+	edges := []Range{{pool.First, pool.First}, {pool.Last, pool.Last}}
+	return Subtract([]Range{pool}, slices.Concat(edges, reserved, window))
+}
+
+// spansOf is the spans of all ranges, sorted.
+func spansOf(ranges []Range) []span {
+	spans := make([]span, 0, len(ranges))
+	for _, r := range ranges {
+		for sp := range r.spans {
+			spans = append(spans, sp)
+		}
+	}
+	slices.SortFunc(spans, span.compare)
+	return spans
+}
+
+// union is spansOf with those that overlap or are adjacent merged.
+func union(ranges []Range) []span { return merge(spansOf(ranges)) }
+
+// merge makes a union of sorted spans, in their place.
+func merge(spans []span) []span {
+	merged := spans[:0]
+	for _, sp := range spans {
+		if end := len(merged) - 1; end >= 0 && (merged[end].overlaps(sp) || merged[end].last.followedBy(sp.first)) {
+			if merged[end].last.less(sp.last) {
+				merged[end].last = sp.last
+			}
+			continue
+		}
+		merged = append(merged, sp)
+	}
+	return merged
+}
+
+// subtract cuts the spans of what out of those of from; both are unions, and so
+// is the result.
+//
+//	from    |-------------|   |-----|
+//	what  |---|   |--|      |---|
+//	          |--|    |---|      |--|
+func subtract(from, what []span) []span {
+	var rest []span
+	for _, sp := range from {
+		at, _ := slices.BinarySearchFunc(what, sp.first, func(cut span, n number) int { return cut.last.compare(n) })
+		more := true // sp still has addresses
+		for _, cut := range what[at:] {
+			if !cut.overlaps(sp) {
+				break
+			}
+			if sp.first.less(cut.first) {
+				rest = append(rest, span{sp.first, cut.first.prev()})
+			}
+			if more = cut.last.less(sp.last); !more {
+				break
+			}
+			sp.first = cut.last.next()
+		}
+		if more {
+			rest = append(rest, sp)
+		}
+	}
+	return rest
+}
+
+func asRanges(spans []span) []Range {
+	var ranges []Range
+	for _, sp := range spans {
+		ranges = append(ranges, sp.asRange())
+	}
+	return ranges
+}

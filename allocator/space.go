@@ -1,0 +1,198 @@
+package allocator
+
+import (
+	"fmt"
+	"iter"
+)
+
+// Holder stands for whoever has an address. The core gives it no meaning; 0 is
+// nobody.
+type Holder uint64
+
+// Held is a range and who holds all of it.
+type Held struct {
+	Range
+	Holder
+}
+
+func (h Held) String() string { return fmt.Sprintf("%s (holder %d)", h.Range, h.Holder) }
+
+// Space is the addresses of one routing domain and who holds which. Its pools
+// are windows onto it: an address held through one is held in all that show it.
+//
+// A Space and its pools are one value for concurrency: calls on them must not
+// overlap.
+type Space struct {
+	pieces  list[piece]      // all that is held, in address order
+	pools   map[string]*Pool // name -> pool
+	panes   []pane           // every usable span of every pool, by first address
+	blocks  []span           // what each pool blocks, by first and last address
+	blocked []span           // the union of blocks
+}
+
+// piece is a span and its one holder. Pieces do not overlap, and two that are
+// adjacent have different holders: who holds what has one representation.
+type piece struct {
+	span
+	holder Holder
+}
+
+// NewSpace returns a space where nobody holds anything.
+func NewSpace() *Space {
+	return &Space{pools: map[string]*Pool{}}
+}
+
+// Hold gives h every address of r that nobody holds, in a pool or not, blocked
+// or not, and returns the parts of r that others hold, in address order. This is
+// for what is stored already; what is new comes from Allocate and Exact. Holder
+// 0 takes nothing. The cost grows with the pieces held inside r.
+func (s *Space) Hold(r Range, h Holder) []Held {
+	var others []Held
+	for part, holder := range s.parts(r) {
+		switch holder {
+		case h:
+		case 0:
+			s.take(part, h)
+		default:
+			others = append(others, Held{part.asRange(), holder})
+		}
+	}
+	return others
+}
+
+// Release frees what h holds inside r. The cost grows with the pieces held
+// inside r.
+func (s *Space) Release(r Range, h Holder) {
+	for part, holder := range s.parts(r) {
+		if holder == h && h != 0 {
+			s.free(part)
+		}
+	}
+}
+
+// HeldIn yields what is held inside r in address order, clipped to r, adjacent
+// addresses of one holder as one range. The space may change between two steps:
+// what has not been reached yet is then seen as it has become.
+func (s *Space) HeldIn(r Range) iter.Seq[Held] {
+	return func(yield func(Held) bool) {
+		for part, holder := range s.parts(r) {
+			if holder != 0 && !yield(Held{part.asRange(), holder}) {
+				return
+			}
+		}
+	}
+}
+
+// parts cuts r, in address order, where its holder changes; free addresses have
+// holder 0. Every step looks anew, so that the one before may change the space.
+func (s *Space) parts(r Range) iter.Seq2[span, Holder] {
+	return func(yield func(span, Holder) bool) {
+		for sp := range r.spans {
+			for more := true; more; {
+				part, holder := s.leading(sp)
+				if !yield(part, holder) {
+					return
+				}
+				more = part.last != sp.last
+				sp.first = part.last.next()
+			}
+		}
+	}
+}
+
+// leading is the longest head of sp with one holder, or with none (0).
+func (s *Space) leading(sp span) (span, Holder) {
+	next := s.pieces.get(s.from(sp.first))
+	switch {
+	case next == nil || sp.last.less(next.first):
+		return sp, 0
+	case sp.first.less(next.first):
+		return span{sp.first, next.first.prev()}, 0
+	}
+	return next.clip(sp), next.holder
+}
+
+// from is the first piece that ends at n or later.
+func (s *Space) from(n number) place {
+	return s.pieces.seek(func(p *piece) bool { return p.last.less(n) })
+}
+
+// gap is the free addresses between the piece in front of at and the one at it.
+func (s *Space) gap(at place) span {
+	gap := span{last: number{}.prev()}
+	if p := s.pieces.ahead(at); p != nil {
+		gap.first = p.last.next()
+	}
+	if p := s.pieces.get(at); p != nil {
+		gap.last = p.first.prev()
+	}
+	return gap
+}
+
+// gaps yields the free spans inside sp in address order. The space must not
+// change meanwhile.
+func (s *Space) gaps(sp span) iter.Seq[span] {
+	return func(yield func(span) bool) {
+		for at := s.from(sp.first); ; at = s.pieces.skip(at, 1) {
+			next := s.pieces.get(at)
+			if next == nil || sp.last.less(next.first) {
+				yield(sp)
+				return
+			}
+			if sp.first.less(next.first) && !yield(span{sp.first, next.first.prev()}) {
+				return
+			}
+			if !next.last.less(sp.last) {
+				return
+			}
+			sp.first = next.last.next()
+		}
+	}
+}
+
+// take gives h the span sp, which nobody holds.
+func (s *Space) take(sp span, h Holder) {
+	at := s.from(sp.first)
+	gap := s.gap(at)
+	for pane := range s.panesOver(sp) {
+		pane.pool.taken(gap.clip(pane.span), sp.clip(pane.span))
+	}
+
+	left, right := s.pieces.ahead(at), s.pieces.get(at)
+	joinsLeft := left != nil && left.holder == h && left.last.followedBy(sp.first)
+	joinsRight := right != nil && right.holder == h && sp.last.followedBy(right.first)
+	switch {
+	case joinsLeft && joinsRight:
+		left.last = right.last
+		s.pieces.remove(at)
+	case joinsLeft:
+		left.last = sp.last
+	case joinsRight:
+		right.first = sp.first
+	default:
+		s.pieces.insert(at, piece{sp, h})
+	}
+}
+
+// free takes sp from the one piece it lies in.
+func (s *Space) free(sp span) {
+	at := s.from(sp.first)
+	p := s.pieces.get(at)
+	switch head, tail := p.first == sp.first, p.last == sp.last; {
+	case head && tail:
+		s.pieces.remove(at)
+	case head:
+		p.first = sp.last.next()
+	case tail:
+		p.last = sp.first.prev()
+	default:
+		rest := piece{span{p.first, sp.first.prev()}, p.holder}
+		p.first = sp.last.next()
+		s.pieces.insert(at, rest)
+	}
+
+	gap := s.gap(s.from(sp.first))
+	for pane := range s.panesOver(sp) {
+		pane.pool.freed(gap.clip(pane.span), sp.clip(pane.span))
+	}
+}

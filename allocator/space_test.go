@@ -1,0 +1,349 @@
+package allocator
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+func newPool(s *Space, name string, texts ...string) *Pool {
+	var window []Range
+	for _, text := range texts {
+		window = append(window, mustParse(text))
+	}
+	return s.SetPool(name, window, nil)
+}
+
+func TestAnAddressIsGivenOnceThroughPoolsThatOverlap(t *testing.T) {
+	s := NewSpace()
+	a, b := newPool(s, "a", "10.0.0.0/24"), newPool(s, "b", "10.0.0.128/25", "10.0.1.0/24")
+	seen := map[Range]bool{}
+	for i := Holder(1); ; i++ {
+		p := []*Pool{a, b}[i%2]
+		r, err := p.Allocate(1, Sequential, i)
+		if err != nil {
+			break
+		}
+		if seen[r] {
+			t.Fatalf("%v is given twice", r)
+		}
+		seen[r] = true
+	}
+	if got := a.Stats(); got.Available != 128-got.Total+got.Allocated && len(seen) < 256 {
+		t.Errorf("only %d addresses are given, %+v", len(seen), got)
+	}
+}
+
+func TestABlockHoldsInEveryPoolUntilItsOwnPoolGoes(t *testing.T) {
+	s := NewSpace()
+	a := newPool(s, "a", "10.0.0.0/24")
+	s.Hold(mustParse("10.0.0.1"), 1)
+	s.SetPool("b", nil, []Range{mustParse("10.0.0.0/30"), mustParse("10.0.0.2/31")})
+	s.SetPool("c", nil, []Range{mustParse("10.0.0.0/29")})
+
+	var blocked *BlockedError
+	if err := a.CheckExact(mustParse("10.0.0.3")); !errors.As(err, &blocked) || blocked.Range != mustParse("10.0.0.0/30") {
+		t.Errorf("a reserved address is answered by %v", err)
+	}
+	if got := a.Stats(); got.Total != 248 || got.Allocated != 0 {
+		t.Errorf("with reserved addresses %+v", got)
+	}
+	s.RemovePool("c")
+	if got := a.Stats(); got.Total != 252 || got.Allocated != 0 {
+		t.Errorf("with fewer reserved addresses %+v", got)
+	}
+	s.SetPool("b", nil, nil)
+	if got := a.Stats(); got.Total != 256 || got.Allocated != 1 {
+		t.Errorf("without reserved addresses %+v", got)
+	}
+	if held := slices.Collect(s.HeldIn(mustParse("10.0.0.0/24"))); len(held) != 1 || held[0] != (Held{mustParse("10.0.0.1"), 1}) {
+		t.Errorf("%v is held", held)
+	}
+}
+
+// TestOnlyPoolsThatChangeAreRebuilt: a rebuild makes usable anew.
+func TestOnlyPoolsThatChangeAreRebuilt(t *testing.T) {
+	s := NewSpace()
+	near, far := newPool(s, "near", "10.0.0.0/24"), newPool(s, "far", "10.0.1.0/24")
+	built := map[*Pool]*span{near: &near.usable[0], far: &far.usable[0]}
+
+	newPool(s, "near", "10.0.0.0/24")
+	newPool(s, "other", "10.0.0.0/16")
+	s.SetPool("blocks", nil, []Range{mustParse("10.0.2.0/24")})
+	for p, usable := range built {
+		if &p.usable[0] != usable {
+			t.Errorf("pool %v is rebuilt without need", p.Window())
+		}
+	}
+	s.SetPool("blocks", nil, []Range{mustParse("10.0.0.0/28")})
+	if &near.usable[0] == built[near] || &far.usable[0] != built[far] {
+		t.Error("a new block does not rebuild just the pool it lies in")
+	}
+}
+
+func TestAPoolThatShrinksOrGoesForgetsNobody(t *testing.T) {
+	s := NewSpace()
+	p := newPool(s, "a", "10.0.0.0/24")
+	r, err := p.Allocate(8, nil, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if newPool(s, "a", "10.0.0.128/25") != p {
+		t.Error("a resized pool is another one")
+	}
+	if got := p.Stats(); got.Allocated != 0 || got.Total != 128 {
+		t.Errorf("after shrinking %+v", got)
+	}
+	s.RemovePool("a")
+	s.RemovePool("a")
+	if s.Pool("a") != nil {
+		t.Error("a removed pool is found")
+	}
+	if _, err := p.Allocate(1, nil, 8); !errors.Is(err, ErrExhausted) {
+		t.Errorf("a removed pool answers %v", err)
+	}
+	if others := s.Hold(r, 9); len(others) != 1 || others[0] != (Held{r, 7}) {
+		t.Errorf("%v hold what was allocated", others)
+	}
+	if got := newPool(s, "a", "10.0.0.0/24").Stats(); got.Allocated != 8 {
+		t.Errorf("after coming back %+v", got)
+	}
+}
+
+func TestHeldAddressesMayBeReleasedWhileListed(t *testing.T) {
+	s := NewSpace()
+	for i := range Holder(1000) {
+		s.Hold(head(numberOf(mustParse("10.0.0.0").First).plus(number{lo: uint64(i)}), number{lo: 1}).asRange(), 1+i%3)
+	}
+	n := 0
+	for held := range s.HeldIn(mustParse("10.0.0.0/8")) {
+		s.Release(mustParse("10.0.0.0/8"), held.Holder)
+		n++
+	}
+	if n != 3 || s.pieces.count != 0 {
+		t.Errorf("%d ranges listed, %d left", n, s.pieces.count)
+	}
+}
+
+func TestIPv6LeavesIPv4Alone(t *testing.T) {
+	s := NewSpace()
+	all6, all4 := mustParse("::/0"), mustParse("0.0.0.0/0")
+	six, four := newPool(s, "six", "::/0"), newPool(s, "four", "0.0.0.0/0")
+	if err := six.Exact(all6, 6); err != nil {
+		t.Fatal(err)
+	}
+	if got := four.Stats(); got.Allocated != 0 || got.LargestFree != 1<<32 {
+		t.Errorf("IPv4 after all of IPv6 is held: %+v", got)
+	}
+	if err := four.Exact(all4, 4); err != nil {
+		t.Fatal(err)
+	}
+	s.Release(all6, 6)
+	if got := slices.Collect(s.HeldIn(all4)); len(got) != 1 || got[0] != (Held{all4, 4}) {
+		t.Errorf("IPv4 after IPv6 is released: %v", got)
+	}
+	if got := slices.Collect(s.HeldIn(all6)); got != nil {
+		t.Errorf("IPv6 after it is released: %v", got)
+	}
+}
+
+func TestCountsSaturate(t *testing.T) {
+	s := NewSpace()
+	all := newPool(s, "all", "::/0", "0.0.0.0/0")
+	const most = math.MaxInt64
+	want := Stats{Total: most, Available: most, LargestFree: most, FreeRuns: 3}
+	if got := all.Stats(); got != want {
+		t.Errorf("everything has %+v, want %+v", got, want)
+	}
+	s.Hold(mustParse("::/0"), 1)
+	want = Stats{Total: most, Allocated: most, Available: 1 << 32, LargestFree: 1 << 32, FreeRuns: 1}
+	if got := all.Stats(); got != want {
+		t.Errorf("everything without IPv6 has %+v, want %+v", got, want)
+	}
+
+	half := newPool(s, "half", "2001:db8::/64", "2001:db8:1::/64")
+	s.Release(mustParse("::/0"), 1)
+	s.Hold(mustParse("2001:db8::/65"), 1)
+	if got := half.Stats(); got.Fragmentation != 34 || got.Available != most {
+		t.Errorf("a third of 2^65 addresses outside the longest run is %+v", got)
+	}
+	if _, err := half.Allocate(most, nil, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALargeBlockOfIPv6IsOnePiece(t *testing.T) {
+	s := NewSpace()
+	p := newPool(s, "pool", "2001:db8::/48")
+	if err := p.Exact(mustParse("2001:db8:0:7::/64"), 1); err != nil {
+		t.Fatal(err)
+	}
+	if s.pieces.count != 1 || p.runs.count != 2 {
+		t.Errorf("%d pieces and %d runs", s.pieces.count, p.runs.count)
+	}
+	if err := p.CheckExact(mustParse("2001:db8:0:7::1")); !errors.As(err, new(*HeldError)) {
+		t.Errorf("an address in the block is answered by %v", err)
+	}
+	if r, err := p.Allocate(1, nil, 2); err != nil || r != mustParse("2001:db8::") {
+		t.Errorf("the best fit is %v, %v", r, err)
+	}
+}
+
+func TestNobodyHoldsNothing(t *testing.T) {
+	s := NewSpace()
+	p := newPool(s, "pool", "10.0.0.0/24")
+	_, allocateErr := p.Allocate(1, nil, 0)
+	for what, err := range map[string]error{"allocate": allocateErr, "exact": p.Exact(mustParse("10.0.0.1"), 0)} {
+		if err != ErrNobody {
+			t.Errorf("%s for holder 0 answers %v", what, err)
+		}
+	}
+	s.Hold(mustParse("10.0.0.0/28"), 0)
+	s.Release(mustParse("10.0.0.0/28"), 0)
+	if s.pieces.count != 0 || p.Stats().Available != 256 {
+		t.Error("holder 0 holds something")
+	}
+}
+
+func TestRandomSpreadsOverThePool(t *testing.T) {
+	s := NewSpace()
+	p := newPool(s, "pool", "10.0.0.0/25", "10.0.0.128/26", "10.0.0.224/27")
+	s.Hold(mustParse("10.0.0.32/27"), 1)
+	policy := Random(rand.New(rand.NewPCG(8, 8)))
+	times := map[Range]int{}
+	const draws = 50000
+	for range draws {
+		r, err := p.Preview(1, policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		times[r]++
+	}
+	free := 128 + 64 + 32 - 32
+	if len(times) != free {
+		t.Errorf("%d of %d free addresses are drawn", len(times), free)
+	}
+	for r, n := range times {
+		if mean := draws / free; n < mean/2 || n > mean*2 {
+			t.Errorf("%v is drawn %d times, the mean is %d", r, n, mean)
+		}
+	}
+}
+
+func TestRandomFindsTheLastRun(t *testing.T) {
+	s := NewSpace()
+	p := newPool(s, "pool", "2001:db8::/48")
+	s.Hold(mustParse("2001:db8::-2001:db8::7fff"), 1)
+	s.Hold(mustParse("2001:db8::800a-2001:db8:0:ffff:ffff:ffff:ffff:ffff"), 2)
+	policy := Random(rand.New(rand.NewPCG(9, 9)))
+	for i := range Holder(5) {
+		if r, err := p.Allocate(2, policy, 3+i); err != nil || !mustParse("2001:db8::8000-2001:db8::8009").Covers(r) {
+			// Two of ten addresses are left whatever was drawn before, maybe apart.
+			if i < 3 {
+				t.Errorf("draw %d is %v, %v", i, r, err)
+			}
+		}
+	}
+	if r, err := p.Preview(1, Random(nil)); err == nil && !mustParse("2001:db8::8000-2001:db8::8009").Contains(r.First) {
+		t.Errorf("without a source the answer is %v", r)
+	}
+}
+
+func TestErrorsNameTheNumbersAndTheWayOut(t *testing.T) {
+	s := NewSpace()
+	p := s.SetPool("pool", []Range{mustParse("10.0.0.0/29"), mustParse("10.0.0.8/29")}, []Range{mustParse("10.0.0.1")})
+	s.Hold(mustParse("10.0.0.4-10.0.0.5"), 42)
+	_, exhausted := p.Allocate(20, nil, 1)
+	_, count := p.Preview(0, nil)
+	_, nobody := p.Allocate(1, nil, 0)
+	for want, err := range map[string]error{
+		"20 addresses requested, 13 free, largest free block 10: ask for fewer, release some or enlarge the pool":             exhausted,
+		"10.0.1.0-10.0.1.7 is outside the pool: it must lie inside one of 10.0.0.0-10.0.0.7, 10.0.0.8-10.0.0.15":              p.CheckExact(mustParse("10.0.1.0/29")),
+		"10.0.0.7-10.0.0.8 spans more than one range (10.0.0.0-10.0.0.7, 10.0.0.8-10.0.0.15): it must lie inside one of them": p.CheckExact(mustParse("10.0.0.7-10.0.0.8")),
+		"10.0.0.1 is reserved: choose a range outside it":                                                                     p.CheckExact(mustParse("10.0.0.0/29")),
+		"10.0.0.4-10.0.0.5 is already held by holder 42: choose another range or release it first":                            p.CheckExact(mustParse("10.0.0.2-10.0.0.7")),
+		"10.0.0.1 is outside the pool, which offers no addresses":                                                             s.SetPool("empty", nil, nil).CheckExact(mustParse("10.0.0.1")),
+		"the number of addresses must be at least 1":                                                                          count,
+		"holder 0 is nobody and can hold nothing":                                                                             nobody,
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+}
+
+func TestTheSteadyStateAllocatesNothing(t *testing.T) {
+	s := NewSpace()
+	p := newPool(s, "pool", "10.0.0.0/16")
+	for i := uint64(0); i < 1<<16; i += 3 {
+		s.Hold(head(p.usable[0].first.plus(number{lo: i}), number{lo: 1}).asRange(), Holder(1+i))
+	}
+	exact := mustParse("10.0.200.0-10.0.200.200")
+	s.Release(exact, 0)
+	s.Release(mustParse("10.0.200.1-10.0.200.1"), 1)
+	for name, call := range map[string]func(){
+		"allocate and release": func() {
+			r, err := p.Allocate(2, BestFit, 1<<40)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Release(r, 1<<40)
+		},
+		"sequential": func() {
+			r, err := p.Allocate(1, Sequential, 1<<40)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Release(r, 1<<40)
+		},
+		"preview":    func() { _, _ = p.Preview(2, BestFit) },
+		"statistics": func() { _ = p.Stats() },
+	} {
+		if n := testing.AllocsPerRun(1000, call); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// TestAHeldRangeCostsLittleMemory holds single addresses in several orders, each
+// with a free run beside it: the most a range can cost. Half of them go again.
+func TestAHeldRangeCostsLittleMemory(t *testing.T) {
+	const ranges = 100_000
+	for name, index := range map[string]func(i int) int{
+		"ascending":  func(i int) int { return i },
+		"descending": func(i int) int { return ranges - i },
+		"scattered":  func(i int) int { return i * 48271 % 100003 },
+		"outwards":   func(i int) int { return ranges + i*(1-2*(i%2)) },
+		"inwards":    func(i int) int { return ranges + (ranges-i)*(1-2*(i%2)) },
+	} {
+		before := heapInUse()
+		s := NewSpace()
+		p := newPool(s, "pool", "10.0.0.0/8")
+		at := func(i int) Range {
+			return head(p.usable[0].first.plus(number{lo: uint64(2 * index(i))}), number{lo: 1}).asRange()
+		}
+		measure := func(when string, held int64) {
+			each := float64(heapInUse()-before) / float64(held)
+			t.Logf("%s, %s: %.0f bytes for each range", name, when, each)
+			if each > 150 || p.Stats().Allocated != held {
+				t.Errorf("%s, %s: %.0f bytes for each of %d ranges", name, when, each, p.Stats().Allocated)
+			}
+		}
+		for i := range ranges {
+			s.Hold(at(i), Holder(1+i))
+		}
+		measure("full", ranges)
+		left := int64(ranges)
+		for i := range ranges {
+			if i*7919%10 < 5 {
+				s.Release(at(i), Holder(1+i))
+				left--
+			}
+		}
+		measure("half", left)
+		runtime.KeepAlive(s)
+	}
+}

@@ -1,0 +1,79 @@
+package v1alpha1
+
+// Labels. Values longer than a label may be are shortened; the spec holds them whole.
+const (
+	// LabelNetworkPool is the name of the pool that an IPAllocation draws from.
+	LabelNetworkPool = "butler.butlerlabs.dev/network-pool"
+	// LabelTenant is the name of the TenantCluster that an IPAllocation is for.
+	LabelTenant = "butler.butlerlabs.dev/tenant"
+	// LabelTeam is the namespace of that TenantCluster, or a team's name where its author says so.
+	LabelTeam = "butler.butlerlabs.dev/team"
+	// LabelAllocationType repeats spec.type.
+	LabelAllocationType = "butler.butlerlabs.dev/allocation-type"
+	// LabelAllocationRole tells a tenant's first load balancer block from those that were added on demand.
+	LabelAllocationRole = "butler.butlerlabs.dev/allocation-role"
+	// LabelRoutingDomain names the routing domain that a pool or a claim belongs to; without it, the default one.
+	LabelRoutingDomain = "butler.butlerlabs.dev/routing-domain"
+	// LabelPlatformLB marks, with the value "true", a Service of a tenant that belongs to the platform.
+	LabelPlatformLB = "butler.butlerlabs.dev/platform-lb"
+)
+
+// Values of LabelAllocationRole.
+const (
+	RoleInitial = "initial"
+	RoleGrowth  = "growth"
+)
+
+// Finalizers.
+const (
+	// FinalizerNetworkPool keeps a pool while an IPAllocation holds addresses of it.
+	FinalizerNetworkPool = "butler.butlerlabs.dev/networkpool"
+	// FinalizerIPAllocation keeps an IPAllocation until its release is recorded.
+	FinalizerIPAllocation = "butler.butlerlabs.dev/ipallocation"
+)
+
+// Annotations, part of the answer that a claim gets at admission.
+const (
+	// AnnotationGrant is the random token of the answer: 16 characters of base64url. It marks one answer to one request, so that
+	// the stored claim can be told from every other that asks for the same range.
+	AnnotationGrant = "butler.butlerlabs.dev/grant"
+	// AnnotationOrigin says where a claim's range comes from: one of OriginAuto, OriginPinned, OriginAdopted.
+	AnnotationOrigin = "butler.butlerlabs.dev/origin"
+)
+
+// Values of AnnotationOrigin.
+const (
+	OriginAuto    = "auto"    // chosen by the allocator
+	OriginPinned  = "pinned"  // asked for by the claim's author
+	OriginAdopted = "adopted" // found on the object, put there by an earlier allocator or around the webhooks
+)
+
+// Condition types.
+const (
+	// ConditionReady on a NetworkPool: it is valid and serves. On an IPAllocation: its range is its own, alone, and may be used.
+	ConditionReady = "Ready"
+	// ConditionCapacityWarning is True from 70 % of a pool's addresses allocated.
+	ConditionCapacityWarning = "CapacityWarning"
+	// ConditionCapacityCritical is True from 85 %.
+	ConditionCapacityCritical = "CapacityCritical"
+	// ConditionCapacityExhausted is True from 95 %.
+	ConditionCapacityExhausted = "CapacityExhausted"
+)
+
+// Condition reasons.
+const (
+	ReasonReady            = "Ready"            // NetworkPool Ready=True
+	ReasonAllocated        = "Allocated"        // IPAllocation Ready=True
+	ReasonValidationFailed = "ValidationFailed" // the spec breaks a rule; the message names field, value and rule
+	ReasonDeleting         = "Deleting"         // the pool waits for IPAllocations that still hold addresses of it
+	ReasonPoolExhausted    = "PoolExhausted"    // no free block is large enough
+	ReasonPoolNotFound     = "PoolNotFound"     // the pool that poolRef names does not exist (yet)
+	ReasonAllocationFailed = "AllocationFailed" // the range asked for cannot be given
+	ReasonAddressConflict  = "AddressConflict"  // another claim holds the range, or a part of it
+	ReasonReleased         = "Released"         // the claim is being deleted and its addresses are given back
+
+	// ReasonUtilizationAboveThreshold is the reason of a capacity condition that is True.
+	ReasonUtilizationAboveThreshold = "UtilizationAboveThreshold"
+	// ReasonUtilizationBelowThreshold is the reason of a capacity condition that is False.
+	ReasonUtilizationBelowThreshold = "UtilizationBelowThreshold"
+)

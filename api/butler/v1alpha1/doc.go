@@ -1,0 +1,12 @@
+// Package v1alpha1 is the API butler.butlerlabs.dev/v1alpha1: a NetworkPool offers ranges of addresses, an IPAllocation asks for
+// one and, once created, holds it in its own spec.
+//
+// The answer of an IPAllocation is spec.pinnedRange (and spec.count): the field by which its author could have asked for that very
+// range. Status only mirrors it. Every rule that CEL can state stands in the markers of this package, so that it holds whether or
+// not any webhook is running; rules that need arithmetic on addresses, or other objects, are left to the webhooks.
+//
+// Addresses and networks are text in canonical form, IPv4 or IPv6, without zones and never IPv4-mapped: equal text is equal value.
+//
+// +kubebuilder:object:generate=true
+// +groupName=butler.butlerlabs.dev
+package v1alpha1

@@ -1,0 +1,196 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// IPAllocationType is what the addresses of an IPAllocation are for.
+// +kubebuilder:validation:Enum=nodes;loadbalancer
+type IPAllocationType string
+
+const (
+	// TypeNodes is for worker nodes, one address each.
+	TypeNodes IPAllocationType = "nodes"
+	// TypeLoadBalancer is for Services of type LoadBalancer.
+	TypeLoadBalancer IPAllocationType = "loadbalancer"
+)
+
+// IPAllocationPhase is where an IPAllocation is in its life.
+// +kubebuilder:validation:Enum=Pending;Allocated;Released;Failed
+type IPAllocationPhase string
+
+const (
+	// PhasePending waits for its pool to appear.
+	PhasePending IPAllocationPhase = "Pending"
+	// PhaseAllocated holds its range.
+	PhaseAllocated IPAllocationPhase = "Allocated"
+	// PhaseReleased is being deleted; its range is free when the object is gone.
+	PhaseReleased IPAllocationPhase = "Released"
+	// PhaseFailed cannot be given what it asks for; condition Ready says why.
+	PhaseFailed IPAllocationPhase = "Failed"
+)
+
+// IPAllocationSpec is what is asked for and, from the answer to its creation on, what is held.
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || has(self.pinnedRange)",fieldPath=".pinnedRange",reason=FieldValueForbidden,message="pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || !has(self.pinnedRange) || self.pinnedRange == oldSelf.pinnedRange",fieldPath=".pinnedRange",reason=FieldValueForbidden,message="pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || self.poolRef == oldSelf.poolRef",fieldPath=".poolRef",reason=FieldValueForbidden,message="poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || self.tenantClusterRef == oldSelf.tenantClusterRef",fieldPath=".tenantClusterRef",reason=FieldValueForbidden,message="tenantClusterRef cannot be changed while addresses are held: create another IPAllocation for the other cluster and delete this one"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || self.type == oldSelf.type",fieldPath=".type",reason=FieldValueForbidden,message="type cannot be changed while addresses are held: create another IPAllocation of the other type and delete this one"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || !has(oldSelf.count) || (has(self.count) && self.count == oldSelf.count)",fieldPath=".count",reason=FieldValueForbidden,message="count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one"
+type IPAllocationSpec struct {
+	// poolRef names the NetworkPool, in the same namespace, that the addresses come from. It need not exist yet.
+	// Immutable once pinnedRange is set.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",fieldPath=".name",message="name must be the name of an object: lower case letters, digits, '-' and '.', starting and ending with a letter or digit"
+	PoolRef LocalObjectReference `json:"poolRef"`
+
+	// tenantClusterRef names the TenantCluster that the addresses are for. Immutable once pinnedRange is set.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",fieldPath=".name",message="name must be the name of an object: lower case letters, digits, '-' and '.', starting and ending with a letter or digit"
+	// +kubebuilder:validation:XValidation:rule="self.__namespace__.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",fieldPath=".namespace",message="namespace must be the name of a namespace: lower case letters, digits and '-', starting and ending with a letter or digit"
+	TenantClusterRef NamespacedObjectReference `json:"tenantClusterRef"`
+
+	// type is what the addresses are for: "nodes" or "loadbalancer". Immutable once pinnedRange is set.
+	// +required
+	Type IPAllocationType `json:"type"`
+
+	// count is how many contiguous addresses to allocate. Without it the pool's default for the type counts
+	// (tenantAllocation.defaults); ignored where pinnedRange is asked for. The answer fills it in.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	Count *int32 `json:"count,omitempty"`
+
+	// pinnedRange is the range that is allocated: filled in by the allocator while the object is being created. Set it to ask for
+	// exactly that range instead of a free one. Immutable once set.
+	// +optional
+	PinnedRange *PinnedIPRange `json:"pinnedRange,omitempty"`
+}
+
+// PinnedIPRange is all addresses from startAddress to endAddress, both included.
+// +kubebuilder:validation:XValidation:rule="!isIP(self.startAddress) || !isIP(self.endAddress) || ip(self.startAddress).family() == ip(self.endAddress).family()",message="startAddress and endAddress must both be IPv4 or both IPv6"
+type PinnedIPRange struct {
+	// startAddress is the first address.
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="startAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.100 or 2001:db8::100"
+	StartAddress string `json:"startAddress"`
+
+	// endAddress is the last address, not lower than startAddress.
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="endAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.109 or 2001:db8::109"
+	EndAddress string `json:"endAddress"`
+}
+
+// LocalObjectReference names an object in the same namespace.
+type LocalObjectReference struct {
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// NamespacedObjectReference names an object in any namespace.
+type NamespacedObjectReference struct {
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// namespace of the object.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+}
+
+// IPAllocationStatus mirrors what spec holds and says whether it may be used.
+type IPAllocationStatus struct {
+	// phase is Pending, Allocated, Released or Failed.
+	// +optional
+	Phase IPAllocationPhase `json:"phase,omitempty"`
+
+	// conditions holds Ready: True once the addresses belong to this object alone and may be used.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// cidr is the range as one network, where it is one; empty otherwise.
+	// +optional
+	// +kubebuilder:validation:MaxLength=83
+	CIDR string `json:"cidr,omitempty"`
+
+	// startAddress is the first address of the range.
+	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	StartAddress string `json:"startAddress,omitempty"`
+
+	// endAddress is the last address of the range.
+	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	EndAddress string `json:"endAddress,omitempty"`
+
+	// addresses lists every address of a range of up to 4,096; a larger one is not listed, and condition Ready says so.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=65536
+	// +kubebuilder:validation:items:MaxLength=39
+	Addresses []string `json:"addresses,omitempty"`
+
+	// allocatedCount is the size of the range, in addresses. It saturates at the largest int64.
+	// +optional
+	AllocatedCount int64 `json:"allocatedCount,omitempty"`
+
+	// observedGeneration is the metadata.generation that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// allocatedAt is when the range was allocated.
+	// +optional
+	AllocatedAt *metav1.Time `json:"allocatedAt,omitempty"`
+
+	// allocatedBy names the component that allocated the range.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	AllocatedBy string `json:"allocatedBy,omitempty"`
+
+	// releasedAt is when the range was given back; set while the object is being deleted.
+	// +optional
+	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
+}
+
+// IPAllocation is one contiguous range of addresses of a NetworkPool, held for a TenantCluster as long as the object exists. The
+// object that comes back from its creation already says which one, in spec.pinnedRange.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:resource:scope=Namespaced,shortName=ipa
+// +kubebuilder:selectablefield:JSONPath=".spec.poolRef.name"
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=".spec.poolRef.name"
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=".spec.tenantClusterRef.name"
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=".spec.type"
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=".status.phase"
+// +kubebuilder:printcolumn:name="Start",type=string,JSONPath=".spec.pinnedRange.startAddress"
+// +kubebuilder:printcolumn:name="End",type=string,JSONPath=".spec.pinnedRange.endAddress"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
+type IPAllocation struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what is asked for and held.
+	// +required
+	Spec IPAllocationSpec `json:"spec"`
+
+	// status is written by the allocator.
+	// +optional
+	Status IPAllocationStatus `json:"status,omitempty"`
+}
+
+// IPAllocationList is a list of IPAllocations.
+// +kubebuilder:object:root=true
+type IPAllocationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []IPAllocation `json:"items"`
+}

@@ -1,0 +1,339 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// NetworkPoolSpec is the network, and which part of it tenants may have.
+// +kubebuilder:validation:XValidation:rule="!isCIDR(self.cidr) || !isCIDR(oldSelf.cidr) || cidr(self.cidr).containsCIDR(oldSelf.cidr)",fieldPath=".cidr",reason=FieldValueForbidden,message="cidr may grow but never shrink or move: use a network that contains the present one, or add another pool"
+// +kubebuilder:validation:XValidation:rule="!has(self.reserved) || !isCIDR(self.cidr) || self.reserved.all(r, !isCIDR(r.cidr) || cidr(self.cidr).containsCIDR(r.cidr))",fieldPath=".reserved",message="every reserved cidr must lie inside spec.cidr: correct it or remove the entry"
+// +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || !has(self.tenantAllocation.ranges) || !isCIDR(self.cidr) || self.tenantAllocation.ranges.all(r, !isIP(r.start) || !isIP(r.end) || (cidr(self.cidr).containsIP(r.start) && cidr(self.cidr).containsIP(r.end)))",fieldPath=".tenantAllocation.ranges",message="every range must lie inside spec.cidr: correct start and end, or grow cidr"
+// +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || (has(self.tenantAllocation.ranges) && size(self.tenantAllocation.ranges) > 0) || !isCIDR(self.cidr) || [self.tenantAllocation.?start.orValue(\"\"), self.tenantAllocation.?end.orValue(\"\")].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",fieldPath=".tenantAllocation",message="start and end must lie inside spec.cidr: correct them, or grow cidr"
+type NetworkPoolSpec struct {
+	// cidr is the network of the pool, IPv4 or IPv6, without host bits. It may grow (the new network contains the old one), never
+	// shrink or move.
+	// +required
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",message="cidr must be in canonical form and have no bits set after the prefix: write the network's first address before the prefix, as in 10.40.0.0/24 for 10.40.0.5/24"
+	// +kubebuilder:validation:XValidation:rule="self != '::/0'",message="cidr ::/0 is more than a pool can hold: use a longer prefix"
+	CIDR string `json:"cidr"`
+
+	// reserved is the parts of cidr that are never allocated, in the whole routing domain.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Reserved []ReservedRange `json:"reserved,omitempty"`
+
+	// tenantAllocation is which part of cidr tenants may have, and how much of it by default. Without it, all of cidr that is not
+	// reserved, first and last address included.
+	// +optional
+	TenantAllocation *TenantAllocation `json:"tenantAllocation,omitempty"`
+
+	// routingDomain names the network in which the addresses of this pool mean one thing. Pools of one routing domain never give
+	// the same address twice; pools of two may. Empty is the default domain. Immutable while anything is held. A label value.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')",message="routingDomain must be a label value: at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"
+	RoutingDomain string `json:"routingDomain,omitempty"`
+
+	// reuseDelay is how long a released range rests before it is handed out again: from 0s (the default) to 720h, such as 10m.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(0|([0-9]+([.][0-9]*)?(h|m|s|ms|us|ns))+)$') && duration(self) <= duration('720h')",message="reuseDelay must be a duration from 0s to 720h, such as 10m"
+	ReuseDelay *metav1.Duration `json:"reuseDelay,omitempty"`
+}
+
+// ReservedRange is a network that is never allocated.
+type ReservedRange struct {
+	// cidr of the reserved network, inside the pool's.
+	// +required
+	// +kubebuilder:validation:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="reserved cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/28 or 2001:db8::/120"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",message="reserved cidr must be in canonical form and have no bits set after the prefix: write the network's first address before the prefix, as in 10.40.0.0/24 for 10.40.0.5/24"
+	CIDR string `json:"cidr"`
+
+	// description says what the network is reserved for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
+}
+
+// TenantAllocation is what tenants may have of a pool. ranges wins over start and end; with none of them, the whole cidr counts.
+// +kubebuilder:validation:XValidation:rule="(self.?start.orValue(\"\") == \"\") == (self.?end.orValue(\"\") == \"\")",message="start and end must be set together: set both, or use ranges instead"
+type TenantAllocation struct {
+	// start is the first address that tenants may have. Deprecated: use ranges.
+	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",message="start must be an IPv4 or IPv6 address in canonical form, such as 10.40.1.0 or 2001:db8::1:0"
+	Start string `json:"start,omitempty"`
+
+	// end is the last address that tenants may have. Deprecated: use ranges.
+	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",message="end must be an IPv4 or IPv6 address in canonical form, such as 10.40.7.254 or 2001:db8::1:ffff"
+	End string `json:"end,omitempty"`
+
+	// ranges is all that tenants may have: inside cidr, in ascending order, none overlapping another.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Ranges []IPRange `json:"ranges,omitempty"`
+
+	// defaults is how many addresses an IPAllocation gets that does not say.
+	// +optional
+	Defaults *AllocationDefaults `json:"defaults,omitempty"`
+}
+
+// IPRange is all addresses from start to end, both included.
+type IPRange struct {
+	// start is the first address.
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="start must be an IPv4 or IPv6 address in canonical form, such as 10.40.1.0 or 2001:db8::1:0"
+	Start string `json:"start"`
+
+	// end is the last address, not lower than start.
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="end must be an IPv4 or IPv6 address in canonical form, such as 10.40.7.254 or 2001:db8::1:ffff"
+	End string `json:"end"`
+}
+
+// AllocationDefaults is how many addresses an IPAllocation without count gets.
+type AllocationDefaults struct {
+	// nodesPerTenant is for type nodes.
+	// +optional
+	// +kubebuilder:default=5
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	NodesPerTenant int32 `json:"nodesPerTenant,omitempty"`
+
+	// lbPoolPerTenant is for type loadbalancer.
+	// +optional
+	// +kubebuilder:default=8
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	LBPoolPerTenant int32 `json:"lbPoolPerTenant,omitempty"`
+}
+
+// NetworkPoolStatus is what a pool holds. All counts are addresses and saturate at the largest int64.
+type NetworkPoolStatus struct {
+	// conditions holds Ready, CapacityWarning, CapacityCritical and CapacityExhausted.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// totalIPs is all that can be allocated: the tenant ranges without what is reserved in them.
+	// +optional
+	TotalIPs int64 `json:"totalIPs"`
+
+	// allocatedIPs is how many of them are held.
+	// +optional
+	AllocatedIPs int64 `json:"allocatedIPs"`
+
+	// availableIPs is how many of them are free.
+	// +optional
+	AvailableIPs int64 `json:"availableIPs"`
+
+	// allocationCount is how many IPAllocations of this pool hold addresses.
+	// +optional
+	AllocationCount int64 `json:"allocationCount"`
+
+	// fragmentationPercent is how much of the free addresses lies outside the largest free block: 0 for one block, near 100 for many
+	// small ones.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	FragmentationPercent *int32 `json:"fragmentationPercent,omitempty"`
+
+	// largestFreeBlock is the longest run of free addresses: the largest count that can be allocated now.
+	// +optional
+	LargestFreeBlock int64 `json:"largestFreeBlock"`
+
+	// observedGeneration is the metadata.generation that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// poolSizeIPs is all addresses of cidr, first and last included.
+	// +optional
+	PoolSizeIPs int64 `json:"poolSizeIPs"`
+
+	// reservedIPs is how many of them are reserved.
+	// +optional
+	ReservedIPs int64 `json:"reservedIPs"`
+
+	// unmanagedScopeIPs is how many addresses the unmanaged ranges have.
+	// +optional
+	UnmanagedScopeIPs int64 `json:"unmanagedScopeIPs"`
+
+	// unmanagedRanges is what of cidr is neither reserved nor in a tenant range, without the first and the last address.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=512
+	UnmanagedRanges []UnmanagedRange `json:"unmanagedRanges,omitempty"`
+
+	// infrastructureConsumedIPs is how many addresses infrastructureAllocations has.
+	// +optional
+	InfrastructureConsumedIPs int64 `json:"infrastructureConsumedIPs"`
+
+	// infrastructureAllocations is the addresses of the pool that the platform itself is seen to use.
+	// +optional
+	// +listType=map
+	// +listMapKey=ip
+	// +kubebuilder:validation:MaxItems=4096
+	InfrastructureAllocations []InfrastructureAllocation `json:"infrastructureAllocations,omitempty"`
+
+	// releases is the last ranges given back, oldest first: the audit record. An entry whose range still rests is never dropped;
+	// with 1,024 of those, further releases wait.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	Releases []Release `json:"releases,omitempty"`
+}
+
+// UnmanagedRange is all addresses from start to end, both included.
+type UnmanagedRange struct {
+	// start is the first address.
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	Start string `json:"start"`
+
+	// end is the last address.
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	End string `json:"end"`
+}
+
+// InfrastructureAllocation is one address that the platform uses, and what for.
+type InfrastructureAllocation struct {
+	// ip is the address.
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="ip must be an IPv4 or IPv6 address"
+	IP string `json:"ip"`
+
+	// source is how it was found: "metallb", "node", "machine" or "static".
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Source string `json:"source"`
+
+	// serviceRef is the Service of type LoadBalancer that has the address.
+	// +optional
+	ServiceRef *ServiceReference `json:"serviceRef,omitempty"`
+
+	// nodeRef is the Node that has the address.
+	// +optional
+	NodeRef *NodeReference `json:"nodeRef,omitempty"`
+
+	// machineRef is the Machine that has the address.
+	// +optional
+	MachineRef *MachineReference `json:"machineRef,omitempty"`
+}
+
+// ServiceReference names a Service.
+type ServiceReference struct {
+	// name of the Service.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// namespace of the Service.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+}
+
+// NodeReference names a Node.
+type NodeReference struct {
+	// name of the Node.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// MachineReference names a Machine.
+type MachineReference struct {
+	// name of the Machine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// namespace of the Machine.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+}
+
+// Release records one range that an IPAllocation gave back.
+type Release struct {
+	// name of the IPAllocation.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// tenant names the TenantCluster that had the range.
+	// +required
+	Tenant NamespacedObjectReference `json:"tenant"`
+
+	// startAddress is the first address of the range.
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	StartAddress string `json:"startAddress"`
+
+	// endAddress is the last address of the range.
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	EndAddress string `json:"endAddress"`
+
+	// allocatedAt is when the range was allocated, where that is known.
+	// +optional
+	AllocatedAt *metav1.Time `json:"allocatedAt,omitempty"`
+
+	// releasedAt is when it was given back.
+	// +required
+	ReleasedAt metav1.Time `json:"releasedAt"`
+
+	// reusableAt is when it may be handed out again; absent where the pool had no reuseDelay.
+	// +optional
+	ReusableAt *metav1.Time `json:"reusableAt,omitempty"`
+}
+
+// NetworkPool offers the addresses of one network to the IPAllocations in its namespace.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:resource:scope=Namespaced,shortName=np
+// +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=".spec.cidr"
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=".status.availableIPs"
+// +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=".status.allocatedIPs"
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=".status.totalIPs"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
+type NetworkPool struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the pool offers.
+	// +required
+	Spec NetworkPoolSpec `json:"spec"`
+
+	// status is written by the allocator.
+	// +optional
+	Status NetworkPoolStatus `json:"status,omitempty"`
+}
+
+// NetworkPoolList is a list of NetworkPools.
+// +kubebuilder:object:root=true
+type NetworkPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NetworkPool `json:"items"`
+}

@@ -1,0 +1,115 @@
+package reconcilers
+
+import (
+	"fmt"
+	"math"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// tier is a share of a pool's addresses from which on a condition holds.
+type tier struct {
+	condition string
+	event     string
+	percent   int
+}
+
+// tiers, lowest first.
+var tiers = []tier{
+	{v1alpha1.ConditionCapacityWarning, eventCapacityWarning, 70},
+	{v1alpha1.ConditionCapacityCritical, eventCapacityCritical, 85},
+	{v1alpha1.ConditionCapacityExhausted, eventCapacityExhausted, 95},
+}
+
+// poolStatus is the status of a pool that is used so, but for its releases. faults is what breaks the rules in its spec.
+func poolStatus(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.ErrorList) *v1alpha1.NetworkPoolStatus {
+	s := p.Status.DeepCopy()
+	s.ObservedGeneration = p.Generation
+	s.TotalIPs, s.AllocatedIPs, s.AvailableIPs = usage.Total, usage.Allocated, usage.Available
+	s.AllocationCount = int64(usage.Claims)
+	s.FragmentationPercent, s.LargestFreeBlock = ptr.To(usage.Fragmentation), usage.LargestFree
+
+	layout := butler.LayoutOf(p)
+	s.PoolSizeIPs, s.ReservedIPs, s.UnmanagedScopeIPs = layout.Size, layout.Reserved, 0
+	s.UnmanagedRanges = nil
+	for _, r := range layout.Unmanaged {
+		s.UnmanagedRanges = append(s.UnmanagedRanges, v1alpha1.UnmanagedRange{Start: r.First.String(), End: r.Last.String()})
+		s.UnmanagedScopeIPs = addSaturating(s.UnmanagedScopeIPs, r.Size())
+	}
+	meta.SetStatusCondition(&s.Conditions, readyCondition(p, usage, faults))
+	for _, t := range tiers {
+		meta.SetStatusCondition(&s.Conditions, t.conditionFor(p, usage))
+	}
+	return s
+}
+
+func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.ErrorList) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation}
+	switch {
+	case p.DeletionTimestamp != nil:
+		c.Reason, c.Message = v1alpha1.ReasonDeleting, fmt.Sprintf("%d allocations still hold addresses: delete them to let the pool go", usage.Claims)
+	case len(faults) > 0:
+		c.Reason, c.Message = v1alpha1.ReasonValidationFailed, faults.ToAggregate().Error()
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonReady
+		c.Message = fmt.Sprintf("%d of %d addresses available, %d allocations", usage.Available, usage.Total, usage.Claims)
+	}
+	return c
+}
+
+func (t tier) conditionFor(p *v1alpha1.NetworkPool, usage ledger.Usage) metav1.Condition {
+	c := metav1.Condition{
+		Type: t.condition, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUtilizationBelowThreshold, ObservedGeneration: p.Generation,
+		Message: fmt.Sprintf("%.0f%% of the addresses are allocated (%d of %d)", 100*utilization(usage), usage.Allocated, usage.Total),
+	}
+	if utilization(usage) >= float64(t.percent)/100 {
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonUtilizationAboveThreshold
+	}
+	return c
+}
+
+// utilization is 0 to 1. A pool without addresses is not used.
+func utilization(usage ledger.Usage) float64 {
+	if usage.Total == 0 {
+		return 0
+	}
+	return float64(usage.Allocated) / float64(usage.Total)
+}
+
+// crossing is a tier that a pool has come to or fallen below, for people to hear of.
+type crossing struct {
+	condition string
+	reason    string // of the event
+	message   string
+}
+
+// crossingOf compares the conditions of a pool with those that replace them. Of several tiers crossed upwards it tells the highest, of
+// several downwards the lowest. The conditions are its memory, so a restart repeats nothing.
+func crossingOf(before, after []metav1.Condition) (crossing, bool) {
+	for i := len(tiers) - 1; i >= 0; i-- {
+		t := tiers[i]
+		if !meta.IsStatusConditionTrue(before, t.condition) && meta.IsStatusConditionTrue(after, t.condition) {
+			return crossing{t.condition, t.event, fmt.Sprintf("at or above %d%%: %s", t.percent, meta.FindStatusCondition(after, t.condition).Message)}, true
+		}
+	}
+	for _, t := range tiers {
+		if meta.IsStatusConditionTrue(before, t.condition) && !meta.IsStatusConditionTrue(after, t.condition) {
+			return crossing{t.condition, eventCapacityRecovered, fmt.Sprintf("below %d%% again: %s", t.percent, meta.FindStatusCondition(after, t.condition).Message)}, true
+		}
+	}
+	return crossing{}, false
+}
+
+func addSaturating(a, b int64) int64 {
+	if sum := a + b; sum >= a {
+		return sum
+	}
+	return math.MaxInt64
+}

@@ -1,0 +1,26 @@
+// Package reconcilers is the asynchronous side: it feeds the ledger with what is stored, and writes to stored objects what the
+// ledger knows. The answer itself is given by the webhooks, before an object is stored; here it is confirmed, mirrored, recorded and,
+// where nobody asked the webhooks, given.
+//
+//	informers ──▶ Feed ──▶ ledger ──▶ Changes ──▶ ipallocation   status, conflict, adoption, the first half of a release
+//	                                          ├─▶ pending        ranges for claims that are stored without one
+//	                                          └─▶ networkpool    counters, conditions, the other half of a release
+//
+// # What it promises
+//
+// Only the holder of the journal writes: everything comes up again when a replica takes over. Every write carries the
+// resourceVersion of what it was decided on, so what was decided on an older version never lands, and a version that was
+// overtaken comes back by itself. Nothing is written that is there already; an allocation in its normal life gets one write
+// before its release.
+//
+// An allocation is Ready only after the ledger has confirmed its range in the present term; the loser of a clash is flagged first.
+// A range is freed when its object is gone, which the informer says and nobody else. A release is recorded in its pool before
+// the finalizer goes.
+//
+// Every step leaves a state from which the next one follows, so a process may end anywhere.
+//
+// # Concurrency
+//
+// One object is handled by one goroutine of its controller at a time; one NetworkPool's status has this one writer. Feed and
+// Changes are safe for concurrent use.
+package reconcilers

@@ -1,0 +1,71 @@
+package reconcilers
+
+import (
+	"fmt"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// Reasons of events. Those on an IPAllocation:
+const (
+	eventAllocated       = "IPsAllocated"
+	eventFailed          = "AllocationFailed"
+	eventAddressConflict = "AddressConflict"
+)
+
+// Those on a NetworkPool:
+const (
+	eventCapacityWarning   = "PoolCapacityWarning"
+	eventCapacityCritical  = "PoolCapacityCritical"
+	eventCapacityExhausted = "PoolCapacityExhausted"
+	eventCapacityRecovered = "PoolCapacityRecovered"
+	eventReleasesWait      = "ReleasesWait"
+)
+
+// An event costs the API server as much as the allocation itself, so those that say all is well give way under load, per second
+// and at once. They stand on the allocation: on the pool, thousands would bury the few that matter there.
+const (
+	routinePerSecond = 20
+	routineBurst     = 100
+)
+
+type events struct {
+	recorder record.EventRecorder
+	routine  *rate.Limiter
+}
+
+func newEvents(recorder record.EventRecorder) *events {
+	return &events{recorder: recorder, routine: rate.NewLimiter(routinePerSecond, routineBurst)}
+}
+
+func (e *events) allocated(a *v1alpha1.IPAllocation, message string) {
+	if e.routine.Allow() {
+		e.recorder.Event(a, corev1.EventTypeNormal, eventAllocated, message)
+	}
+}
+
+func (e *events) failed(a *v1alpha1.IPAllocation, message string) {
+	e.recorder.Event(a, corev1.EventTypeWarning, eventFailed, message)
+}
+
+func (e *events) conflict(a *v1alpha1.IPAllocation, message string) {
+	e.recorder.Event(a, corev1.EventTypeWarning, eventAddressConflict, message)
+}
+
+func (e *events) crossed(p *v1alpha1.NetworkPool, c crossing) {
+	kind := corev1.EventTypeWarning
+	if c.reason == eventCapacityRecovered {
+		kind = corev1.EventTypeNormal
+	}
+	e.recorder.Event(p, kind, c.reason, c.message)
+}
+
+func (e *events) releasesWait(p *v1alpha1.NetworkPool, waiting int) {
+	e.recorder.Event(p, corev1.EventTypeWarning, eventReleasesWait, fmt.Sprintf(
+		"%d releases wait because %d released ranges still rest and status.releases holds no more: shorten spec.reuseDelay, or wait",
+		waiting, len(p.Status.Releases)))
+}

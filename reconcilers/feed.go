@@ -1,0 +1,226 @@
+package reconcilers
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+)
+
+// scanPage is how many objects one page of a live read has.
+const scanPage = 500
+
+// Feed tells a ledger of every stored pool and claim, as the informers see them, and is the ledger's Source for what it must ask.
+type Feed struct {
+	ledger *ledger.Ledger
+	live   client.Reader
+	kinds  map[string]*kind // ledger.Key.Kind ->
+
+	// mu orders the informers' events and the whole copies that Refresh hands over: an object that an event brought in after the
+	// copy was taken must not be missing from it when it arrives.
+	mu sync.Mutex
+}
+
+var _ ledger.Source = (*Feed)(nil)
+
+// kind is how objects of one kind are read, and told to the ledger.
+type kind struct {
+	store   toolscache.Store
+	synced  toolscache.DoneChecker
+	newList func() client.ObjectList
+
+	observe func(client.Object)
+	// forget is told the resourceVersion of the deletion, where it is known.
+	forget func(o client.Object, resourceVersion uint64)
+	// replace takes all objects of the kind.
+	replace func([]client.Object)
+
+	// Of claims only:
+	claim func(client.Object) ledger.Claim
+	touch func(ctx context.Context, k ledger.Key, uid string) (ledger.Claim, bool, error)
+}
+
+// NewFeed registers with the informers of a manager that has not started.
+func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger) (*Feed, error) {
+	f := &Feed{ledger: l, live: mgr.GetAPIReader(), kinds: map[string]*kind{}}
+	if err := f.addButler(ctx, mgr); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *Feed) add(ctx context.Context, mgr manager.Manager, name string, object client.Object, k *kind) error {
+	informer, err := mgr.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("informer for %s: %w", name, err)
+	}
+	stored, ok := informer.(interface{ GetStore() toolscache.Store })
+	if !ok {
+		return fmt.Errorf("informer for %s: %T shows no store", name, informer)
+	}
+	k.store = stored.GetStore()
+	handler, err := informer.AddEventHandler(f.handler(k))
+	if err != nil {
+		return fmt.Errorf("informer for %s: %w", name, err)
+	}
+	k.synced = handler.HasSyncedChecker()
+	f.kinds[name] = k
+	return nil
+}
+
+// handler applies the events of one kind.
+func (f *Feed) handler(k *kind) toolscache.ResourceEventHandler {
+	locked := func(apply func()) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		apply()
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { locked(func() { k.observe(o.(client.Object)) }) },
+		UpdateFunc: func(before, after any) {
+			was, is := before.(client.Object), after.(client.Object)
+			locked(func() {
+				if was.GetUID() != is.GetUID() { // deleted and created anew while the watch was away
+					k.forget(was, 0)
+				}
+				k.observe(is)
+			})
+		},
+		DeleteFunc: func(o any) {
+			if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = tombstone.Obj // as last seen: older than the deletion
+			}
+			gone, ok := o.(client.Object)
+			if !ok {
+				return
+			}
+			locked(func() { k.forget(gone, parseVersion(gone.GetResourceVersion())) })
+		},
+	}
+}
+
+// Synced waits until the ledger knows everything that was stored when the manager started. It is false when ctx ends first.
+func (f *Feed) Synced(ctx context.Context) bool {
+	var checks []toolscache.DoneChecker
+	for _, k := range f.kinds {
+		checks = append(checks, k.synced)
+	}
+	return toolscache.WaitFor(ctx, "", checks...)
+}
+
+// Seen implements ledger.Source.
+func (f *Feed) Seen(name string) uint64 {
+	k := f.kinds[name]
+	if k == nil {
+		return 0
+	}
+	return parseVersion(k.store.LastStoreSyncResourceVersion())
+}
+
+// Refresh implements ledger.Source.
+func (f *Feed) Refresh(ctx context.Context, name string, live bool) error {
+	k, err := f.kind(name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []client.Object
+	if live {
+		if all, err = f.list(ctx, k); err != nil {
+			return err
+		}
+	} else {
+		for _, o := range k.store.List() {
+			all = append(all, o.(client.Object))
+		}
+	}
+	k.replace(all)
+	return nil
+}
+
+// Scan implements ledger.Source.
+func (f *Feed) Scan(ctx context.Context, name, namespace string, visit func(ledger.Claim)) error {
+	k, err := f.kind(name)
+	if err != nil {
+		return err
+	}
+	all, err := f.list(ctx, k, client.InNamespace(namespace))
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		visit(k.claim(o))
+	}
+	return nil
+}
+
+// Touch implements ledger.Source.
+func (f *Feed) Touch(ctx context.Context, key ledger.Key, uid string) (ledger.Claim, bool, error) {
+	k, err := f.kind(key.Kind)
+	if err != nil {
+		return ledger.Claim{}, false, err
+	}
+	return k.touch(ctx, key, uid)
+}
+
+// Any implements ledger.Source.
+func (f *Feed) Any(ctx context.Context) (bool, error) {
+	for name, k := range f.kinds {
+		list := k.newList()
+		if err := f.live.List(ctx, list, client.Limit(1)); err != nil {
+			return false, fmt.Errorf("%s: %w", name, err)
+		}
+		if meta.LenList(list) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// list reads from the API server, consistently: the first page is of the latest state, the others are of the same.
+func (f *Feed) list(ctx context.Context, k *kind, options ...client.ListOption) ([]client.Object, error) {
+	var all []client.Object
+	page := &client.ListOptions{Limit: scanPage}
+	for {
+		list := k.newList()
+		if err := f.live.List(ctx, list, append(options, page)...); err != nil {
+			return nil, err
+		}
+		err := meta.EachListItem(list, func(o runtime.Object) error {
+			all = append(all, o.(client.Object))
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		if page.Continue = list.GetContinue(); page.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+func (f *Feed) kind(name string) (*kind, error) {
+	if k := f.kinds[name]; k != nil {
+		return k, nil
+	}
+	return nil, fmt.Errorf("kind %s is not served by this replica", name)
+}
+
+// parseVersion reads a resourceVersion: those of one kind compare as numbers (apimachinery's util/resourceversion). 0 stands for none.
+func parseVersion(s string) uint64 {
+	v, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}

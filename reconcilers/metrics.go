@@ -1,0 +1,74 @@
+package reconcilers
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// poolGauge is one number of a pool.
+type poolGauge struct {
+	desc  *prometheus.Desc
+	value func(ledger.Usage) int64
+}
+
+func newPoolGauge(name, help string, value func(ledger.Usage) int64) poolGauge {
+	return poolGauge{prometheus.NewDesc("butler_network_pool_"+name, help, []string{"pool", "namespace"}, nil), value}
+}
+
+var poolGauges = []poolGauge{
+	newPoolGauge("total_ips", "Addresses that can be allocated from the pool.", func(u ledger.Usage) int64 { return u.Total }),
+	newPoolGauge("allocated_ips", "Addresses of the pool that are held.", func(u ledger.Usage) int64 { return u.Allocated }),
+	newPoolGauge("available_ips", "Addresses of the pool that are free.", func(u ledger.Usage) int64 { return u.Available }),
+	newPoolGauge("allocation_count", "Allocations that hold addresses of the pool.", func(u ledger.Usage) int64 { return int64(u.Claims) }),
+	newPoolGauge("fragmentation_percent", "Share of the free addresses outside the largest free block.", func(u ledger.Usage) int64 { return int64(u.Fragmentation) }),
+	newPoolGauge("largest_free_block", "Addresses of the longest run of free ones.", func(u ledger.Usage) int64 { return u.LargestFree }),
+}
+
+var conflictGauge = prometheus.NewDesc("butler_ipam_address_conflicts",
+	"Allocations that are flagged because others have some of their addresses.", nil, nil)
+
+// collector reads the gauges when they are scraped: they are never behind, and end with their pool. Only the replica that holds the
+// journal shows them, so that a sum over replicas counts nothing twice.
+type collector struct {
+	ctx    context.Context // of the process; reads from the informers need none
+	cache  client.Reader
+	ledger *ledger.Ledger
+}
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(descs chan<- *prometheus.Desc) {
+	for _, g := range poolGauges {
+		descs <- g.desc
+	}
+	descs <- conflictGauge
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(metrics chan<- prometheus.Metric) {
+	if !c.ledger.Serving() {
+		return
+	}
+	var pools v1alpha1.NetworkPoolList
+	var conflicts v1alpha1.IPAllocationList
+	if c.cache.List(c.ctx, &pools, client.UnsafeDisableDeepCopy) != nil ||
+		c.cache.List(c.ctx, &conflicts, client.MatchingFields{indexConflict: flagged}, client.UnsafeDisableDeepCopy) != nil {
+		return // the informers have not started
+	}
+	for i := range pools.Items {
+		p := &pools.Items[i]
+		usage, known := c.ledger.Usage(butler.NetworkPoolKey(p.Namespace, p.Name))
+		if !known {
+			continue
+		}
+		for _, g := range poolGauges {
+			metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.value(usage)), p.Name, p.Namespace)
+		}
+	}
+	metrics <- prometheus.MustNewConstMetric(conflictGauge, prometheus.GaugeValue, float64(len(conflicts.Items)))
+}

@@ -1,0 +1,117 @@
+package reconcilers
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+const (
+	// allocatedBy is what status.allocatedBy says of every allocation, whoever it was: clients compare it.
+	allocatedBy = "networkpool-controller"
+	// maxListed is the size of the largest range whose addresses status lists, in addresses.
+	maxListed = 4096
+)
+
+// allocatedStatus mirrors the range of an allocation that has it for itself. When and by whom it was allocated stays, where it is known.
+func allocatedStatus(a *v1alpha1.IPAllocation, r allocator.Range, now metav1.Time) *v1alpha1.IPAllocationStatus {
+	s := a.Status.DeepCopy()
+	s.Phase = v1alpha1.PhaseAllocated
+	s.CIDR = butler.CIDRText(r)
+	s.StartAddress, s.EndAddress = r.First.String(), r.Last.String()
+	s.AllocatedCount = r.Size()
+	s.Addresses = nil
+	message := fmt.Sprintf("%d IPs allocated from %s", r.Size(), a.Spec.PoolRef.Name)
+	if r.Size() == 1 {
+		message = "1 IP allocated from " + a.Spec.PoolRef.Name
+	}
+	if r.Size() <= maxListed {
+		s.Addresses = make([]string, 0, r.Size())
+		for addr := range r.Addresses() {
+			s.Addresses = append(s.Addresses, addr.String())
+		}
+	} else {
+		message += fmt.Sprintf("; more than %d are not listed: see startAddress and endAddress", maxListed)
+	}
+	if s.AllocatedAt == nil {
+		s.AllocatedAt = &now
+	}
+	if s.AllocatedBy == "" {
+		s.AllocatedBy = allocatedBy
+	}
+	setReady(a, s, metav1.ConditionTrue, v1alpha1.ReasonAllocated, message)
+	return s
+}
+
+// refusedStatus says why an allocation may not use addresses, or has none. Addresses that status shows stay: of an earlier allocator's
+// object they may be the only record.
+func refusedStatus(a *v1alpha1.IPAllocation, phase v1alpha1.IPAllocationPhase, reason, message string) *v1alpha1.IPAllocationStatus {
+	s := a.Status.DeepCopy()
+	s.Phase = phase
+	setReady(a, s, metav1.ConditionFalse, reason, message)
+	return s
+}
+
+// releasedStatus says that an allocation is being deleted and gives its addresses back. A release that began earlier keeps its time.
+func releasedStatus(a *v1alpha1.IPAllocation, now metav1.Time) *v1alpha1.IPAllocationStatus {
+	s := refusedStatus(a, v1alpha1.PhaseReleased, v1alpha1.ReasonReleased, "the addresses are free when this object is gone")
+	if s.ReleasedAt == nil {
+		s.ReleasedAt = &now
+	}
+	return s
+}
+
+func setReady(a *v1alpha1.IPAllocation, s *v1alpha1.IPAllocationStatus, status metav1.ConditionStatus, reason, message string) {
+	s.ObservedGeneration = a.Generation
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: message, ObservedGeneration: a.Generation,
+	})
+}
+
+// refusal words the ledger's refusal of a range. The words change only when the cause does, so that an allocation that waits is
+// not written to with every address that comes and goes.
+func refusal(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IPAllocationStatus {
+	pool := butler.PoolKeyOf(a)
+	var (
+		noPool   *ledger.NoPoolError
+		deleting *ledger.PoolDeletingError
+		held     *ledger.HeldError
+	)
+	switch {
+	case errors.As(err, &noPool):
+		return refusedStatus(a, v1alpha1.PhasePending, v1alpha1.ReasonPoolNotFound,
+			fmt.Sprintf("pool %s does not exist: the allocation is made as soon as it does", pool))
+	case errors.As(err, &deleting):
+		return refusedStatus(a, v1alpha1.PhasePending, v1alpha1.ReasonDeleting, err.Error())
+	case errors.As(err, &held):
+		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, heldMessage(held, a.Namespace))
+	case errors.Is(err, allocator.ErrExhausted):
+		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonPoolExhausted,
+			fmt.Sprintf("pool %s has no free block of %d addresses: enlarge it, release some or ask for fewer", pool, count))
+	default:
+		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, err.Error())
+	}
+}
+
+// heldMessage says who has the range, as far as a namespace may know it.
+func heldMessage(held *ledger.HeldError, namespace string) string {
+	resource, _, _ := strings.Cut(held.Holder.Kind, ".")
+	switch {
+	case !held.Until.IsZero():
+		return held.Error()
+	case held.Holder.Namespace != namespace:
+		return fmt.Sprintf("%s is held in another namespace", held.Range)
+	case held.Holder.Name == "":
+		return fmt.Sprintf("%s is held by a create that is under way", held.Range)
+	default:
+		return fmt.Sprintf("%s is held by %s/%s", held.Range, resource, held.Holder.Name)
+	}
+}

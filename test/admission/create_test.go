@@ -1,0 +1,214 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// manifest is an IPAllocation as a person writes it; more is added to its spec.
+func manifest(name, more string) string {
+	if strings.HasSuffix(name, "-") {
+		name = "generateName: " + name
+	} else {
+		name = "name: " + name
+	}
+	return fmt.Sprintf(`apiVersion: butler.butlerlabs.dev/v1alpha1
+kind: IPAllocation
+metadata: {%s}
+spec: {poolRef: {name: pool}, tenantClusterRef: {name: web, namespace: team-a}, type: nodes%s}
+`, name, more)
+}
+
+const start = "-o=jsonpath={.spec.pinnedRange.startAddress}-{.spec.pinnedRange.endAddress}"
+
+func TestKubectlCreatePrintsTheAddressesOfWhatItMade(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.1.0.0/24"))
+	for _, tc := range []struct{ name, more, want string }{
+		{"count", ", count: 8", "10.1.0.0-10.1.0.7"},
+		{"fixed", ", pinnedRange: {startAddress: 10.1.0.100, endAddress: 10.1.0.109}", "10.1.0.100-10.1.0.109"},
+		{"generated-", ", count: 4", "10.1.0.8-10.1.0.11"},
+		{"default", "", "10.1.0.12-10.1.0.16"},
+	} {
+		if got, _ := kubectl(t, manifest(tc.name, tc.more), "create", "-n", ns, "-f", "-", start); got != tc.want {
+			t.Errorf("kubectl create %s printed %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestTheAnswerCarriesEverythingThatTheAllocationNeeds(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.2.0.0/24"))
+	auto, fixed := claim(ns, "auto", 6), pinned(ns, "fixed", "10.2.0.100-10.2.0.103")
+	auto.Labels = map[string]string{v1alpha1.LabelTeam: "platform"}
+	create(t, auto, fixed)
+	for _, tc := range []struct {
+		claim             *v1alpha1.IPAllocation
+		wantCount         int32
+		wantOrigin, wTeam string
+	}{{auto, 6, v1alpha1.OriginAuto, "platform"}, {fixed, 4, v1alpha1.OriginPinned, "team-a"}} {
+		a := tc.claim
+		if got := ptr.Deref(a.Spec.Count, 0); got != tc.wantCount {
+			t.Errorf("%s: count %d, want %d", a.Name, got, tc.wantCount)
+		}
+		if got := a.Annotations[v1alpha1.AnnotationOrigin]; got != tc.wantOrigin {
+			t.Errorf("%s: origin %q, want %q", a.Name, got, tc.wantOrigin)
+		}
+		if got := a.Annotations[v1alpha1.AnnotationGrant]; len(got) != 16 {
+			t.Errorf("%s: token %q, want 16 characters", a.Name, got)
+		}
+		if diff := cmp.Diff([]string{v1alpha1.FinalizerIPAllocation}, a.Finalizers); diff != "" {
+			t.Errorf("%s: finalizers (-want +got):\n%s", a.Name, diff)
+		}
+		want := map[string]string{
+			v1alpha1.LabelNetworkPool: "pool", v1alpha1.LabelTenant: "web", v1alpha1.LabelTeam: tc.wTeam, v1alpha1.LabelAllocationType: "nodes",
+		}
+		if diff := cmp.Diff(want, a.Labels); diff != "" {
+			t.Errorf("%s: labels (-want +got):\n%s", a.Name, diff)
+		}
+	}
+	if auto.Annotations[v1alpha1.AnnotationGrant] == fixed.Annotations[v1alpha1.AnnotationGrant] {
+		t.Error("two answers carry one token")
+	}
+}
+
+func TestAnAllocationWithoutCountGetsThePoolsDefaultForItsType(t *testing.T) {
+	ns := namespace(t)
+	bare, own := pool(ns, "10.3.0.0/24"), pool(ns, "10.3.1.0/24")
+	own.Name = "own"
+	own.Spec.RoutingDomain = "dc1"
+	own.Spec.TenantAllocation = &v1alpha1.TenantAllocation{Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 3, LBPoolPerTenant: 12}}
+	create(t, bare, own)
+	for _, tc := range []struct {
+		pool string
+		kind v1alpha1.IPAllocationType
+		want int32
+	}{{"pool", v1alpha1.TypeNodes, 5}, {"pool", v1alpha1.TypeLoadBalancer, 8}, {"own", v1alpha1.TypeNodes, 3}, {"own", v1alpha1.TypeLoadBalancer, 12}} {
+		a := claim(ns, "a-", 0)
+		a.Spec.PoolRef.Name, a.Spec.Type = tc.pool, tc.kind
+		create(t, a)
+		if got := ptr.Deref(a.Spec.Count, 0); got != tc.want {
+			t.Errorf("%s of %s: count %d, want %d", tc.kind, tc.pool, got, tc.want)
+		}
+		if got, want := a.Labels[v1alpha1.LabelRoutingDomain], map[string]string{"own": "dc1"}[tc.pool]; got != want {
+			t.Errorf("%s of %s: routing domain %q, want %q", tc.kind, tc.pool, got, want)
+		}
+	}
+}
+
+// The pool is not in the manager's cache yet in a good part of the rounds.
+func TestAnAllocationMadeRightAfterItsPoolHasItsAddresses(t *testing.T) {
+	ns := namespace(t)
+	for i := range 40 {
+		p, a := pool(ns, fmt.Sprintf("10.4.%d.0/28", i)), claim(ns, fmt.Sprintf("a-%d", i), 0)
+		p.Name = fmt.Sprintf("pool-%d", i)
+		a.Spec.PoolRef.Name = p.Name
+		create(t, p, a)
+		if got, want := addressesOf(a), fmt.Sprintf("10.4.%d.0-10.4.%d.4", i, i); got != want {
+			t.Errorf("round %d: range %q, want %q", i, got, want)
+		}
+	}
+}
+
+// A growth that was just stored is not in the manager's cache yet either.
+func TestAnAllocationMadeRightAfterItsPoolGrewHasItsAddresses(t *testing.T) {
+	ns := namespace(t)
+	p := pool(ns, "10.5.0.0/30")
+	create(t, p, claim(ns, "first", 4))
+	for bits := 29; bits > 22; bits-- {
+		p.Spec.CIDR = fmt.Sprintf("10.5.0.0/%d", bits)
+		if err := update(t, p); err != nil {
+			t.Fatal(err)
+		}
+		create(t, claim(ns, "half-", 1<<(31-bits)))
+	}
+}
+
+// update writes a pool's spec onto whatever version is stored.
+func update(t *testing.T, p *v1alpha1.NetworkPool, options ...client.UpdateOption) error {
+	t.Helper()
+	stored := &v1alpha1.NetworkPool{}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), stored); err != nil {
+		return err
+	}
+	stored.Spec = p.Spec
+	return admin.Update(t.Context(), stored, options...)
+}
+
+func TestAnAllocationBeforeItsPoolIsStoredWithAWarningAndServedLater(t *testing.T) {
+	ns := namespace(t)
+	_, warning := kubectl(t, manifest("early", ", count: 4"), "create", "-n", ns, "-f", "-")
+	if want := "pool " + ns + "/pool does not exist: the claim is stored as Pending"; !strings.Contains(warning, want) {
+		t.Errorf("kubectl wrote %q, want a warning that says %q", warning, want)
+	}
+	fixed := pinned(ns, "fixed", "10.6.0.8-10.6.0.11")
+	create(t, fixed)
+	if got := addressesOf(fixed); got != "10.6.0.8-10.6.0.11" || fixed.Annotations[v1alpha1.AnnotationGrant] != "" {
+		t.Errorf("range %q, token %q: want the range it came with, and no token", got, fixed.Annotations[v1alpha1.AnnotationGrant])
+	}
+	create(t, pool(ns, "10.6.0.0/28"))
+	eventually(t, 10*time.Second, func(ctx context.Context) error {
+		early := &v1alpha1.IPAllocation{}
+		if err := admin.Get(ctx, client.ObjectKey{Namespace: ns, Name: "early"}, early); err != nil {
+			return err
+		}
+		if got := addressesOf(early); got != "10.6.0.0-10.6.0.3" && got != "10.6.0.4-10.6.0.7" && got != "10.6.0.12-10.6.0.15" {
+			return fmt.Errorf("range %q", got)
+		}
+		return nil
+	})
+}
+
+func TestATokenThatComesInWithACreateProvesNothing(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.7.0.0/28"))
+	first := claim(ns, "first", 4)
+	create(t, first)
+
+	thief := claim(ns, "thief", 0)
+	thief.Annotations = first.Annotations
+	thief.Spec.PinnedRange = first.Spec.PinnedRange
+	refused(t, admin.Create(t.Context(), thief), 403, "pool "+ns+"/pool", addressesOf(first)+" is held by ipallocations/first")
+
+	moved := pinned(ns, "moved", "10.7.0.8-10.7.0.11")
+	moved.Annotations = map[string]string{v1alpha1.AnnotationGrant: first.Annotations[v1alpha1.AnnotationGrant], v1alpha1.AnnotationOrigin: "adopted"}
+	create(t, moved)
+	if moved.Annotations[v1alpha1.AnnotationGrant] == first.Annotations[v1alpha1.AnnotationGrant] {
+		t.Error("the token of another allocation was kept")
+	}
+	if got := moved.Annotations[v1alpha1.AnnotationOrigin]; got != v1alpha1.OriginPinned {
+		t.Errorf("origin %q, want %q", got, v1alpha1.OriginPinned)
+	}
+}
+
+func TestCountBesideAPinnedRangeOfAnotherSizeIsIgnoredWithAWarning(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.8.0.0/28"))
+	out, warning := kubectl(t, manifest("both", ", count: 9, pinnedRange: {startAddress: 10.8.0.2, endAddress: 10.8.0.3}"), "create", "-n", ns, "-f", "-",
+		"-o=jsonpath={.spec.count} {.spec.pinnedRange.startAddress}")
+	if out != "9 10.8.0.2" || !strings.Contains(warning, "spec.count 9 is ignored: spec.pinnedRange asks for 2 addresses") {
+		t.Errorf("got %q and %q, want what was written, and a warning", out, warning)
+	}
+}
+
+func TestIPv6(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "2001:db8::/64"))
+	a, b := claim(ns, "a", 4), pinned(ns, "b", "2001:db8::1:0-2001:db8::ffff:ffff:ffff")
+	create(t, a, b)
+	if got := addressesOf(a); got != "2001:db8::-2001:db8::3" {
+		t.Errorf("range %q, want 2001:db8::-2001:db8::3", got)
+	}
+	if b.Spec.Count != nil {
+		t.Errorf("count %d of a range with more addresses than it can say", *b.Spec.Count)
+	}
+}

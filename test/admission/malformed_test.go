@@ -1,0 +1,157 @@
+package admission
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+
+	"butlerlabs.dev/ipam/webhooks"
+)
+
+// review is an AdmissionReview as the API server would send it for a claim on a pool that does not exist, so that whatever a change
+// to its bytes turns it into, it can be granted nothing.
+func review(namespace string) string {
+	return fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","operation":"CREATE","namespace":%q,"name":"a",
+"kind":{"group":"butler.butlerlabs.dev","version":"v1alpha1","kind":"IPAllocation"},
+"resource":{"group":"butler.butlerlabs.dev","version":"v1alpha1","resource":"ipallocations"},
+"object":{"apiVersion":"butler.butlerlabs.dev/v1alpha1","kind":"IPAllocation","metadata":{"name":"a","namespace":%q},
+"spec":{"poolRef":{"name":"no-such-pool"},"tenantClusterRef":{"name":"web","namespace":"team-a"},"type":"nodes","count":4}}}}`, namespace, namespace)
+}
+
+// port speaks to a manager's webhook port without an API server between.
+func port(t *testing.T) func(path, contentType string, body []byte) (int, []byte) {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cluster.Config().CAData)
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, MaxIdleConnsPerHost: 8}}
+	t.Cleanup(c.CloseIdleConnections)
+	base := "https://" + cluster.Managers()[0].WebhookAddress
+	return func(path, contentType string, body []byte) (int, []byte) {
+		resp, err := c.Post(base+path+"?timeout=5s", contentType, bytes.NewReader(body))
+		if err != nil {
+			t.Fatalf("no answer to %.80q: %v", body, err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatalf("half an answer to %.80q: %v", body, err)
+		}
+		return resp.StatusCode, text
+	}
+}
+
+// saysNo tells whether an answer is a clear one: an HTTP error with a text, or a review that does not allow, and says why.
+func saysNo(code int, text []byte) error {
+	if code >= 400 && code < 500 && len(bytes.TrimSpace(text)) > 0 {
+		return nil
+	}
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(text, &review); code != http.StatusOK || err != nil || review.Response == nil {
+		return fmt.Errorf("HTTP %d %.200q is no answer to an admission review", code, text)
+	}
+	switch r := review.Response; {
+	case r.Allowed:
+		return fmt.Errorf("it is allowed")
+	case r.Result == nil || r.Result.Message == "" || r.Result.Code < 400 || r.Result.Code == http.StatusInternalServerError:
+		return fmt.Errorf("the refusal %v does not say why", r.Result)
+	}
+	return nil
+}
+
+func TestMalformedAdmissionReviewsAreAnsweredAndCostNothing(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.70.0.0/28"))
+	send := port(t)
+	paths := []string{webhooks.MutateIPAllocation, webhooks.ValidateIPAllocation, webhooks.ValidateNetworkPool, webhooks.ValidateDeleteNetworkPool}
+	good := review(ns)
+
+	for name, body := range map[string]string{
+		"nothing":                "",
+		"null":                   "null",
+		"a number":               "7",
+		"an array":               "[]",
+		"an empty object":        "{}",
+		"half a review":          good[:len(good)/2],
+		"no request":             `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`,
+		"a request of null":      `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`,
+		"an empty request":       `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{}}`,
+		"a request that is text": `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":"create"}`,
+		"another version":        strings.Replace(good, "admission.k8s.io/v1", "admission.k8s.io/v7", 1),
+		"another kind of review": strings.Replace(good, "AdmissionReview", "ConversionReview", 1),
+		"an object that is text": strings.Replace(good, `"object":{`, `"object":"x","was":{`, 1),
+		"an object of null":      strings.Replace(good, `"object":{`, `"object":null,"was":{`, 1),
+		"no object":              strings.Replace(good, `"object":{`, `"was":{`, 1),
+		"an unknown operation":   strings.Replace(good, "CREATE", "DESTROY", 1),
+		"no operation":           strings.Replace(good, `"operation":"CREATE",`, "", 1),
+		"no namespace":           strings.Replace(good, fmt.Sprintf(`"namespace":%q,"name":"a"`, ns), `"name":"a"`, 1),
+		"another kind":           strings.Replace(good, `"kind":"IPAllocation"},`, `"kind":"Secret"},`, 1),
+		"an update of nothing":   strings.Replace(good, "CREATE", "UPDATE", 1),
+		"ten thousand brackets":  strings.Repeat("[", 10000),
+		"deep nesting":           `{"request":` + strings.Repeat(`{"a":`, 20000),
+		"3 MiB and more":         `{"a":"` + strings.Repeat("x", 4<<20) + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, path := range paths {
+				if err := saysNo(send(path, "application/json", []byte(body))); err != nil {
+					t.Errorf("%s: %v", path, err)
+				}
+			}
+		})
+	}
+	if err := saysNo(send(paths[0], "text/yaml", []byte(good))); err != nil {
+		t.Errorf("another content type: %v", err)
+	}
+
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		body := make([]byte, random.IntN(2000))
+		for i := range body {
+			body[i] = byte(random.Uint32())
+		}
+		if err := saysNo(send(paths[random.IntN(len(paths))], "application/json", body)); err != nil {
+			t.Errorf("random bytes %q: %v", body, err)
+		}
+	}
+	for range 1000 { // what still is a review may be allowed, every other one must be refused
+		body := []byte(good)
+		for range 1 + random.IntN(4) {
+			body[random.IntN(len(body))] = byte(random.Uint32())
+		}
+		code, text := send(paths[random.IntN(len(paths))], "application/json", body)
+		var answer admissionv1.AdmissionReview
+		if json.Unmarshal(text, &answer) == nil && answer.Response != nil && answer.Response.Allowed {
+			continue
+		}
+		if err := saysNo(code, text); err != nil {
+			t.Errorf("review %q: %v", body, err)
+		}
+	}
+
+	if lines := openGrants(t, ns); len(lines) > 0 {
+		t.Errorf("%d grants are open, want none", len(lines))
+	}
+	create(t, claim(ns, "all", 16))
+	manager := cluster.Managers()[0]
+	select {
+	case <-manager.Exited():
+		t.Error("the manager has ended")
+	default:
+	}
+	log, err := os.ReadFile(manager.LogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at := strings.Index(string(log), "panic"); at >= 0 {
+		t.Errorf("the manager panicked: %.2000s", log[at:])
+	}
+}

@@ -1,0 +1,200 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+func TestARangeThatCannotBeGivenIsRefusedWithTheCause(t *testing.T) {
+	ns := namespace(t)
+	p := pool(ns, "10.40.0.0/24", "10.40.0.0-10.40.0.63", "10.40.0.128-10.40.0.191")
+	p.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.40.0.16/28"}}
+	going := pool(ns, "10.41.0.0/24")
+	going.Name = "going"
+	going.Finalizers = []string{"example.org/keep"}
+	create(t, p, going, pinned(ns, "web", "10.40.0.0-10.40.0.3"))
+	if err := admin.Delete(t.Context(), going); err != nil {
+		t.Fatal(err)
+	}
+	where := "pool " + ns + "/pool"
+
+	late := claim(ns, "x", 1)
+	late.Spec.PoolRef.Name = "going"
+	for name, tc := range map[string]struct {
+		claim *v1alpha1.IPAllocation
+		code  int32
+		parts []string
+	}{
+		"held":           {pinned(ns, "x", "10.40.0.2-10.40.0.5"), 403, []string{where, "10.40.0.2-10.40.0.3 is held by ipallocations/web", "ask for another range"}},
+		"reserved":       {pinned(ns, "x", "10.40.0.14-10.40.0.17"), 422, []string{where, "spec.pinnedRange", "10.40.0.16-10.40.0.31 is reserved", "choose a range outside it"}},
+		"outside":        {pinned(ns, "x", "10.99.0.0-10.99.0.3"), 422, []string{where, "spec.pinnedRange", "outside the pool", "10.40.0.128-10.40.0.191"}},
+		"between ranges": {pinned(ns, "x", "10.40.0.70-10.40.0.71"), 422, []string{where, "spec.pinnedRange", "outside the pool"}},
+		"over two":       {pinned(ns, "x", "10.40.0.60-10.40.0.130"), 422, []string{where, "spec.pinnedRange", "spans more than one range"}},
+		"other family":   {pinned(ns, "x", "2001:db8::1-2001:db8::2"), 422, []string{where, "spec.pinnedRange", "outside the pool"}},
+		"too many":       {claim(ns, "x", 65), 403, []string{where, "65 addresses requested, 108 free, largest free block 64", "ask for fewer"}},
+		"pool is going":  {late, 403, []string{"pool " + ns + "/going is being deleted", "use another pool"}},
+	} {
+		err := admin.Create(t.Context(), tc.claim)
+		t.Run(name, func(t *testing.T) { refused(t, err, tc.code, tc.parts...) })
+	}
+	if lines := openGrants(t, ns); len(lines) > 1 {
+		t.Errorf("%d grants are open, want at most that of what was stored", len(lines))
+	}
+}
+
+func TestAPoolMayGrowButNothingThatIsHeldMayFallOutOfIt(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.42.0.0/24"), pinned(ns, "web", "10.42.0.100-10.42.0.103"))
+	with := func(change string) *v1alpha1.NetworkPool {
+		p := pool(ns, "10.42.0.0/24")
+		if err := yaml.Unmarshal([]byte(change), &p.Spec); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	const held = "10.42.0.100-10.42.0.103 "
+	for name, tc := range map[string]struct {
+		change string
+		code   int32
+		parts  []string
+	}{
+		"shrinking":               {"cidr: 10.42.0.0/25", 422, []string{"spec.cidr", "may grow but never shrink or move"}},
+		"moving":                  {"cidr: 10.43.0.0/24", 422, []string{"spec.cidr", "may grow but never shrink or move"}},
+		"reserving what is held":  {"reserved: [{cidr: 10.42.0.96/29}]", 403, []string{"pool " + ns + "/pool", held + "would become reserved", "ipallocations/web", "delete the holder first"}},
+		"ranges without the held": {"tenantAllocation: {ranges: [{start: 10.42.0.0, end: 10.42.0.99}]}", 403, []string{held + "would leave the pool's ranges", "ipallocations/web"}},
+		"start and end likewise":  {"tenantAllocation: {start: 10.42.0.104, end: 10.42.0.200}", 403, []string{held + "would leave the pool's ranges", "ipallocations/web"}},
+		"another routing domain":  {"routingDomain: dc2", 403, []string{held, "would change its routing domain", "ipallocations/web"}},
+		"unsorted ranges":         {"tenantAllocation: {ranges: [{start: 10.42.0.200, end: 10.42.0.210}, {start: 10.42.0.0, end: 10.42.0.110}]}", 422, []string{"spec.tenantAllocation.ranges[1]", "ascending"}},
+		"reserved over an edge":   {"{tenantAllocation: {ranges: [{start: 10.42.0.50, end: 10.42.0.110}]}, reserved: [{cidr: 10.42.0.48/29}]}", 422, []string{"spec.reserved[0].cidr", "reaches over an edge"}},
+	} {
+		for mode, options := range map[string][]client.UpdateOption{"": nil, ", dry run": {client.DryRunAll}} {
+			err := update(t, with(tc.change), options...)
+			t.Run(name+mode, func(t *testing.T) { refused(t, err, tc.code, tc.parts...) })
+		}
+	}
+	for _, change := range []string{
+		"cidr: 10.42.0.0/23",
+		"{cidr: 10.42.0.0/23, reserved: [{cidr: 10.42.1.0/28}]}",
+		"{cidr: 10.42.0.0/23, tenantAllocation: {ranges: [{start: 10.42.0.100, end: 10.42.0.103}]}}",
+		"{cidr: 10.42.0.0/23, tenantAllocation: {ranges: [{start: 10.42.0.0, end: 10.42.1.255}]}}",
+	} {
+		if err := update(t, with(change)); err != nil {
+			t.Errorf("%s: %v", change, err)
+		}
+	}
+	create(t, claim(ns, "grown", 256))
+}
+
+func TestWhoHoldsAnAddressOfAnotherNamespaceIsNotTold(t *testing.T) {
+	ns := namespace(t)
+	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "stranger-"}}
+	create(t, other)
+	create(t, pool(other.Name, "10.44.0.0/24"), pinned(other.Name, "secret", "10.44.0.4-10.44.0.7"))
+
+	// The pool overlaps: it is made all the same, and says so.
+	text, err := yaml.Marshal(pool(ns, "10.44.0.0/28"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := "apiVersion: butler.butlerlabs.dev/v1alpha1\nkind: NetworkPool\n"
+	if _, warning := kubectl(t, header+string(text), "create", "-f", "-"); !strings.Contains(warning, "same addresses as "+other.Name+"/pool") {
+		t.Errorf("kubectl wrote %q, want a warning that names the other pool", warning)
+	}
+	a := claim(ns, "a", 8)
+	create(t, a)
+	if got := addressesOf(a); got != "10.44.0.8-10.44.0.15" {
+		t.Errorf("range %q, want the addresses that the other pool has not given", got)
+	}
+	reserving := pool(ns, "10.44.0.0/28")
+	reserving.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.44.0.0/29"}}
+	for name, err := range map[string]error{
+		"pinning":   admin.Create(t.Context(), pinned(ns, "b", "10.44.0.7-10.44.0.7")),
+		"reserving": update(t, reserving),
+	} {
+		refused(t, err, 403, "is held in another namespace")
+		if err != nil && strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), other.Name) {
+			t.Errorf("%s tells who holds the address: %v", name, err)
+		}
+	}
+}
+
+func TestTwoRoutingDomainsHaveTheSameAddresses(t *testing.T) {
+	ns := namespace(t)
+	for _, domain := range []string{"east", "west"} {
+		p, a := pool(ns, "10.45.0.0/30"), claim(ns, domain, 4)
+		p.Name, p.Spec.RoutingDomain, a.Spec.PoolRef.Name = domain, domain, domain
+		create(t, p, a)
+	}
+}
+
+func TestDeprecatedAndIgnoredFieldsOfAPoolAreWarnedOf(t *testing.T) {
+	ns := namespace(t)
+	const header = "apiVersion: butler.butlerlabs.dev/v1alpha1\nkind: NetworkPool\nmetadata: {name: pool}\n"
+	for verb, tc := range map[string]struct{ spec, want string }{
+		"create": {"{cidr: 10.46.0.0/24, tenantAllocation: {start: 10.46.0.1, end: 10.46.0.9}}", "deprecated"},
+		"apply":  {"{cidr: 10.46.0.0/24, tenantAllocation: {start: 10.46.0.1, end: 10.46.0.9, ranges: [{start: 10.46.0.1, end: 10.46.0.20}]}}", "ignored"},
+	} {
+		if _, warning := kubectl(t, header+"spec: "+tc.spec, verb, "-n", ns, "--dry-run=server", "-f", "-"); !strings.Contains(warning, tc.want) {
+			t.Errorf("kubectl %s wrote %q, want a warning that says %q", verb, warning, tc.want)
+		}
+	}
+}
+
+func TestAPoolInUseIsNotDeleted(t *testing.T) {
+	ns := namespace(t)
+	p, a := pool(ns, "10.47.0.0/24"), claim(ns, "a", 4)
+	create(t, p, a)
+	eventually(t, 10*time.Second, func(ctx context.Context) error { // until the manager has seen the allocation
+		if err := admin.Delete(ctx, p, client.DryRunAll); err == nil {
+			return fmt.Errorf("a dry run of the delete is not refused")
+		}
+		return nil
+	})
+	const want = "cannot be deleted while 1 allocations hold addresses of it"
+	refused(t, admin.Delete(t.Context(), p), 403, "pool "+ns+"/pool", want, "delete them first")
+	refused(t, admin.DeleteAllOf(t.Context(), &v1alpha1.NetworkPool{}, client.InNamespace(ns)), 403, want)
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.DeletionTimestamp != nil {
+		t.Fatalf("pool is going since %v (%v), want it untouched", p.DeletionTimestamp, err)
+	}
+	if err := admin.Delete(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, func(ctx context.Context) error {
+		if err := admin.Delete(ctx, p); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the pool is still there (%v)", err)
+		}
+		return nil
+	})
+}
+
+func TestAPoolInUseGoesWithItsNamespace(t *testing.T) {
+	ns := namespace(t)
+	p := pool(ns, "10.48.0.0/24")
+	create(t, p, claim(ns, "a", 4))
+	eventually(t, 10*time.Second, func(ctx context.Context) error {
+		if err := admin.Delete(ctx, p, client.DryRunAll); err == nil {
+			return fmt.Errorf("a dry run of the delete is not refused")
+		}
+		return nil
+	})
+	if err := admin.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Delete(t.Context(), p); err != nil {
+		t.Errorf("want the pool's delete accepted while its namespace is going, got: %v", err)
+	}
+}

@@ -1,0 +1,97 @@
+package admission
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// tamper has the API server call a webhook after the allocator's, which applies a JSON patch to the creates of one namespace.
+func tamper(t *testing.T, namespace, patch string) {
+	t.Helper()
+	certificate, err := tls.LoadX509KeyPair(filepath.Join(cluster.WebhookCertDir(), "tls.crt"), filepath.Join(cluster.WebhookCertDir(), "tls.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		review.Response = &admissionv1.AdmissionResponse{
+			UID: review.Request.UID, Allowed: true, Patch: []byte(patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch), Warnings: []string{"tampered"},
+		}
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "zzz-" + namespace},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name:                    "tamper.example.org",
+			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: cluster.Config().CAData},
+			AdmissionReviewVersions: []string{"v1"},
+			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"butler.butlerlabs.dev"}, APIVersions: []string{"*"}, Resources: []string{"ipallocations"}},
+			}},
+		}},
+	}
+	create(t, configuration)
+	t.Cleanup(func() {
+		if err := admin.Delete(context.Background(), configuration); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAnAnswerThatAnotherWebhookChangedIsNotStored(t *testing.T) {
+	for name, tc := range map[string]struct {
+		patch string
+		code  int32
+		want  []string
+	}{
+		"another range": {`[{"op":"replace","path":"/spec/pinnedRange","value":{"startAddress":"10.50.0.8","endAddress":"10.50.0.11"}}]`,
+			403, []string{"range 10.50.0.8-10.50.0.11", "another webhook or client has changed"}},
+		"another token": {`[{"op":"replace","path":"/metadata/annotations/butler.butlerlabs.dev~1grant","value":"AAAAAAAAAAAAAAAB"}]`,
+			403, []string{"another webhook or client has changed"}},
+		"no token": {`[{"op":"remove","path":"/metadata/annotations/butler.butlerlabs.dev~1grant"}]`,
+			503, []string{"comes without annotation butler.butlerlabs.dev/grant", "try again"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := namespace(t)
+			p := pool(ns, "10.50.0.0/24")
+			p.Spec.RoutingDomain = ns
+			create(t, p)
+			tamper(t, ns, tc.patch)
+			body, err := json.Marshal(claim(ns, "a-", 4))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var last error
+			eventually(t, 30*time.Second, func(ctx context.Context) error { // the API server learns of the webhook some time after it is stored
+				if last = post(ctx, "ipallocations", ns, body); last == nil {
+					return errors.New("the allocation was stored")
+				}
+				return nil
+			})
+			refused(t, last, tc.code, tc.want...)
+		})
+	}
+}

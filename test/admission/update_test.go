@@ -1,0 +1,231 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// answer is what of an allocation no update may change.
+func answer(t *testing.T, namespace, name string) map[string]any {
+	t.Helper()
+	a := &v1alpha1.IPAllocation{}
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, a); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(a.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := map[string]any{}
+	if err := json.Unmarshal(raw, &spec); err != nil {
+		t.Fatal(err)
+	}
+	spec["grant"], spec["origin"] = a.Annotations[v1alpha1.AnnotationGrant], a.Annotations[v1alpha1.AnnotationOrigin]
+	return spec
+}
+
+func TestNoWayOfWritingAnAllocationAgainChangesItsAddresses(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.20.0.0/24"))
+	bare := manifest("a", "")
+	kubectl(t, bare, "create", "-n", ns, "-f", "-")
+	before := answer(t, ns, "a")
+	if before["pinnedRange"] == nil || before["grant"] == "" {
+		t.Fatalf("create answered %v, want a range and a token", before)
+	}
+	replace := func(o *unstructured.Unstructured) {
+		if err := admin.Update(t.Context(), o); err != nil {
+			t.Error(err)
+		}
+	}
+	stored := func() *unstructured.Unstructured {
+		o := &unstructured.Unstructured{}
+		o.SetAPIVersion("butler.butlerlabs.dev/v1alpha1")
+		o.SetKind("IPAllocation")
+		if err := admin.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "a"}, o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	for _, tc := range []struct {
+		name string
+		do   func()
+	}{
+		{"kubectl apply --server-side", func() { kubectl(t, bare, "apply", "--server-side", "-n", ns, "-f", "-") }},
+		{"kubectl apply --server-side again", func() { kubectl(t, bare, "apply", "--server-side", "-n", ns, "-f", "-") }},
+		{"kubectl apply", func() { kubectl(t, bare, "apply", "-n", ns, "-f", "-") }},
+		{"kubectl apply again", func() { kubectl(t, bare, "apply", "-n", ns, "-f", "-") }},
+		{"kubectl replace without the range", func() { kubectl(t, bare, "replace", "-n", ns, "-f", "-") }},
+		{"a PUT without range, count and annotations", func() {
+			o := stored()
+			unstructured.RemoveNestedField(o.Object, "spec", "pinnedRange")
+			unstructured.RemoveNestedField(o.Object, "spec", "count")
+			o.SetAnnotations(nil)
+			replace(o)
+		}},
+		{"a merge patch that takes the range away", func() {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"pinnedRange":null,"count":null}}`))
+			if err := admin.Patch(t.Context(), stored(), patch); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"a merge patch that takes the annotations away", func() {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`))
+			if err := admin.Patch(t.Context(), stored(), patch); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"an apply that owned the range and gives it up", func() {
+			owned := fmt.Sprintf(", count: 5, pinnedRange: {startAddress: %s, endAddress: %s}",
+				before["pinnedRange"].(map[string]any)["startAddress"], before["pinnedRange"].(map[string]any)["endAddress"])
+			kubectl(t, manifest("a", owned), "apply", "--server-side", "--force-conflicts", "-n", ns, "-f", "-", "--field-manager=owner")
+			kubectl(t, bare, "apply", "--server-side", "--force-conflicts", "-n", ns, "-f", "-", "--field-manager=owner")
+		}},
+		{"new labels", func() { kubectl(t, "", "label", "ipa", "-n", ns, "a", "mine=yes") }},
+	} {
+		tc.do()
+		if diff := cmp.Diff(before, answer(t, ns, "a")); diff != "" {
+			t.Fatalf("%s changed the allocation (-before +after):\n%s", tc.name, diff)
+		}
+	}
+}
+
+func TestTheSameManifestAppliedAgainWritesNothing(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.21.0.0/24"))
+	for name, args := range map[string][]string{
+		"server-side": {"apply", "--server-side", "-n", ns, "-f", "-", "-o=jsonpath={.metadata.generation} {.metadata.managedFields[?(@.operation==\"Apply\")].time}"},
+		"client-side": {"apply", "-n", ns, "-f", "-", "-o=jsonpath={.metadata.generation} {.metadata.annotations}"},
+	} {
+		first, _ := kubectl(t, manifest(name, ", count: 4"), args...)
+		second, _ := kubectl(t, manifest(name, ", count: 4"), args...)
+		if first != second || first == "" {
+			t.Errorf("%s: %q, then %q", name, first, second)
+		}
+	}
+}
+
+func TestWhatHoldsAnAllocationInItsPlaceCannotBeChanged(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.22.0.0/24"), claim(ns, "a", 4))
+	for name, tc := range map[string]struct {
+		patch string
+		want  []string
+	}{
+		"another pool":        {`{"spec":{"poolRef":{"name":"other"}}}`, []string{"spec.poolRef", "while addresses are held"}},
+		"another cluster":     {`{"spec":{"tenantClusterRef":{"name":"other"}}}`, []string{"spec.tenantClusterRef", "while addresses are held"}},
+		"another type":        {`{"spec":{"type":"loadbalancer"}}`, []string{"spec.type", "while addresses are held"}},
+		"another count":       {`{"spec":{"count":5}}`, []string{"spec.count", "while addresses are held"}},
+		"another range":       {`{"spec":{"pinnedRange":{"startAddress":"10.22.0.1"}}}`, []string{"spec.pinnedRange", "create another"}},
+		"half of the range":   {`{"spec":{"pinnedRange":{"endAddress":null}}}`, []string{"spec.pinnedRange.endAddress"}},
+		"another token":       {`{"metadata":{"annotations":{"butler.butlerlabs.dev/grant":"AAAAAAAAAAAAAAAA"}}}`, []string{"metadata.annotations[butler.butlerlabs.dev/grant]", "leave it out"}},
+		"another origin":      {`{"metadata":{"annotations":{"butler.butlerlabs.dev/origin":"pinned"}}}`, []string{"metadata.annotations[butler.butlerlabs.dev/origin]", `write "auto"`}},
+		"a pool with no name": {`{"spec":{"poolRef":{"name":""}}}`, []string{"spec.poolRef"}},
+	} {
+		a := &v1alpha1.IPAllocation{}
+		a.Namespace, a.Name = ns, "a"
+		err := admin.Patch(t.Context(), a, client.RawPatch(types.MergePatchType, []byte(tc.patch)))
+		t.Run(name, func(t *testing.T) { refused(t, err, 422, tc.want...) })
+	}
+}
+
+// GitOps tools compare a dry run of what they have with what is stored, again and again.
+func TestADryRunOfAnUnchangedAllocationShowsNoDrift(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.23.0.0/24"))
+	kubectl(t, manifest("a", ""), "apply", "--server-side", "--field-manager=flux", "-n", ns, "-f", "-")
+	for range 3 {
+		want, _ := kubectl(t, "", "get", "ipa", "-n", ns, "a", "-o", "yaml")
+		got, _ := kubectl(t, manifest("a", ""), "apply", "--server-side", "--field-manager=flux", "--dry-run=server", "-n", ns, "-f", "-", "-o", "yaml")
+		if diff := cmp.Diff(withoutTimes(t, want), withoutTimes(t, got)); diff != "" {
+			t.Errorf("drift (-stored +dry run):\n%s", diff)
+		}
+	}
+	if diff, _ := kubectl(t, manifest("a", ""), "diff", "--server-side", "--field-manager=flux", "-n", ns, "-f", "-"); diff != "" {
+		t.Errorf("kubectl diff:\n%s", diff)
+	}
+}
+
+// withoutTimes is labels, annotations and spec of an object.
+func withoutTimes(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	metadata, _ := o["metadata"].(map[string]any)
+	return map[string]any{"spec": o["spec"], "labels": metadata["labels"], "annotations": metadata["annotations"]}
+}
+
+func TestAThousandDryRunsTakeNothing(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.24.0.0/28"))
+	for i, err := range byMany(16, 1000, func(i int) error {
+		a := claim(ns, fmt.Sprintf("a-%d", i), 4)
+		if i%2 == 0 {
+			a = pinned(ns, "a-", "10.24.0.4-10.24.0.7")
+		}
+		if err := admin.Create(t.Context(), a, client.DryRunAll); err != nil {
+			return err
+		}
+		if addressesOf(a) == "" || a.Annotations[v1alpha1.AnnotationGrant] != "" {
+			return fmt.Errorf("range %q, token %q: want a range, and no token", addressesOf(a), a.Annotations[v1alpha1.AnnotationGrant])
+		}
+		return nil
+	}) {
+		if err != nil {
+			t.Fatalf("dry run %d: %v", i, err)
+		}
+	}
+	if lines := openGrants(t, ns); len(lines) > 0 {
+		t.Errorf("%d grants are open, want none", len(lines))
+	}
+	create(t, claim(ns, "all", 16))
+}
+
+func TestADryRunSaysWhatTheRealCallWould(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool(ns, "10.25.0.0/28"), claim(ns, "half", 8))
+	for name, a := range map[string]*v1alpha1.IPAllocation{
+		"room":       claim(ns, "x", 8),
+		"no room":    claim(ns, "x", 9),
+		"held":       pinned(ns, "x", "10.25.0.7-10.25.0.8"),
+		"outside":    pinned(ns, "x", "10.25.0.15-10.25.0.16"),
+		"invalid":    claim(ns, "X_", 1),
+		"half again": claim(ns, "half", 8),
+	} {
+		dry, wet := a.DeepCopy(), a.DeepCopy()
+		dryErr, err := admin.Create(t.Context(), dry, client.DryRunAll), admin.Create(t.Context(), wet)
+		if (dryErr == nil) != (err == nil) || err != nil && dryErr.Error() != err.Error() {
+			t.Errorf("%s: dry run %v, real call %v", name, dryErr, err)
+		}
+		if err == nil {
+			for _, o := range []*v1alpha1.IPAllocation{dry, wet} {
+				delete(o.Annotations, v1alpha1.AnnotationGrant)
+				o.UID, o.ResourceVersion, o.CreationTimestamp, o.ManagedFields = "", "", wet.CreationTimestamp, nil
+			}
+			if diff := cmp.Diff(wet, dry); diff != "" {
+				t.Errorf("%s: answers differ (-real +dry run):\n%s", name, diff)
+			}
+			if err := admin.Delete(t.Context(), wet); err != nil {
+				t.Error(err)
+			}
+			canGive(t, 10*time.Second, ns, 8)
+		}
+	}
+	_, stderr, err := cluster.Kubectl(t.Context(), manifest("y", ", count: 9"), "create", "-n", ns, "--dry-run=server", "-f", "-")
+	if err == nil || !strings.Contains(stderr, "9 addresses requested, 8 free, largest free block 8") {
+		t.Errorf("kubectl create --dry-run=server: %v, want a refusal with the numbers", err)
+	}
+}

@@ -1,0 +1,170 @@
+package api
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	startRule = `startAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.100 or 2001:db8::100`
+	endRule   = `endAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.109 or 2001:db8::109`
+	nameRule  = `name must be the name of an object: lower case letters, digits, '-' and '.', starting and ending with a letter or digit`
+)
+
+func TestIPAllocationRules(t *testing.T) {
+	cases := map[string]struct {
+		spec string
+		want []string
+	}{
+		"the least":                  {spec: `{}`},
+		"count":                      {spec: `{count: 8, type: loadbalancer}`},
+		"the most that can be asked": {spec: `{count: 2147483647}`},
+		"range":                      {spec: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`},
+		"range of one address":       {spec: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.100}}`},
+		"IPv6 range":                 {spec: `{pinnedRange: {startAddress: "2001:db8::", endAddress: "2001:db8::ffff"}}`},
+		"longest names":              {spec: `{poolRef: {name: ` + strings.Repeat("a", 253) + `}, tenantClusterRef: {name: ` + strings.Repeat("a.b", 84) + `, namespace: ` + strings.Repeat("a", 63) + `}}`},
+
+		"poolRef: missing":              {spec: `{poolRef: null}`, want: []string{`spec.poolRef: Required value`}},
+		"poolRef: no name":              {spec: `{poolRef: {}}`, want: []string{`spec.poolRef.name: Required value`}},
+		"poolRef: empty name":           {spec: `{poolRef: {name: ""}}`, want: []string{`spec.poolRef.name: Invalid value: ` + nameRule}},
+		"poolRef: no name of an object": {spec: `{poolRef: {name: VLAN_40}}`, want: []string{`spec.poolRef.name: Invalid value: ` + nameRule}},
+		"poolRef: name too long":        {spec: `{poolRef: {name: ` + strings.Repeat("a", 254) + `}}`, want: []string{`spec.poolRef.name: Too long: may not be more than 253 bytes`}},
+		"tenantClusterRef: missing":     {spec: `{tenantClusterRef: null}`, want: []string{`spec.tenantClusterRef: Required value`}},
+		"tenantClusterRef: no namespace": {
+			spec: `{tenantClusterRef: {name: my-cluster}}`,
+			want: []string{`spec.tenantClusterRef.namespace: Required value`},
+		},
+		"tenantClusterRef: no names of objects": {
+			spec: `{tenantClusterRef: {name: My Cluster, namespace: team.backend}}`,
+			want: []string{
+				`spec.tenantClusterRef.name: Invalid value: ` + nameRule,
+				`spec.tenantClusterRef.namespace: Invalid value: namespace must be the name of a namespace: lower case letters, digits and '-', starting and ending with a letter or digit`,
+			},
+		},
+		"type: missing": {spec: `{type: null}`, want: []string{`spec.type: Required value`}},
+		"type: another": {spec: `{type: services}`, want: []string{`spec.type: Unsupported value: "services": supported values: "nodes", "loadbalancer"`}},
+		"count: none":   {spec: `{count: 0}`, want: []string{`spec.count: Invalid value: 0: spec.count in body should be greater than or equal to 1`}},
+		"count: 2^31": {
+			spec: `{count: 2147483648}`,
+			want: []string{
+				`<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.count`,
+				`spec.count: Invalid value: 2147483648: spec.count in body should be less than or equal to 2147483647`,
+			},
+		},
+		"count: text": {spec: `{count: eight}`, want: []string{`spec.count: Invalid value: "string": spec.count in body must be of type integer: "string"`}},
+		"pinnedRange: half": {
+			spec: `{pinnedRange: {startAddress: 10.40.0.100}}`,
+			want: []string{`spec.pinnedRange.endAddress: Required value`},
+		},
+		"pinnedRange: unreadable": {
+			spec: `{pinnedRange: {startAddress: 999.40.0.100, endAddress: 10.40.0.0/24}}`,
+			want: []string{
+				`spec.pinnedRange.endAddress: Invalid value: "10.40.0.0/24": ` + endRule,
+				`spec.pinnedRange.startAddress: Invalid value: "999.40.0.100": ` + startRule,
+			},
+		},
+		"pinnedRange: zones": {
+			spec: `{pinnedRange: {startAddress: "fe80::1%eth0", endAddress: "fe80::2"}}`,
+			want: []string{`spec.pinnedRange.startAddress: Invalid value: "fe80::1%eth0": ` + startRule},
+		},
+		"pinnedRange: IPv4 written as IPv6": {
+			spec: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: "::ffff:10.40.0.109"}}`,
+			want: []string{`spec.pinnedRange.endAddress: Invalid value: "::ffff:10.40.0.109": ` + endRule},
+		},
+		"pinnedRange: not canonical": {
+			spec: `{pinnedRange: {startAddress: "2001:DB8::1", endAddress: "2001:db8:0:0::2"}}`,
+			want: []string{
+				`spec.pinnedRange.endAddress: Invalid value: "2001:db8:0:0::2": ` + endRule,
+				`spec.pinnedRange.startAddress: Invalid value: "2001:DB8::1": ` + startRule,
+			},
+		},
+		"pinnedRange: two families": {
+			spec: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: "2001:db8::2"}}`,
+			want: []string{`spec.pinnedRange: Invalid value: startAddress and endAddress must both be IPv4 or both IPv6`},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := admin.Create(t.Context(), claim(t, tc.spec), client.DryRunAll)
+			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestIPAllocationStaysAsItIsWhileItHoldsAddresses(t *testing.T) {
+	const held = `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`
+	cases := map[string]struct {
+		old, updated string
+		want         []string
+	}{
+		"nothing held: all may change": {
+			old:     `{count: 2}`,
+			updated: `{count: 3, poolRef: {name: other}, tenantClusterRef: {name: other, namespace: other}, type: loadbalancer}`,
+		},
+		"nothing held: the answer": {old: `{count: 10}`, updated: held},
+		"held: the same":           {old: held, updated: held},
+		"held: count is filled in": {old: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`, updated: held},
+		"held: range removed": {
+			old: held, updated: `{count: 10}`,
+			want: []string{`spec.pinnedRange: Forbidden: pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them`},
+		},
+		"held: range moved": {
+			old: held, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.110}}`,
+			want: []string{`spec.pinnedRange: Forbidden: pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses`},
+		},
+		"held: count changed": {
+			old: held, updated: `{count: 11, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`,
+			want: []string{`spec.count: Forbidden: count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one`},
+		},
+		"held: count removed": {
+			old: held, updated: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`,
+			want: []string{`spec.count: Forbidden: count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one`},
+		},
+		"held: the rest changed": {
+			old: held, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, poolRef: {name: other}, tenantClusterRef: {name: my-cluster, namespace: other}, type: loadbalancer}`,
+			want: []string{
+				`spec.poolRef: Forbidden: poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one`,
+				`spec.tenantClusterRef: Forbidden: tenantClusterRef cannot be changed while addresses are held: create another IPAllocation for the other cluster and delete this one`,
+				`spec.type: Forbidden: type cannot be changed while addresses are held: create another IPAllocation of the other type and delete this one`,
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := claim(t, tc.old)
+			stored(t, o)
+			o.Object["spec"] = claim(t, tc.updated).Object["spec"]
+			err := admin.Update(t.Context(), o, client.DryRunAll)
+			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestIPAllocationCanBeSelectedByItsPool(t *testing.T) {
+	mine, other := claim(t, `{poolRef: {name: selected}}`), claim(t, `{poolRef: {name: not-selected}}`)
+	stored(t, mine)
+	stored(t, other)
+	found := &unstructured.UnstructuredList{}
+	found.SetAPIVersion(apiVersion)
+	found.SetKind("IPAllocationList")
+	if err := admin.List(t.Context(), found, client.InNamespace(namespace), client.MatchingFields{"spec.poolRef.name": "selected"}); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, o := range found.Items {
+		names = append(names, o.GetName())
+	}
+	if diff := cmp.Diff([]string{mine.GetName()}, names); diff != "" {
+		t.Errorf("selected (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,146 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+const (
+	apiVersion = "butler.butlerlabs.dev/v1alpha1"
+	namespace  = sandbox.Namespace
+)
+
+// One control plane without managers serves the whole package.
+var (
+	cluster *sandbox.Sandbox
+	admin   client.Client
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return 1, err
+	}
+	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{}); err != nil {
+		return 1, err
+	}
+	if admin, err = client.New(cluster.Config(), client.Options{Scheme: scheme}); err != nil {
+		return 1, errors.Join(err, cluster.Stop())
+	}
+	return m.Run(), cluster.Stop()
+}
+
+// object reads YAML that may break every rule; kind, name and namespace are filled in.
+func object(t *testing.T, kind, text string) *unstructured.Unstructured {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	if o.GetAPIVersion() == "" {
+		o.SetAPIVersion(apiVersion)
+	}
+	o.SetKind(kind)
+	o.SetNamespace(namespace)
+	o.SetGenerateName("test-")
+	return o
+}
+
+// pool is a NetworkPool with a spec in YAML.
+func pool(t *testing.T, spec string) *unstructured.Unstructured {
+	t.Helper()
+	return object(t, "NetworkPool", "spec: "+spec)
+}
+
+// claim is an IPAllocation; what its spec in YAML does not say is valid.
+func claim(t *testing.T, spec string) *unstructured.Unstructured {
+	t.Helper()
+	o := object(t, "IPAllocation", `spec: {poolRef: {name: vlan40-pool}, tenantClusterRef: {name: my-cluster, namespace: team-backend}, type: nodes}`)
+	override := map[string]any{}
+	if err := yaml.Unmarshal([]byte(spec), &override); err != nil {
+		t.Fatalf("%s: %v", spec, err)
+	}
+	for field, value := range override {
+		if value == nil {
+			unstructured.RemoveNestedField(o.Object, "spec", field)
+			continue
+		}
+		if err := unstructured.SetNestedField(o.Object, value, "spec", field); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// stored creates an object for the time of a test.
+func stored(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := admin.Create(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.IgnoreNotFound(admin.Delete(context.Background(), o)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// faults is what the API server says to a request that breaks rules of the schema: "field: message" each,
+// sorted because the API server goes through the fields in any order.
+func faults(t *testing.T, err error) []string {
+	t.Helper()
+	if err == nil {
+		return nil
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != 422 || status.Status().Details == nil {
+		t.Fatalf("want the request refused as invalid, got: %v", err)
+	}
+	var texts []string
+	for _, cause := range status.Status().Details.Causes {
+		if strings.HasPrefix(cause.Message, "Invalid value: null: some validation rules were not checked") {
+			continue // said of CEL rules whenever a plainer rule is broken
+		}
+		texts = append(texts, cause.Field+": "+cause.Message)
+	}
+	slices.Sort(texts)
+	return texts
+}
+
+// eventually waits for a state and fails with what was last missing of it.
+func eventually(t *testing.T, state func(context.Context) error) {
+	t.Helper()
+	var missing error
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		missing = state(ctx)
+		return missing == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%v: %v", err, missing)
+	}
+}

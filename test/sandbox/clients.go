@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Config returns a client configuration of the cluster's administrator (group system:masters), without client-side throttling.
+func (s *Sandbox) Config() *rest.Config { return rest.CopyConfig(s.admin) }
+
+// ConfigFor returns a client configuration of any user, without client-side throttling. What the user may do is up to RBAC.
+func (s *Sandbox) ConfigFor(user string, groups ...string) (*rest.Config, error) {
+	certificate, key, err := s.authority.client(user, groups...)
+	if err != nil {
+		return nil, err
+	}
+	return &rest.Config{
+		Host:  "https://" + s.apiServerPort.addr.String(),
+		QPS:   -1,
+		Burst: -1,
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData:   s.authority.pem,
+			CertData: certificate,
+			KeyData:  key,
+		},
+	}, nil
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (s *Sandbox) Kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
+
+// Kubectl runs kubectl as the administrator, with stdin as its standard input. The error of a kubectl that fails holds what it
+// wrote to standard error.
+func (s *Sandbox) Kubectl(ctx context.Context, stdin string, args ...string) (stdout, stderr string, err error) {
+	var out, problems bytes.Buffer
+	command := exec.CommandContext(ctx, filepath.Join(s.assets, "kubectl"), args...)
+	command.Env = append(os.Environ(), s.KubectlEnv()...)
+	command.Stdin = strings.NewReader(stdin)
+	command.Stdout, command.Stderr = &out, &problems
+	if err = command.Run(); err != nil {
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(problems.String()))
+	}
+	return out.String(), problems.String(), err
+}
+
+// KubectlEnv is what makes `kubectl` in a child process the administrator's: a PATH that finds it first, its kubeconfig and a discovery
+// cache of the sandbox's own (the default one goes by host and port, and a port may have been another sandbox's).
+func (s *Sandbox) KubectlEnv() []string {
+	return []string{
+		"PATH=" + s.assets + string(os.PathListSeparator) + os.Getenv("PATH"),
+		"KUBECONFIG=" + s.Kubeconfig(),
+		"KUBECACHEDIR=" + filepath.Join(s.dir, "kubectl-cache"),
+	}
+}
+
+// writeKubeconfig writes a configuration with a client certificate as a kubeconfig file.
+func writeKubeconfig(path string, config *rest.Config, namespace string) error {
+	const name = "sandbox"
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
+	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}
+	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
+	kubeconfig.CurrentContext = name
+	text, err := clientcmd.Write(*kubeconfig)
+	if err != nil {
+		return err
+	}
+	return writeFile(path, text)
+}

@@ -1,0 +1,47 @@
+// Command cmd runs a sandbox in the foreground until it is interrupted: see package sandbox for what that is, and
+// `make sandbox` for how it is usually started.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	options := sandbox.Options{Log: os.Stderr}
+	flag.StringVar(&options.Dir, "dir", filepath.Join("bin", "sandbox"), "directory that takes kubeconfig, pids, logs and the stored objects")
+	flag.IntVar(&options.Replicas, "replicas", 1, "number of managers; with 0 the webhooks are not installed either")
+	flag.StringVar(&options.ManagerBinary, "manager", "", "binary of the manager (default bin/butler-ipam)")
+	flag.BoolVar(&options.Restart, "restart", false, "start a manager that died again")
+	flag.BoolVar(&options.Keep, "keep", false, "keep the stored objects of the last run")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: sandbox [flags] [-- flags of every manager]")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	options.ManagerArgs = flag.Args()
+
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	s, err := sandbox.Start(ctx, options)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("ready; in another terminal:\n\n  export KUBECONFIG=%s\n  kubectl get ipa,np\n\nlogs are in %s; interrupt to stop\n", s.Kubeconfig(), filepath.Join(s.Dir(), "logs"))
+	<-ctx.Done()
+	return s.Stop()
+}

@@ -1,0 +1,146 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
+)
+
+// startControlPlane starts etcd, then kube-apiserver, and returns when both are ready. An API server that does not find its storage
+// would only try again a second later.
+func (s *Sandbox) startControlPlane(ctx context.Context) error {
+	etcdProbe, err := s.httpProbe("https://" + s.etcdPort.addr.String() + "/readyz")
+	if err != nil {
+		return err
+	}
+	apiServerProbe, err := s.httpProbe("https://" + s.apiServerPort.addr.String() + "/readyz")
+	if err != nil {
+		return err
+	}
+	s.etcd = s.newProcess("etcd", filepath.Join(s.assets, "etcd"), s.etcdArgs(), etcdProbe)
+	s.apiServer = s.newProcess("kube-apiserver", filepath.Join(s.assets, "kube-apiserver"), s.apiServerArgs(), apiServerProbe)
+	for _, process := range []*Process{s.etcd, s.apiServer} {
+		if err := process.Start(); err != nil {
+			return err
+		}
+		if err := process.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Sandbox) etcdArgs() []string {
+	client, peer := "https://"+s.etcdPort.addr.String(), "https://"+s.etcdPeerPort.addr.String()
+	return append([]string{
+		"--name=sandbox",
+		"--data-dir=" + filepath.Join(s.dir, "etcd"),
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=sandbox=" + peer,
+		"--cert-file=" + s.pki("etcd.crt"),
+		"--key-file=" + s.pki("etcd.key"),
+		"--trusted-ca-file=" + s.pki("ca.crt"),
+		"--client-cert-auth",
+		"--peer-cert-file=" + s.pki("etcd.crt"),
+		"--peer-key-file=" + s.pki("etcd.key"),
+		"--peer-trusted-ca-file=" + s.pki("ca.crt"),
+		"--peer-client-cert-auth",
+		"--log-level=warn",
+	}, s.options.EtcdArgs...)
+}
+
+func (s *Sandbox) apiServerArgs() []string {
+	addr := s.apiServerPort.addr
+	return append([]string{
+		"--bind-address=" + addr.Addr().String(),
+		fmt.Sprintf("--secure-port=%d", addr.Port()),
+		"--advertise-address=" + addr.Addr().String(),
+		"--endpoint-reconciler-type=none", // loopback is no endpoint of the kubernetes Service
+		"--etcd-servers=https://" + s.etcdPort.addr.String(),
+		"--etcd-cafile=" + s.pki("ca.crt"),
+		"--etcd-certfile=" + s.pki("etcd.crt"),
+		"--etcd-keyfile=" + s.pki("etcd.key"),
+		"--tls-cert-file=" + s.pki("apiserver.crt"),
+		"--tls-private-key-file=" + s.pki("apiserver.key"),
+		"--client-ca-file=" + s.pki("ca.crt"),
+		"--anonymous-auth=false",
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + s.pki("service-account.key"),
+		"--service-account-signing-key-file=" + s.pki("service-account.key"),
+		"--service-cluster-ip-range=10.96.0.0/12",
+		"--profiling=false",
+	}, s.options.APIServerArgs...)
+}
+
+// httpProbe returns a probe that succeeds when url answers 200 to the administrator.
+func (s *Sandbox) httpProbe(url string) (func(context.Context) error, error) {
+	certificate, err := tls.X509KeyPair(s.admin.CertData, s.admin.KeyData)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(s.authority.certificate)
+	httpClient := &http.Client{Transport: &http.Transport{
+		// A process that is started again must be asked anew, not over a connection to its former self.
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}},
+	}}
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := httpClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(io.LimitReader(response.Body, 4<<10))
+		if err != nil {
+			return err
+		}
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s answers %s: %s", url, response.Status, strings.TrimSpace(string(body)))
+		}
+		return nil
+	}, nil
+}
+
+// installConfig applies the namespaces and, from config/, RBAC, priorities and CRDs, and waits until the custom resources are served.
+func (s *Sandbox) installConfig(ctx context.Context) error {
+	config := filepath.Join(s.root, "config")
+	rbac, err := readDirectory(filepath.Join(config, "rbac"))
+	if err != nil {
+		return err
+	}
+	flowSchemas, err := readObjects(filepath.Join(config, "manager", "flowschema.yaml"))
+	if err != nil {
+		return err
+	}
+	crds, err := readDirectory(filepath.Join(config, "crd"))
+	if err != nil {
+		return err
+	}
+	namespaces := []*unstructured.Unstructured{newObject("v1", "Namespace", ManagerNamespace), newObject("v1", "Namespace", Namespace)}
+	if err := apply(ctx, s.client, slices.Concat(namespaces, rbac, flowSchemas, crds)...); err != nil {
+		return err
+	}
+	d, err := discovery.NewDiscoveryClientForConfig(s.admin)
+	if err != nil {
+		return err
+	}
+	return awaitEstablished(ctx, s.client, d, crds)
+}

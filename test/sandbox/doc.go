@@ -1,0 +1,19 @@
+// Package sandbox runs Butler IPAM as a cluster would, on one machine: etcd, kube-apiserver and any number of managers as
+// processes of their own on loopback, over TLS, with the RBAC, CRDs and webhook configurations of config/. Nothing in it is a
+// stand-in, so what holds here holds in front of a real API server.
+//
+//	kubectl ──▶ kube-apiserver ──▶ front ──▶ manager-1        each manager ──▶ kube-apiserver ──▶ etcd
+//	                                  └────▶ manager-2
+//
+// The front takes the place of the webhook Service: it hands out whole connections, turn by turn, to the managers that serve, moves bytes
+// only and repeats nothing. A manager becomes an endpoint when its /readyz first answers and stops being one when its process
+// is gone, not before: a frozen one keeps its connections, as it would until its probes have failed.
+//
+// Processes can be killed, ended, frozen and started again one by one; they keep their arguments, ports and log file. All of them end with
+// the process that started them, however that one ends (on Linux).
+//
+// What a sandbox writes lies in its directory: kubeconfig, pids/, logs/, pki/, managers/, the etcd data, and the file ready while
+// everything serves. One sandbox at a time may use a directory; a second one is refused.
+//
+// A Sandbox and its processes may be used from any number of goroutines.
+package sandbox

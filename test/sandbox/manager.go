@@ -1,0 +1,127 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// restartDelay is how long after its start a manager that died is started again at the earliest, so that one that
+// cannot run does not take the machine.
+const restartDelay = 5 * time.Second
+
+// Manager is one replica of the manager.
+type Manager struct {
+	*Process
+	// WebhookAddress, HealthAddress and MetricsAddress are host:port; the first speaks HTTPS, the others plain HTTP.
+	WebhookAddress, HealthAddress, MetricsAddress string
+}
+
+// AddManager starts one more manager and returns when it serves.
+func (s *Sandbox) AddManager(ctx context.Context) (*Manager, error) {
+	manager, err := s.startManager()
+	if err != nil {
+		return nil, err
+	}
+	return manager, manager.Ready(ctx)
+}
+
+// startManager starts one more manager without waiting for it, and makes it an endpoint of the front.
+func (s *Sandbox) startManager() (*Manager, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return nil, errors.New("the sandbox is stopping")
+	}
+	if _, err := os.Stat(s.options.ManagerBinary); err != nil {
+		return nil, fmt.Errorf("%w: build it with make build, or set Options.ManagerBinary", err)
+	}
+	name := fmt.Sprintf("manager-%d", len(s.managers)+1)
+	var addresses [3]string
+	for i := range addresses {
+		port, err := s.reserve()
+		if err != nil {
+			return nil, err
+		}
+		addresses[i] = port.addr.String()
+	}
+	manager := &Manager{WebhookAddress: addresses[0], HealthAddress: addresses[1], MetricsAddress: addresses[2]}
+	config, err := s.ConfigFor(managerUser, managerGroups...)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := filepath.Join(s.dir, "managers", name+".kubeconfig")
+	if err := writeKubeconfig(kubeconfig, config, ManagerNamespace); err != nil {
+		return nil, err
+	}
+	probe, err := s.httpProbe("http://" + manager.HealthAddress + "/readyz")
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{
+		"--kubeconfig=" + kubeconfig,
+		"--namespace=" + ManagerNamespace,
+		"--identity=" + name,
+		"--webhook-bind-address=" + manager.WebhookAddress,
+		"--advertise-address=" + manager.WebhookAddress,
+		"--webhook-cert-dir=" + s.pki("webhook"),
+		"--health-probe-bind-address=" + manager.HealthAddress,
+		"--metrics-bind-address=" + manager.MetricsAddress,
+		"--metrics-secure=false",
+	}, s.options.ManagerArgs...)
+	manager.Process = s.newProcess(name, s.options.ManagerBinary, args, probe)
+	started := time.Now()
+	if err := manager.Start(); err != nil {
+		return nil, err
+	}
+	s.managers = append(s.managers, manager)
+	s.front.Add(name, manager.WebhookAddress, manager.Serving)
+	s.watchers.Go(func() { s.watch(manager, started) })
+	return manager, nil
+}
+
+// watch reports the death of a manager and, with Options.Restart, starts it again. It ends with the sandbox, or when the manager
+// is left dead.
+func (s *Sandbox) watch(manager *Manager, started time.Time) {
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-manager.Exited():
+		}
+		if s.isStopping() {
+			return
+		}
+		s.logf("%s has ended: %s", manager.Name(), manager.current().cmd.ProcessState)
+		if !s.options.Restart {
+			return
+		}
+		select {
+		case <-s.stop:
+			return
+		case <-time.After(time.Until(started.Add(restartDelay))):
+		}
+		started = time.Now()
+		if !s.restart(manager) {
+			return
+		}
+	}
+}
+
+// restart is false when the manager does not run again.
+func (s *Sandbox) restart(manager *Manager) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return false
+	}
+	if err := manager.Start(); err != nil {
+		s.logf("%s", err)
+		return false
+	}
+	s.logf("%s started again with pid %d", manager.Name(), manager.Pid())
+	return true
+}

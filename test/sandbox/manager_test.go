@@ -1,0 +1,254 @@
+package sandbox
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The test binary is also the processes that these tests need: a manager, which only says its name, when it is started with the flags
+// of one; and a sandbox when this variable names its directory.
+const sandboxDirectory = "SANDBOX_TEST_DIRECTORY"
+
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "--kubeconfig="):
+		exitWith(runManager())
+	case os.Getenv(sandboxDirectory) != "":
+		exitWith(runSandbox())
+	}
+	os.Exit(m.Run())
+}
+
+func exitWith(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// runManager serves readiness and, at any webhook path, its identity, until it is told to end.
+func runManager() error {
+	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
+	values := map[string]*string{}
+	for _, name := range []string{"kubeconfig", "namespace", "identity", "webhook-bind-address", "advertise-address", "webhook-cert-dir",
+		"health-probe-bind-address", "metrics-bind-address", "metrics-secure"} {
+		values[name] = flags.String(name, "", "")
+	}
+	unready := flags.Bool("unready", false, "")
+	if err := flags.Parse(os.Args[1:]); err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	go func() {
+		failed <- http.ListenAndServe(*values["health-probe-bind-address"], http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if *unready {
+				http.Error(w, "not ready", http.StatusServiceUnavailable)
+			}
+		}))
+	}()
+	go func() {
+		dir := *values["webhook-cert-dir"]
+		failed <- http.ListenAndServeTLS(*values["webhook-bind-address"], filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"),
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, *values["identity"]) }))
+	}()
+	fmt.Println(*values["identity"], "started")
+	terminated := make(chan os.Signal, 1)
+	signal.Notify(terminated, syscall.SIGTERM)
+	select {
+	case err := <-failed:
+		return err
+	case <-terminated:
+		return nil
+	}
+}
+
+// runSandbox starts a sandbox and never stops it.
+func runSandbox() error {
+	if _, err := Start(context.Background(), Options{Dir: os.Getenv(sandboxDirectory)}); err != nil {
+		return err
+	}
+	select {}
+}
+
+func TestManagersDieAndServeAgain(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := start(t, Options{Replicas: 2, ManagerBinary: testBinary(t)})
+	first, second := s.Managers()[0], s.Managers()[1]
+
+	wantNames(t, s, "manager-1", "manager-2")
+
+	stdout, _, err := s.Kubectl(ctx, "", "--kubeconfig="+s.file("managers/manager-1.kubeconfig"), "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "system:serviceaccount:butler-ipam-system:butler-ipam"; stdout != want {
+		t.Errorf("a manager is %q to the API server, want %q", stdout, want)
+	}
+
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Wait(ctx); err == nil {
+		t.Error("a killed manager ended without an error")
+	}
+	wantNames(t, s, "manager-2")
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Start(); err == nil {
+		t.Error("a manager that runs could be started a second time")
+	}
+	if err := first.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, s, "manager-1", "manager-2")
+
+	if err := second.Terminate(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Wait(ctx); err != nil {
+		t.Errorf("a manager that was asked to end: %v, want exit code 0", err)
+	}
+	if _, err := s.AddManager(ctx); err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, s, "manager-1", "manager-3")
+}
+
+func TestManagerThatDiesIsStartedAgainIfAsked(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{Replicas: 1, ManagerBinary: testBinary(t), Restart: true})
+	manager := s.Managers()[0]
+	before := manager.Pid()
+	if err := manager.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	err := poll(t.Context(), func(context.Context) error {
+		if manager.Pid() == before || !manager.Serving() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, s, "manager-1")
+	if pid, want := readPid(t, s.file("pids/manager-1")), manager.Pid(); pid != want {
+		t.Errorf("pids/manager-1 holds %d, want that of the new process, %d", pid, want)
+	}
+}
+
+func TestManagerThatDoesNotServeSaysWhy(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{})
+
+	t.Run("not built", func(t *testing.T) {
+		s.options.ManagerBinary = filepath.Join(t.TempDir(), "none")
+		if _, err := s.AddManager(t.Context()); err == nil || !strings.Contains(err.Error(), "make build") {
+			t.Errorf("got error %v, want one that names make build", err)
+		}
+	})
+
+	t.Run("ended", func(t *testing.T) {
+		s.options.ManagerBinary, s.options.ManagerArgs = testBinary(t), []string{"--no-such-flag"}
+		_, err := s.AddManager(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "manager-1 ended before it served") || !strings.Contains(err.Error(), "no-such-flag") {
+			t.Errorf("got error %v, want one with the log of manager-1", err)
+		}
+	})
+
+	t.Run("never ready", func(t *testing.T) {
+		s.options.ManagerBinary, s.options.ManagerArgs = testBinary(t), []string{"--unready"}
+		manager, err := s.startManager()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = poll(t.Context(), func(context.Context) error {
+			if !strings.Contains(manager.logTail(manager.current()), "manager-2 started") {
+				return errors.New("not started")
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("patience is over"))
+		err = manager.Ready(ctx)
+		if err == nil || !strings.Contains(err.Error(), "patience is over") || !strings.Contains(err.Error(), "manager-2 started") {
+			t.Errorf("got error %v, want the reason and the log of manager-2", err)
+		}
+		if manager.Serving() {
+			t.Error("a manager that is not ready is said to serve")
+		}
+	})
+}
+
+// wantNames checks which managers answer over new connections to the front.
+func wantNames(t *testing.T, s *Sandbox, names ...string) {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.authority.certificate)
+	httpClient := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: webhookService + "." + ManagerNamespace + ".svc"},
+	}}
+	want, got := map[string]int{}, map[string]int{}
+	for _, name := range names {
+		want[name] = 3
+	}
+	for range 3 * len(names) {
+		response, err := httpClient.Get("https://" + s.front.Address() + "/mutate")
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[string(name)]++
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("connections per manager (-want +got):\n%s", diff)
+	}
+}
+
+func testBinary(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func readPid(t *testing.T, path string) int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}

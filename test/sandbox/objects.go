@@ -1,0 +1,161 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// fieldOwner is the manager name of everything the sandbox applies.
+const fieldOwner = client.FieldOwner("sandbox")
+
+// moduleRoot finds the checkout that the working directory lies in: config/ and bin/ are read from there.
+func moduleRoot() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("no go.mod in %s or above it: run the sandbox inside the checkout", start)
+		}
+	}
+}
+
+// readObjects returns the objects of a YAML file in their order.
+func readObjects(path string) ([]*unstructured.Unstructured, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &object.Object); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if len(object.Object) > 0 { // else a comment between two separators
+			objects = append(objects, object)
+		}
+	}
+}
+
+// readDirectory returns the objects of all YAML files in a directory of config/, without what only kustomize reads.
+func readDirectory(dir string) ([]*unstructured.Unstructured, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for _, path := range paths {
+		if filepath.Base(path) == "kustomization.yaml" {
+			continue
+		}
+		read, err := readObjects(path)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, read...)
+	}
+	return objects, nil
+}
+
+// apply brings objects to the API server as they are, also over what an earlier run left there.
+func apply(ctx context.Context, c client.Client, objects ...*unstructured.Unstructured) error {
+	for _, object := range objects {
+		configuration := client.ApplyConfigurationFromUnstructured(object.DeepCopy())
+		if err := c.Apply(ctx, configuration, fieldOwner, client.ForceOwnership); err != nil {
+			return fmt.Errorf("apply %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// newObject returns an object without content.
+func newObject(apiVersion, kind, name string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetAPIVersion(apiVersion)
+	object.SetKind(kind)
+	object.SetName(name)
+	return object
+}
+
+// awaitEstablished waits until the API server serves and announces every version of the given CRDs: a client that asks for its
+// resources before that finds none.
+func awaitEstablished(ctx context.Context, c client.Client, d discovery.DiscoveryInterface, crds []*unstructured.Unstructured) error {
+	for _, crd := range crds {
+		if err := poll(ctx, func(ctx context.Context) error { return established(ctx, c, d, crd.GetName()) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func established(ctx context.Context, c client.Client, d discovery.DiscoveryInterface, name string) error {
+	crd := newObject("apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
+		return err
+	}
+	conditions, _, err := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	if err != nil {
+		return err
+	}
+	accepted := slices.ContainsFunc(conditions, func(condition any) bool {
+		fields, ok := condition.(map[string]any)
+		return ok && fields["type"] == "Established" && fields["status"] == "True"
+	})
+	if !accepted {
+		return fmt.Errorf("custom resource definition %s is not established: conditions %v", name, conditions)
+	}
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, version := range versions {
+		fields, ok := version.(map[string]any)
+		if !ok || fields["served"] != true {
+			continue
+		}
+		gv := schema.GroupVersion{Group: group, Version: fields["name"].(string)}
+		if err := announced(d, gv, plural); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func announced(d discovery.DiscoveryInterface, gv schema.GroupVersion, plural string) error {
+	resources, err := d.ServerResourcesForGroupVersion(gv.String())
+	if err != nil {
+		return err
+	}
+	for _, resource := range resources.APIResources {
+		if resource.Name == plural {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not served in %s", plural, gv)
+}

@@ -1,0 +1,247 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// pollInterval is how often a state that nobody announces is looked at.
+const pollInterval = 50 * time.Millisecond
+
+// Process is a child process that can be ended and started again with the same arguments, ports and log file.
+type Process struct {
+	name    string
+	path    string
+	args    []string
+	logPath string
+	pidPath string
+	// probe asks once whether the process serves.
+	probe func(context.Context) error
+
+	mu  sync.Mutex
+	run *run // the present run, or the last one
+}
+
+// run is one life of a process.
+type run struct {
+	cmd      *exec.Cmd
+	logStart int64
+	serving  chan struct{} // closed when probe first succeeded
+	exited   chan struct{} // closed when the process is gone, after err was set
+	err      error         // how it ended; nil for exit code 0
+}
+
+// Name is "etcd", "kube-apiserver" or "manager-N".
+func (p *Process) Name() string { return p.name }
+
+// LogPath is the file that takes the output of every run.
+func (p *Process) LogPath() string { return p.logPath }
+
+// Start starts the process; it is an error if it runs. It does not wait until the process serves, Ready does.
+func (p *Process) Start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.run != nil && !closed(p.run.exited) {
+		return fmt.Errorf("%s already runs with pid %d", p.name, p.run.cmd.Process.Pid)
+	}
+	log, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close() // the child has a descriptor of its own
+	size, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	r := &run{logStart: size, serving: make(chan struct{}), exited: make(chan struct{})}
+	r.cmd = exec.Command(p.path, p.args...)
+	r.cmd.Stdout, r.cmd.Stderr = log, log
+	r.cmd.SysProcAttr = childAttributes()
+	if err := r.cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	if err := writeFile(p.pidPath, []byte(strconv.Itoa(r.cmd.Process.Pid)+"\n")); err != nil {
+		return errors.Join(err, r.cmd.Process.Kill(), r.cmd.Wait())
+	}
+	p.run = r
+	go func() {
+		r.err = r.cmd.Wait()
+		close(r.exited)
+	}()
+	go p.awaitServing(r)
+	return nil
+}
+
+// awaitServing closes r.serving when the probe succeeds. It ends with the run.
+func (p *Process) awaitServing(r *run) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-r.exited:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if poll(ctx, p.probe) == nil {
+		close(r.serving)
+	}
+}
+
+func (p *Process) current() *run {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.run
+}
+
+// Pid is that of the present run, or of the last one.
+func (p *Process) Pid() int { return p.current().cmd.Process.Pid }
+
+// Kill sends SIGKILL.
+func (p *Process) Kill() error { return p.signal(syscall.SIGKILL) }
+
+// Terminate sends SIGTERM. A frozen process sees it when it is thawed.
+func (p *Process) Terminate() error { return p.signal(syscall.SIGTERM) }
+
+// Freeze stops the process where it stands (SIGSTOP). Its connections stay open and nothing answers on them.
+func (p *Process) Freeze() error { return p.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen process run on (SIGCONT).
+func (p *Process) Thaw() error { return p.signal(syscall.SIGCONT) }
+
+func (p *Process) signal(sig syscall.Signal) error {
+	if err := p.current().cmd.Process.Signal(sig); err != nil {
+		return fmt.Errorf("%s: %s: %w", p.name, sig, err)
+	}
+	return nil
+}
+
+// signalIfThere is no error when there is no process, or no longer.
+func (p *Process) signalIfThere(sig syscall.Signal) error {
+	if p == nil || p.current() == nil {
+		return nil
+	}
+	if err := p.signal(sig); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+// Exited is closed when the present run is over. After Start it is another channel.
+func (p *Process) Exited() <-chan struct{} { return p.current().exited }
+
+// Serving says whether the present run has answered its first readiness probe and its process is there.
+func (p *Process) Serving() bool {
+	r := p.current()
+	return closed(r.serving) && !closed(r.exited)
+}
+
+// Wait waits until the present run is over and returns how it ended: nil for exit code 0, else an *exec.ExitError.
+func (p *Process) Wait(ctx context.Context) error {
+	r := p.current()
+	select {
+	case <-r.exited:
+		return r.err
+	case <-ctx.Done():
+		return fmt.Errorf("%s has not ended: %w", p.name, context.Cause(ctx))
+	}
+}
+
+// Ready waits until the present run serves. When it ends before, or ctx does, the error holds the last lines of its log.
+func (p *Process) Ready(ctx context.Context) error {
+	r := p.current()
+	select {
+	case <-r.serving:
+		return nil
+	case <-r.exited:
+		return fmt.Errorf("%s ended before it served (%s)\n%s", p.name, r.cmd.ProcessState, p.logTail(r))
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not serve: %w\n%s", p.name, context.Cause(ctx), p.logTail(r))
+	}
+}
+
+// stop ends the process if there is one: SIGTERM, and SIGKILL when it is still there after the grace period.
+func (p *Process) stop(grace time.Duration) error {
+	if p == nil || p.current() == nil {
+		return nil
+	}
+	timeout := time.NewTimer(grace)
+	defer timeout.Stop()
+	if err := errors.Join(p.signalIfThere(syscall.SIGTERM), p.signalIfThere(syscall.SIGCONT)); err != nil {
+		return err
+	}
+	exited := p.Exited()
+	select {
+	case <-exited:
+		return nil
+	case <-timeout.C:
+	}
+	if err := p.signalIfThere(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-exited
+	return nil
+}
+
+// logTail returns the last lines that the run wrote, indented.
+func (p *Process) logTail(r *run) string {
+	const lines, maxBytes = 20, 16 << 10
+	text, err := os.ReadFile(p.logPath)
+	if err != nil {
+		return err.Error()
+	}
+	text = bytes.TrimSpace(text[min(r.logStart, int64(len(text))):])
+	text = text[max(0, len(text)-maxBytes):]
+	all := bytes.Split(text, []byte("\n"))
+	all = all[max(0, len(all)-lines):]
+	return fmt.Sprintf("  %s\n  (from %s)", bytes.Join(all, []byte("\n  ")), p.logPath)
+}
+
+// poll calls try until it succeeds. When ctx ends first, the error is the last one of try, or the cause.
+func poll(ctx context.Context, try func(context.Context) error) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	var last error
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil {
+			last = err // not the one that says only that ctx has ended
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), last)
+		case <-ticker.C:
+		}
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// writeFile replaces a file in one step, so that who waits for it never reads half of it.
+func writeFile(path string, data []byte) error {
+	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	if err := os.WriteFile(temporary, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
+}

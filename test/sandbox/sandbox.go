@@ -1,0 +1,345 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// Namespace is where the pools and allocations of the examples live.
+	Namespace = "butler-system"
+	// ManagerNamespace is where the managers keep their Lease.
+	ManagerNamespace = "butler-ipam-system"
+
+	webhookService = "butler-ipam-webhook"
+	managerUser    = "system:serviceaccount:" + ManagerNamespace + ":butler-ipam"
+
+	// startTimeout bounds Start where its context does not. It leaves room for a machine that runs other tests meanwhile.
+	startTimeout = 2 * time.Minute
+	// stopGrace is how long a process may take to end by itself.
+	stopGrace = 5 * time.Second
+)
+
+// managerGroups are the groups that the API server gives every service account of the managers' namespace.
+var managerGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + ManagerNamespace, "system:authenticated"}
+
+// Options say what Start starts. The zero value is a control plane without managers and without webhooks.
+type Options struct {
+	// Dir takes everything the sandbox writes; what an earlier one left there is removed. Default: a temporary directory that Stop removes.
+	Dir string
+	// Keep keeps the stored objects of an earlier sandbox in Dir.
+	Keep bool
+	// Assets is the directory with etcd, kube-apiserver and kubectl. Default: KUBEBUILDER_ASSETS, else bin of the checkout.
+	Assets string
+	// EtcdArgs and APIServerArgs are added to the command lines; the last of two equal flags counts.
+	EtcdArgs, APIServerArgs []string
+	// Replicas is the number of managers. With none, the webhooks are not installed either: see InstallWebhooks.
+	Replicas int
+	// ManagerBinary defaults to bin/butler-ipam of the checkout.
+	ManagerBinary string
+	// ManagerArgs are added to the command line of every manager.
+	ManagerArgs []string
+	// Restart starts a manager that died again, as a kubelet does. Without it a dead manager stays dead.
+	Restart bool
+	// Log takes a line for each thing worth knowing. Default: none are written.
+	Log io.Writer
+}
+
+// Sandbox is a running control plane with its managers.
+type Sandbox struct {
+	options   Options
+	root      string // of the checkout
+	dir       string
+	assets    string
+	temporary bool
+	lock      *os.File
+	logMu     sync.Mutex
+	log       io.Writer
+
+	authority *authority
+	admin     *rest.Config
+	client    client.Client
+	front     *Front
+
+	etcdPort, etcdPeerPort, apiServerPort *reservation
+
+	etcd, apiServer *Process
+
+	stop     chan struct{} // closed by Stop
+	watchers sync.WaitGroup
+
+	mu           sync.Mutex
+	managers     []*Manager
+	reservations []*reservation
+	stopping     bool
+}
+
+// Start starts a sandbox and returns when everything serves: the API server is ready, the custom resources are served, the webhooks are
+// called and every manager is ready. When it fails it has stopped what it had started; the error holds the last lines of the log
+// of the process that failed. ctx bounds the start only: the sandbox runs until Stop.
+func Start(ctx context.Context, options Options) (*Sandbox, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
+	defer cancel()
+	s := &Sandbox{options: options, stop: make(chan struct{})}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Sandbox) start(ctx context.Context) error {
+	began := time.Now()
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	if err := s.startControlPlane(ctx); err != nil {
+		return err
+	}
+	s.logf("etcd and kube-apiserver serve (%.1fs)", time.Since(began).Seconds())
+	if err := s.installConfig(ctx); err != nil {
+		return err
+	}
+	if s.options.Replicas > 0 {
+		if err := s.startManagers(ctx); err != nil {
+			return err
+		}
+		s.logf("%d manager(s) serve (%.1fs)", s.options.Replicas, time.Since(began).Seconds())
+	}
+	return writeFile(s.file("ready"), []byte(time.Now().UTC().Format(time.RFC3339)+"\n"))
+}
+
+func (s *Sandbox) startManagers(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for range s.options.Replicas {
+		manager, err := s.startManager()
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return manager.Ready(ctx) })
+	}
+	group.Go(func() error { return s.InstallWebhooks(ctx) })
+	return group.Wait()
+}
+
+// prepare settles directories, keys, ports, configurations and the front.
+func (s *Sandbox) prepare() (err error) {
+	s.log = s.options.Log
+	if s.log == nil {
+		s.log = io.Discard
+	}
+	if s.root, err = moduleRoot(); err != nil {
+		return err
+	}
+	if s.options.ManagerBinary == "" {
+		s.options.ManagerBinary = filepath.Join(s.root, "bin", "butler-ipam")
+	}
+	if s.assets, err = assets(s.options.Assets, s.root); err != nil {
+		return err
+	}
+	if err := s.prepareDirectory(); err != nil {
+		return err
+	}
+	if s.authority, err = newAuthority(); err != nil {
+		return err
+	}
+	if err := s.authority.writePKI(s.file("pki")); err != nil {
+		return err
+	}
+	for _, port := range []**reservation{&s.etcdPort, &s.etcdPeerPort, &s.apiServerPort} {
+		if *port, err = s.reserve(); err != nil {
+			return err
+		}
+	}
+	if s.admin, err = s.ConfigFor("sandbox-admin", "system:masters"); err != nil {
+		return err
+	}
+	if err := writeKubeconfig(s.Kubeconfig(), s.admin, Namespace); err != nil {
+		return err
+	}
+	if s.client, err = client.New(s.admin, client.Options{}); err != nil {
+		return err
+	}
+	s.front, err = NewFront()
+	return err
+}
+
+// assets returns the directory with the binaries of the control plane.
+func assets(dir, root string) (string, error) {
+	if dir == "" {
+		dir = os.Getenv("KUBEBUILDER_ASSETS")
+	}
+	if dir == "" {
+		dir = filepath.Join(root, "bin")
+	}
+	for _, name := range []string{"etcd", "kube-apiserver", "kubectl"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return "", fmt.Errorf("%w: build it with make controlplane, or set KUBEBUILDER_ASSETS to a directory that holds it", err)
+		}
+	}
+	return filepath.Abs(dir)
+}
+
+// prepareDirectory takes the directory for this sandbox and removes what an earlier one left, except the stored objects with Keep.
+func (s *Sandbox) prepareDirectory() (err error) {
+	if s.options.Dir == "" {
+		s.temporary = true
+		if s.dir, err = os.MkdirTemp("", "sandbox-"); err != nil {
+			return err
+		}
+	} else if s.dir, err = filepath.Abs(s.options.Dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return err
+	}
+	if s.lock, err = lockDirectory(s.dir); err != nil {
+		return err
+	}
+	stale := []string{"ready", "kubeconfig", "pids", "logs", "pki", "managers", "kubectl-cache"}
+	if !s.options.Keep {
+		stale = append(stale, "etcd")
+	}
+	for _, name := range stale {
+		if err := os.RemoveAll(s.file(name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"pids", "logs", "managers"} {
+		if err := os.Mkdir(s.file(name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lockDirectory makes sure that no other sandbox uses the directory. The lock ends with the process that holds it.
+func lockDirectory(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "lock")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		holder, _ := os.ReadFile(path)
+		file.Close()
+		return nil, fmt.Errorf("%s is in use by the sandbox with pid %s: stop that one, or choose another directory", dir, holder)
+	}
+	if err := file.Truncate(0); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if _, err := file.WriteString(strconv.Itoa(os.Getpid())); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+func (s *Sandbox) newProcess(name, path string, args []string, probe func(context.Context) error) *Process {
+	return &Process{
+		name:    name,
+		path:    path,
+		args:    args,
+		probe:   probe,
+		logPath: filepath.Join(s.file("logs"), name+".log"),
+		pidPath: filepath.Join(s.file("pids"), name),
+	}
+}
+
+// reserve keeps a port until Stop. The caller holds mu, or is the only one yet.
+func (s *Sandbox) reserve() (*reservation, error) {
+	port, err := reservePort()
+	if err == nil {
+		s.reservations = append(s.reservations, port)
+	}
+	return port, err
+}
+
+// Dir is the directory of the sandbox.
+func (s *Sandbox) Dir() string { return s.dir }
+
+// Namespace is where pools and allocations belong: butler-system. It exists.
+func (s *Sandbox) Namespace() string { return Namespace }
+
+// Etcd is the process of etcd.
+func (s *Sandbox) Etcd() *Process { return s.etcd }
+
+// APIServer is the process of kube-apiserver.
+func (s *Sandbox) APIServer() *Process { return s.apiServer }
+
+// Front is where the API server calls the webhooks. Other endpoints than the managers can be added to it: a webhook server inside a test
+// uses the key pair in WebhookCertDir.
+func (s *Sandbox) Front() *Front { return s.front }
+
+// WebhookCertDir holds tls.crt and tls.key, which the API server trusts behind the front.
+func (s *Sandbox) WebhookCertDir() string { return s.pki("webhook") }
+
+// Managers are the managers in the order of their start, also those that are dead.
+func (s *Sandbox) Managers() []*Manager {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.managers)
+}
+
+// Stop ends every process, the managers first, so that they can hand over through a live API server. What the sandbox wrote stays, but
+// for the pids and the file ready. A second call does nothing.
+func (s *Sandbox) Stop() error {
+	s.mu.Lock()
+	if s.stopping {
+		s.mu.Unlock()
+		return nil
+	}
+	s.stopping = true
+	close(s.stop)
+	s.mu.Unlock()
+	s.watchers.Wait()
+
+	var managers errgroup.Group
+	err := errors.Join(s.etcd.signalIfThere(syscall.SIGCONT), s.apiServer.signalIfThere(syscall.SIGCONT)) // managers may need them to end
+	for _, manager := range s.managers {
+		managers.Go(func() error { return manager.stop(stopGrace) })
+	}
+	err = errors.Join(err, managers.Wait())
+	err = errors.Join(err, s.apiServer.stop(stopGrace)) // not the storage before who writes to it
+	err = errors.Join(err, s.etcd.stop(stopGrace))
+	if s.front != nil {
+		err = errors.Join(err, s.front.Stop())
+	}
+	for _, port := range s.reservations {
+		err = errors.Join(err, port.release())
+	}
+	if s.lock == nil {
+		return err // another sandbox's directory
+	}
+	stale := []string{s.file("ready"), s.file("pids")}
+	if s.temporary {
+		stale = []string{s.dir}
+	}
+	for _, path := range stale {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+func (s *Sandbox) isStopping() bool { return closed(s.stop) }
+
+func (s *Sandbox) file(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *Sandbox) pki(name string) string { return filepath.Join(s.dir, "pki", name) }
+
+func (s *Sandbox) logf(format string, args ...any) {
+	s.logMu.Lock()
+	defer s.logMu.Unlock()
+	fmt.Fprintf(s.log, format+"\n", args...)
+}

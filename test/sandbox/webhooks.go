@@ -1,0 +1,112 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	mutating   = "MutatingWebhookConfiguration"
+	validating = "ValidatingWebhookConfiguration"
+
+	admissionVersion = "admissionregistration.k8s.io/v1"
+	barrierName      = "sandbox-barrier"
+)
+
+// InstallWebhooks applies the webhook configurations of config/webhook with the front in place of their Service, and returns when the
+// API server calls them: it learns of them by a watch, so a create right after the apply could still pass them by.
+func (s *Sandbox) InstallWebhooks(ctx context.Context) error {
+	objects, err := readObjects(filepath.Join(s.root, "config", "webhook", "manifests.yaml"))
+	if err != nil {
+		return err
+	}
+	return s.install(ctx, objects)
+}
+
+func (s *Sandbox) install(ctx context.Context, configurations []*unstructured.Unstructured) error {
+	for _, configuration := range configurations {
+		if err := s.pointToFront(configuration); err != nil {
+			return err
+		}
+	}
+	if err := apply(ctx, s.client, configurations...); err != nil {
+		return err
+	}
+	for _, kind := range []string{mutating, validating} {
+		if err := s.awaitConfigurations(ctx, kind); err != nil {
+			return fmt.Errorf("the API server does not call the webhooks of a new %s: %w", kind, err)
+		}
+	}
+	return nil
+}
+
+// pointToFront replaces every clientConfig.service by a URL of the same path on the front.
+func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
+	webhooks, _, err := unstructured.NestedSlice(configuration.Object, "webhooks")
+	if err != nil {
+		return err
+	}
+	for _, webhook := range webhooks {
+		fields, ok := webhook.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s %s: a webhook is not an object", configuration.GetKind(), configuration.GetName())
+		}
+		path, found, err := unstructured.NestedString(fields, "clientConfig", "service", "path")
+		if err != nil || !found {
+			return fmt.Errorf("%s %s, webhook %v: clientConfig.service.path is required", configuration.GetKind(), configuration.GetName(), fields["name"])
+		}
+		fields["clientConfig"] = map[string]any{
+			"url":      "https://" + s.front.Address() + path,
+			"caBundle": base64.StdEncoding.EncodeToString(s.authority.pem),
+		}
+	}
+	return unstructured.SetNestedSlice(configuration.Object, webhooks, "webhooks")
+}
+
+// awaitConfigurations returns when the API server acts on every configuration of a kind written before the call. Its watch delivers in
+// order, so a configuration written now is the last to arrive: this one fails the dry-run create of one labelled ConfigMap,
+// by an address where nobody listens, and is taken away when it does.
+func (s *Sandbox) awaitConfigurations(ctx context.Context, kind string) error {
+	labels := map[string]any{barrierName: kind}
+	barrier := newObject(admissionVersion, kind, barrierName)
+	barrier.Object["webhooks"] = []any{map[string]any{
+		"name":                    barrierName + ".butlerlabs.dev",
+		"admissionReviewVersions": []any{"v1"},
+		"sideEffects":             "None",
+		"failurePolicy":           "Fail",
+		"timeoutSeconds":          int64(1),
+		"clientConfig":            map[string]any{"url": "https://127.0.0.1:1/"},
+		"objectSelector":          map[string]any{"matchLabels": labels},
+		"rules": []any{map[string]any{
+			"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "resources": []any{"configmaps"}, "operations": []any{"CREATE"},
+		}},
+	}}
+	if err := apply(ctx, s.client, barrier); err != nil {
+		return err
+	}
+	probe := func(ctx context.Context) error {
+		object := newObject("v1", "ConfigMap", "")
+		object.SetGenerateName(barrierName + "-")
+		object.SetNamespace(ManagerNamespace)
+		object.SetLabels(map[string]string{barrierName: kind})
+		err := s.client.Create(ctx, object, client.DryRunAll)
+		if apierrors.IsInternalError(err) && strings.Contains(err.Error(), barrierName) {
+			return nil
+		}
+		if err == nil {
+			return fmt.Errorf("%s was not called", barrierName)
+		}
+		return err
+	}
+	if err := poll(ctx, probe); err != nil {
+		return err
+	}
+	return s.client.Delete(ctx, barrier)
+}

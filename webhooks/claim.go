@@ -1,0 +1,291 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// adapter is what the generic path needs to know of one claim API, whose objects are T.
+type adapter[T metav1.Object] interface {
+	// subject of its webhooks.
+	subject() subject
+	// decode reads an object. One that is not stored yet has no status: the API server drops what it brings.
+	decode(raw []byte, stored bool) (T, error)
+	// claim is what the ledger would make of the object: key, pool, token, and the range that it has or asks for exactly.
+	claim(T) ledger.Claim
+	// answered tells whether a stored claim has its range, whatever it is worth.
+	answered(T) bool
+	// faults of an object about to be stored, by the rules that need no other object, and for an update by what may change.
+	faults(T) field.ErrorList
+	updateFaults(old, updated T) field.ErrorList
+	// count is how many addresses a claim asks for that names no range. It reads the pool only where the claim leaves that to it;
+	// *ledger.NoPoolError where that does not exist.
+	count(ctx context.Context, c T, pools client.Reader) (int64, error)
+	// pool is one as the ledger knows it; *ledger.NoPoolError where it does not exist.
+	pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error)
+	// fill writes a range into the fields of a claim that are absent, and warns of those that say something else.
+	fill(p *patch, c T, r allocator.Range) (warnings []string)
+	// restore writes what of the stored answer the updated claim leaves out.
+	restore(p *patch, stored, updated T)
+	// labels that the claim should carry in a space and does not, and the finalizer that keeps it until its release is recorded.
+	labels(c T, space string) map[string]string
+	finalizer() string
+}
+
+// claims answers for one claim API.
+type claims[T metav1.Object] struct {
+	adapter[T]
+	ledger       *ledger.Ledger
+	cached, live client.Reader
+}
+
+// mutate gives a claim its range, and gives one back what it leaves out of the answer it has.
+func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admission.Response, error) {
+	c, old, update, err := k.read(req)
+	if err != nil || !relevant(req) || c.GetDeletionTimestamp() != nil {
+		return admission.Allowed(""), err
+	}
+	if !update {
+		if faults := append(metadataFaults(c), k.faults(c)...); len(faults) > 0 {
+			return admission.Response{}, invalid(faults)
+		}
+		return k.give(ctx, req, c, "")
+	}
+	if k.answered(old) {
+		var p patch
+		k.restore(&p, old, c)
+		p.annotations(c, absent(c, old, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin))
+		return admission.Patched("", p...), nil
+	}
+	if faults := append(metadataFaults(c), k.updateFaults(old, c)...); len(faults) > 0 {
+		return admission.Response{}, invalid(faults)
+	}
+	asked, uid := k.claim(c), string(old.GetUID())
+	if len(asked.Ranges) == 1 && !asked.Token.IsZero() {
+		// A Pending claim that is fulfilled by the reconciler brings range and token with it.
+		if err := k.ledger.Granted(asked.Key, uid, asked.Ranges[0], asked.Token); !errors.Is(err, ledger.ErrForged) {
+			return admission.Allowed(""), err
+		}
+	}
+	return k.give(ctx, req, c, uid)
+}
+
+// give answers a claim that has no range yet. uid is that of the stored claim, "" for a create.
+func (k *claims[T]) give(ctx context.Context, req *admission.Request, c T, uid string) (admission.Response, error) {
+	asked := k.claim(c)
+	q := ledger.Request{Claim: asked.Key, UID: uid, ID: string(req.UID), Pool: asked.Pool}
+	if len(asked.Ranges) > 0 {
+		q.Exact = asked.Ranges[0]
+	}
+	var (
+		p      patch
+		hints  []string
+		token  string
+		origin string
+	)
+	grant, err := k.allocate(ctx, q, c, isDryRun(req))
+	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) {
+		// Without a range, or with one that is adopted then: in both cases the reconciler answers.
+		hints = []string{fmt.Sprintf("pool %s does not exist: the claim is stored as Pending and gets its addresses when the pool appears", missing.Pool)}
+	} else if err != nil {
+		return admission.Response{}, err
+	} else {
+		if ctx.Err() != nil {
+			k.ledger.Withdraw(grant.Token)
+			return admission.Response{}, &ledger.NotServingError{Reason: "the call ended before its answer could leave"}
+		}
+		token, origin = grant.Token.String(), v1alpha1.OriginAuto
+		if q.Exact.IsValid() && !(isDryRun(req) && c.GetAnnotations()[v1alpha1.AnnotationOrigin] == v1alpha1.OriginAuto) {
+			// A dry run's answer has no token, so that the second call of the same request sees a range that looks asked for.
+			origin = v1alpha1.OriginPinned
+		}
+		hints = k.fill(&p, c, grant.Range)
+	}
+	p.annotations(c, map[string]string{v1alpha1.AnnotationGrant: token, v1alpha1.AnnotationOrigin: origin})
+	p.finalizer(c, k.finalizer())
+	p.entries("labels", c.GetLabels(), k.labels(c, grant.Space))
+	return admission.Patched("", p...).WithWarnings(hints...), nil
+}
+
+// allocate asks the ledger, and where the answer rests on what it knows of the pool, once more with the pool as it is stored now.
+func (k *claims[T]) allocate(ctx context.Context, q ledger.Request, c T, dryRun bool) (ledger.Grant, error) {
+	ask := func(pools client.Reader) (g ledger.Grant, err error) {
+		if !q.Exact.IsValid() {
+			if q.Count, err = k.count(ctx, c, pools); err != nil {
+				return g, err
+			}
+		}
+		if dryRun {
+			g, err = k.ledger.Preview(q)
+		} else {
+			g, err = k.ledger.Grant(ctx, q)
+		}
+		if held := (*ledger.HeldError)(nil); errors.As(err, &held) {
+			err = &ledger.PoolError{Pool: q.Pool, Err: err}
+		}
+		return g, err
+	}
+	g, err := ask(k.cached)
+	if !restsOnPool(err) {
+		return g, err
+	}
+	pool, err := k.pool(ctx, q.Pool, k.live)
+	if err != nil {
+		return g, err
+	}
+	k.ledger.SetPool(pool)
+	return ask(k.live)
+}
+
+// restsOnPool tells whether another version of the pool could give another answer than err.
+func restsOnPool(err error) bool {
+	var (
+		missing  *ledger.NoPoolError
+		deleting *ledger.PoolDeletingError
+		pool     *ledger.PoolError
+		held     *ledger.HeldError
+	)
+	return errors.As(err, &missing) || errors.As(err, &deleting) || errors.As(err, &pool) && !errors.As(err, &held)
+}
+
+// validate sees to it that what is about to be stored is what was granted, and that what is stored stays.
+func (k *claims[T]) validate(_ context.Context, req *admission.Request) (admission.Response, error) {
+	c, old, update, err := k.read(req)
+	if err != nil || !relevant(req) || c.GetDeletionTimestamp() != nil {
+		return admission.Allowed(""), err
+	}
+	var (
+		stored = k.claim(c)
+		faults field.ErrorList
+		uid    string // of the claim, where it was stored before: the UID of a create is a candidate only
+		has    bool   // it was stored with its range before
+	)
+	if update {
+		uid = string(old.GetUID())
+		has = k.answered(old)
+		faults = append(k.updateFaults(old, c), answerFaults(old, c)...)
+	} else {
+		faults = k.faults(c)
+	}
+	if len(faults) > 0 {
+		return admission.Response{}, invalid(faults)
+	}
+	if has || len(stored.Ranges) == 0 || isDryRun(req) {
+		return admission.Allowed(""), nil
+	}
+	if _, known := k.ledger.Usage(stored.Pool); !known {
+		return admission.Allowed(""), nil // it waits for its pool, and is adopted then
+	}
+	if stored.Token.IsZero() {
+		// The pool may have appeared since the range was looked at, or nobody looked.
+		return admission.Response{}, &ledger.NotServingError{Here: true, RetryAfter: time.Second,
+			Reason: fmt.Sprintf("range %s of pool %s comes without annotation %s", stored.Ranges[0], stored.Pool, v1alpha1.AnnotationGrant)}
+	}
+	err = k.ledger.Granted(stored.Key, uid, stored.Ranges[0], stored.Token)
+	if errors.Is(err, ledger.ErrForged) {
+		err = fmt.Errorf("range %s of pool %s: %w: another webhook or client has changed what the allocator answered, find and correct it", stored.Ranges[0], stored.Pool, err)
+	}
+	return admission.Allowed(""), err
+}
+
+// answerFaults are changes to the annotations of an answer that is stored. One without origin nobody gave: it may still be adopted.
+func answerFaults(old, updated metav1.Object) field.ErrorList {
+	if old.GetAnnotations()[v1alpha1.AnnotationOrigin] == "" {
+		return nil
+	}
+	var faults field.ErrorList
+	for _, key := range []string{v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin} {
+		was, is := old.GetAnnotations()[key], updated.GetAnnotations()[key]
+		if was != "" && is != "" && was != is {
+			faults = append(faults, field.Invalid(field.NewPath("metadata", "annotations").Key(key), is, fmt.Sprintf("is part of the allocator's answer and cannot be changed: leave it out, or write %q", was)))
+		}
+	}
+	return faults
+}
+
+// read decodes the objects of a request. Of a create there is no old one.
+func (k *claims[T]) read(req *admission.Request) (c, old T, update bool, err error) {
+	if !relevant(req) {
+		return c, old, false, nil
+	}
+	if c, err = k.decode(req.Object.Raw, false); err != nil {
+		return c, old, false, err
+	}
+	// The request is right where the object is silent: before it is stored it may lack both.
+	c.SetNamespace(req.Namespace)
+	if c.GetName() == "" {
+		c.SetName(req.Name)
+	}
+	if req.Operation == admissionv1.Create {
+		return c, old, false, nil
+	}
+	old, err = k.decode(req.OldObject.Raw, true)
+	return c, old, true, err
+}
+
+// relevant tells whether a request stores a claim.
+func relevant(req *admission.Request) bool {
+	return req.Operation == admissionv1.Create || req.Operation == admissionv1.Update
+}
+
+func isDryRun(req *admission.Request) bool { return req.DryRun != nil && *req.DryRun }
+
+// absent is what old says under the annotations and updated does not.
+func absent(updated, old metav1.Object, keys ...string) map[string]string {
+	values := map[string]string{}
+	for _, key := range keys {
+		if was := old.GetAnnotations()[key]; was != "" && updated.GetAnnotations()[key] == "" {
+			values[key] = was
+		}
+	}
+	return values
+}
+
+// metadataFaults are those for which the API server will refuse the object later, after it has cost a grant.
+func metadataFaults(o metav1.Object) field.ErrorList {
+	meta := metav1.ObjectMeta{
+		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), Labels: o.GetLabels(),
+		Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(),
+	}
+	if meta.Name == "" && meta.GenerateName != "" {
+		// The name is generated after admission, from as many characters of it.
+		meta.Name = meta.GenerateName[:min(len(meta.GenerateName), 58)] + "00000"
+	}
+	return validation.ValidateObjectMeta(&meta, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+}
+
+// decode reads an object, or parts of one. What is wrong with it is said of the field, where that is known.
+func decode(raw []byte, into any, resource string) error {
+	err := json.Unmarshal(raw, into)
+	if at := (*json.UnmarshalTypeError)(nil); errors.As(err, &at) && at.Field != "" {
+		return invalid{field.Invalid(field.NewPath(at.Field), field.OmitValueType{},
+			fmt.Sprintf("%s does not fit here: see kubectl explain %s.%s", at.Value, resource, at.Field))}
+	}
+	if err != nil {
+		return badRequest(fmt.Sprintf("the object cannot be read: %v", err))
+	}
+	return nil
+}
+
+// readError is what a failed read of a pool means for the call.
+func readError(err error, pool ledger.Key) error {
+	if apierrors.IsNotFound(err) {
+		return &ledger.NoPoolError{Pool: pool}
+	}
+	return &ledger.NotServingError{Reason: fmt.Sprintf("pool %s cannot be read: %v", pool, err), RetryAfter: time.Second}
+}

@@ -1,0 +1,31 @@
+// Package webhooks is the synchronous edge: it answers the API server while an object is being created or changed, so that the object
+// which comes back from a create already holds its addresses.
+//
+// # What it promises
+//
+// A create that can be given a range leaves with a patch that holds it; one that cannot is refused in the same call, with a
+// status that says what is wrong and what to do (statusOf has the table). Static rules come first: an invalid object costs no grant.
+// What its author wrote is never rewritten, only what is absent is filled in; the annotations that carry the allocator's own
+// answer are the exception, what a create brings in them proves nothing. A dry run reserves nothing and succeeds exactly when the
+// real call would.
+//
+// An update of a claim that has its range changes nothing: what the new object leaves out is put back from the stored one, by any
+// replica, without the ledger. Objects that are being deleted pass untouched.
+//
+// "The pool is missing", "outside of it" and "exhausted" are never answered from a cache alone: the pool is read from the API server once
+// and the ledger asked again.
+//
+// # The way of a call
+//
+//	API server ──▶ edge: bounded body, deadline of the call, latency
+//	                 ──▶ claims (one generic path, an adapter per kind) or networkPools ──▶ ledger
+//	                 ◀── answer, refusal, or "cannot serve now"
+//
+// "Cannot serve now" is an HTTP 503 with Retry-After, which has the API server repeat this same call over a new connection, so that
+// another replica may answer it. Where only a new create helps, or the call has no time left, it is a refusal with code 503 and
+// retryAfterSeconds, which has the client repeat its create.
+//
+// # Concurrency
+//
+// Register is called once. The handlers hold no locks and no state; any number of calls run at the same time.
+package webhooks

@@ -1,0 +1,209 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+)
+
+const (
+	// maxBody bounds an AdmissionReview, in bytes: a new and an old object, each far larger than any that is valid.
+	maxBody = 3 << 20
+	// defaultTimeout is what a caller without a timeout of its own gets, maxTimeout the most that the API server allows.
+	defaultTimeout = 10 * time.Second
+	maxTimeout     = 30 * time.Second
+	// margin is left of a call's time for the answer to travel; of short calls a quarter.
+	margin = 300 * time.Millisecond
+	// anotherTry is the least time left of a call for which it is repeated.
+	anotherTry = 500 * time.Millisecond
+	// patience is how long a call waits for this replica to take the journal before it is sent to another one. The API server makes
+	// eleven attempts: a lone replica answers within four seconds.
+	patience = 400 * time.Millisecond
+)
+
+var (
+	reviewKind = admissionv1.SchemeGroupVersion.WithKind("AdmissionReview")
+	operations = []admissionv1.Operation{admissionv1.Create, admissionv1.Update, admissionv1.Delete, admissionv1.Connect}
+)
+
+// edge is the HTTP side of one webhook: what has to do with the call rather than with its object.
+type edge struct {
+	hook
+	ledger   *ledger.Ledger
+	stopping <-chan struct{}
+	metrics  *Metrics
+	log      logr.Logger
+}
+
+// ServeHTTP takes an AdmissionReview and answers it. What is none gets an HTTP error with a text, an answer that must wait HTTP 503
+// with Retry-After.
+func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	started := time.Now()
+	ctx, cancel := context.WithDeadline(r.Context(), started.Add(timeLeft(r)))
+	defer cancel()
+	var (
+		operation admissionv1.Operation
+		result    = resultBroken
+	)
+	defer func() { e.metrics.answered(e.name, operation, result, time.Since(started)) }()
+	if e.isStopping() {
+		w.Header().Set("Connection", "close") // the next call should find a replica that stays
+	}
+
+	review, code, err := readReview(w, r)
+	if err != nil {
+		http.Error(w, err.Error(), code)
+		return
+	}
+	operation = review.Request.Operation
+	var (
+		answer admission.Response
+		down   *ledger.NotServingError
+	)
+	answer, result, down = e.handle(ctx, &admission.Request{AdmissionRequest: *review.Request})
+
+	w.Header().Set("Content-Type", "application/json")
+	if down != nil && !down.Here {
+		after := e.retryAfter(down)
+		if deadline, _ := ctx.Deadline(); time.Until(deadline) > after+anotherTry {
+			w.Header().Set("Retry-After", strconv.Itoa(int(after/time.Second)))
+			w.Header().Set("Connection", "close") // so that the repetition may reach another replica
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_ = json.NewEncoder(w).Encode(answer.Result)
+			return
+		}
+	}
+	review.Request, review.Response = nil, &answer.AdmissionResponse
+	_ = json.NewEncoder(w).Encode(review) // who does not read the answer is gone
+}
+
+// readReview reads the request of an AdmissionReview, or says with which HTTP code it is none.
+func readReview(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionReview, int, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the admission review has more than %d bytes: make the object smaller", large.Limit)
+	}
+	if err != nil {
+		return nil, http.StatusBadRequest, fmt.Errorf("the admission review cannot be read: %w", err)
+	}
+	review := &admissionv1.AdmissionReview{}
+	if err := json.Unmarshal(body, review); err != nil {
+		return nil, http.StatusBadRequest, fmt.Errorf("the body is no admission review: %w", err)
+	}
+	if got := review.GroupVersionKind(); got != reviewKind || review.Request == nil {
+		return nil, http.StatusBadRequest, fmt.Errorf("the body is %q, or has no request: this webhook takes requests of %q", got, reviewKind)
+	}
+	return review, 0, nil
+}
+
+// timeLeft is how long a call may take here: what its caller waits, less a margin for the way back.
+func timeLeft(r *http.Request) time.Duration {
+	timeout, err := time.ParseDuration(r.URL.Query().Get("timeout"))
+	if err != nil || timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	timeout = min(timeout, maxTimeout)
+	return timeout - min(margin, timeout/4)
+}
+
+// retryAfter is in how long the API server should repeat a call: at once where another replica may answer it.
+func (e *edge) retryAfter(down *ledger.NotServingError) time.Duration {
+	if e.isStopping() {
+		return 0
+	}
+	return wholeSeconds(down.RetryAfter)
+}
+
+// wholeSeconds rounds up: the API server reads nothing finer.
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
+
+func (e *edge) isStopping() bool {
+	select {
+	case <-e.stopping:
+		return true
+	default:
+		return false
+	}
+}
+
+// handle answers a request. down is why this replica cannot serve, nil where it can.
+func (e *edge) handle(ctx context.Context, req *admission.Request) (answer admission.Response, result string, down *ledger.NotServingError) {
+	answer, err := e.checked(ctx, req)
+	if errors.As(err, &down) && !down.Here && e.awaitServing(ctx) {
+		answer, err = e.checked(ctx, req)
+	}
+	if err == nil {
+		err = answer.Complete(*req)
+	}
+	if err == nil {
+		return answer, resultAllowed, nil
+	}
+	status := statusOf(err, e.subject, req)
+	answer = admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{UID: req.UID, Result: status}}
+	log := e.log.WithValues("operation", req.Operation, "namespace", req.Namespace, "name", req.Name)
+	switch {
+	case errors.As(err, &down):
+		log.V(1).Info("Cannot serve now", "reason", down.Reason)
+		return answer, resultUnavailable, down
+	case status.Code == http.StatusInternalServerError:
+		log.Error(err, "Cannot answer")
+		return answer, resultBroken, nil
+	}
+	log.V(1).Info("Refused", "reason", err.Error())
+	return answer, resultDenied, nil
+}
+
+// checked answers requests that are the webhook's business. Others pass, or are refused where they make no sense.
+func (e *edge) checked(ctx context.Context, req *admission.Request) (answer admission.Response, err error) {
+	defer func() {
+		if p := recover(); p != nil { // else the connection would break, and the call not be repeated
+			err = fmt.Errorf("bug: %v\n%s", p, debug.Stack())
+		}
+	}()
+	want := e.subject.kind
+	switch got := req.Kind; {
+	case got.Group != want.Group || got.Version != want.Version || got.Kind != want.Kind:
+		return admission.Response{}, badRequest(fmt.Sprintf("request.kind is %q, this webhook takes %q: correct the rules of the webhook configuration", got.String(), want.String()))
+	case !slices.Contains(operations, req.Operation):
+		return admission.Response{}, badRequest(fmt.Sprintf("request.operation %q is none of %q", req.Operation, operations))
+	case req.SubResource != "":
+		return admission.Allowed(""), nil // status and the like hold no addresses
+	case req.Namespace == "":
+		return admission.Response{}, badRequest("request.namespace is empty, the object has one")
+	}
+	return e.answer(ctx, req)
+}
+
+// awaitServing waits a moment for this replica to serve: at its start, and when the journal changes hands.
+func (e *edge) awaitServing(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil && !e.isStopping() {
+		if e.ledger.Serving() {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+		case <-e.stopping:
+		case <-tick.C:
+		}
+	}
+	return false
+}

@@ -1,0 +1,201 @@
+package webhooks
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+)
+
+// paths is what Register mounts.
+type paths map[string]http.Handler
+
+func (p paths) Register(path string, hook http.Handler) { p[path] = hook }
+
+// follower is the webhooks of a replica that has not taken the journal.
+func follower(t *testing.T, stopping <-chan struct{}) (paths, *prometheus.Registry) {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	mounted := paths{}
+	Register(mounted, Options{
+		Ledger: ledger.New(ledger.Config{
+			Identity: "follower", ClaimKinds: []string{butler.KindIPAllocation}, PoolKinds: []string{butler.KindNetworkPool}, Log: logr.Discard(),
+		}),
+		Stopping: stopping,
+		Metrics:  NewMetrics(reg),
+		Log:      logr.Discard(),
+	})
+	return mounted, reg
+}
+
+func TestTheWebhookConfigurationsNameEveryMountedPath(t *testing.T) {
+	file, err := os.Open("../config/webhook/manifests.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	named := map[string]bool{}
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(file))
+	for {
+		document, err := documents.Read()
+		if err != nil {
+			break
+		}
+		// Validating and mutating webhooks have the fields that matter here in common.
+		var configuration admissionregistrationv1.ValidatingWebhookConfiguration
+		if err := utilyaml.Unmarshal(document, &configuration); err != nil {
+			t.Fatal(err)
+		}
+		for _, webhook := range configuration.Webhooks {
+			named[*webhook.ClientConfig.Service.Path] = true
+		}
+	}
+	mounted, _ := follower(t, nil)
+	want := map[string]bool{}
+	for path := range mounted {
+		want[path] = true
+	}
+	if diff := cmp.Diff(want, named); diff != "" {
+		t.Errorf("paths (-mounted +named):\n%s", diff)
+	}
+}
+
+// review is an AdmissionReview of an IPAllocation.
+func review(operation, object, oldObject string) string {
+	return fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","operation":%q,"namespace":"team-a","name":"a",
+		"kind":{"group":"butler.butlerlabs.dev","version":"v1alpha1","kind":"IPAllocation"},"object":%s,"oldObject":%s}}`, operation, object, oldObject)
+}
+
+func post(hook http.Handler, target, body string) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(http.MethodPost, target, strings.NewReader(body))
+	req.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	hook.ServeHTTP(w, req)
+	return w
+}
+
+func answered(t *testing.T, w *httptest.ResponseRecorder) *admissionv1.AdmissionResponse {
+	t.Helper()
+	var answer admissionv1.AdmissionReview
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || answer.Response == nil {
+		t.Fatalf("answer %d %q: %v", w.Code, w.Body, err)
+	}
+	return answer.Response
+}
+
+const (
+	waiting = `{"metadata":{"name":"a"},"spec":{` + spec + `,"count":4}}`
+	holding = `{"metadata":{"name":"a","uid":"1"},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`
+)
+
+func TestAReplicaWithoutTheJournalHasTheAPIServerTryAnother(t *testing.T) {
+	mounted, _ := follower(t, nil)
+	w := post(mounted[MutateIPAllocation], MutateIPAllocation+"?timeout=10s", review("CREATE", waiting, "null"))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "0" || w.Header().Get("Connection") != "close" {
+		t.Errorf("got %d %v, want 503 with Retry-After 0 and Connection close", w.Code, w.Header())
+	}
+	if !strings.Contains(w.Body.String(), "does not hold the journal") {
+		t.Errorf("body %q does not say why", w.Body)
+	}
+}
+
+func TestACallWithoutTimeForAnotherTryHasTheClientRepeatItsCreate(t *testing.T) {
+	mounted, _ := follower(t, nil)
+	w := post(mounted[MutateIPAllocation], MutateIPAllocation+"?timeout=600ms", review("CREATE", waiting, "null"))
+	answer := answered(t, w)
+	if answer.Allowed || answer.UID != "u1" || answer.Result.Code != http.StatusServiceUnavailable || answer.Result.Details.RetryAfterSeconds != 1 {
+		t.Errorf("got %d %+v, want a refusal with code 503 and retryAfterSeconds 1", w.Code, answer)
+	}
+}
+
+func TestAStoppingReplicaSendsEveryCallAway(t *testing.T) {
+	stopping := make(chan struct{})
+	close(stopping)
+	mounted, _ := follower(t, stopping)
+	w := post(mounted[MutateIPAllocation], MutateIPAllocation+"?timeout=10s", review("CREATE", waiting, "null"))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "0" || w.Header().Get("Connection") != "close" {
+		t.Errorf("create: got %d %v, want 503 with Retry-After 0 and Connection close", w.Code, w.Header())
+	}
+	w = post(mounted[MutateIPAllocation], MutateIPAllocation+"?timeout=10s", review("UPDATE", holding, holding))
+	if !answered(t, w).Allowed || w.Header().Get("Connection") != "close" {
+		t.Errorf("update: got %d %v, want it allowed, with Connection close", w.Code, w.Header())
+	}
+}
+
+func TestAReplicaWithoutTheJournalAnswersWhatNeedsNone(t *testing.T) {
+	mounted, _ := follower(t, nil)
+	going := strings.Replace(holding, `"uid":"1"`, `"uid":"1","deletionTimestamp":"2026-01-01T00:00:00Z"`, 1)
+	for name, tc := range map[string]struct {
+		path, body string
+		wantCode   int32
+		wantPatch  string
+	}{
+		"an invalid create": {MutateIPAllocation, review("CREATE", `{"metadata":{"name":"a"},"spec":{}}`, "null"), 422, ""},
+		"an update that leaves the range out": {MutateIPAllocation, review("UPDATE", waiting, holding), 200,
+			`[{"op":"add","path":"/spec/pinnedRange","value":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}]`},
+		"an update of other things":      {MutateIPAllocation, review("UPDATE", holding, holding), 200, ""},
+		"the end of an object":           {MutateIPAllocation, review("UPDATE", strings.Replace(going, `"count":4`, `"count":5`, 1), holding), 200, ""},
+		"an object of another kind":      {ValidateNetworkPool, review("CREATE", waiting, "null"), 400, ""},
+		"an update that moves a claim":   {ValidateIPAllocation, review("UPDATE", strings.Replace(holding, "vlan40", "vlan41", 1), holding), 422, ""},
+		"a claim that waits for a pool":  {ValidateIPAllocation, review("CREATE", waiting, "null"), 200, ""},
+		"a delete where none is handled": {MutateIPAllocation, review("DELETE", "null", holding), 200, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := answered(t, post(mounted[tc.path], tc.path+"?timeout=10s", tc.body))
+			if answer.Result.Code != tc.wantCode || answer.Allowed != (tc.wantCode == 200) || string(answer.Patch) != tc.wantPatch {
+				t.Errorf("got %v %s %s, want %d %s", answer.Allowed, answer.Result, answer.Patch, tc.wantCode, tc.wantPatch)
+			}
+		})
+	}
+}
+
+func TestAnAdmissionReviewThatIsTooLargeIsRefusedSoThatItsAuthorCanTell(t *testing.T) {
+	mounted, _ := follower(t, nil)
+	w := post(mounted[MutateIPAllocation], MutateIPAllocation, `{"kind":"`+strings.Repeat("x", maxBody))
+	if w.Code != http.StatusRequestEntityTooLarge || !strings.Contains(w.Body.String(), "3145728 bytes") {
+		t.Errorf("got %d %q, want 413 naming the limit", w.Code, w.Body)
+	}
+}
+
+func TestWhateverACallerSendsMakesNoSeriesOfItsOwn(t *testing.T) {
+	mounted, reg := follower(t, nil)
+	for _, operation := range []string{"CREATE", "UPDATE", "CONNECT", "no such thing"} {
+		post(mounted[ValidateIPAllocation], ValidateIPAllocation, review(operation, waiting, holding))
+	}
+	post(mounted[ValidateIPAllocation], ValidateIPAllocation, "no review")
+	families, err := reg.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "butler_ipam_admission_duration_seconds" {
+		t.Fatalf("metrics %v, error %v: want butler_ipam_admission_duration_seconds alone", families, err)
+	}
+	var got []string
+	for _, m := range families[0].GetMetric() {
+		var labels bytes.Buffer
+		for _, l := range m.GetLabel() {
+			fmt.Fprintf(&labels, "%s ", l.GetValue())
+		}
+		got = append(got, fmt.Sprintf("%s%d", &labels, m.GetHistogram().GetSampleCount()))
+	}
+	slices.Sort(got)
+	want := []string{
+		"CREATE allowed validate-ipallocation 1", "OTHER allowed validate-ipallocation 1", "OTHER broken validate-ipallocation 1", "OTHER denied validate-ipallocation 1", "UPDATE denied validate-ipallocation 1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("series (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,98 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// ipAllocations adapts IPAllocations: the answer is spec.pinnedRange and spec.count.
+type ipAllocations struct{}
+
+func (ipAllocations) subject() subject {
+	spec := field.NewPath("spec")
+	return subject{kind: v1alpha1.GroupVersion.WithKind("IPAllocation"), exact: spec.Child("pinnedRange"), count: spec.Child("count")}
+}
+
+func (ipAllocations) decode(raw []byte, stored bool) (*v1alpha1.IPAllocation, error) {
+	a := &v1alpha1.IPAllocation{}
+	if stored {
+		return a, decode(raw, a, "ipallocation")
+	}
+	return a, decode(raw, &struct {
+		Metadata *metav1.ObjectMeta         `json:"metadata"`
+		Spec     *v1alpha1.IPAllocationSpec `json:"spec"`
+	}{&a.ObjectMeta, &a.Spec}, "ipallocation")
+}
+
+func (ipAllocations) claim(a *v1alpha1.IPAllocation) ledger.Claim { return butler.ClaimOf(a) }
+
+func (ipAllocations) answered(a *v1alpha1.IPAllocation) bool {
+	r, where, _ := butler.RangeOf(a)
+	return where == butler.InSpec || r.IsValid()
+}
+
+func (ipAllocations) faults(a *v1alpha1.IPAllocation) field.ErrorList {
+	return butler.ValidateIPAllocation(a)
+}
+
+func (ipAllocations) updateFaults(old, updated *v1alpha1.IPAllocation) field.ErrorList {
+	return butler.ValidateIPAllocationUpdate(old, updated)
+}
+
+func (ipAllocations) count(ctx context.Context, a *v1alpha1.IPAllocation, pools client.Reader) (int64, error) {
+	if a.Spec.Count != nil {
+		return int64(*a.Spec.Count), nil
+	}
+	pool, err := readNetworkPool(ctx, butler.PoolKeyOf(a), pools)
+	if err != nil {
+		return 0, err
+	}
+	return int64(butler.CountFor(a, pool)), nil
+}
+
+func (ipAllocations) pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	np, err := readNetworkPool(ctx, k, pools)
+	if err != nil {
+		return ledger.Pool{}, err
+	}
+	pool, _ := butler.PoolOf(np) // one that breaks a rule offers nothing, and says so itself
+	return pool, nil
+}
+
+func (ipAllocations) fill(p *patch, a *v1alpha1.IPAllocation, r allocator.Range) (warnings []string) {
+	if a.Spec.PinnedRange == nil {
+		p.set(butler.PinnedRange(r), "spec", "pinnedRange")
+	}
+	switch size := r.Size(); {
+	case a.Spec.Count == nil && size <= math.MaxInt32:
+		p.set(size, "spec", "count")
+	case a.Spec.Count != nil && int64(*a.Spec.Count) != size:
+		warnings = append(warnings, fmt.Sprintf("spec.count %d is ignored: spec.pinnedRange asks for %d addresses", *a.Spec.Count, size))
+	}
+	return warnings
+}
+
+func (ipAllocations) restore(p *patch, stored, updated *v1alpha1.IPAllocation) {
+	if stored.Spec.PinnedRange != nil && updated.Spec.PinnedRange == nil {
+		p.set(stored.Spec.PinnedRange, "spec", "pinnedRange")
+	}
+	if stored.Spec.Count != nil && updated.Spec.Count == nil {
+		p.set(*stored.Spec.Count, "spec", "count")
+	}
+}
+
+func (ipAllocations) labels(a *v1alpha1.IPAllocation, space string) map[string]string {
+	return butler.MissingLabels(a, space)
+}
+
+func (ipAllocations) finalizer() string { return v1alpha1.FinalizerIPAllocation }

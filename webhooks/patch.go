@@ -1,0 +1,77 @@
+package webhooks
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"gomodules.xyz/jsonpatch/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// patch collects JSON patch operations (RFC 6902). They are written by hand: the difference of two marshalled objects would also touch
+// fields that this version does not know.
+type patch []jsonpatch.JsonPatchOperation
+
+// set adds a field, or replaces it. Its parent must exist.
+func (p *patch) set(value any, path ...string) {
+	*p = append(*p, jsonpatch.NewOperation("add", pointer(path), value))
+}
+
+// remove takes away a field, which must exist.
+func (p *patch) remove(path ...string) {
+	*p = append(*p, jsonpatch.NewOperation("remove", pointer(path), nil))
+}
+
+// entries sets entries of a map of metadata. present is the map as it is, nil where the object has none.
+func (p *patch) entries(field string, present, entries map[string]string) {
+	if len(entries) == 0 {
+		return
+	}
+	if present == nil {
+		p.set(entries, "metadata", field)
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		if value, ok := present[key]; !ok || value != entries[key] {
+			p.set(entries[key], "metadata", field, key)
+		}
+	}
+}
+
+// finalizer adds one that is not there.
+func (p *patch) finalizer(o metav1.Object, name string) {
+	switch present := o.GetFinalizers(); {
+	case slices.Contains(present, name):
+	case present == nil:
+		p.set([]string{name}, "metadata", "finalizers")
+	default:
+		p.set(name, "metadata", "finalizers", "-")
+	}
+}
+
+// answer marks an object as answered: token and origin, or neither where they are "". What the object brought in their place goes.
+func (p *patch) annotations(o metav1.Object, want map[string]string) {
+	present := o.GetAnnotations()
+	entries := map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if want[key] != "" {
+			entries[key] = want[key]
+		} else if _, ok := present[key]; ok {
+			p.remove("metadata", "annotations", key)
+		}
+	}
+	p.entries("annotations", present, entries)
+}
+
+var escape = strings.NewReplacer("~", "~0", "/", "~1")
+
+// pointer is the JSON pointer (RFC 6901) of a path.
+func pointer(path []string) string {
+	var b strings.Builder
+	for _, step := range path {
+		b.WriteByte('/')
+		b.WriteString(escape.Replace(step))
+	}
+	return b.String()
+}

@@ -1,0 +1,144 @@
+package webhooks
+
+import (
+	"encoding/json"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/google/go-cmp/cmp"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// given applies what the webhook would answer for a range to a claim, as the API server does.
+func given(t *testing.T, object, first, last string) (string, []string) {
+	t.Helper()
+	a, err := ipAllocations{}.decode([]byte(object), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p patch
+	warnings := ipAllocations{}.fill(&p, a, addresses(first, last))
+	p.annotations(a, map[string]string{v1alpha1.AnnotationGrant: "", v1alpha1.AnnotationOrigin: "auto"})
+	p.finalizer(a, v1alpha1.FinalizerIPAllocation)
+	p.entries("labels", a.Labels, ipAllocations{}.labels(a, "dc1"))
+	return patched(t, object, p), warnings
+}
+
+func patched(t *testing.T, object string, p patch) string {
+	t.Helper()
+	raw, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operations, err := jsonpatch.DecodePatch(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := operations.Apply([]byte(object))
+	if err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return string(result)
+}
+
+const spec = `"poolRef":{"name":"vlan40"},"tenantClusterRef":{"name":"web","namespace":"team-a"},"type":"nodes"`
+
+func TestTheAnswerFillsInOnlyWhatIsAbsent(t *testing.T) {
+	const labels = `"butler.butlerlabs.dev/allocation-type":"nodes","butler.butlerlabs.dev/network-pool":"vlan40",` +
+		`"butler.butlerlabs.dev/routing-domain":"dc1","butler.butlerlabs.dev/team":"team-a","butler.butlerlabs.dev/tenant":"web"`
+	for name, tc := range map[string]struct {
+		object, want string
+		wantWarnings []string
+	}{
+		"nothing but a spec": {
+			object: `{"metadata":{"name":"a"},"spec":{` + spec + `}}`,
+			want: `{"metadata":{"name":"a","annotations":{"butler.butlerlabs.dev/origin":"auto"},"finalizers":["butler.butlerlabs.dev/ipallocation"],
+				"labels":{` + labels + `}},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`,
+		},
+		"everything is there": {
+			object: `{"metadata":{"annotations":{"butler.butlerlabs.dev/origin":"auto"},"finalizers":["butler.butlerlabs.dev/ipallocation"],
+				"labels":{` + labels + `}},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`,
+			want: `{"metadata":{"annotations":{"butler.butlerlabs.dev/origin":"auto"},"finalizers":["butler.butlerlabs.dev/ipallocation"],
+				"labels":{` + labels + `}},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`,
+		},
+		"what the author wrote stays": {
+			object: `{"metadata":{"annotations":{"note":"mine"},"finalizers":["example.org/mine"],"labels":{"butler.butlerlabs.dev/team":"platform","x":"y"}},
+				"spec":{` + spec + `,"count":9,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`,
+			want: `{"metadata":{"annotations":{"note":"mine","butler.butlerlabs.dev/origin":"auto"},
+				"finalizers":["example.org/mine","butler.butlerlabs.dev/ipallocation"],
+				"labels":{"butler.butlerlabs.dev/allocation-type":"nodes","butler.butlerlabs.dev/network-pool":"vlan40",
+				"butler.butlerlabs.dev/routing-domain":"dc1","butler.butlerlabs.dev/team":"platform","butler.butlerlabs.dev/tenant":"web","x":"y"}},
+				"spec":{` + spec + `,"count":9,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`,
+			wantWarnings: []string{"spec.count 9 is ignored: spec.pinnedRange asks for 4 addresses"},
+		},
+		"empty maps, lists and nulls": {
+			object: `{"metadata":{"annotations":{},"finalizers":[],"labels":null},"spec":{` + spec + `,"pinnedRange":null}}`,
+			want: `{"metadata":{"annotations":{"butler.butlerlabs.dev/origin":"auto"},"finalizers":["butler.butlerlabs.dev/ipallocation"],
+				"labels":{` + labels + `}},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`,
+		},
+		"a token that proves nothing goes, an origin is corrected": {
+			object: `{"metadata":{"annotations":{"butler.butlerlabs.dev/grant":"AAAAAAAAAAAAAAAA","butler.butlerlabs.dev/origin":"adopted"}},"spec":{` + spec + `}}`,
+			want: `{"metadata":{"annotations":{"butler.butlerlabs.dev/origin":"auto"},"finalizers":["butler.butlerlabs.dev/ipallocation"],
+				"labels":{` + labels + `}},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, warnings := given(t, tc.object, "10.0.0.0", "10.0.0.3")
+			if diff := cmp.Diff(parsed(t, tc.want), parsed(t, got)); diff != "" {
+				t.Errorf("object (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantWarnings, warnings); diff != "" {
+				t.Errorf("warnings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestARangeTooLargeToCountLeavesCountOut(t *testing.T) {
+	object := `{"metadata":{},"spec":{` + spec + `,"pinnedRange":{"startAddress":"2001:db8::","endAddress":"2001:db8::ffff:ffff"}}}`
+	got, warnings := given(t, object, "2001:db8::", "2001:db8::ffff:ffff")
+	if spec := parsed(t, got)["spec"].(map[string]any); spec["count"] != nil || len(warnings) > 0 {
+		t.Errorf("count %v, warnings %q: want none", spec["count"], warnings)
+	}
+}
+
+func TestAnUpdateGetsBackWhatItLeavesOut(t *testing.T) {
+	const stored = `{"metadata":{},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`
+	for name, tc := range map[string]struct{ object, want string }{
+		"range and count": {`{"spec":{` + spec + `}}`, `{"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`},
+		"nothing":         {stored, stored},
+		"what was changed stays, to be refused": {
+			`{"spec":{` + spec + `,"count":5,"pinnedRange":{"startAddress":"10.0.0.1","endAddress":"10.0.0.3"}}}`,
+			`{"spec":{` + spec + `,"count":5,"pinnedRange":{"startAddress":"10.0.0.1","endAddress":"10.0.0.3"}}}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old, err := ipAllocations{}.decode([]byte(stored), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			updated, err := ipAllocations{}.decode([]byte(tc.object), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var p patch
+			ipAllocations{}.restore(&p, old, updated)
+			if diff := cmp.Diff(parsed(t, tc.want), parsed(t, patched(t, tc.object, p))); diff != "" {
+				t.Errorf("object (-want +got):\n%s", diff)
+			}
+			if tc.object == tc.want && len(p) > 0 {
+				t.Errorf("patch %v, want none", p)
+			}
+		})
+	}
+}
+
+func parsed(t *testing.T, object string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := json.Unmarshal([]byte(object), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}

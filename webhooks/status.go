@@ -1,0 +1,140 @@
+package webhooks
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+)
+
+// invalid is the faults of an object.
+type invalid field.ErrorList
+
+func (e invalid) Error() string { return field.ErrorList(e).ToAggregate().Error() }
+
+// badRequest is a request that no API server sends which is configured well.
+type badRequest string
+
+func (e badRequest) Error() string { return string(e) }
+
+// poolInUse is a pool that cannot be deleted.
+type poolInUse struct {
+	pool   ledger.Key
+	claims int
+}
+
+func (e *poolInUse) Error() string {
+	return fmt.Sprintf("pool %s cannot be deleted while %d allocations hold addresses of it: delete them first (kubectl get ipallocations -n %s)",
+		e.pool, e.claims, e.pool.Namespace)
+}
+
+// statusOf words an error for whoever made the request.
+//
+//	a field breaks a rule                    422 Invalid             each fault with its field, as the API server's own
+//	a range outside the pool, or reserved    422 Invalid             on the field that asks for it: the same range is refused until somebody
+//	                                                                 changes the pool, as with a clusterIP outside the service network
+//	exhausted, held, pool going or in use    403 Forbidden           the object is right, what is there stands against it; never 409, which
+//	                                                                 clients repeat at once
+//	not what was granted                     403 Forbidden
+//	an update of a pool that is gone         404 NotFound
+//	cannot serve now                         503 ServiceUnavailable  with the seconds after which to try again
+//	not an object of the webhook's kind      400 BadRequest
+//	anything else is a bug                   500 InternalError
+//
+// Who holds an address is named within the namespace of the request only; of another one it says no more than that it is held.
+func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
+	var (
+		faults     invalid
+		bad        badRequest
+		notServing *ledger.NotServingError
+		outside    *allocator.OutsideError
+		blocked    *allocator.BlockedError
+		exhausted  *allocator.ExhaustedError
+		held       *ledger.HeldError
+		inUse      *ledger.InUseError
+		deleting   *ledger.PoolDeletingError
+		missing    *ledger.NoPoolError
+		populated  *poolInUse
+	)
+	switch {
+	case errors.As(err, &faults):
+		return invalidStatus(s, req, field.ErrorList(faults))
+	case errors.As(err, &outside), errors.As(err, &blocked):
+		return invalidStatus(s, req, field.ErrorList{field.Invalid(s.exact, field.OmitValueType{}, err.Error())})
+	case errors.As(err, &exhausted):
+		return refusal(s, req, s.count, err.Error())
+	case errors.As(err, &held):
+		return refusal(s, req, s.exact, heldMessage(err, held, req.Namespace))
+	case errors.As(err, &inUse):
+		return refusal(s, req, field.NewPath("spec"), fmt.Sprintf("pool %s: %s %s while it is held%s: delete the holder first, or keep the range in the pool",
+			inUse.Pool, inUse.Range, inUse.What, by(inUse.Holder, req.Namespace)))
+	case errors.As(err, &missing):
+		return failure(s, req, http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
+	case errors.As(err, &deleting), errors.As(err, &populated), errors.Is(err, ledger.ErrForged):
+		return refusal(s, req, nil, err.Error())
+	case errors.As(err, &notServing):
+		status := failure(s, req, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, err.Error()+": try again")
+		status.Details.RetryAfterSeconds = int32(max(wholeSeconds(notServing.RetryAfter), time.Second) / time.Second)
+		return status
+	case errors.As(err, &bad):
+		return failure(s, req, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	default:
+		return failure(s, req, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+	}
+}
+
+func invalidStatus(s subject, req *admission.Request, faults field.ErrorList) *metav1.Status {
+	return &apierrors.NewInvalid(s.kind.GroupKind(), req.Name, faults).ErrStatus
+}
+
+// refusal of an object that is right in itself. at is the field that asks for what cannot be given; nil where there is none.
+func refusal(s subject, req *admission.Request, at *field.Path, message string) *metav1.Status {
+	status := failure(s, req, http.StatusForbidden, metav1.StatusReasonForbidden, message)
+	if at != nil {
+		status.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: at.String(), Message: message}}
+	}
+	return status
+}
+
+func failure(s subject, req *admission.Request, code int32, reason metav1.StatusReason, message string) *metav1.Status {
+	return &metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    code,
+		Reason:  reason,
+		Message: message,
+		Details: &metav1.StatusDetails{Name: req.Name, Group: s.kind.Group, Kind: s.kind.Kind},
+	}
+}
+
+// heldMessage words a clash so that it tells no more about the holder than the claim's namespace may know.
+func heldMessage(err error, held *ledger.HeldError, namespace string) string {
+	pool := ""
+	if at := (*ledger.PoolError)(nil); errors.As(err, &at) {
+		pool = fmt.Sprintf("pool %s: ", at.Pool)
+	}
+	if !held.Until.IsZero() {
+		return fmt.Sprintf("%s%s was released and rests until %s: wait, or ask for another range", pool, held.Range, held.Until.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("%s%s is held%s: ask for another range, or have the holder deleted first", pool, held.Range, by(held.Holder, namespace))
+}
+
+// by names a holder, as far as a namespace may know it: " by ipallocations/web".
+func by(holder ledger.Key, namespace string) string {
+	switch {
+	case holder.Namespace != namespace:
+		return " in another namespace"
+	case holder.Name == "":
+		return " by a create that is under way"
+	}
+	resource, _, _ := strings.Cut(holder.Kind, ".")
+	return " by " + resource + "/" + holder.Name
+}

@@ -1,0 +1,188 @@
+package webhooks
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+)
+
+func addresses(first, last string) allocator.Range {
+	return allocator.Range{First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
+}
+
+func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
+	const namespace = "team-a"
+	pool := butler.NetworkPoolKey(namespace, "vlan40")
+	held := addresses("10.0.0.0", "10.0.0.3")
+	until := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	in := func(err error) error { return &ledger.PoolError{Pool: pool, Err: err} }
+
+	for name, tc := range map[string]struct {
+		err         error
+		wantCode    int32
+		wantReason  metav1.StatusReason
+		wantMessage string
+		wantCauses  []metav1.StatusCause
+		wantRetry   int32
+	}{
+		"a field that breaks a rule": {
+			err:         invalid{field.Required(field.NewPath("spec", "type"), "say which")},
+			wantCode:    http.StatusUnprocessableEntity,
+			wantReason:  metav1.StatusReasonInvalid,
+			wantMessage: `IPAllocation.butler.butlerlabs.dev "web" is invalid: spec.type: Required value: say which`,
+			wantCauses:  []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueRequired, Field: "spec.type", Message: "Required value: say which"}},
+		},
+		"a range outside the pool": {
+			err:        in(&allocator.OutsideError{Range: held, Window: []allocator.Range{addresses("10.1.0.0", "10.1.0.9")}}),
+			wantCode:   http.StatusUnprocessableEntity,
+			wantReason: metav1.StatusReasonInvalid,
+			wantMessage: `IPAllocation.butler.butlerlabs.dev "web" is invalid: spec.pinnedRange: Invalid value: ` +
+				`pool team-a/vlan40: 10.0.0.0-10.0.0.3 is outside the pool: it must lie inside one of 10.1.0.0-10.1.0.9`,
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec.pinnedRange", Message: "Invalid value: " +
+				"pool team-a/vlan40: 10.0.0.0-10.0.0.3 is outside the pool: it must lie inside one of 10.1.0.0-10.1.0.9"}},
+		},
+		"a range that is reserved": {
+			err:        in(&allocator.BlockedError{Range: held}),
+			wantCode:   http.StatusUnprocessableEntity,
+			wantReason: metav1.StatusReasonInvalid,
+			wantMessage: `IPAllocation.butler.butlerlabs.dev "web" is invalid: spec.pinnedRange: Invalid value: ` +
+				`pool team-a/vlan40: 10.0.0.0-10.0.0.3 is reserved: choose a range outside it`,
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec.pinnedRange", Message: "Invalid value: " +
+				"pool team-a/vlan40: 10.0.0.0-10.0.0.3 is reserved: choose a range outside it"}},
+		},
+		"an exhausted pool": {
+			err:        in(&allocator.ExhaustedError{Requested: 9, Available: 7, Largest: 4}),
+			wantCode:   http.StatusForbidden,
+			wantReason: metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 9 addresses requested, 7 free, largest free block 4: " +
+				"ask for fewer, release some or enlarge the pool",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.count", Message: "pool team-a/vlan40: " +
+				"9 addresses requested, 7 free, largest free block 4: ask for fewer, release some or enlarge the pool"}},
+		},
+		"a range that a neighbour holds": {
+			err:         in(&ledger.HeldError{Range: held, Holder: butler.IPAllocationKey(namespace, "db")}),
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db: ask for another range, or have the holder deleted first",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db: ask for another range, or have the holder deleted first"}},
+		},
+		"a range that a stranger holds": {
+			err:         in(&ledger.HeldError{Range: held, Holder: butler.IPAllocationKey("team-b", "secret")}),
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held in another namespace: ask for another range, or have the holder deleted first",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held in another namespace: ask for another range, or have the holder deleted first"}},
+		},
+		"a range that a create under way has": {
+			err:         in(&ledger.HeldError{Range: held, Holder: butler.IPAllocationKey(namespace, "")}),
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by a create that is under way: ask for another range, or have the holder deleted first",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by a create that is under way: ask for another range, or have the holder deleted first"}},
+		},
+		"a range that rests": {
+			err:         in(&ledger.HeldError{Range: held, Until: until}),
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 was released and rests until 2026-05-04T03:02:01Z: wait, or ask for another range",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 was released and rests until 2026-05-04T03:02:01Z: wait, or ask for another range"}},
+		},
+		"a pool that is going": {
+			err:         &ledger.PoolDeletingError{Pool: pool},
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40 is being deleted and gives out no more addresses: use another pool",
+		},
+		"a pool change that takes away what a neighbour holds": {
+			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Range: held, Holder: butler.IPAllocationKey(namespace, "db")},
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 would become reserved while it is held by ipallocations/db: delete the holder first, or keep the range in the pool",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec", Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 " +
+				"would become reserved while it is held by ipallocations/db: delete the holder first, or keep the range in the pool"}},
+		},
+		"a pool change that takes away what a stranger holds": {
+			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Range: held, Holder: butler.IPAllocationKey("team-b", "secret")},
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 would become reserved while it is held in another namespace: delete the holder first, or keep the range in the pool",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec", Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 " +
+				"would become reserved while it is held in another namespace: delete the holder first, or keep the range in the pool"}},
+		},
+		"a pool in use that is deleted": {
+			err:         &poolInUse{pool: pool, claims: 3},
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40 cannot be deleted while 3 allocations hold addresses of it: delete them first (kubectl get ipallocations -n team-a)",
+		},
+		"a pool that is gone": {
+			err:         &ledger.NoPoolError{Pool: pool},
+			wantCode:    http.StatusNotFound,
+			wantReason:  metav1.StatusReasonNotFound,
+			wantMessage: "pool team-a/vlan40 does not exist",
+		},
+		"an answer that somebody changed": {
+			err:         fmt.Errorf("range 10.0.0.0: %w", ledger.ErrForged),
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "range 10.0.0.0: range and token are not those of an open grant",
+		},
+		"a full journal": {
+			err:         &ledger.NotServingError{Reason: "the journal is full of open grants", RetryAfter: 1100 * time.Millisecond, Here: true},
+			wantCode:    http.StatusServiceUnavailable,
+			wantReason:  metav1.StatusReasonServiceUnavailable,
+			wantMessage: "cannot allocate now: the journal is full of open grants: try again",
+			wantRetry:   2,
+		},
+		"a replica without the journal": {
+			err:         &ledger.NotServingError{Reason: "this replica does not hold the journal"},
+			wantCode:    http.StatusServiceUnavailable,
+			wantReason:  metav1.StatusReasonServiceUnavailable,
+			wantMessage: "cannot allocate now: this replica does not hold the journal: try again",
+			wantRetry:   1,
+		},
+		"a request for another webhook": {
+			err:         badRequest("wrong kind"),
+			wantCode:    http.StatusBadRequest,
+			wantReason:  metav1.StatusReasonBadRequest,
+			wantMessage: "wrong kind",
+		},
+		"a bug": {
+			err:         errors.New("unheard of"),
+			wantCode:    http.StatusInternalServerError,
+			wantReason:  metav1.StatusReasonInternalError,
+			wantMessage: "unheard of",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := &admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Name: "web", Namespace: namespace}}
+			got := statusOf(tc.err, ipAllocations{}.subject(), req)
+			want := &metav1.Status{
+				Status: metav1.StatusFailure, Code: tc.wantCode, Reason: tc.wantReason, Message: tc.wantMessage,
+				Details: &metav1.StatusDetails{
+					Name: "web", Group: "butler.butlerlabs.dev", Kind: "IPAllocation", Causes: tc.wantCauses, RetryAfterSeconds: tc.wantRetry,
+				},
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
