@@ -75,14 +75,6 @@ func (n number) bitLen() int {
 	return bits.Len64(n.lo)
 }
 
-// trailingZeros is 128 for zero.
-func (n number) trailingZeros() int {
-	if n.lo != 0 {
-		return bits.TrailingZeros64(n.lo)
-	}
-	return 64 + bits.TrailingZeros64(n.hi)
-}
-
 // shifted is n with its lowest k bits (0 to 127) dropped.
 func (n number) shifted(k int) number {
 	if k >= 64 {

@@ -23,20 +23,42 @@ const (
 )
 
 func (o order) choose(p *Pool, n number) (span, bool) {
-	at := seekRun(&p.lowest, head(number{}, n))
-	run := p.lowest.get(at)
+	run := p.runs.get(p.fitting(head(number{}, n)))
 	if run == nil {
 		return span{}, false
 	}
-	first := run.first
-	for o == Sequential && run != nil {
-		if run.first.less(first) {
-			first = run.first
-		}
-		at = p.lowest.skip(at, 1)
-		run = p.lowest.get(at)
+	if o == Sequential {
+		return head(p.lowest(*run, n), n), true
 	}
-	return head(first, n), true
+	return head(run.first, n), true
+}
+
+// lowest is the lowest address with room for n; run is the shortest run that has
+// it. Two searches take turns, and the first to end has the answer. One goes
+// through the pieces in address order and looks at the gap in front of each: fast
+// where room is near the start. The other goes from size to size of run, the
+// first of a size being its lowest: fast where sizes are few, as in a pool filled
+// from the start.
+func (p *Pool) lowest(run span, n number) number {
+	lowest, steps := run.first, 0
+	for _, sp := range p.usable {
+		for gap, free := range p.space.gaps(sp) {
+			if free && !gap.size().less(n) {
+				return gap.first
+			}
+			if steps++; steps%16 != 0 { // a size takes as long as some pieces
+				continue
+			}
+			longer := p.runs.get(p.fitting(head(number{}, run.size().next())))
+			if longer == nil {
+				return lowest
+			}
+			if run = *longer; run.first.less(lowest) {
+				lowest = run.first
+			}
+		}
+	}
+	return lowest
 }
 
 // head is the n addresses from first.
@@ -73,7 +95,7 @@ func (r random) choose(p *Pool, n number) (span, bool) {
 			return sp, true
 		}
 	}
-	fitting := seekRun(&p.runs, head(number{}, n))
+	fitting := p.fitting(head(number{}, n))
 	run := p.runs.get(p.runs.skip(fitting, r.IntN(p.runs.count-p.runs.rank(fitting))))
 	places := run.size().minus(n).next()
 	return head(run.first.plus(r.below(places)), n), true

@@ -12,9 +12,8 @@ type Pool struct {
 	total   number  // addresses of usable, modulo 2^128
 	free    number  // addresses of runs, modulo 2^128
 	// runs is the maximal free spans inside usable, by size and then first
-	// address; lowest is the first of every size. Sizes are few (n different ones
-	// take n²/2 addresses), so that lowest may be walked from end to end.
-	runs, lowest list[span]
+	// address.
+	runs list[span]
 }
 
 // Stats counts the addresses of a pool. Counts saturate at MaxInt64.
@@ -171,43 +170,13 @@ func (p *Pool) freed(run, part span) {
 	p.free = p.free.plus(part.size())
 }
 
-func (p *Pool) addRun(run span) {
-	at := seekRun(&p.runs, run)
-	if isLowest(&p.runs, at, run) {
-		low := seekRun(&p.lowest, head(number{}, run.size()))
-		if old := p.lowest.get(low); old != nil && old.size() == run.size() {
-			*old = run
-		} else {
-			p.lowest.insert(low, run)
-		}
-	}
-	p.runs.insert(at, run)
-}
+func (p *Pool) addRun(run span)    { p.runs.insert(p.fitting(run), run) }
+func (p *Pool) removeRun(run span) { p.runs.remove(p.fitting(run)) }
 
-func (p *Pool) removeRun(run span) {
-	at := seekRun(&p.runs, run)
-	if isLowest(&p.runs, at, run) {
-		low := seekRun(&p.lowest, run)
-		if next := p.runs.get(p.runs.skip(at, 1)); next != nil && next.size() == run.size() {
-			*p.lowest.get(low) = *next
-		} else {
-			p.lowest.remove(low)
-		}
-	}
-	p.runs.remove(at)
-}
-
-// isLowest tells whether run, which is or belongs at that place, is the first
-// of its size.
-func isLowest(runs *list[span], at place, run span) bool {
-	prev := runs.ahead(at)
-	return prev == nil || prev.size() != run.size()
-}
-
-// seekRun finds the first run that is longer than sp, or as long and does not
-// start lower.
-func seekRun(runs *list[span], sp span) place {
-	return runs.seek(func(run *span) bool { return bySize(*run, sp) < 0 })
+// fitting is the first run that is longer than sp, or as long and does not start
+// lower.
+func (p *Pool) fitting(sp span) place {
+	return p.runs.seek(func(run *span) bool { return bySize(*run, sp) < 0 })
 }
 
 func bySize(a, b span) int {
@@ -223,12 +192,13 @@ func (p *Pool) rebuild(usable []span) {
 	var runs []span
 	for _, sp := range usable {
 		p.total = p.total.plus(sp.size())
-		for run := range p.space.gaps(sp) {
-			p.free = p.free.plus(run.size())
-			runs = append(runs, run)
+		for run, free := range p.space.gaps(sp) {
+			if free {
+				p.free = p.free.plus(run.size())
+				runs = append(runs, run)
+			}
 		}
 	}
 	slices.SortFunc(runs, bySize)
 	p.runs.load(runs)
-	p.lowest.load(slices.CompactFunc(runs, func(a, b span) bool { return a.size() == b.size() }))
 }

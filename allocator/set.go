@@ -5,10 +5,9 @@ import "slices"
 // span is first to last, both included, never reversed and of one family.
 type span struct{ first, last number }
 
-func (sp span) size() number           { return sp.last.minus(sp.first).next() }
-func (sp span) overlaps(o span) bool   { return !o.last.less(sp.first) && !sp.last.less(o.first) }
-func (sp span) contains(n number) bool { return !n.less(sp.first) && !sp.last.less(n) }
-func (sp span) asRange() Range         { return Range{sp.first.addr(), sp.last.addr()} }
+func (sp span) size() number         { return sp.last.minus(sp.first).next() }
+func (sp span) overlaps(o span) bool { return !o.last.less(sp.first) && !sp.last.less(o.first) }
+func (sp span) asRange() Range       { return Range{sp.first.addr(), sp.last.addr()} }
 
 // clip is the part of sp inside o, which it overlaps.
 func (sp span) clip(o span) span {

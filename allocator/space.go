@@ -129,20 +129,17 @@ func (s *Space) gap(at place) span {
 	return gap
 }
 
-// gaps yields the free spans inside sp in address order. The space must not
-// change meanwhile.
-func (s *Space) gaps(sp span) iter.Seq[span] {
-	return func(yield func(span) bool) {
+// gaps yields the free span in front of every piece in sp, and the one at its
+// end; false where there is none. The space must not change meanwhile.
+func (s *Space) gaps(sp span) iter.Seq2[span, bool] {
+	return func(yield func(span, bool) bool) {
 		for at := s.from(sp.first); ; at = s.pieces.skip(at, 1) {
 			next := s.pieces.get(at)
 			if next == nil || sp.last.less(next.first) {
-				yield(sp)
+				yield(sp, true)
 				return
 			}
-			if sp.first.less(next.first) && !yield(span{sp.first, next.first.prev()}) {
-				return
-			}
-			if !next.last.less(sp.last) {
+			if !yield(span{sp.first, next.first.prev()}, sp.first.less(next.first)) || !next.last.less(sp.last) {
 				return
 			}
 			sp.first = next.last.next()

@@ -171,8 +171,9 @@ func (e *edge) handle(ctx context.Context, req *admission.Request) (answer admis
 // checked answers requests that are the webhook's business. Others pass, or are refused where they make no sense.
 func (e *edge) checked(ctx context.Context, req *admission.Request) (answer admission.Response, err error) {
 	defer func() {
-		if p := recover(); p != nil { // else the connection would break, and the call not be repeated
-			err = fmt.Errorf("bug: %v\n%s", p, debug.Stack())
+		if p := recover(); p != nil { // else the connection would break
+			e.log.Error(fmt.Errorf("%v", p), "Panicked", "stack", string(debug.Stack()))
+			err = errors.New("the webhook has a bug: its log says more")
 		}
 	}()
 	want := e.subject.kind

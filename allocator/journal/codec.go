@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -23,7 +24,9 @@ var errCorrupt = errors.New("journal is corrupt")
 // Encode gives the bytes of a record. About 30 bytes go to a line of an IPv4 range.
 //
 //	format  flags  strings…  seen (string, resourceVersion)…  lines…
-//	line:   token(12) space kind namespace nameHash(8) stored uid ranges(first size-1)…
+//	line:   token(12) space kind namespace nameHash(8) shape [stored uid] ranges…
+//	shape:  2 × number of ranges, + 1 where stored and uid follow
+//	range:  4 first(4) size-1, or 16 first(16) last(16)
 //
 // Strings that repeat (spaces, kinds, namespaces) stand once, in a table, and are named by their index.
 func (r Record) Encode() []byte {
@@ -67,16 +70,46 @@ func appendLine(b []byte, l *Line, ref func(string) uint64) []byte {
 	b = binary.AppendUvarint(b, ref(l.Kind))
 	b = binary.AppendUvarint(b, ref(l.Namespace))
 	b = binary.BigEndian.AppendUint64(b, l.NameHash)
-	b = appendString(b, l.Stored)
-	b = appendString(b, l.UID)
-	b = binary.AppendUvarint(b, uint64(len(l.Ranges)))
+	shape := uint64(len(l.Ranges)) << 1
+	if l.Stored != "" {
+		b = binary.AppendUvarint(b, shape|1)
+		b = appendString(b, l.Stored)
+		b = appendString(b, l.UID)
+	} else {
+		b = binary.AppendUvarint(b, shape)
+	}
 	for _, r := range l.Ranges {
-		first, last := r.First.AsSlice(), r.Last.AsSlice()
+		first := r.First.AsSlice()
 		b = append(b, byte(len(first)))
 		b = append(b, first...)
-		b = append(b, last...)
+		if r.First.Is4() {
+			b = binary.AppendUvarint(b, uint64(number4(r.Last)-number4(r.First)))
+		} else {
+			b = append(b, r.Last.AsSlice()...)
+		}
 	}
 	return b
+}
+
+func number4(a netip.Addr) uint32 {
+	four := a.As4()
+	return binary.BigEndian.Uint32(four[:])
+}
+
+// Size is what l takes of a record at most, in bytes, besides the strings that it shares with other lines.
+func (l *Line) Size() int {
+	n := len(l.Token) + 1 + 1 + 2 + 8 + 1
+	if l.Stored != "" {
+		n += 2 + len(l.Stored) + 1 + len(l.UID)
+	}
+	for _, r := range l.Ranges {
+		if r.First.Is4() {
+			n += 1 + 4 + max(1, (bits.Len32(number4(r.Last)-number4(r.First))+6)/7)
+		} else {
+			n += 1 + 16 + 16
+		}
+	}
+	return n
 }
 
 func appendString(b []byte, s string) []byte {
@@ -104,7 +137,7 @@ func Decode(b []byte) (Record, error) {
 		k := d.ref()
 		r.Seen[k] = d.uvarint()
 	}
-	r.Lines = make([]Line, d.count(25))
+	r.Lines = make([]Line, d.count(24))
 	for i := range r.Lines {
 		r.Lines[i] = d.line()
 	}
@@ -184,16 +217,32 @@ func (d *decoder) line() Line {
 	copy(l.Token[:], d.bytes(len(l.Token)))
 	l.Space, l.Kind, l.Namespace = d.ref(), d.ref(), d.ref()
 	l.NameHash = binary.BigEndian.Uint64(d.bytes(8))
-	l.Stored, l.UID = d.text(), d.text()
-	l.Ranges = make([]allocator.Range, d.count(9))
+	shape := d.uvarint()
+	if shape&1 != 0 {
+		l.Stored, l.UID = d.text(), d.text()
+	}
+	if shape>>1 > uint64(len(d.rest)/6) {
+		d.fail("ranges beyond the end")
+		return l
+	}
+	l.Ranges = make([]allocator.Range, shape>>1)
 	for i := range l.Ranges {
-		size := int(d.bytes(1)[0])
-		if size != 4 && size != 16 {
+		var first, last netip.Addr
+		switch size := d.bytes(1)[0]; size {
+		case 4:
+			first = netip.AddrFrom4([4]byte(d.bytes(4)))
+			more := d.uvarint()
+			if more > uint64(^number4(first)) {
+				d.fail("range beyond the last address")
+				return l
+			}
+			last = netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, number4(first)+uint32(more))))
+		case 16:
+			first, last = netip.AddrFrom16([16]byte(d.bytes(16))), netip.AddrFrom16([16]byte(d.bytes(16)))
+		default:
 			d.fail("address neither IPv4 nor IPv6")
 			return l
 		}
-		first, _ := netip.AddrFromSlice(d.bytes(size))
-		last, _ := netip.AddrFromSlice(d.bytes(size))
 		r, err := allocator.NewRange(first, last)
 		if err != nil && d.err == nil {
 			d.fail(err.Error())

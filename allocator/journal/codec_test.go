@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -51,14 +52,24 @@ func TestDecodeGivesWhatWasEncoded(t *testing.T) {
 	}
 }
 
-func TestAnOrdinaryLineCostsAboutThirtyBytes(t *testing.T) {
-	r := Record{Seen: map[string]uint64{"ipallocations.butler.butlerlabs.dev": 1 << 40}}
-	for i := range 6000 {
-		r.Lines = append(r.Lines, Line{Token: Token{byte(i), byte(i >> 8)}, Ranges: ranges("10.0.0.0-10.0.0.7"), Kind: "ipallocations.butler.butlerlabs.dev", Namespace: "butler-system", NameHash: uint64(i + 1)})
-	}
-	n := len(r.Encode())
-	if per := n / len(r.Lines); per > 36 {
-		t.Errorf("%d bytes a line", per)
+func TestARecordTakesNoMoreThanItsLinesSay(t *testing.T) {
+	for name, line := range map[string]Line{
+		"IPv4, some":   {Ranges: ranges("10.0.0.0-10.0.0.7"), Namespace: "butler-system"},
+		"IPv4, many":   {Ranges: ranges("10.0.0.0-10.255.255.255"), Namespace: "butler-system"},
+		"IPv6":         {Ranges: ranges("fd00::/64")},
+		"several":      {Ranges: ranges("10.0.0.1", "10.0.1.0/24", "fd00::1")},
+		"stored claim": {Ranges: ranges("10.0.0.1"), Stored: strings.Repeat("x", 253), UID: "6a3fd2f6-4c38-4bd4-9eb0-ab3ec1a11f5c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			one := len(Record{Lines: []Line{line}}.Encode())
+			many := Record{}
+			for range 100 {
+				many.Lines = append(many.Lines, line)
+			}
+			if got, said := len(many.Encode())-one, 99*line.Size(); got > said || got < said-3*99 {
+				t.Errorf("99 lines take %d bytes, said are %d", got, said)
+			}
+		})
 	}
 }
 

@@ -22,7 +22,8 @@ type book struct {
 	byName   map[Key][]*holding            // claim -> what it holds or is granted
 	byCall   map[string]*holding           // admission request of an unnamed claim -> its open grant
 	lines    map[journal.Token]*line       // the open grants
-	inScope  map[string]int                // namespace -> number of its open grants
+	inScope  map[string]scope              // namespace -> its open grants
+	bytes    int                           // that the open grants take in the journal
 	seen     map[string]uint64             // kind -> resourceVersion of the last event applied
 	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
 	resting  map[*holding]struct{}         // holdings with an end of rest
@@ -41,9 +42,12 @@ type book struct {
 // limits bound what a book takes on.
 type limits struct {
 	life  time.Duration // of a grant, from its last answer
-	lines int           // open grants in all
-	share int           // open grants of one namespace
+	bytes int           // of the open grants in the journal
+	share int           // of those of one namespace
 }
+
+// scope is the open grants of one namespace.
+type scope struct{ lines, bytes int }
 
 // space is one routing domain.
 type space struct {
@@ -109,7 +113,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		byName:   map[Key][]*holding{},
 		byCall:   map[string]*holding{},
 		lines:    map[journal.Token]*line{},
-		inScope:  map[string]int{},
+		inScope:  map[string]scope{},
 		seen:     map[string]uint64{},
 		changed:  map[Key]struct{}{},
 		resting:  map[*holding]struct{}{},

@@ -21,7 +21,7 @@ type desk struct {
 
 func newDesk(t *testing.T) *desk {
 	n := uint64(0)
-	d := &desk{t: t, now: modelStart, book: newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife, lines: 8, share: 4}, func() journal.Token {
+	d := &desk{t: t, now: modelStart, book: newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife, bytes: 9 * ordinaryLine, share: 4 * ordinaryLine}, func() journal.Token {
 		n++
 		var t journal.Token
 		binary.BigEndian.PutUint64(t[:], n)
@@ -111,13 +111,12 @@ func (d *desk) free() int64 {
 func (d *desk) expectStanding(name, want string) {
 	d.t.Helper()
 	st := d.standing(name)
-	got := fmt.Sprintf("confirmed=%v clash=%v", st.Confirmed, st.Clash)
-	if st.Clash != nil {
+	got := "waits"
+	switch {
+	case st.Clash != nil:
 		got = "clashes with " + st.Clash.Holder.Name
-	} else if st.Confirmed {
+	case st.Confirmed:
 		got = "confirmed"
-	} else {
-		got = "waits"
 	}
 	if got != want {
 		d.t.Errorf("%s %s, want: %s", name, got, want)
@@ -456,14 +455,14 @@ func TestNothingIsGrantedWhileAnEarlierJournalMayHavePromisedIt(t *testing.T) {
 func TestADryRunGivesWhatACreateWould(t *testing.T) {
 	d := newDesk(t)
 	q := Request{Claim: key("a"), Pool: modelPool, Count: 3}
-	dry, err := d.preview(d.now, q)
+	dry, err := d.preview(q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := d.must(q); got.Range != dry.Range {
 		t.Errorf("dry run %v, create %v", dry, got)
 	}
-	if again, err := d.preview(d.now, q); err != nil || again.Range != dry.Range || len(d.lines) != 1 {
+	if again, err := d.preview(q); err != nil || again.Range != dry.Range || len(d.lines) != 1 {
 		t.Errorf("dry run of a name that has its range: %v, %v", again, err)
 	}
 }

@@ -25,17 +25,17 @@ func (b *book) grant(now time.Time, q Request) (*line, error) {
 	if b.quarantined {
 		return nil, &NotServingError{Reason: "an earlier journal was lost: waiting until every grant it may have held has ended", RetryAfter: 5 * time.Second, Here: true}
 	}
-	if len(b.lines) >= b.limits.lines {
-		return nil, &NotServingError{Reason: "the journal is full of open grants", RetryAfter: time.Second, Here: true}
-	}
-	if b.inScope[q.Claim.Namespace] >= b.limits.share {
+	if b.inScope[q.Claim.Namespace].bytes >= b.limits.share {
 		return nil, &NotServingError{Reason: "namespace " + q.Claim.Namespace + " has its share of open grants: creates that fail keep theirs for " + b.limits.life.String(), RetryAfter: time.Second, Here: true}
+	}
+	if err := b.full(ordinaryLine); err != nil {
+		return nil, err
 	}
 	p, err := b.poolFor(q)
 	if err != nil {
 		return nil, err
 	}
-	h := b.repeatable(now, p, q)
+	h := b.repeatable(p, q)
 	if h == nil {
 		if h, err = b.take(p, q); err != nil {
 			return nil, err
@@ -51,8 +51,16 @@ func (b *book) grant(now time.Time, q Request) (*line, error) {
 	return b.addLine(h, q), nil
 }
 
+// full says that the journal has no room for a line of so many bytes.
+func (b *book) full(size int) error {
+	if b.bytes+size <= b.limits.bytes {
+		return nil
+	}
+	return &NotServingError{Reason: "the journal is full of open grants", RetryAfter: time.Second, Here: true}
+}
+
 // preview says what grant would answer, and takes nothing.
-func (b *book) preview(now time.Time, q Request) (Grant, error) {
+func (b *book) preview(q Request) (Grant, error) {
 	if !b.serving {
 		return Grant{}, &NotServingError{Reason: "this replica does not hold the journal"}
 	}
@@ -60,7 +68,7 @@ func (b *book) preview(now time.Time, q Request) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
 	}
-	if h := b.repeatable(now, p, q); h != nil {
+	if h := b.repeatable(p, q); h != nil {
 		return Grant{Range: h.ranges[0], Space: h.space}, nil
 	}
 	r := q.Exact
@@ -88,7 +96,7 @@ func (b *book) poolFor(q Request) (*pool, error) {
 
 // repeatable finds a range that this very claim was given before and that still answers the request. At most one object of a
 // name exists, and one call makes at most one object, so handing it out again is safe, under a token of its own.
-func (b *book) repeatable(now time.Time, p *pool, q Request) *holding {
+func (b *book) repeatable(p *pool, q Request) *holding {
 	fits := func(h *holding) bool {
 		switch {
 		case h.claim == nil && h.inherited,
@@ -178,7 +186,27 @@ func (b *book) addLine(h *holding, q Request) *line {
 func (b *book) file(l *line) {
 	b.lines[l.Token] = l
 	l.holding.lines = append(l.holding.lines, l)
-	b.inScope[l.Namespace]++
+	b.account(l, 1)
+}
+
+// ordinaryLine is about what an open grant takes in the journal, in bytes.
+const ordinaryLine = 31
+
+// account adds a line to what the journal holds, or takes it off.
+func (b *book) account(l *line, sign int) {
+	s := b.inScope[l.Namespace]
+	size := l.Size()
+	if s.lines+min(sign, 0) == 0 {
+		size += len(l.Namespace) + 1 // the first and the last line bring and take the name
+	}
+	s.lines += sign
+	s.bytes += sign * size
+	b.bytes += sign * size
+	if s.lines == 0 {
+		delete(b.inScope, l.Namespace)
+	} else {
+		b.inScope[l.Namespace] = s
+	}
 }
 
 // retire ends a grant. Whoever waits for it is told that it came to nothing.
@@ -189,9 +217,7 @@ func (b *book) retire(l *line) {
 	delete(b.lines, l.Token)
 	h := l.holding
 	h.lines = slices.DeleteFunc(h.lines, func(o *line) bool { return o == l })
-	if b.inScope[l.Namespace]--; b.inScope[l.Namespace] == 0 {
-		delete(b.inScope, l.Namespace)
-	}
+	b.account(l, -1)
 	b.wanted = b.wanted || l.state == open
 	b.freeIfIdle(h)
 }

@@ -47,10 +47,10 @@ type Config struct {
 	Changed func([]Key)
 }
 
-// Limits of the journal: its lines in all, and those of one namespace.
+// Limits of the journal in bytes: of its lines in all, with room for what else it says, and of those of one namespace.
 const (
-	maxLines = 6000
-	maxShare = maxLines / 4
+	maxBytes = journal.MaxEncoded - 4000
+	maxShare = maxBytes / 4
 )
 
 // Pace of commits.
@@ -90,7 +90,7 @@ func New(cfg Config) *Ledger {
 		cfg:     cfg,
 		session: journal.NewSession(cfg.Store, cfg.Identity, cfg.Timing),
 		wake:    make(chan struct{}, 1),
-		book:    newBook(kinds, limits{life: cfg.GrantLife, lines: maxLines, share: maxShare}, randomToken),
+		book:    newBook(kinds, limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken),
 	}
 }
 
@@ -169,7 +169,7 @@ func (l *Ledger) Withdraw(t journal.Token) {
 
 // Preview says what Grant would give, and reserves nothing. Errors as with Grant.
 func (l *Ledger) Preview(q Request) (g Grant, err error) {
-	l.do(func(b *book) { g, err = b.preview(time.Now(), q) })
+	l.do(func(b *book) { g, err = b.preview(q) })
 	return g, err
 }
 

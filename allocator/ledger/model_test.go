@@ -200,7 +200,7 @@ func (w *world) start(r *replica) {
 		binary.BigEndian.PutUint64(t[:], w.rng.Uint64())
 		return t
 	}
-	r.book = newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife, lines: 50, share: 50}, token)
+	r.book = newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
 	r.book.breaks = w.breaks.breaks
 	r.book.setPool(w.now, Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{modelRange}, Policy: allocator.BestFit})
 	r.pos, r.phase, r.current, r.since, r.attempt, r.scan = 0, following, journal.Version{}, time.Time{}, nil, nil

@@ -28,10 +28,10 @@ type Pool struct {
 	Space           string // routing domain; "" is the default space
 	Window          []allocator.Range
 	Blocked         []allocator.Range // never allocated, in the whole space
-	Policy          allocator.Policy // BestFit where nil
-	ReuseDelay      time.Duration // how long a released range rests
-	Cooling         []Cooling     // recorded releases that may still rest
-	Flagged         bool          // stored as one whose range another has (AddressConflict)
+	Policy          allocator.Policy  // BestFit where nil
+	ReuseDelay      time.Duration     // how long a released range rests
+	Cooling         []Cooling         // recorded releases that may still rest
+	Flagged         bool              // stored as one whose range another has (AddressConflict)
 	Deleting        bool
 }
 

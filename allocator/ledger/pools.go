@@ -160,14 +160,15 @@ func (b *book) change(p Pool) (*line, error) {
 	if len(gone) == 0 {
 		return nil, nil
 	}
-	if len(b.lines) >= b.limits.lines {
-		return nil, &NotServingError{Reason: "the journal is full of open grants", RetryAfter: time.Second, Here: true}
-	}
-	h := b.newHolding(p.Key, Key{}, old.Space, gone...)
-	l := &line{holding: h, Line: journal.Line{
-		Token: b.newToken(), Space: h.space, Ranges: gone,
+	l := &line{Line: journal.Line{
+		Token: b.newToken(), Space: old.Space, Ranges: gone,
 		Kind: p.Key.Kind, Namespace: p.Key.Namespace, NameHash: journal.HashName(p.Key.Name), Stored: p.Key.Name,
 	}}
+	if err := b.full(l.Size()); err != nil {
+		return nil, err
+	}
+	h := b.newHolding(p.Key, Key{}, old.Space, gone...)
+	l.holding = h
 	b.queued++
 	b.file(l)
 	b.place(h)

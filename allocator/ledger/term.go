@@ -21,7 +21,7 @@ func (l *Ledger) Run(ctx context.Context, source Source) error {
 		if err := l.term(ctx, source, why); err != nil && ctx.Err() == nil {
 			l.cfg.Log.Info("Journal is not held", "reason", err.Error())
 			l.note(l.session.Current().Holder, err)
-			pause(ctx, 200*time.Millisecond)
+			_ = pause(ctx, 200*time.Millisecond) // the loop looks at ctx itself
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -133,15 +134,17 @@ func TestAnAllocationMadeRightAfterItsPoolGrewHasItsAddresses(t *testing.T) {
 	}
 }
 
-// update writes a pool's spec onto whatever version is stored.
+// update writes a pool's spec onto whatever version is stored: the manager writes to pools too.
 func update(t *testing.T, p *v1alpha1.NetworkPool, options ...client.UpdateOption) error {
 	t.Helper()
-	stored := &v1alpha1.NetworkPool{}
-	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), stored); err != nil {
-		return err
-	}
-	stored.Spec = p.Spec
-	return admin.Update(t.Context(), stored, options...)
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		stored := &v1alpha1.NetworkPool{}
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), stored); err != nil {
+			return err
+		}
+		stored.Spec = p.Spec
+		return admin.Update(t.Context(), stored, options...)
+	})
 }
 
 func TestAnAllocationBeforeItsPoolIsStoredWithAWarningAndServedLater(t *testing.T) {

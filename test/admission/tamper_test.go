@@ -80,10 +80,7 @@ func TestAnAnswerThatAnotherWebhookChangedIsNotStored(t *testing.T) {
 			p.Spec.RoutingDomain = ns
 			create(t, p)
 			tamper(t, ns, tc.patch)
-			body, err := json.Marshal(claim(ns, "a-", 4))
-			if err != nil {
-				t.Fatal(err)
-			}
+			body := document(t, "IPAllocation", ns, "spec: {count: 4}")
 			var last error
 			eventually(t, 30*time.Second, func(ctx context.Context) error { // the API server learns of the webhook some time after it is stored
 				if last = post(ctx, "ipallocations", ns, body); last == nil {

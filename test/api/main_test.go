@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -49,7 +50,9 @@ func run(m *testing.M) (code int, err error) {
 	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{}); err != nil {
 		return 1, err
 	}
-	if admin, err = client.New(cluster.Config(), client.Options{Scheme: scheme}); err != nil {
+	config := cluster.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return 1, errors.Join(err, cluster.Stop())
 	}
 	return m.Run(), cluster.Stop()

@@ -82,10 +82,12 @@ func (r *recorder) during(do func(), down ...string) []string {
 }
 
 // record sends the requests that config/webhook asks for, in one namespace of its own, to a recorder.
-func record(t *testing.T, namespace string) *recorder {
+func record(t *testing.T) (r *recorder, namespace string) {
 	t.Helper()
-	stored(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	r := &recorder{}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "webhook-calls-"}}
+	stored(t, ns)
+	namespace = ns.Name
+	r = &recorder{}
 	server := httptest.NewTLSServer(r)
 	t.Cleanup(server.Close)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -132,12 +134,11 @@ func record(t *testing.T, namespace string) *recorder {
 		}
 		return err
 	})
-	return r
+	return r, namespace
 }
 
 func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
-	const namespace = "webhook-calls"
-	r := record(t, namespace)
+	r, namespace := record(t)
 	expect := func(what string, calls []string, want ...string) {
 		t.Helper()
 		if diff := cmp.Diff(want, calls); diff != "" {

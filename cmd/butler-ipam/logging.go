@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// newLogger writes to standard error. Levels are logr's: V(1) is debug.
+func newLogger(format, level string) (logr.Logger, error) {
+	encoding := zap.NewProductionEncoderConfig()
+	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	encoding.EncodeDuration = zapcore.StringDurationEncoder
+	var encoder zapcore.Encoder
+	switch format {
+	case "json":
+		encoder = zapcore.NewJSONEncoder(encoding)
+	case "console":
+		encoding.EncodeLevel = zapcore.CapitalLevelEncoder
+		encoder = zapcore.NewConsoleEncoder(encoding)
+	default:
+		return logr.Logger{}, fmt.Errorf("--log-format %q must be json or console", format)
+	}
+	least, err := zapLevel(level)
+	if err != nil {
+		return logr.Logger{}, err
+	}
+	return zapr.NewLogger(zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), least))), nil
+}
+
+// zapLevel reads a level. zapr has logr's V(n) as zap's level -n.
+func zapLevel(level string) (zapcore.Level, error) {
+	switch level {
+	case "error":
+		return zapcore.ErrorLevel, nil
+	case "info":
+		return zapcore.InfoLevel, nil
+	case "debug":
+		return zapcore.DebugLevel, nil
+	}
+	verbosity, err := strconv.ParseUint(level, 10, 7)
+	if err != nil {
+		return 0, fmt.Errorf("--log-level %q must be error, info, debug, or a number from 0 to 127", level)
+	}
+	return -zapcore.Level(verbosity), nil
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers"
+	"butlerlabs.dev/ipam/webhooks"
+)
+
+// version is set when the binary is built.
+var version = "dev"
+
+// takeOverAfter is how long the journal's holder may be silent before another replica takes its place.
+const takeOverAfter = 4 * time.Second
+
+// stopLimit bounds how long the process takes to stop, the shutdown delay not counted.
+const stopLimit = 10 * time.Second
+
+func main() {
+	o, err := parse(os.Args[1:], os.Getenv, os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "butler-ipam:", strings.ReplaceAll(err.Error(), "\n", "\nbutler-ipam: "))
+		os.Exit(2)
+	case o.version:
+		fmt.Println(version)
+		return
+	}
+	log, err := newLogger(o.logFormat, o.logLevel)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "butler-ipam:", err)
+		os.Exit(2)
+	}
+	ctrllog.SetLogger(log)
+	klog.SetLogger(log.WithName("client-go"))
+	if err := run(signals.SetupSignalHandler(), o, log); err != nil {
+		log.Error(err, "Ended")
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o *options, log logr.Logger) error {
+	kube, err := config.GetConfig()
+	if err != nil {
+		return err
+	}
+	kube.UserAgent = "butler-ipam/" + version
+	kube.QPS = -1 // a write held back here is an allocation that is not Ready: the API server's own fairness decides
+	mgr, err := newManager(kube, o, log)
+	if err != nil {
+		return err
+	}
+	if err := wire(ctx, mgr, o, log); err != nil {
+		return err
+	}
+	log.Info("Starting", "version", version, "identity", o.identity, "address", o.advertise)
+	return mgr.Start(ctx)
+}
+
+func newManager(kube *rest.Config, o *options, log logr.Logger) (manager.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	server, err := newWebhookServer(o)
+	if err != nil {
+		return nil, err
+	}
+	stop := o.shutdownDelay + stopLimit
+	mgr, err := manager.New(kube, manager.Options{
+		Scheme: scheme,
+		Logger: log,
+		Cache: cache.Options{
+			DefaultTransform:            cache.TransformStripManagedFields(), // nobody here reads them, and they are half of an object
+			ReaderFailOnMissingInformer: true,                                // a read of another kind would watch all of it, unasked
+		},
+		Metrics:                 metricsOptions(o),
+		HealthProbeBindAddress:  o.probeBind,
+		WebhookServer:           server,
+		GracefulShutdownTimeout: &stop,
+	})
+	if err != nil {
+		return nil, err
+	}
+	serve := webhooksServe(server, o.certDir)
+	if err := mgr.AddHealthzCheck("webhooks", serve); err != nil {
+		return nil, err
+	}
+	return mgr, mgr.AddReadyzCheck("webhooks", serve)
+}
+
+// wire puts the parts together. What one of them needs of another it gets here.
+func wire(ctx context.Context, mgr manager.Manager, o *options, log logr.Logger) error {
+	store, err := journal.NewLeaseStore(mgr.GetConfig(), o.namespace, takeOverAfter)
+	if err != nil {
+		return err
+	}
+	changes := reconcilers.NewChanges()
+	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
+	l := ledger.New(ledger.Config{
+		Store:      store,
+		Identity:   processIdentity(o),
+		ClaimKinds: []string{butler.KindIPAllocation},
+		PoolKinds:  []string{butler.KindNetworkPool},
+		GrantLife:  o.grantLife,
+		Timing:     journal.Timing{Expiry: takeOverAfter},
+		Metrics:    ledgerMetrics,
+		Log:        log.WithName("ledger"),
+		Changed:    changes.Notify,
+	})
+	feed, err := reconcilers.NewFeed(ctx, mgr, l)
+	if err != nil {
+		return err
+	}
+	recorder, err := newRecorder(ctx, mgr)
+	if err != nil {
+		return err
+	}
+	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
+		Ledger: l, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Registry: metrics.Registry,
+	})
+	if err != nil {
+		return err
+	}
+	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
+		Ledger: l, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(),
+		Metrics: webhooks.NewMetrics(metrics.Registry), Log: log.WithName("webhooks"),
+	})
+	if err := mgr.AddReadyzCheck("ledger", func(*http.Request) error { return l.Ready() }); err != nil {
+		return err
+	}
+	return mgr.Add(everywhere(func(ctx context.Context) error {
+		if !feed.Synced(ctx) {
+			return nil
+		}
+		err := l.Run(ctx, feed) // until the journal is handed over
+		delay := time.NewTimer(o.shutdownDelay)
+		defer delay.Stop()
+		<-delay.C
+		return err
+	}))
+}
+
+// everywhere is a part that runs on every replica, once the informers are filled. The webhook server ends after it.
+type everywhere func(context.Context) error
+
+// Start implements manager.Runnable.
+func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (everywhere) NeedLeaderElection() bool { return false }
+
+// processIdentity names this process in the journal, and where others reach it: name@host:port_random. No two processes share one, so
+// that a late write of an earlier life is not taken for one's own.
+func processIdentity(o *options) string {
+	return fmt.Sprintf("%s@%s_%s", o.identity, o.advertise, rand.Text()[:8])
+}
+
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+// newRecorder writes events one at a time: under load they wait, and are dropped before they hold up anything else.
+func newRecorder(ctx context.Context, mgr manager.Manager) (record.EventRecorder, error) {
+	client, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, err
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&corev1client.EventSinkImpl{Interface: client.Events("")})
+	return broadcaster.NewRecorder(mgr.GetScheme(), corev1.EventSource{Component: "butler-ipam"}), nil
+}

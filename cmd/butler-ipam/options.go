@@ -1,0 +1,164 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+)
+
+// minGrantLife is the shortest life of a grant after which the API server has surely given its create up: that takes 34 s.
+const minGrantLife = 45 * time.Second
+
+// options are what the command line and the environment say.
+type options struct {
+	namespace     string
+	identity      string
+	advertise     string
+	webhookBind   string
+	webhookHost   string // of webhookBind
+	webhookPort   int    // of webhookBind
+	certDir       string
+	clientCA      string
+	probeBind     string
+	metricsBind   string
+	metricsSecure bool
+	grantLife     time.Duration
+	shutdownDelay time.Duration
+	logFormat     string
+	logLevel      string
+	version       bool
+}
+
+const usage = `butler-ipam answers the creation of an IPAllocation with its addresses.
+
+It serves the admission webhooks and keeps the status of NetworkPools and IPAllocations. Any number of replicas may run: they share
+one list of open grants, the Lease butler-ipam-journal.
+
+Every flag but --kubeconfig can be given as an environment variable, --log-level as BUTLER_IPAM_LOG_LEVEL; the flag wins.
+
+`
+
+// parse reads the command line and, for what it leaves out, the environment. The error is flag.ErrHelp where help was asked for.
+func parse(args []string, getenv func(string) string, output io.Writer) (*options, error) {
+	o := &options{}
+	flags := flag.NewFlagSet("butler-ipam", flag.ContinueOnError)
+	flags.SetOutput(output)
+	flags.Usage = func() { printUsage(flags, output) }
+	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the Lease butler-ipam-journal; without it $POD_NAMESPACE")
+	flags.StringVar(&o.identity, "identity", "", "`name` of this replica in the journal; without it $POD_NAME, else the host name")
+	flags.StringVar(&o.advertise, "advertise-address", "", "`host:port` at which other replicas reach these webhooks; without it $POD_IP and the port of --webhook-bind-address")
+	flags.StringVar(&o.webhookBind, "webhook-bind-address", ":9443", "`host:port` of the webhooks, HTTPS")
+	flags.StringVar(&o.certDir, "webhook-cert-dir", "/tls", "`directory` of tls.crt and tls.key, which are read again when they change")
+	flags.StringVar(&o.clientCA, "webhook-client-ca", "", "`file` with the CA of the client certificate that the API server presents; without it, whoever reaches the port can ask for grants")
+	flags.StringVar(&o.probeBind, "health-probe-bind-address", ":8081", "`host:port` of /healthz and /readyz, HTTP; 0 for none")
+	flags.StringVar(&o.metricsBind, "metrics-bind-address", ":8080", "`host:port` of /metrics; 0 for none")
+	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve /metrics over HTTPS with the certificate of the webhooks, and only to those whose bearer token may get the non-resource URL /metrics")
+	flags.DurationVar(&o.grantLife, "grant-expiry", ledger.DefaultGrantLife, fmt.Sprintf("how long the addresses of an answered create are kept when its object does not turn up; at least %s", minGrantLife))
+	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 2*time.Second, "how long a replica that stops sends calls on to others, until Services have forgotten it")
+	flags.StringVar(&o.logFormat, "log-format", "json", "`format`: json or console")
+	flags.StringVar(&o.logLevel, "log-level", "info", "`level`: error, info, debug, or a number from 0 (info) up; the higher, the more is said")
+	flags.BoolVar(&o.version, "version", false, "print the version and end")
+	config.RegisterFlags(flags) // --kubeconfig
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if o.version {
+		return o, nil
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("argument %q is not understood: only flags are", flags.Arg(0))
+	}
+	return o, errors.Join(fromEnvironment(flags, getenv), o.complete(getenv))
+}
+
+func printUsage(flags *flag.FlagSet, output io.Writer) {
+	fmt.Fprint(output, usage)
+	flags.VisitAll(func(f *flag.Flag) {
+		name, text := flag.UnquoteUsage(f)
+		fmt.Fprintf(output, "  --%s %s\n        %s", f.Name, name, text)
+		if f.DefValue != "" && f.DefValue != "false" {
+			fmt.Fprintf(output, " (default %s)", f.DefValue)
+		}
+		fmt.Fprintln(output)
+	})
+}
+
+// fromEnvironment sets the flags that the command line leaves out.
+func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
+	given := map[string]bool{config.KubeconfigFlagName: true} // it has an environment variable of its own
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var errs []error
+	flags.VisitAll(func(f *flag.Flag) {
+		variable := "BUTLER_IPAM_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value := getenv(variable)
+		if value == "" || given[f.Name] {
+			return
+		}
+		if err := f.Value.Set(value); err != nil {
+			errs = append(errs, fmt.Errorf("%s=%q: %w", variable, value, err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// complete fills in what follows from the surroundings, and checks the rest.
+func (o *options) complete(getenv func(string) string) error {
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.namespace == "" {
+		o.namespace = getenv("POD_NAMESPACE")
+	}
+	if o.namespace == "" {
+		fault("--namespace is missing: name the namespace of the journal, or set POD_NAMESPACE")
+	}
+	if o.identity == "" {
+		o.identity = getenv("POD_NAME")
+	}
+	if o.identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			fault("--identity is missing and the host has no name: %w", err)
+		}
+		o.identity = host
+	}
+	host, port, err := splitAddress(o.webhookBind)
+	if err != nil {
+		fault("--webhook-bind-address %q must be host:port: %w", o.webhookBind, err)
+	}
+	o.webhookHost, o.webhookPort = host, port
+	if o.advertise == "" && err == nil {
+		o.advertise = net.JoinHostPort(getenv("POD_IP"), strconv.Itoa(port))
+	}
+	if host, _, err := splitAddress(o.advertise); err != nil || host == "" {
+		fault("--advertise-address %q must be host:port, as other replicas reach this one: give it, or set POD_IP", o.advertise)
+	}
+	if o.grantLife < minGrantLife {
+		fault("--grant-expiry %s must be at least %s: the API server may store an object so late", o.grantLife, minGrantLife)
+	}
+	if o.shutdownDelay < 0 {
+		fault("--shutdown-delay %s must not be negative", o.shutdownDelay)
+	}
+	return errors.Join(errs...)
+}
+
+func splitAddress(address string) (string, int, error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, err
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || port == 0 {
+		return "", 0, fmt.Errorf("port %q must be a number from 1 to 65535", text)
+	}
+	return host, int(port), nil
+}

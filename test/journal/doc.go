@@ -1,0 +1,2 @@
+// Package journal tests the journal's Lease on a real API server.
+package journal
