@@ -20,7 +20,7 @@ var scenes = map[string]scene{
 	"half full fragmented /16":       {"10.40.0.0/16", holdScattered(32768)},
 	"million held in a /8":           {"10.0.0.0/8", holdScattered(8 << 20)},
 	"million, every other of a /11":  {"10.0.0.0/11", holdEvery(2, 1)},
-	"million, every 16th of a /8":    {"10.0.0.0/8", holdEvery(16, 1)},
+	"million side by side in a /8":   {"10.0.0.0/8", holdFirst(1 << 20)},
 	"million blocks of 8 in a /8":    {"10.0.0.0/8", holdEvery(16, 8)},
 	"one /64 in a /48":               {"2001:db8::/48", func(s *Space, _ Range) int { s.Hold(mustParse("2001:db8:0:7::/64"), 1); return 1 }},
 	"million at random in a /64":     {"2001:db8::/64", holdRandom(1 << 20)},
@@ -61,6 +61,16 @@ func holdEvery(step, size uint64) func(*Space, Range) int {
 			s.Hold(head(numberOf(pool.First).plus(number{lo: i}), number{lo: size}).asRange(), Holder(n))
 		}
 		return n
+	}
+}
+
+func holdFirst(count int) func(*Space, Range) int {
+	return func(s *Space, pool Range) int {
+		for i := range count {
+			first := numberOf(pool.First).plus(number{lo: uint64(i)})
+			s.Hold(span{first, first}.asRange(), Holder(i+1))
+		}
+		return count
 	}
 }
 

@@ -7,8 +7,9 @@ import "slices"
 // item, and a million items cost one slice of some ten thousand blocks. Items
 // lie side by side without pointers, which is what keeps a held range small.
 //
-// Compared with a B-tree: no node holds pointers beside items, appending in
-// order leaves full blocks, and a change in the steady state allocates nothing.
+// A B-tree would do as well. A million items of 40 bytes take 41 bytes each when
+// they come in order and 58 when they do not; in github.com/tidwall/btree they
+// took 79 and 70, and every operation was slower.
 type list[T any] struct {
 	blocks [][]T // none is empty
 	spare  []T   // a block out of use, for the next split

@@ -75,17 +75,16 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	)
 	answer, result, down = e.handle(ctx, &admission.Request{AdmissionRequest: *review.Request})
 
-	w.Header().Set("Content-Type", "application/json")
 	if down != nil && !down.Here {
 		after := e.retryAfter(down)
 		if deadline, _ := ctx.Deadline(); time.Until(deadline) > after+anotherTry {
 			w.Header().Set("Retry-After", strconv.Itoa(int(after/time.Second)))
 			w.Header().Set("Connection", "close") // so that the repetition may reach another replica
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_ = json.NewEncoder(w).Encode(answer.Result)
+			http.Error(w, answer.Result.Message, http.StatusServiceUnavailable)
 			return
 		}
 	}
+	w.Header().Set("Content-Type", "application/json")
 	review.Request, review.Response = nil, &answer.AdmissionResponse
 	_ = json.NewEncoder(w).Encode(review) // who does not read the answer is gone
 }

@@ -131,13 +131,14 @@ func (l *Ledger) do(f func(*book)) {
 func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	var ln *line
 	var err error
+	done := make(chan error, 1)
 	l.do(func(b *book) {
 		if ln, err = b.grant(time.Now(), q); err == nil {
-			ln.done = make(chan error, 1)
+			ln.done = done
 		}
 	})
 	if err == nil {
-		err = l.committed(ctx, ln)
+		err = l.committed(ctx, ln, done)
 	}
 	l.cfg.Metrics.granted(q.Pool, err)
 	if err != nil {
@@ -146,9 +147,8 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	return Grant{Range: ln.Ranges[0], Space: ln.Space, Token: ln.Token}, nil
 }
 
-// committed waits until the journal holds a line.
-func (l *Ledger) committed(ctx context.Context, ln *line) error {
-	done := ln.done
+// committed waits until done says that the journal holds a line.
+func (l *Ledger) committed(ctx context.Context, ln *line, done <-chan error) error {
 	select {
 	case err := <-done:
 		return err
@@ -185,6 +185,7 @@ func (l *Ledger) Granted(k Key, uid string, r allocator.Range, t journal.Token) 
 func (l *Ledger) ChangePool(ctx context.Context, p Pool, dryRun bool) error {
 	var ln *line
 	var err error
+	done := make(chan error, 1)
 	l.do(func(b *book) {
 		if ln, err = b.change(p); ln == nil {
 			return
@@ -194,12 +195,12 @@ func (l *Ledger) ChangePool(ctx context.Context, p Pool, dryRun bool) error {
 			ln = nil
 			return
 		}
-		ln.done = make(chan error, 1)
+		ln.done = done
 	})
 	if err != nil || ln == nil {
 		return err
 	}
-	return l.committed(ctx, ln)
+	return l.committed(ctx, ln, done)
 }
 
 // Observe takes in a stored claim.

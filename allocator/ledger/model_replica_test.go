@@ -188,7 +188,7 @@ func (w *world) mirror(r *replica) {
 	default:
 		return
 	}
-	w.updates = append(w.updates, u)
+	w.sendUpdate(u)
 }
 
 // someClaim picks one of the claims the replica has seen.
@@ -223,7 +223,7 @@ func (w *world) fulfil(r *replica) {
 		}
 		f.sent = true
 		l := f.line
-		w.updates = append(w.updates, &update{
+		w.sendUpdate(&update{
 			what: r.name() + " fulfils", name: l.Stored, uid: uid, resourceVersion: f.rv,
 			change: func(c *Claim) { w.tally.fulfilled++; c.Ranges, c.Token = []allocator.Range{l.Ranges[0]}, l.Token },
 			done:   func(bool) { delete(r.fulfils, uid) },

@@ -100,6 +100,7 @@ type update struct {
 	resourceVersion uint64
 	change          func(*Claim)
 	done            func(landed bool)
+	arrives         time.Time // at the earliest
 }
 
 // create is a client's create, inside the API server.
@@ -488,6 +489,9 @@ func (w *world) network() {
 	if len(w.updates) > 0 {
 		i := w.rng.IntN(len(w.updates))
 		u := w.updates[i]
+		if w.now.Before(u.arrives) && !w.quiet {
+			return
+		}
 		w.updates = slices.Delete(w.updates, i, i+1)
 		w.landUpdate(u)
 	}
@@ -511,6 +515,15 @@ func (w *world) landLease(lw *leaseWrite) {
 	if r := lw.from; w.rng.IntN(8) > 0 && r.life == lw.life && r.attempt != nil && r.attempt.Commit == lw.attempt.Commit && r.attempt.Epoch == lw.attempt.Epoch {
 		r.reply, r.replyRV = reply, w.lease.ResourceVersion
 	}
+}
+
+// sendUpdate puts a write to a claim on its way. Now and then it sits in a connection that stalls, for longer than a grant lives.
+func (w *world) sendUpdate(u *update) {
+	u.arrives = w.now
+	if w.rng.IntN(4) == 0 {
+		u.arrives = w.now.Add(time.Duration(w.rng.IntN(250)) * time.Second)
+	}
+	w.updates = append(w.updates, u)
 }
 
 func (w *world) landUpdate(u *update) {

@@ -90,7 +90,7 @@ func newManager(kube *rest.Config, o *options, log logr.Logger) (manager.Manager
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	server, err := newWebhookServer(o)
+	server, err := newWebhookServer(o, log.WithName("webhooks"))
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func newManager(kube *rest.Config, o *options, log logr.Logger) (manager.Manager
 	if err != nil {
 		return nil, err
 	}
-	serve := webhooksServe(server, o.certDir)
+	serve := server.StartedChecker()
 	if err := mgr.AddHealthzCheck("webhooks", serve); err != nil {
 		return nil, err
 	}

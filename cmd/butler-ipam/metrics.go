@@ -24,7 +24,7 @@ func metricsOptions(o *options) metricsserver.Options {
 	if o.metricsSecure {
 		server.SecureServing = true
 		server.CertDir, server.CertName, server.KeyName = o.certDir, certName, keyName
-		server.TLSOpts = []func(*tls.Config){plainTLS}
+		server.TLSOpts = []func(*tls.Config){overHTTP1}
 		server.FilterProvider = guardedByRBAC
 	}
 	return server

@@ -1,15 +1,21 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	stdlog "log"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 )
@@ -20,58 +26,119 @@ const (
 	keyName  = "tls.key"
 )
 
-// newWebhookServer serves HTTP/1.1 only: over HTTP/2 the API server would keep all its calls on the one connection that it has, and
-// "ask another replica" would come back to this one.
-func newWebhookServer(o *options) (webhook.Server, error) {
-	configure := []func(*tls.Config){plainTLS}
-	if o.clientCA != "" {
-		pem, err := os.ReadFile(o.clientCA)
-		if err != nil {
-			return nil, fmt.Errorf("--webhook-client-ca: %w", err)
-		}
-		clients := x509.NewCertPool()
-		if !clients.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--webhook-client-ca %s holds no certificate in PEM", o.clientCA)
-		}
-		configure = append(configure, func(c *tls.Config) {
-			c.ClientCAs, c.ClientAuth = clients, tls.RequireAndVerifyClientCert
-		})
-	}
-	return webhook.NewServer(webhook.Options{
-		Host: o.webhookHost, Port: o.webhookPort, CertDir: o.certDir, CertName: certName, KeyName: keyName, TLSOpts: configure,
-	}), nil
+const (
+	headerTimeout = 10 * time.Second
+	// idleTimeout is longer than the 90 s for which the API server keeps a connection: the side that sends must be the one to close,
+	// else a call may meet the closing.
+	idleTimeout = 5 * time.Minute
+	// drainLimit is how long calls may still take when the server ends. By then they are all answered "ask another replica"; without
+	// a limit, connections that never carried a call would hold the process for five seconds.
+	drainLimit = 500 * time.Millisecond
+)
+
+// webhookServer is controller-runtime's, but for how it serves: over HTTP/1.1 only, since over HTTP/2 the API server would keep to the one
+// connection that it has, and "ask another replica" would come back to this one.
+type webhookServer struct {
+	*webhook.DefaultServer
+	address      string
+	clients      *x509.CertPool // nil where any client may call
+	certificates *certwatcher.CertWatcher
+	log          logr.Logger
+	serving      atomic.Bool
 }
 
-func plainTLS(c *tls.Config) {
+func newWebhookServer(o *options, log logr.Logger) (*webhookServer, error) {
+	s := &webhookServer{DefaultServer: &webhook.DefaultServer{}, address: o.webhookBind, log: log}
+	var err error
+	if s.certificates, err = certwatcher.New(filepath.Join(o.certDir, certName), filepath.Join(o.certDir, keyName)); err != nil {
+		return nil, fmt.Errorf("--webhook-cert-dir: %w", err)
+	}
+	if o.clientCA == "" {
+		return s, nil
+	}
+	pem, err := os.ReadFile(o.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("--webhook-client-ca: %w", err)
+	}
+	s.clients = x509.NewCertPool()
+	if !s.clients.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--webhook-client-ca %s holds no certificate in PEM", o.clientCA)
+	}
+	return s, nil
+}
+
+// Start implements webhook.Server.
+func (s *webhookServer) Start(ctx context.Context) error {
+	config := &tls.Config{GetCertificate: s.certificates.GetCertificate}
+	overHTTP1(config)
+	if s.clients != nil {
+		config.ClientCAs, config.ClientAuth = s.clients, tls.RequireAndVerifyClientCert
+	}
+	listener, err := tls.Listen("tcp", s.address, config)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: s.WebhookMux(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ErrorLog: stdlog.New(connectionLog{s.log}, "", 0),
+	}
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		<-ctx.Done()
+		s.serving.Store(false)
+		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
+		defer cancel()
+		if server.Shutdown(limit) != nil {
+			_ = server.Close() // what it closes has had its time
+		}
+	}()
+	go func() {
+		if err := s.certificates.Start(ctx); err != nil {
+			s.log.Error(err, "Certificates are not read again when they change")
+		}
+	}()
+	s.serving.Store(true)
+	s.log.Info("Serving webhooks", "address", listener.Addr().String(), "clientsVerified", s.clients != nil)
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	<-drained
+	return nil
+}
+
+func overHTTP1(c *tls.Config) {
 	c.NextProtos = []string{"http/1.1"}
 	c.MinVersion = tls.VersionTLS12
 }
 
-// webhooksServe checks that the server accepts calls and that its certificate is valid now.
-func webhooksServe(server webhook.Server, certDir string) healthz.Checker {
-	started := server.StartedChecker() // it calls the server, which stays once it is there
-	var wasStarted atomic.Bool
-	return func(r *http.Request) error {
-		if !wasStarted.Load() {
-			if err := started(r); err != nil {
-				return err
-			}
-			wasStarted.Store(true)
+// StartedChecker implements webhook.Server: calls are taken, and the certificate is one that the API server can accept now.
+func (s *webhookServer) StartedChecker() healthz.Checker {
+	return func(*http.Request) error {
+		if !s.serving.Load() {
+			return errors.New("the webhooks are not served")
 		}
-		return certificateValid(certDir, time.Now())
+		certificate, err := s.certificates.GetCertificate(nil)
+		if err != nil {
+			return err
+		}
+		return validAt(certificate.Leaf, time.Now())
 	}
 }
 
-func certificateValid(dir string, now time.Time) error {
-	path := filepath.Join(dir, certName)
-	pair, err := tls.LoadX509KeyPair(path, filepath.Join(dir, keyName))
+func validAt(c *x509.Certificate, now time.Time) error {
 	switch {
-	case err != nil:
-		return err
-	case now.Before(pair.Leaf.NotBefore):
-		return fmt.Errorf("certificate %s is not valid before %s", path, pair.Leaf.NotBefore)
-	case now.After(pair.Leaf.NotAfter):
-		return fmt.Errorf("certificate %s has expired on %s: renew it", path, pair.Leaf.NotAfter)
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("the certificate of the webhooks is not valid before %s: check the clock", c.NotBefore.Format(time.RFC3339))
+	case now.After(c.NotAfter):
+		return fmt.Errorf("the certificate of the webhooks has expired at %s: renew it", c.NotAfter.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// connectionLog takes what the server says of connections that came to nothing: port scans, probes, clients without certificate.
+type connectionLog struct{ log logr.Logger }
+
+func (l connectionLog) Write(line []byte) (int, error) {
+	l.log.V(1).Info("Connection failed", "error", strings.TrimSpace(string(line)))
+	return len(line), nil
 }

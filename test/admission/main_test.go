@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/journal"
@@ -30,7 +31,7 @@ const grantLife = 45 * time.Second
 // One control plane with one manager serves the whole package.
 var (
 	cluster *sandbox.Sandbox
-	admin   client.WithWatch
+	admin   client.Client
 	grants  journal.Store
 )
 
@@ -55,7 +56,9 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
-	if admin, err = client.NewWithWatch(cluster.Config(), client.Options{Scheme: scheme}); err != nil {
+	config := cluster.Config()
+	config.WarningHandler = rest.NoWarnings{} // tests that look at warnings use kubectl
+	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return 1, err
 	}
 	if grants, err = journal.NewLeaseStore(cluster.Config(), sandbox.ManagerNamespace, time.Second); err != nil {

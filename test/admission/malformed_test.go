@@ -2,16 +2,19 @@ package admission
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 
@@ -28,7 +31,7 @@ func review(namespace string) string {
 "spec":{"poolRef":{"name":"no-such-pool"},"tenantClusterRef":{"name":"web","namespace":"team-a"},"type":"nodes","count":4}}}}`, namespace, namespace)
 }
 
-// port speaks to a manager's webhook port without an API server between.
+// port speaks to the manager's webhook port without an API server between.
 func port(t *testing.T) func(path string, body []byte) (int, []byte) {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -37,7 +40,7 @@ func port(t *testing.T) func(path string, body []byte) (int, []byte) {
 	t.Cleanup(c.CloseIdleConnections)
 	base := "https://" + cluster.Managers()[0].WebhookAddress
 	return func(path string, body []byte) (int, []byte) {
-		resp, err := c.Post(base+path+"?timeout=5s", "application/json", bytes.NewReader(body))
+		resp, err := c.Post(base+path, "application/json", bytes.NewReader(body))
 		if err != nil {
 			t.Fatalf("no answer to %.80q: %v", body, err)
 		}
@@ -151,4 +154,37 @@ func TestMalformedAdmissionReviewsAreAnsweredAndCostNothing(t *testing.T) {
 	if at := strings.Index(string(log), "Panicked"); at >= 0 {
 		t.Errorf("the manager panicked: %.2000s", log[at:])
 	}
+}
+
+func TestACallThatRunsOutOfTimeCostsNoAddress(t *testing.T) {
+	const n = 300
+	ns := namespace(t)
+	create(t, pool(ns, "10.71.0.0/20"), claim(ns, "first", 1)) // once this one is answered, the manager knows the pool
+	send := port(t)
+	answered := 0
+	for i := range n {
+		body := strings.NewReplacer("no-such-pool", "pool", `"name":"a"`, fmt.Sprintf(`"name":"a-%d"`, i)).Replace(review(ns))
+		timeout := time.Duration(400_000 * math.Pow(1.03, float64(i))) // from less than a commit takes to far more
+		path := fmt.Sprintf("%s?timeout=%s", webhooks.MutateIPAllocation, timeout)
+		code, text := send(path, []byte(body))
+		var answer admissionv1.AdmissionReview
+		if err := json.Unmarshal(text, &answer); code != http.StatusOK || err != nil || answer.Response == nil {
+			t.Fatalf("HTTP %d %q", code, text)
+		}
+		switch r := answer.Response; {
+		case r.Allowed:
+			answered++
+		case r.Result.Code != http.StatusServiceUnavailable || r.Result.Details.RetryAfterSeconds < 1:
+			t.Errorf("want a refusal with 503 after which the client tries again, got: %v", r.Result)
+		}
+	}
+	if answered == 0 || answered == n {
+		t.Errorf("%d of %d calls were answered: the test shows nothing", answered, n)
+	}
+	eventually(t, 10*time.Second, func(context.Context) error {
+		if lines := openGrants(t, ns); len(lines) != answered {
+			return fmt.Errorf("%d grants are open, %d calls were answered", len(lines), answered)
+		}
+		return nil
+	})
 }

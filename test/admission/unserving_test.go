@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"net/http"
@@ -77,13 +76,4 @@ func TestACallThatReachesAReplicaWhichCannotServeIsAnsweredByAnother(t *testing.
 	if idle.calls.Load() == 0 {
 		t.Error("no call reached the replica that cannot serve: the test shows nothing")
 	}
-
-	for _, m := range own.Managers() {
-		own.Front().Remove(m.Name())
-		if err := m.Kill(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	err = c.Create(context.WithoutCancel(t.Context()), claim(sandbox.Namespace, "b", 1))
-	t.Log(err)
 }

@@ -1,0 +1,28 @@
+// Command bench measures what a synchronous answer costs. It runs a sandbox with one manager and creates objects there by the same
+// means, one kind after the other:
+//
+//	plain CR         an IPAllocation under another API group, which nobody answers
+//	CR, two webhooks the same behind a mutating and a validating webhook that do nothing: the baseline of every ratio
+//	Service          whose clusterIP the API server's own allocator gives
+//	IPAllocation     which comes back with its address
+//
+// Every round measures every variant once for each number of clients, in an order that rotates, so that a machine that slows down
+// slows all of them. Ratios are taken within a round; what is printed is the median over the rounds. A run starts in a namespace of its
+// own (and for IPAllocations a pool) with connections warm, and when nothing of the one before is under way any more.
+//
+// The second part measures the allocator alone, in this process: no API server, no journal.
+//
+// In the table and in the JSON file, a list of figures (see type figure):
+//
+//   - "create": from the call to its answer.
+//   - "create, statuses written": the same creates, their rate counted until the last object was Ready. The time is that from the
+//     last answer until then, its median and largest over the rounds.
+//   - "create and delete": until the object is gone, one after the other. The baseline is the same loop behind the two webhooks.
+//   - "status lag": creates at a steady rate, whether answered or not, and the time from each answer until a watch shows Ready.
+//   - "core": the median call. Calls are timed one by one, so each has some 50 ns of the clock in it.
+//
+// CPU figures are milliseconds per object of each process, work after the answer included. Others is the share of the machine that
+// programs outside the sandbox took meanwhile: where it is not small, run again. Both need /proc.
+//
+// A figure beyond its limit fails nothing.
+package main

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// limit is what a figure is expected to keep.
+type limit struct {
+	name    string
+	clients int
+	what    string
+	value   func(figure) float64
+	atLeast bool // else at most
+	limit   float64
+	aim     float64 // 0 for none
+}
+
+func ratioP50(f figure) float64       { return f.RatioP50 }
+func ratioPerSecond(f figure) float64 { return f.RatioPerSecond }
+func p99(f figure) float64            { return f.P99 }
+func p50Micros(f figure) float64      { return 1000 * f.P50 }
+func allocations(f figure) float64    { return float64(*f.AllocsPerOp) }
+func bytesPerRange(f figure) float64  { return f.BytesPerRange }
+
+var limits = []limit{
+	{name: "IPAllocation create", clients: 1, what: "p50 ratio", value: ratioP50, limit: 1.8, aim: 1.4},
+	{name: "IPAllocation create, statuses written", clients: 64, what: "per second ratio", value: ratioPerSecond, limit: 0.4, atLeast: true},
+	{name: lagName, what: "p99 ms", value: p99, limit: 1000},
+	{name: "core allocate, " + scenes[1].name, what: "p50 µs", value: p50Micros, limit: 2},
+	{name: "core release, " + scenes[1].name, what: "p50 µs", value: p50Micros, limit: 2},
+	{name: "core allocate, " + scenes[1].name, what: "heap allocations", value: allocations, limit: 0},
+	{name: "core release, " + scenes[1].name, what: "heap allocations", value: allocations, limit: 0},
+	{name: "core allocate, " + scenes[2].name, what: "p50 µs", value: p50Micros, limit: 10},
+	{name: "core release, " + scenes[2].name, what: "p50 µs", value: p50Micros, limit: 10},
+	{name: "core rebuild, " + scenes[2].name, what: "bytes per range", value: bytesPerRange, limit: 150},
+}
+
+// printLimits says of each limit whose figure was measured what came of it.
+func printLimits(w io.Writer, figures []figure) {
+	heading := "\nlimits:\n"
+	for _, l := range limits {
+		for _, f := range figures {
+			if f.Name != l.name || f.Clients != l.clients {
+				continue
+			}
+			fmt.Fprintf(w, "%s  %s\n", heading, l.verdict(f))
+			heading = ""
+		}
+	}
+}
+
+func (l limit) verdict(f figure) string {
+	where := l.name
+	if l.clients > 0 {
+		where += fmt.Sprintf(", %d client(s)", l.clients)
+	}
+	value, verdict, bound := l.value(f), "kept", "at most"
+	if l.atLeast {
+		bound = "at least"
+	}
+	if l.atLeast && value < l.limit || !l.atLeast && value > l.limit {
+		verdict = "MISSED"
+	}
+	aim := ""
+	if l.aim > 0 {
+		aim = fmt.Sprintf(", aim %g", l.aim)
+	}
+	return fmt.Sprintf("%s: %s %.3g (%s %g%s): %s", where, l.what, value, bound, l.limit, aim, verdict)
+}

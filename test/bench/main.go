@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+type options struct {
+	n       int   // creates of a variant with many clients
+	rounds  int   // of every variant
+	clients []int // numbers of clients to measure with
+	only    *regexp.Regexp
+	json    string
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	o, err := parse()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	figures, err := measure(ctx, o)
+	if err != nil {
+		return err
+	}
+	if len(figures) == 0 {
+		return fmt.Errorf("-only %q matches no name", o.only)
+	}
+	printTable(os.Stdout, figures)
+	printLimits(os.Stdout, figures)
+	return writeJSON(o.json, figures)
+}
+
+func parse() (options, error) {
+	var o options
+	flag.IntVar(&o.n, "n", 1000, "creates of every variant in a round; with few clients fewer, see the table")
+	flag.IntVar(&o.rounds, "rounds", 5, "times that every variant is measured")
+	clients := flag.String("clients", "1,16,64", "numbers of clients at the same time")
+	only := flag.String("only", "", "regular expression: measure what has a matching name, and what that is compared with")
+	flag.StringVar(&o.json, "json", filepath.Join("bin", "bench.json"), "file that takes the figures")
+	flag.Parse()
+	for text := range strings.SplitSeq(*clients, ",") {
+		c, err := strconv.Atoi(text)
+		if err != nil || c < 1 || c > maxClients {
+			return o, fmt.Errorf("-clients %q: %q is no number from 1 to %d", *clients, text, maxClients)
+		}
+		o.clients = append(o.clients, c)
+	}
+	if o.n < 1 || o.n > maxCreates {
+		return o, fmt.Errorf("-n %d: use 1 to %d, for which a pool has room", o.n, maxCreates)
+	}
+	if o.rounds < 1 {
+		return o, fmt.Errorf("-rounds %d: use 1 or more", o.rounds)
+	}
+	var err error
+	o.only, err = regexp.Compile(*only)
+	return o, err
+}
+
+func measure(ctx context.Context, o options) (figures []figure, err error) {
+	variants, lag := variantsFor(o.only), o.only.MatchString(lagName)
+	if len(variants) > 0 || lag {
+		b, err := newBench(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, b.stop()) }()
+		if figures, err = b.compare(ctx, o, variants); err != nil {
+			return nil, err
+		}
+		if lag {
+			f, err := b.statusLag(ctx)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", lagName, err)
+			}
+			figures = append(figures, f)
+		}
+	}
+	core, err := measureCore(ctx, o.only)
+	return append(figures, core...), err
+}
+
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

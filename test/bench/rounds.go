@@ -1,0 +1,253 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	maxClients = 256
+	maxCreates = 60_000 // and warm-up, in a /16
+	// warmUp is how many objects each client creates before the clock runs: for connections, and caches of a new namespace.
+	warmUp = 2
+	// What -n says is for this many clients and more.
+	fullLoad = 4
+	// loops is the share of creates that the variants with deletion make: one takes far longer.
+	loops = 10
+)
+
+// variant is one thing that is done to one subject.
+type variant struct {
+	subject
+	name     string
+	deletes  bool
+	baseline string // name of the variant that it is compared with
+}
+
+// variantsFor are those whose names match, each group with its baseline.
+func variantsFor(only *regexp.Regexp) []variant {
+	var matching []variant
+	for _, op := range []struct {
+		name    string
+		deletes bool
+	}{{" create", false}, {" create and delete", true}} {
+		var group []variant
+		matches := false
+		for _, s := range []subject{hookedCR, plainCR, service, alloc} {
+			v := variant{subject: s, name: s.name + op.name, deletes: op.deletes, baseline: hookedCR.name + op.name}
+			if match := only.MatchString(v.name); match || s == hookedCR {
+				group = append(group, v)
+				matches = matches || match
+			}
+		}
+		if matches {
+			matching = append(matching, group...)
+		}
+	}
+	return matching
+}
+
+// ops is how many operations of a variant are timed in a round.
+func (v *variant) ops(n, clients int) int {
+	creates := max(1, n*min(clients, fullLoad)/fullLoad)
+	if v.deletes {
+		return max(creates/loops, 4*clients)
+	}
+	return creates
+}
+
+// sample is what one run measured under one name.
+type sample struct {
+	name      string
+	n         int
+	p50, p99  time.Duration
+	perSecond float64
+	cpu       usage
+}
+
+// compare measures the variants in rounds.
+func (b *bench) compare(ctx context.Context, o options, variants []variant) ([]figure, error) {
+	type cell struct {
+		name    string
+		clients int
+	}
+	samples := map[cell][]sample{}
+	var cells []cell // in the order of the table
+	baseline := map[string]string{}
+	for round := range o.rounds {
+		for _, clients := range o.clients {
+			for turn := range variants {
+				v := variants[(turn+round)%len(variants)]
+				measured, err := b.run(ctx, &v, clients, v.ops(o.n, clients))
+				if err != nil {
+					return nil, fmt.Errorf("%s, %d clients: %w", v.name, clients, err)
+				}
+				for _, s := range measured {
+					at := cell{s.name, clients}
+					if baseline[s.name] = v.baseline; samples[at] == nil {
+						cells = append(cells, at)
+					}
+					samples[at] = append(samples[at], s)
+					progress("round %d/%d, %d clients: %s: %.2f ms, %.0f/s, others %.0f %%",
+						round+1, o.rounds, clients, s.name, ms(s.p50), s.perSecond, 100*s.cpu.others)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(cells, func(x, y cell) int {
+		return cmp.Or(cmp.Compare(baseline[x.name], baseline[y.name]))
+	})
+	var figures []figure
+	for _, at := range cells {
+		figures = append(figures, figureOf(at.clients, samples[at], samples[cell{baseline[at.name], at.clients}]))
+	}
+	return figures, nil
+}
+
+// run measures one variant once, in a namespace of its own, and cleans up.
+func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, error) {
+	c, err := b.newCollection(ctx, v.subject)
+	if err != nil {
+		return nil, err
+	}
+	called := b.idle.calls()
+	warm := c.bodies("warm", warmUp*clients)
+	if _, err := timed(clients, len(warm), func(i int) error { return c.create(ctx, warm[i]) }); err != nil {
+		return nil, err
+	}
+	if v.hasPool {
+		if err := c.awaitReady(ctx, len(warm)); err != nil {
+			return nil, err
+		}
+	}
+	var measured []sample
+	before := b.readCPU()
+	if v.deletes {
+		measured, err = c.createAndDelete(ctx, v.name, clients, n)
+	} else {
+		measured, err = c.createAll(ctx, v.name, clients, n, len(warm))
+	}
+	if err != nil {
+		return nil, err
+	}
+	spent := b.readCPU().since(before, n)
+	for i := range measured {
+		measured[i].cpu = spent
+	}
+	if want := 2 * (n + len(warm)); v.subject == hookedCR && b.idle.calls()-called != want {
+		return nil, fmt.Errorf("the webhooks that do nothing were called %d times, want %d", b.idle.calls()-called, want)
+	}
+	return measured, c.remove(ctx)
+}
+
+// createAll creates n objects beside those that exist already. Of claims a second sample says when all had their status.
+func (c *collection) createAll(ctx context.Context, name string, clients, n, exist int) ([]sample, error) {
+	bodies := c.bodies("bench", n)
+	start := time.Now()
+	calls, err := timed(clients, n, func(i int) error { return c.create(ctx, bodies[i]) })
+	if err != nil {
+		return nil, err
+	}
+	answered := time.Since(start)
+	created := sampleOf(name, calls, answered)
+	if !c.hasPool {
+		return []sample{created}, nil
+	}
+	if err := c.awaitReady(ctx, exist+n); err != nil {
+		return nil, err
+	}
+	all := time.Since(start)
+	drain := all - answered
+	return []sample{created, {name: name + ", statuses written", n: n, p50: drain, p99: drain, perSecond: float64(n) / all.Seconds()}}, nil
+}
+
+// createAndDelete creates n objects and deletes each as soon as it is created.
+func (c *collection) createAndDelete(ctx context.Context, name string, clients, n int) (measured []sample, err error) {
+	bodies := c.bodies("bench", n)
+	gone := make(map[string]chan struct{}, n)
+	for i := range n {
+		gone[nameOf("bench", i)] = make(chan struct{})
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	if c.hasPool {
+		w, err := c.watch(ctx)
+		if err != nil {
+			return nil, err
+		}
+		group.Go(func() error {
+			left := n
+			return w.until(func(e *event) bool {
+				if is := gone[e.Object.Metadata.Name]; is != nil && e.Type == "DELETED" {
+					close(is)
+					left--
+				}
+				return left == 0
+			})
+		})
+	}
+	group.Go(func() error {
+		start := time.Now()
+		calls, err := timed(clients, n, func(i int) error {
+			object := nameOf("bench", i)
+			if err := c.create(ctx, bodies[i]); err != nil {
+				return err
+			}
+			if err := c.delete(ctx, object); err != nil || !c.hasPool {
+				return err
+			}
+			select {
+			case <-gone[object]:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+		if err == nil {
+			measured = []sample{sampleOf(name, calls, time.Since(start))}
+		}
+		return err
+	})
+	return measured, group.Wait()
+}
+
+// timed calls do for 0 to n-1 from a number of clients and returns how long each call took. It stops at the first error.
+func timed(clients, n int, do func(i int) error) ([]time.Duration, error) {
+	var next atomic.Int64
+	var group errgroup.Group
+	calls := make([]time.Duration, n)
+	for range clients {
+		group.Go(func() error {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				start := time.Now()
+				if err := do(i); err != nil {
+					next.Store(int64(n))
+					return err
+				}
+				calls[i] = time.Since(start)
+			}
+			return nil
+		})
+	}
+	return calls, group.Wait()
+}
+
+func sampleOf(name string, calls []time.Duration, all time.Duration) sample {
+	return sample{name: name, n: len(calls), p50: quantile(calls, 0.50), p99: quantile(calls, 0.99), perSecond: float64(len(calls)) / all.Seconds()}
+}
+
+// quantile is the smallest value with at least the share q of all at or below it. It sorts them.
+func quantile[T cmp.Ordered](values []T, q float64) T {
+	slices.Sort(values)
+	return values[min(len(values)-1, int(q*float64(len(values))))]
+}
+
+func median[T cmp.Ordered](values []T) T { return quantile(values, 0.5) }
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	poolName = "pool"
+	crdName  = "ipallocations.butler.butlerlabs.dev"
+	claim    = `{"poolRef":{"name":"` + poolName + `"},"tenantClusterRef":{"name":"web","namespace":"team-a"},"type":"nodes","count":1}`
+)
+
+// subject is a kind of object whose creation is measured.
+type subject struct {
+	name                       string // in the figures
+	apiVersion, kind, resource string
+	spec                       string // JSON
+	// gives is what stands in the answer to a create; "" where the API server adds nothing.
+	gives string
+	// hasPool is for claims: they want a pool, become Ready after the answer, and go some time after their deletion.
+	hasPool bool
+}
+
+var (
+	plainCR  = subject{name: "plain CR", apiVersion: "plain.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim}
+	hookedCR = subject{name: "CR, two webhooks", apiVersion: "hooked.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim}
+	service  = subject{name: "Service", apiVersion: "v1", kind: "Service", resource: "services", spec: `{"ports":[{"port":80}]}`, gives: `"clusterIP":"10.`}
+	alloc    = subject{name: "IPAllocation", apiVersion: "butler.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim,
+		gives: `"startAddress":"10.`, hasPool: true}
+)
+
+func (s subject) group() string {
+	group, _, _ := strings.Cut(s.apiVersion, "/")
+	return group
+}
+
+// bodies are n objects as a client sends them.
+func (c *collection) bodies(prefix string, n int) [][]byte {
+	bodies := make([][]byte, n)
+	for i := range bodies {
+		bodies[i] = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q},"spec":%s}`,
+			c.apiVersion, c.kind, nameOf(prefix, i), c.namespace, c.spec)
+	}
+	return bodies
+}
+
+func nameOf(prefix string, i int) string { return fmt.Sprintf("%s-%d", prefix, i) }
+
+// create sends an object and sees to it that the answer holds what the subject is measured for.
+func (c *collection) create(ctx context.Context, body []byte) error {
+	var code int
+	answer, err := c.raw.Post().AbsPath(c.path()).Body(body).SetHeader("Content-Type", "application/json").Do(ctx).StatusCode(&code).Raw()
+	if err != nil {
+		return err
+	}
+	if code != http.StatusCreated || !bytes.Contains(answer, []byte(c.gives)) {
+		return fmt.Errorf("create answers %d, and not %s: %s", code, c.gives, answer)
+	}
+	return nil
+}
+
+func (c *collection) delete(ctx context.Context, name string) error {
+	return c.raw.Delete().AbsPath(c.path() + "/" + name).Do(ctx).Error()
+}
+
+// copyCRD serves the schema of IPAllocation under the subject's API group.
+func (b *bench) copyCRD(ctx context.Context, s subject) error {
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	if err := b.setup.Get(ctx, types.NamespacedName{Name: crdName}, crd); err != nil {
+		return err
+	}
+	copied := &unstructured.Unstructured{Object: map[string]any{"spec": crd.Object["spec"]}}
+	copied.SetGroupVersionKind(crd.GroupVersionKind())
+	copied.SetName(s.resource + "." + s.group())
+	if err := unstructured.SetNestedField(copied.Object, s.group(), "spec", "group"); err != nil {
+		return err
+	}
+	if err := b.setup.Create(ctx, copied); err != nil {
+		return err
+	}
+	return await(ctx, func(ctx context.Context) error { return b.tryCreate(ctx, s) })
+}
+
+// tryCreate says whether an object of the subject could be created.
+func (b *bench) tryCreate(ctx context.Context, s subject) error {
+	c := &collection{bench: b, subject: s, namespace: metav1.NamespaceDefault}
+	return b.raw.Post().AbsPath(c.path()).Param("dryRun", "All").Body(c.bodies("try", 1)[0]).SetHeader("Content-Type", "application/json").Do(ctx).Error()
+}

@@ -1,0 +1,107 @@
+package lifecycle
+
+import (
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+var _ = Describe("a release", func() {
+	var namespace string
+	BeforeEach(func(ctx SpecContext) { namespace = shared.namespace(ctx) })
+
+	It("is recorded in the pool, and the addresses are free when the object is gone", func(ctx SpecContext) {
+		p := pool(namespace, "10.42.0.0/28")
+		a := claim(namespace, "short-lived", 8)
+		shared.create(ctx, p, a)
+		Eventually(stored(ctx, shared, a)).Should(WithTransform(ready, BeTrue()))
+		Expect(shared.Delete(ctx, a)).To(Succeed())
+		Eventually(gone(ctx, shared, a)).Should(BeTrue())
+		Eventually(stored(ctx, shared, p)).Should(WithTransform(numbers, Equal("16/0/16")))
+		Expect(p.Status.Releases).To(HaveLen(1))
+		r := p.Status.Releases[0]
+		Expect(r.Name).To(Equal("short-lived"))
+		Expect(r.Tenant).To(Equal(a.Spec.TenantClusterRef))
+		Expect(r.StartAddress + "-" + r.EndAddress).To(Equal("10.42.0.0-10.42.0.7"))
+		Expect(r.AllocatedAt.Equal(a.Status.AllocatedAt)).To(BeTrue())
+		Expect(r.ReleasedAt.IsZero()).To(BeFalse())
+		Expect(r.ReusableAt).To(BeNil())
+	})
+
+	It("says Released as long as others keep the object, and holds the addresses", func(ctx SpecContext) {
+		p := pool(namespace, "10.42.0.0/28")
+		a := claim(namespace, "kept", 16)
+		a.Finalizers = []string{"example.com/keeper"}
+		shared.create(ctx, p, a)
+		Eventually(stored(ctx, shared, a)).Should(WithTransform(ready, BeTrue()))
+		Expect(shared.Delete(ctx, a)).To(Succeed())
+		Eventually(stored(ctx, shared, a)).Should(HaveField("Finalizers", ConsistOf("example.com/keeper")))
+		Expect(a.Status.Phase).To(Equal(v1alpha1.PhaseReleased))
+		Expect(a.Status.ReleasedAt).NotTo(BeNil())
+		Expect(readyReason(a)).To(Equal(v1alpha1.ReasonReleased))
+		Expect(apierrors.IsForbidden(shared.Create(ctx, claim(namespace, "next", 1)))).To(BeTrue())
+		a.Finalizers = nil
+		Expect(shared.Update(ctx, a)).To(Succeed())
+		Eventually(shared.Create).WithArguments(ctx, claim(namespace, "next", 1)).Should(Succeed())
+	})
+
+	It("needs no record where there never was a range, and no pool", func(ctx SpecContext) {
+		a := claim(namespace, "never-served", 1)
+		shared.create(ctx, a)
+		Eventually(stored(ctx, shared, a)).Should(WithTransform(readyReason, Equal(v1alpha1.ReasonPoolNotFound)))
+		Expect(shared.Delete(ctx, a)).To(Succeed())
+		Eventually(gone(ctx, shared, a)).Should(BeTrue())
+	})
+
+	It("of three hundred at once is recorded for each", func(ctx SpecContext) {
+		p := pool(namespace, "10.42.0.0/22")
+		shared.create(ctx, p)
+		for i := range 300 {
+			shared.create(ctx, claim(namespace, fmt.Sprintf("many-%03d", i), 2))
+		}
+		Expect(shared.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(namespace))).To(Succeed())
+		Eventually(stored(ctx, shared, p)).WithTimeout(time.Minute).Should(WithTransform(numbers, Equal("1024/0/1024")))
+		names := map[string]bool{}
+		for _, r := range p.Status.Releases {
+			names[r.Name] = true
+		}
+		Expect(names).To(HaveLen(300))
+		Expect(p.Status.Releases).To(HaveLen(300))
+	})
+
+	It("lets the addresses rest for the pool's reuseDelay, over restarts of the manager", func(ctx SpecContext) {
+		c := start(ctx, sandbox.Options{Replicas: 1})
+		DeferCleanup(c.Stop)
+		namespace := c.namespace(ctx)
+		p := pool(namespace, "10.43.0.0/29")
+		p.Spec.ReuseDelay = &metav1.Duration{Duration: 20 * time.Second}
+		a := claim(namespace, "before", 8)
+		c.create(ctx, p, a)
+		Eventually(stored(ctx, c, a)).Should(WithTransform(ready, BeTrue()))
+		Expect(c.Delete(ctx, a)).To(Succeed())
+		Eventually(gone(ctx, c, a)).Should(BeTrue())
+
+		manager := c.Managers()[0]
+		Expect(manager.Kill()).To(Succeed())
+		Expect(manager.Wait(ctx)).NotTo(Succeed())
+		Expect(manager.Start()).To(Succeed())
+		Expect(manager.Ready(ctx)).To(Succeed())
+
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
+		Expect(p.Status.Releases).To(HaveLen(1))
+		reusable := p.Status.Releases[0].ReusableAt
+		Expect(reusable.Sub(p.Status.Releases[0].ReleasedAt.Time)).To(Equal(20 * time.Second))
+		Expect(time.Now()).To(BeTemporally("<", reusable.Time), "the restart took longer than the addresses rest: nothing is shown")
+		Expect(apierrors.IsForbidden(c.Create(ctx, claim(namespace, "early", 8)))).To(BeTrue())
+		Eventually(c.Create).WithArguments(ctx, claim(namespace, "after", 8)).WithTimeout(30 * time.Second).Should(Succeed())
+		Expect(time.Now()).To(BeTemporally(">=", reusable.Time))
+	}, SpecTimeout(3*time.Minute))
+})
