@@ -1,0 +1,2 @@
+// Package readme does what README.md says, word for word.
+package readme
