@@ -2,11 +2,9 @@ package reconcilers
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -16,44 +14,33 @@ import (
 
 // adopt answers an allocation that holds a range nobody here gave it: one of an earlier allocator, where the range may stand in
 // status alone, or one that was stored around the webhooks or before its pool. The ledger has held the range since it first saw the
-// object; this writes down that it does.
-func (r *allocations) adopt(ctx context.Context, a *v1alpha1.IPAllocation, rng allocator.Range) (reconcile.Result, error) {
+// object and has confirmed that it is this one's; nothing is granted, this writes down how it is.
+func (r *allocations) adopt(ctx context.Context, a *v1alpha1.IPAllocation, rng allocator.Range) error {
 	if r.sent.has(client.ObjectKeyFromObject(a), a.UID) {
-		return reconcile.Result{}, nil
+		return nil
 	}
-	vouched := a.Status.Phase == v1alpha1.PhaseAllocated // by an earlier allocator
-	var err error
-	if !vouched {
-		err = r.offered(ctx, a, rng)
-	}
-	if err == nil {
-		q := requestOf(a)
-		q.Exact = rng
-		var grant ledger.Grant
-		if grant, err = r.grant(ctx, q); err == nil {
-			err = r.write(ctx, a, grant, v1alpha1.OriginAdopted)
+	if a.Status.Phase != v1alpha1.PhaseAllocated { // else an earlier allocator has vouched for it
+		if err := r.offered(ctx, a, rng); err != nil {
+			return r.refuse(ctx, a, refusal(a, rng.Size(), err))
 		}
 	}
-	if vouched && errors.As(err, new(*refusedError)) {
-		return reconcile.Result{}, nil // its pool is missing or going: what it says of itself stays until that changes
-	}
-	return r.settled(ctx, a, rng.Size(), err)
+	return r.write(ctx, a, ledger.Grant{Range: rng, Space: r.spaceOf(ctx, a)}, v1alpha1.OriginAdopted)
 }
 
-// offered checks a range that came in around the webhooks as they would have. Errors: *refusedError.
+// offered checks a range that came in around the webhooks as they would have.
 func (r *allocations) offered(ctx context.Context, a *v1alpha1.IPAllocation, rng allocator.Range) error {
 	stored := &v1alpha1.NetworkPool{}
 	key := butler.PoolKeyOf(a)
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, stored); err != nil {
-		return &refusedError{&ledger.NoPoolError{Pool: key}} // the informers know no other error
+		return &ledger.NoPoolError{Pool: key} // the informers know no other error
 	}
 	pool, _ := butler.PoolOf(stored)
 	if !slices.ContainsFunc(pool.Window, func(w allocator.Range) bool { return w.Covers(rng) }) {
-		return &refusedError{&ledger.PoolError{Pool: key, Err: &allocator.OutsideError{Range: rng, Window: pool.Window}}}
+		return &ledger.PoolError{Pool: key, Err: &allocator.OutsideError{Range: rng, Window: pool.Window}}
 	}
 	for _, b := range pool.Blocked {
 		if b.Overlaps(rng) {
-			return &refusedError{&ledger.PoolError{Pool: key, Err: &allocator.BlockedError{Range: b}}}
+			return &ledger.PoolError{Pool: key, Err: &allocator.BlockedError{Range: b}}
 		}
 	}
 	return nil

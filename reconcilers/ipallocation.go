@@ -66,7 +66,7 @@ func (r *allocations) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	case !standing.Confirmed:
 		return reconcile.Result{}, nil
 	case !answered(a):
-		return r.adopt(ctx, a, rng)
+		return reconcile.Result{}, r.adopt(ctx, a, rng)
 	default:
 		r.sent.forget(req.NamespacedName)
 		return reconcile.Result{}, r.mirror(ctx, a, rng)
@@ -81,7 +81,7 @@ func answered(a *v1alpha1.IPAllocation) bool {
 // mirror writes the status of an allocation that has its range. What somebody took off the object is put back first; the event of
 // that write brings the allocation here again.
 func (r *allocations) mirror(ctx context.Context, a *v1alpha1.IPAllocation, rng allocator.Range) error {
-	missing := butler.MissingLabels(a, a.Labels[v1alpha1.LabelRoutingDomain])
+	missing := butler.MissingLabels(a, r.spaceOf(ctx, a))
 	if len(missing) > 0 || !controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation) {
 		complete(a, missing)
 		return overtaken(r.client.Update(ctx, a))
@@ -93,6 +93,16 @@ func (r *allocations) mirror(ctx context.Context, a *v1alpha1.IPAllocation, rng 
 		r.events.allocated(a, meta.FindStatusCondition(want.Conditions, v1alpha1.ConditionReady).Message)
 	}
 	return err
+}
+
+// spaceOf is the routing domain of an allocation: its pool's, or while that is missing what the allocation says itself.
+func (d *desk) spaceOf(ctx context.Context, a *v1alpha1.IPAllocation) string {
+	var p v1alpha1.NetworkPool
+	name := client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.PoolRef.Name}
+	if d.client.Get(ctx, name, &p, client.UnsafeDisableDeepCopy) != nil {
+		return a.Labels[v1alpha1.LabelRoutingDomain]
+	}
+	return p.Spec.RoutingDomain
 }
 
 // complete adds the labels and the finalizer, without writing them.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,16 +49,14 @@ func (r *pending) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		}
 		count := int64(butler.CountFor(a, pool))
 		grant, err := r.give(ctx, a, count)
-		if errors.As(err, new(*ledger.NotServingError)) {
-			result, _ := r.settled(ctx, a, count, err)
-			return result, writes.Wait()
+		if down := (*ledger.NotServingError)(nil); errors.As(err, &down) {
+			return reconcile.Result{RequeueAfter: max(down.RetryAfter, time.Second)}, writes.Wait()
 		}
 		writes.Go(func() error {
-			if err == nil {
-				err = r.write(ctx, a, grant, v1alpha1.OriginAuto)
+			if err != nil {
+				return r.refuse(ctx, a, refusal(a, count, err))
 			}
-			_, err := r.settled(ctx, a, count, err)
-			return err
+			return r.write(ctx, a, grant, v1alpha1.OriginAuto)
 		})
 	}
 	return reconcile.Result{}, writes.Wait()
@@ -65,12 +64,11 @@ func (r *pending) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 
 // give asks the ledger first what it would grant: a request that is tried again and again should not count as failed each time.
 func (r *pending) give(ctx context.Context, a *v1alpha1.IPAllocation, count int64) (ledger.Grant, error) {
-	q := requestOf(a)
-	q.Count = count
+	q := ledger.Request{Claim: butler.IPAllocationKey(a.Namespace, a.Name), UID: string(a.UID), Pool: butler.PoolKeyOf(a), Count: count}
 	if _, err := r.ledger.Preview(q); err != nil {
-		return ledger.Grant{}, asked(err)
+		return ledger.Grant{}, err
 	}
-	return r.grant(ctx, q)
+	return r.ledger.Grant(ctx, q)
 }
 
 // waiting lists the allocations of a pool without an answer, oldest first. They are the informer's own.

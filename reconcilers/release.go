@@ -25,7 +25,7 @@ const (
 )
 
 // release takes an allocation that is being deleted through its first half: Released, with the time. Its pool's reconciler records
-// it and takes the finalizer off. Without a range there is nothing to record, and without a pool nowhere to.
+// it and takes the finalizer off. Of a range that it never had for itself there is nothing to record, and without a pool nowhere to.
 //
 //	deleted ──▶ phase Released ──▶ recorded in the pool ──▶ finalizer off ──▶ gone ──▶ addresses free, or resting
 //	              release()            recordReleases()       dropFinalizers()         the ledger, by the informer
@@ -34,7 +34,7 @@ func (r *allocations) release(ctx context.Context, a *v1alpha1.IPAllocation) err
 		return nil // others have theirs on it
 	}
 	rng, _, err := butler.RangeOf(a)
-	if err != nil || !rng.IsValid() {
+	if err != nil || !rng.IsValid() || butler.Flagged(a) {
 		return dropFinalizer(ctx, r.client, a)
 	}
 	if !released(a) {

@@ -30,9 +30,9 @@ type adapter[T metav1.Object] interface {
 	claim(T) ledger.Claim
 	// answered tells whether a stored claim has its range, whatever it is worth.
 	answered(T) bool
-	// faults of an object about to be stored, by the rules that need no other object, and for an update by what may change.
-	faults(T) field.ErrorList
-	updateFaults(old, updated T) field.ErrorList
+	// faults of an object about to be stored, by the rules that need no other object, and by what an update may change of the stored
+	// one; old is nil for a create.
+	faults(old, c T) field.ErrorList
 	// count is how many addresses a claim asks for that names no range. It reads the pool only where the claim leaves that to it;
 	// *ledger.NoPoolError where that does not exist.
 	count(ctx context.Context, c T, pools client.Reader) (int64, error)
@@ -42,9 +42,9 @@ type adapter[T metav1.Object] interface {
 	fill(p *patch, c T, r allocator.Range) (warnings []string)
 	// restore writes what of the stored answer the updated claim leaves out.
 	restore(p *patch, stored, updated T)
-	// labels that the claim should carry in a space and does not, and the finalizer that keeps it until its release is recorded.
-	labels(c T, space string) map[string]string
-	finalizer() string
+	// complete writes the labels that a claim in a space should carry and does not, and the finalizer that keeps it until its release
+	// is recorded.
+	complete(p *patch, c T, space string)
 }
 
 // claims answers for one claim API.
@@ -56,24 +56,22 @@ type claims[T metav1.Object] struct {
 
 // mutate gives a claim its range, and gives one back what it leaves out of the answer it has.
 func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admission.Response, error) {
-	c, old, update, err := k.read(req)
-	if err != nil || !relevant(req) || c.GetDeletionTimestamp() != nil {
+	c, old, err := k.read(req)
+	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil {
 		return admission.Allowed(""), err
 	}
-	if !update {
-		if faults := append(metadataFaults(c), k.faults(c)...); len(faults) > 0 {
-			return admission.Response{}, invalid(faults)
-		}
-		return k.give(ctx, req, c, "")
-	}
-	if k.answered(old) {
+	update := req.Operation == admissionv1.Update
+	if update && k.answered(old) {
 		var p patch
 		k.restore(&p, old, c)
 		p.annotations(c, absent(c, old, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin))
 		return admission.Patched("", p...), nil
 	}
-	if faults := append(metadataFaults(c), k.updateFaults(old, c)...); len(faults) > 0 {
+	if faults := append(metadataFaults(c), k.faults(old, c)...); len(faults) > 0 {
 		return admission.Response{}, invalid(faults)
+	}
+	if !update {
+		return k.give(ctx, req, c, "")
 	}
 	asked, uid := k.claim(c), string(old.GetUID())
 	if len(asked.Ranges) == 1 && !asked.Token.IsZero() {
@@ -117,8 +115,7 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, c T, uid s
 		hints = k.fill(&p, c, grant.Range)
 	}
 	p.annotations(c, map[string]string{v1alpha1.AnnotationGrant: token, v1alpha1.AnnotationOrigin: origin})
-	p.finalizer(c, k.finalizer())
-	p.entries("labels", c.GetLabels(), k.labels(c, grant.Space))
+	k.complete(&p, c, grant.Space)
 	return admission.Patched("", p...).WithWarnings(hints...), nil
 }
 
@@ -165,27 +162,24 @@ func restsOnPool(err error) bool {
 
 // validate sees to it that what is about to be stored is what was granted, and that what is stored stays.
 func (k *claims[T]) validate(_ context.Context, req *admission.Request) (admission.Response, error) {
-	c, old, update, err := k.read(req)
-	if err != nil || !relevant(req) || c.GetDeletionTimestamp() != nil {
+	c, old, err := k.read(req)
+	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil {
 		return admission.Allowed(""), err
 	}
 	var (
-		stored = k.claim(c)
-		faults field.ErrorList
-		uid    string // of the claim, where it was stored before: the UID of a create is a candidate only
-		has    bool   // it was stored with its range before
+		faults   = k.faults(old, c)
+		uid      string // of a claim that is stored: that of a create is a candidate only
+		answered bool
 	)
-	if update {
-		uid = string(old.GetUID())
-		has = k.answered(old)
-		faults = append(k.updateFaults(old, c), answerFaults(old, c)...)
-	} else {
-		faults = k.faults(c)
+	if req.Operation == admissionv1.Update {
+		faults = append(faults, answerFaults(old, c)...)
+		uid, answered = string(old.GetUID()), k.answered(old)
 	}
 	if len(faults) > 0 {
 		return admission.Response{}, invalid(faults)
 	}
-	if has || len(stored.Ranges) == 0 || isDryRun(req) {
+	stored := k.claim(c)
+	if answered || len(stored.Ranges) == 0 || isDryRun(req) {
 		return admission.Allowed(""), nil
 	}
 	if _, known := k.ledger.Usage(stored.Pool); !known {
@@ -218,28 +212,27 @@ func answerFaults(old, updated metav1.Object) field.ErrorList {
 	return faults
 }
 
-// read decodes the objects of a request. Of a create there is no old one.
-func (k *claims[T]) read(req *admission.Request) (c, old T, update bool, err error) {
-	if !relevant(req) {
-		return c, old, false, nil
+// read decodes the objects of a request that stores one. old is nil for a create.
+func (k *claims[T]) read(req *admission.Request) (c, old T, err error) {
+	if !stores(req) {
+		return c, old, nil
 	}
 	if c, err = k.decode(req.Object.Raw, false); err != nil {
-		return c, old, false, err
+		return c, old, err
 	}
 	// The request is right where the object is silent: before it is stored it may lack both.
 	c.SetNamespace(req.Namespace)
 	if c.GetName() == "" {
 		c.SetName(req.Name)
 	}
-	if req.Operation == admissionv1.Create {
-		return c, old, false, nil
+	if req.Operation == admissionv1.Update {
+		old, err = k.decode(req.OldObject.Raw, true)
 	}
-	old, err = k.decode(req.OldObject.Raw, true)
-	return c, old, true, err
+	return c, old, err
 }
 
-// relevant tells whether a request stores a claim.
-func relevant(req *admission.Request) bool {
+// stores tells whether a request writes an object.
+func stores(req *admission.Request) bool {
 	return req.Operation == admissionv1.Create || req.Operation == admissionv1.Update
 }
 

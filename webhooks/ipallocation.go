@@ -41,12 +41,11 @@ func (ipAllocations) answered(a *v1alpha1.IPAllocation) bool {
 	return where == butler.InSpec || r.IsValid()
 }
 
-func (ipAllocations) faults(a *v1alpha1.IPAllocation) field.ErrorList {
-	return butler.ValidateIPAllocation(a)
-}
-
-func (ipAllocations) updateFaults(old, updated *v1alpha1.IPAllocation) field.ErrorList {
-	return butler.ValidateIPAllocationUpdate(old, updated)
+func (ipAllocations) faults(old, a *v1alpha1.IPAllocation) field.ErrorList {
+	if old == nil {
+		return butler.ValidateIPAllocation(a)
+	}
+	return butler.ValidateIPAllocationUpdate(old, a)
 }
 
 func (ipAllocations) count(ctx context.Context, a *v1alpha1.IPAllocation, pools client.Reader) (int64, error) {
@@ -91,8 +90,7 @@ func (ipAllocations) restore(p *patch, stored, updated *v1alpha1.IPAllocation) {
 	}
 }
 
-func (ipAllocations) labels(a *v1alpha1.IPAllocation, space string) map[string]string {
-	return butler.MissingLabels(a, space)
+func (ipAllocations) complete(p *patch, a *v1alpha1.IPAllocation, space string) {
+	p.finalizer(a, v1alpha1.FinalizerIPAllocation)
+	p.entries("labels", a.Labels, butler.MissingLabels(a, space))
 }
-
-func (ipAllocations) finalizer() string { return v1alpha1.FinalizerIPAllocation }

@@ -32,7 +32,7 @@ type networkPools struct {
 }
 
 func (n *networkPools) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
-	if !relevant(req) {
+	if !stores(req) {
 		return admission.Allowed(""), nil
 	}
 	pool, err := decodeNetworkPool(req.Object.Raw)
@@ -40,8 +40,10 @@ func (n *networkPools) validate(ctx context.Context, req *admission.Request) (ad
 		return admission.Allowed(""), err
 	}
 	pool.Namespace = req.Namespace
-	faults := butler.ValidateNetworkPool
-	var old *v1alpha1.NetworkPool
+	var (
+		old  *v1alpha1.NetworkPool
+		errs field.ErrorList
+	)
 	if req.Operation == admissionv1.Update {
 		if old, err = decodeNetworkPool(req.OldObject.Raw); err != nil {
 			return admission.Response{}, err
@@ -49,12 +51,14 @@ func (n *networkPools) validate(ctx context.Context, req *admission.Request) (ad
 		if equality.Semantic.DeepEqual(old.Spec, pool.Spec) {
 			return admission.Allowed(""), nil
 		}
-		faults = func(p *v1alpha1.NetworkPool) field.ErrorList { return butler.ValidateNetworkPoolUpdate(old, p) }
+		errs = butler.ValidateNetworkPoolUpdate(old, pool)
+	} else {
+		errs = butler.ValidateNetworkPool(pool)
 	}
-	if errs := faults(pool); len(errs) > 0 {
+	if len(errs) > 0 {
 		return admission.Response{}, invalid(errs)
 	}
-	changed, _ := butler.PoolOf(pool) // what the stored one gets away with may be wrong still: it then offers nothing
+	changed, _ := butler.PoolOf(pool) // a fault that the stored pool has too is let pass: the pool then offers nothing
 	if old != nil {
 		if err := n.change(ctx, changed, isDryRun(req)); err != nil {
 			return admission.Response{}, err
@@ -77,16 +81,23 @@ func (n *networkPools) change(ctx context.Context, changed ledger.Pool, dryRun b
 	return n.ledger.ChangePool(ctx, changed, dryRun)
 }
 
+// maxNamed is how many pools one warning names: the API server shortens long ones.
+const maxNamed = 4
+
 func (n *networkPools) overlaps(pool ledger.Pool) []string {
 	others := n.ledger.Overlapping(pool)
 	if len(others) == 0 {
 		return nil
 	}
-	names := make([]string, len(others))
+	names := make([]string, 0, maxNamed+1)
 	for i, k := range others {
-		names[i] = k.String()
+		if i == maxNamed {
+			names = append(names, fmt.Sprintf("%d more", len(others)-maxNamed))
+			break
+		}
+		names = append(names, k.String())
 	}
-	return []string{fmt.Sprintf("pool %s offers some of the same addresses as %s: no address is given twice, but what one gives the others lack", pool.Key, strings.Join(names, ", "))}
+	return []string{fmt.Sprintf("pool %s offers some of the same addresses as %s: each is given once only, by whichever pool is asked first", pool.Key, strings.Join(names, ", "))}
 }
 
 // validateDelete refuses to delete a pool that claims hold addresses of. The pool's finalizer would keep it in any case; this says so at

@@ -50,7 +50,7 @@ func (p *patch) finalizer(o metav1.Object, name string) {
 	}
 }
 
-// answer marks an object as answered: token and origin, or neither where they are "". What the object brought in their place goes.
+// annotations sets those that have a value and takes away those that have "".
 func (p *patch) annotations(o metav1.Object, want map[string]string) {
 	present := o.GetAnnotations()
 	entries := map[string]string{}

@@ -20,8 +20,7 @@ func given(t *testing.T, object, first, last string) (string, []string) {
 	var p patch
 	warnings := ipAllocations{}.fill(&p, a, addresses(first, last))
 	p.annotations(a, map[string]string{v1alpha1.AnnotationGrant: "", v1alpha1.AnnotationOrigin: "auto"})
-	p.finalizer(a, v1alpha1.FinalizerIPAllocation)
-	p.entries("labels", a.Labels, ipAllocations{}.labels(a, "dc1"))
+	ipAllocations{}.complete(&p, a, "dc1")
 	return patched(t, object, p), warnings
 }
 

@@ -44,14 +44,14 @@ func Register(server interface {
 	}
 	allocations := &claims[*v1alpha1.IPAllocation]{adapter: ipAllocations{}, ledger: o.Ledger, cached: o.Cached, live: o.Live}
 	pools := &networkPools{ledger: o.Ledger, live: o.Live, log: o.Log}
-	for path, hook := range map[string]hook{
+	for path, h := range map[string]hook{
 		MutateIPAllocation:        {"mutate-ipallocation", allocations.subject(), allocations.mutate},
 		ValidateIPAllocation:      {"validate-ipallocation", allocations.subject(), allocations.validate},
 		ValidateNetworkPool:       {"validate-networkpool", poolSubject, pools.validate},
 		ValidateDeleteNetworkPool: {"validate-delete-networkpool", poolSubject, pools.validateDelete},
 	} {
 		server.Register(path, &edge{
-			hook: hook, ledger: o.Ledger, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", hook.name),
+			hook: h, ledger: o.Ledger, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
 		})
 	}
 }

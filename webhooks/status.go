@@ -33,7 +33,7 @@ type poolInUse struct {
 }
 
 func (e *poolInUse) Error() string {
-	return fmt.Sprintf("pool %s cannot be deleted while %d allocations hold addresses of it: delete them first (kubectl get ipallocations -n %s)",
+	return fmt.Sprintf("pool %s cannot be deleted while allocations hold addresses of it (%d): delete them first, see kubectl get ipallocations -n %s",
 		e.pool, e.claims, e.pool.Namespace)
 }
 
@@ -117,14 +117,18 @@ func failure(s subject, req *admission.Request, code int32, reason metav1.Status
 
 // heldMessage words a clash so that it tells no more about the holder than the claim's namespace may know.
 func heldMessage(err error, held *ledger.HeldError, namespace string) string {
-	pool := ""
-	if at := (*ledger.PoolError)(nil); errors.As(err, &at) {
-		pool = fmt.Sprintf("pool %s: ", at.Pool)
+	what := held.Range.String()
+	var at *ledger.PoolError
+	if errors.As(err, &at) {
+		what = fmt.Sprintf("pool %s: %s", at.Pool, held.Range)
 	}
-	if !held.Until.IsZero() {
-		return fmt.Sprintf("%s%s was released and rests until %s: wait, or ask for another range", pool, held.Range, held.Until.UTC().Format(time.RFC3339))
+	switch {
+	case !held.Until.IsZero():
+		return fmt.Sprintf("%s was released and rests until %s: wait, or ask for another range", what, held.Until.UTC().Format(time.RFC3339))
+	case at != nil && held.Holder.Kind == at.Pool.Kind:
+		return fmt.Sprintf("%s is being taken away by a change of a pool: ask for another range", what)
 	}
-	return fmt.Sprintf("%s%s is held%s: ask for another range, or have the holder deleted first", pool, held.Range, by(held.Holder, namespace))
+	return fmt.Sprintf("%s is held%s: ask for another range, or have the holder deleted first", what, by(held.Holder, namespace))
 }
 
 // by names a holder, as far as a namespace may know it: " by ipallocations/web".

@@ -104,6 +104,14 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
 				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 was released and rests until 2026-05-04T03:02:01Z: wait, or ask for another range"}},
 		},
+		"a range that a change under way takes away": {
+			err:         in(&ledger.HeldError{Range: held, Holder: pool}),
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is being taken away by a change of a pool: ask for another range",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is being taken away by a change of a pool: ask for another range"}},
+		},
 		"a pool that is going": {
 			err:         &ledger.PoolDeletingError{Pool: pool},
 			wantCode:    http.StatusForbidden,
@@ -130,7 +138,7 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			err:         &poolInUse{pool: pool, claims: 3},
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
-			wantMessage: "pool team-a/vlan40 cannot be deleted while 3 allocations hold addresses of it: delete them first (kubectl get ipallocations -n team-a)",
+			wantMessage: "pool team-a/vlan40 cannot be deleted while allocations hold addresses of it (3): delete them first, see kubectl get ipallocations -n team-a",
 		},
 		"a pool that is gone": {
 			err:         &ledger.NoPoolError{Pool: pool},

@@ -50,7 +50,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	cluster, err = sandbox.Start(context.Background(), sandbox.Options{
-		ManagerBinary: os.Getenv("TMP_MANAGER"), Replicas: 1, ManagerArgs: []string{"--grant-expiry=" + grantLife.String(), "--log-level=debug"},
+		Replicas: 1, ManagerArgs: []string{"--grant-expiry=" + grantLife.String(), "--log-level=debug"},
 	})
 	if err != nil {
 		return 1, err

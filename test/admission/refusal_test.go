@@ -161,7 +161,7 @@ func TestAPoolInUseIsNotDeleted(t *testing.T) {
 		}
 		return nil
 	})
-	const want = "cannot be deleted while 1 allocations hold addresses of it"
+	const want = "cannot be deleted while allocations hold addresses of it (1)"
 	refused(t, admin.Delete(t.Context(), p), 403, "pool "+ns+"/pool", want, "delete them first")
 	refused(t, admin.DeleteAllOf(t.Context(), &v1alpha1.NetworkPool{}, client.InNamespace(ns)), 403, want)
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.DeletionTimestamp != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -48,7 +47,8 @@ func startUnserving(t *testing.T, certificates string) *unserving {
 }
 
 func TestACallThatReachesAReplicaWhichCannotServeIsAnsweredByAnother(t *testing.T) {
-	own, err := sandbox.Start(t.Context(), sandbox.Options{Replicas: 1, ManagerBinary: os.Getenv("TMP_MANAGER")})
+	t.Parallel()
+	own, err := sandbox.Start(t.Context(), sandbox.Options{Replicas: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func measureCore(ctx context.Context, only *regexp.Regexp) ([]figure, error) {
 		}
 		progress("core: %s", sc.name)
 		ranges := sc.ranges()
-		space, pool, rebuilt := sc.build(ranges)
+		space, pool, rebuilt := sc.rebuild(ranges)
 		for _, measure := range []func(*allocator.Space, *allocator.Pool) ([]figure, error){sc.turnOver, sc.exact, sc.statistics} {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -96,25 +96,25 @@ func (sc scene) ranges() []allocator.Range {
 	return ranges
 }
 
-// build holds everything, then sets the pool, as after a restart. It is done several times over, of which the last one stays.
-func (sc scene) build(ranges []allocator.Range) (space *allocator.Space, pool *allocator.Pool, rebuilt figure) {
+// rebuild holds everything, then sets the pool, as after a restart. It is done several times over; the last space stays.
+func (sc scene) rebuild(ranges []allocator.Range) (*allocator.Space, *allocator.Pool, figure) {
+	var space *allocator.Space
 	var times []time.Duration
+	var grown uint64
 	for range rebuilds {
-		space, pool = nil, nil
+		space = allocator.NewSpace() // drops the one before
 		before := heap()
 		start := time.Now()
-		space = allocator.NewSpace()
 		for i, r := range ranges {
 			space.Hold(r, allocator.Holder(i+1))
 		}
-		pool = space.SetPool("pool", []allocator.Range{allocator.RangeOfPrefix(sc.pool)}, nil)
+		space.SetPool(poolName, []allocator.Range{allocator.RangeOfPrefix(sc.pool)}, nil)
 		times = append(times, time.Since(start))
-		rebuilt.BytesPerRange = float64(heap()-before) / float64(max(1, len(ranges)))
+		grown = heap() - before
 	}
-	bytes := rebuilt.BytesPerRange
-	rebuilt = sc.figure("rebuild", times)
-	rebuilt.BytesPerRange = bytes
-	return space, pool, rebuilt
+	f := sc.figure("rebuild", times)
+	f.BytesPerRange = float64(grown) / float64(max(1, len(ranges)))
+	return space, space.SetPool(poolName, []allocator.Range{allocator.RangeOfPrefix(sc.pool)}, nil), f
 }
 
 func heap() uint64 {

@@ -38,7 +38,7 @@ var limits = []limit{
 
 // printLimits says of each limit whose figure was measured what came of it.
 func printLimits(w io.Writer, figures []figure) {
-	heading := "\nlimits:\n"
+	heading := "limits:\n"
 	for _, l := range limits {
 		for _, f := range figures {
 			if f.Name != l.name || f.Clients != l.clients {

@@ -74,27 +74,34 @@ func parse() (options, error) {
 	return o, err
 }
 
-func measure(ctx context.Context, o options) (figures []figure, err error) {
-	variants, lag := variantsFor(o.only), o.only.MatchString(lagName)
-	if len(variants) > 0 || lag {
-		b, err := newBench(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, b.stop()) }()
-		if figures, err = b.compare(ctx, o, variants); err != nil {
-			return nil, err
-		}
-		if lag {
-			f, err := b.statusLag(ctx)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", lagName, err)
-			}
-			figures = append(figures, f)
-		}
+func measure(ctx context.Context, o options) ([]figure, error) {
+	figures, err := measureCluster(ctx, o)
+	if err != nil {
+		return nil, err
 	}
 	core, err := measureCore(ctx, o.only)
 	return append(figures, core...), err
+}
+
+// measureCluster measures what needs a sandbox.
+func measureCluster(ctx context.Context, o options) (figures []figure, err error) {
+	variants, lag := variantsFor(o.only), o.only.MatchString(lagName)
+	if len(variants) == 0 && !lag {
+		return nil, nil
+	}
+	b, err := newBench(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.stop()) }()
+	if figures, err = b.compare(ctx, o, variants); err != nil || !lag {
+		return figures, err
+	}
+	f, err := b.statusLag(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", lagName, err)
+	}
+	return append(figures, f), nil
 }
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -60,41 +61,58 @@ func figureOf(clients int, samples, base []sample) figure {
 func (f figure) isCore() bool { return f.AllocsPerOp != nil || f.BytesPerRange > 0 }
 
 func printTable(w io.Writer, figures []figure) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	inHeader := map[bool]bool{}
+	var cluster, core [][]string
 	for _, f := range figures {
-		core := f.isCore()
-		switch first := !inHeader[core]; {
-		case first && core:
-			t.Flush()
-			fmt.Fprintf(t, "\ncalls\tp50 µs\tp99 µs\tallocations\tbytes per range\t  name\n")
-		case first:
-			fmt.Fprintln(t, "clients\tcalls\tp50 ms\tp99 ms\tper second\t× p50\t× per second\tapiserver\tetcd\tmanager\tbench\tothers\t  name")
+		if f.isCore() {
+			core = append(core, f.coreRow())
+		} else {
+			cluster = append(cluster, f.clusterRow())
 		}
-		inHeader[core] = true
-		if core {
-			allocations, bytes := "", ""
-			if f.AllocsPerOp != nil {
-				allocations = strconv.FormatInt(*f.AllocsPerOp, 10)
-			}
-			if f.BytesPerRange > 0 {
-				bytes = fmt.Sprintf("%.0f", f.BytesPerRange)
-			}
-			fmt.Fprintf(t, "%d\t%.2f\t%.2f\t%s\t%s\t  %s\n", f.N, 1000*f.P50, 1000*f.P99, allocations, bytes, f.Name)
-			continue
-		}
-		fmt.Fprintf(t, "%d\t%d\t%.2f\t%.2f\t%.0f\t%s\t%s\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f %%\t  %s\n", f.Clients, f.N, f.P50, f.P99, f.PerSecond,
-			ratio(f.RatioP50), ratio(f.RatioPerSecond),
-			f.CPU["kube-apiserver"], f.CPU["etcd"], f.CPU["manager-1"], f.CPU["bench"], f.Others, f.Name)
 	}
+	printRows(w, "clients,calls,p50 ms,p99 ms,per second,× p50,× per second,CPU: apiserver,etcd,manager,bench,others,  name", cluster)
+	printRows(w, "calls,p50 µs,p99 µs,allocations,bytes per range,  name", core)
+}
+
+func printRows(w io.Writer, heading string, rows [][]string) {
+	if len(rows) == 0 {
+		return
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, strings.ReplaceAll(heading, ",", "\t"))
+	for _, row := range rows {
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	fmt.Fprintln(t)
 	t.Flush()
 }
 
-func ratio(r float64) string {
-	if r == 0 {
+func (f figure) clusterRow() []string {
+	row := []string{strconv.Itoa(f.Clients), strconv.Itoa(f.N), decimals(f.P50), decimals(f.P99), fmt.Sprintf("%.0f", f.PerSecond),
+		unlessZero(f.RatioP50), unlessZero(f.RatioPerSecond)}
+	for _, process := range []string{"kube-apiserver", "etcd", "manager-1", "bench"} {
+		row = append(row, unlessZero(f.CPU[process]))
+	}
+	return append(row, fmt.Sprintf("%.0f %%", f.Others), "  "+f.Name)
+}
+
+func (f figure) coreRow() []string {
+	allocations, bytes := "", ""
+	if f.AllocsPerOp != nil {
+		allocations = strconv.FormatInt(*f.AllocsPerOp, 10)
+	}
+	if f.BytesPerRange > 0 {
+		bytes = fmt.Sprintf("%.0f", f.BytesPerRange)
+	}
+	return []string{strconv.Itoa(f.N), decimals(1000 * f.P50), decimals(1000 * f.P99), allocations, bytes, "  " + f.Name}
+}
+
+func decimals(v float64) string { return fmt.Sprintf("%.2f", v) }
+
+func unlessZero(v float64) string {
+	if v == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.2f", r)
+	return decimals(v)
 }
 
 func writeJSON(path string, figures []figure) error {

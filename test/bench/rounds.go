@@ -101,9 +101,7 @@ func (b *bench) compare(ctx context.Context, o options, variants []variant) ([]f
 			}
 		}
 	}
-	slices.SortStableFunc(cells, func(x, y cell) int {
-		return cmp.Or(cmp.Compare(baseline[x.name], baseline[y.name]))
-	})
+	slices.SortStableFunc(cells, func(x, y cell) int { return cmp.Compare(baseline[x.name], baseline[y.name]) })
 	var figures []figure
 	for _, at := range cells {
 		figures = append(figures, figureOf(at.clients, samples[at], samples[cell{baseline[at.name], at.clients}]))

@@ -2,12 +2,14 @@ package lifecycle
 
 import (
 	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -131,6 +133,31 @@ var _ = Describe("a NetworkPool", func() {
 		shared.create(ctx, other, pinned(namespace, "shared", "10.40.0.192", "10.40.0.199"))
 		Eventually(stored(ctx, shared, p)).Should(WithTransform(numbers, Equal("128/8/120")))
 		Eventually(stored(ctx, shared, other)).Should(WithTransform(numbers, Equal("64/8/56")))
+	})
+
+	It("is written to twice a second at most, and not at all when nothing happens", func(ctx SpecContext) {
+		Eventually(stored(ctx, shared, p)).Should(WithTransform(numbers, Equal("128/0/128")))
+		w, err := shared.Watch(ctx, &v1alpha1.NetworkPoolList{}, client.InNamespace(namespace), &client.ListOptions{Raw: resumeFrom(p.ResourceVersion)})
+		Expect(err).NotTo(HaveOccurred())
+		defer w.Stop()
+		began := time.Now()
+		for i := range 128 {
+			shared.create(ctx, claim(namespace, fmt.Sprintf("busy-%03d", i), 1))
+		}
+		writes := 0
+		full := func(event watch.Event) bool {
+			writes++
+			return numbers(event.Object.(*v1alpha1.NetworkPool)) == "128/128/0"
+		}
+		var event watch.Event
+		for done := false; !done; done = full(event) {
+			Eventually(w.ResultChan()).Should(Receive(&event))
+		}
+		Expect(writes).To(BeNumerically("<=", 2+int(2*time.Since(began).Seconds())))
+		Eventually(func() (int, error) { return shared.count(ctx, namespace, ready) }).Should(Equal(128))
+		Eventually(stored(ctx, shared, p)).Should(HaveField("Status.AllocationCount", BeEquivalentTo(128)))
+		quiet := p.ResourceVersion
+		Consistently(stored(ctx, shared, p), "1500ms").Should(HaveField("ResourceVersion", quiet))
 	})
 
 	It("is measured while it exists, and not after", func(ctx SpecContext) {

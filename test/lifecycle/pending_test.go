@@ -64,7 +64,8 @@ var _ = Describe("IPAllocations that the webhooks were not asked about", Ordered
 		Eventually(stored(ctx, c, b)).Should(WithTransform(ready, BeTrue()))
 		Expect(a.Finalizers).To(ConsistOf(v1alpha1.FinalizerIPAllocation))
 		Expect(a.Labels).To(Equal(map[string]string{
-			v1alpha1.LabelNetworkPool: "pool", v1alpha1.LabelTenant: "tenant", v1alpha1.LabelTeam: "team", v1alpha1.LabelAllocationType: "loadbalancer"}))
+			v1alpha1.LabelNetworkPool: "pool", v1alpha1.LabelTenant: "tenant", v1alpha1.LabelTeam: "team",
+			v1alpha1.LabelAllocationType: "loadbalancer", v1alpha1.LabelRoutingDomain: namespace}))
 		Expect(a.Annotations).To(HaveKey(v1alpha1.AnnotationGrant))
 		Expect(a.Status.Addresses).To(HaveLen(3))
 		Expect(b.Spec.Count).To(HaveValue(BeEquivalentTo(5)), "the default of type nodes")

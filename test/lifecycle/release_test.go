@@ -77,10 +77,30 @@ var _ = Describe("a release", func() {
 		Expect(p.Status.Releases).To(HaveLen(300))
 	})
 
-	It("lets the addresses rest for the pool's reuseDelay, over restarts of the manager", func(ctx SpecContext) {
-		c := start(ctx, sandbox.Options{Replicas: 1})
+})
+
+var _ = Describe("a release with a manager that dies", Ordered, func() {
+	var (
+		c         *cluster
+		namespace string
+		manager   *sandbox.Manager
+	)
+	BeforeAll(func(ctx SpecContext) {
+		c = start(ctx, sandbox.Options{Replicas: 1})
 		DeferCleanup(c.Stop)
-		namespace := c.namespace(ctx)
+		manager = c.Managers()[0]
+	})
+	BeforeEach(func(ctx SpecContext) { namespace = c.namespace(ctx) })
+
+	dieAndReturn := func(ctx SpecContext) {
+		GinkgoHelper()
+		Expect(manager.Kill()).To(Succeed())
+		Expect(manager.Wait(ctx)).NotTo(Succeed())
+		Expect(manager.Start()).To(Succeed())
+		Expect(manager.Ready(ctx)).To(Succeed())
+	}
+
+	It("still rests for the pool's reuseDelay", func(ctx SpecContext) {
 		p := pool(namespace, "10.43.0.0/29")
 		p.Spec.ReuseDelay = &metav1.Duration{Duration: 20 * time.Second}
 		a := claim(namespace, "before", 8)
@@ -88,12 +108,7 @@ var _ = Describe("a release", func() {
 		Eventually(stored(ctx, c, a)).Should(WithTransform(ready, BeTrue()))
 		Expect(c.Delete(ctx, a)).To(Succeed())
 		Eventually(gone(ctx, c, a)).Should(BeTrue())
-
-		manager := c.Managers()[0]
-		Expect(manager.Kill()).To(Succeed())
-		Expect(manager.Wait(ctx)).NotTo(Succeed())
-		Expect(manager.Start()).To(Succeed())
-		Expect(manager.Ready(ctx)).To(Succeed())
+		dieAndReturn(ctx)
 
 		Expect(c.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
 		Expect(p.Status.Releases).To(HaveLen(1))
@@ -103,5 +118,29 @@ var _ = Describe("a release", func() {
 		Expect(apierrors.IsForbidden(c.Create(ctx, claim(namespace, "early", 8)))).To(BeTrue())
 		Eventually(c.Create).WithArguments(ctx, claim(namespace, "after", 8)).WithTimeout(30 * time.Second).Should(Succeed())
 		Expect(time.Now()).To(BeTemporally(">=", reusable.Time))
+	}, SpecTimeout(3*time.Minute))
+
+	It("is recorded for each of many, and leaves none behind", func(ctx SpecContext) {
+		const total = 300
+		p := pool(namespace, "10.43.0.0/22")
+		c.create(ctx, p)
+		for i := range total {
+			c.create(ctx, claim(namespace, fmt.Sprintf("many-%03d", i), 2))
+		}
+		Eventually(func() (int, error) { return c.count(ctx, namespace, ready) }).Should(Equal(total))
+		everything := func(*v1alpha1.IPAllocation) bool { return true }
+		for _, left := range []int{total - 1, total / 2} {
+			Expect(c.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(namespace))).To(Succeed())
+			Eventually(func() (int, error) { return c.count(ctx, namespace, everything) }).Should(BeNumerically("<=", left))
+			dieAndReturn(ctx)
+		}
+		Eventually(func() (int, error) { return c.count(ctx, namespace, everything) }).Should(BeZero())
+		Eventually(stored(ctx, c, p)).Should(WithTransform(numbers, Equal("1024/0/1024")))
+		names := map[string]int{}
+		for _, r := range p.Status.Releases {
+			names[r.Name]++
+		}
+		Expect(names).To(HaveLen(total))
+		Expect(p.Status.Releases).To(HaveLen(total))
 	}, SpecTimeout(3*time.Minute))
 })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -16,8 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
@@ -30,6 +33,7 @@ func TestLifecycle(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(soon)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
+	ctrllog.SetLogger(GinkgoLogr)
 	RunSpecs(t, "Lifecycle")
 }
 
@@ -49,15 +53,34 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 
 func start(ctx context.Context, o sandbox.Options) *cluster {
 	GinkgoHelper()
-	o.ManagerArgs = append(o.ManagerArgs, "--shutdown-delay=0s")
+	o.ManagerArgs = append([]string{"--shutdown-delay=0s"}, o.ManagerArgs...)
 	s, err := sandbox.Start(ctx, o)
 	Expect(err).NotTo(HaveOccurred())
 	scheme := runtime.NewScheme()
 	Expect(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))).To(Succeed())
-	c, err := client.NewWithWatch(s.Config(), client.Options{Scheme: scheme})
+	config := s.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	Expect(err).NotTo(HaveOccurred())
+	running = append(running, s)
 	return &cluster{s, c}
 }
+
+// running is every sandbox there is, for what their managers say when a spec fails.
+var running []*sandbox.Sandbox
+
+var _ = ReportAfterEach(func(report SpecReport) {
+	if !report.Failed() {
+		return
+	}
+	for _, s := range running {
+		for _, m := range s.Managers() {
+			if text, err := os.ReadFile(m.LogPath()); err == nil {
+				fmt.Fprintf(GinkgoWriter, "the last of %s:\n%s\n", m.LogPath(), text[max(0, len(text)-8<<10):])
+			}
+		}
+	}
+})
 
 // namespace makes one for a spec.
 func (c *cluster) namespace(ctx context.Context) string {
@@ -67,9 +90,12 @@ func (c *cluster) namespace(ctx context.Context) string {
 	return ns.Name
 }
 
-// pool is a NetworkPool named "pool". It is not stored yet.
+// pool is a NetworkPool named "pool", in a routing domain of the spec's own. It is not stored yet.
 func pool(namespace, cidr string, ranges ...v1alpha1.IPRange) *v1alpha1.NetworkPool {
-	p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: namespace}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}
+	p := &v1alpha1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: namespace},
+		Spec:       v1alpha1.NetworkPoolSpec{CIDR: cidr, RoutingDomain: namespace},
+	}
 	if len(ranges) > 0 {
 		p.Spec.TenantAllocation = &v1alpha1.TenantAllocation{Ranges: ranges}
 	}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"flag"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFlagsEnvironmentAndDefaults(t *testing.T) {
+	env := map[string]string{
+		"POD_NAME": "pod-1", "POD_NAMESPACE": "ipam", "POD_IP": "10.1.2.3",
+		"BUTLER_IPAM_GRANT_EXPIRY": "90s", "BUTLER_IPAM_LOG_LEVEL": "debug", "BUTLER_IPAM_METRICS_SECURE": "false",
+	}
+	o, err := parse([]string{"--log-level=error", "--webhook-bind-address=:7443"}, func(k string) string { return env[k] }, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, got := range map[string]bool{
+		"POD_NAME":                           o.identity == "pod-1",
+		"POD_NAMESPACE":                      o.namespace == "ipam",
+		"POD_IP and the port of the webhook": o.advertise == "10.1.2.3:7443" && o.webhookPort == 7443 && o.webhookHost == "",
+		"environment over default":           o.grantLife == 90*time.Second && !o.metricsSecure,
+		"flag over environment":              o.logLevel == "error",
+		"default":                            o.logFormat == "json" && o.shutdownDelay == 2*time.Second,
+	} {
+		if !got {
+			t.Errorf("%s does not count: %+v", what, o)
+		}
+	}
+}
+
+func TestFaultsOfTheCommandLineAreAllNamed(t *testing.T) {
+	whole := []string{"--namespace=ipam", "--advertise-address=10.1.2.3:9443"}
+	for name, tc := range map[string]struct {
+		args []string
+		env  map[string]string
+		want []string
+	}{
+		"nothing given":   {nil, nil, []string{"--namespace is missing", "--advertise-address"}},
+		"short grants":    {append(whole, "--grant-expiry=44s"), nil, []string{"--grant-expiry 44s must be at least 45s"}},
+		"bad port":        {append(whole, "--webhook-bind-address=:65536"), nil, []string{`--webhook-bind-address ":65536" must be host:port`}},
+		"bad variable":    {whole, map[string]string{"BUTLER_IPAM_GRANT_EXPIRY": "soon"}, []string{`BUTLER_IPAM_GRANT_EXPIRY="soon"`}},
+		"unknown word":    {append(whole, "serve"), nil, []string{`"serve" is not understood`}},
+		"unknown flag":    {append(whole, "--leader-elect"), nil, []string{"leader-elect"}},
+		"negative delay":  {append(whole, "--shutdown-delay=-1s"), nil, []string{"--shutdown-delay -1s must not be negative"}},
+		"advertised port": {[]string{"--namespace=ipam", "--advertise-address=:9443"}, nil, []string{"--advertise-address"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(tc.args, func(k string) string { return tc.env[k] }, io.Discard)
+			for _, want := range tc.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want it to say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestHelpNamesEveryFlagAndItsDefault(t *testing.T) {
+	var help strings.Builder
+	if _, err := parse([]string{"--help"}, func(string) string { return "" }, &help); !errors.Is(err, flag.ErrHelp) {
+		t.Fatalf("got %v, want flag.ErrHelp", err)
+	}
+	for _, want := range []string{"--kubeconfig", "--namespace namespace", "--webhook-client-ca file", "--grant-expiry", "(default 2m0s)", "BUTLER_IPAM_LOG_LEVEL"} {
+		if !strings.Contains(help.String(), want) {
+			t.Errorf("help does not say %q:\n%s", want, help.String())
+		}
+	}
+}
+
+func TestVersionNeedsNothingElse(t *testing.T) {
+	if o, err := parse([]string{"--version"}, func(string) string { return "" }, io.Discard); err != nil || !o.version {
+		t.Errorf("got %v, %v", o, err)
+	}
+}
+
+func TestNoTwoProcessesShareAnIdentity(t *testing.T) {
+	o := &options{identity: "pod-1", advertise: "10.1.2.3:9443"}
+	a, b := processIdentity(o), processIdentity(o)
+	if a == b || !regexp.MustCompile(`^pod-1@10\.1\.2\.3:9443_[A-Z0-9]{8}$`).MatchString(a) {
+		t.Errorf("identities %q and %q", a, b)
+	}
+}
+
+func TestLoggerRefusesWhatItDoesNotKnow(t *testing.T) {
+	for _, tc := range []struct {
+		format, level string
+		ok            bool
+	}{
+		{"json", "info", true}, {"console", "debug", true}, {"json", "error", true}, {"json", "4", true},
+		{"text", "info", false}, {"json", "loud", false}, {"json", "-1", false},
+	} {
+		if _, err := newLogger(tc.format, tc.level); (err == nil) != tc.ok {
+			t.Errorf("--log-format=%s --log-level=%s: %v", tc.format, tc.level, err)
+		}
+	}
+	if log, _ := newLogger("json", "2"); !log.V(2).Enabled() || log.V(3).Enabled() {
+		t.Error("--log-level=2 does not show V(2) and hide V(3)")
+	}
+}
+
+func TestCertificateOutOfItsTimeFailsTheProbe(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	c := &x509.Certificate{NotBefore: begin, NotAfter: begin.Add(time.Hour)}
+	for at, ok := range map[time.Duration]bool{-time.Second: false, 0: true, time.Hour: true, time.Hour + time.Second: false} {
+		if err := validAt(c, begin.Add(at)); (err == nil) != ok {
+			t.Errorf("%s after its begin: %v", at, err)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+var _ = Describe("the manager", Ordered, func() {
+	var (
+		c       *cluster
+		manager *sandbox.Manager
+	)
+	BeforeAll(func(ctx SpecContext) {
+		c = start(ctx, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--metrics-secure=true", "--shutdown-delay=2s"}})
+		DeferCleanup(c.Stop)
+		manager = c.Managers()[0]
+	})
+
+	It("is healthy and ready", func(ctx SpecContext) {
+		for _, path := range []string{"/healthz", "/readyz", "/readyz/ledger", "/readyz/webhooks"} {
+			Expect(status(ctx, "http://"+manager.HealthAddress+path, "")).To(Equal(http.StatusOK), path)
+		}
+	})
+
+	It("speaks HTTP/1.1 on its webhook port, also to who offers more, and says no to plain HTTP", func(ctx SpecContext) {
+		dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}}}
+		conn, err := dialer.DialContext(ctx, "tcp", manager.WebhookAddress)
+		Expect(err).NotTo(HaveOccurred())
+		defer conn.Close()
+		Expect(conn.(*tls.Conn).ConnectionState().NegotiatedProtocol).To(Equal("http/1.1"))
+		old := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}}
+		_, err = old.DialContext(ctx, "tcp", manager.WebhookAddress)
+		Expect(err).To(HaveOccurred(), "TLS 1.1 is accepted")
+	})
+
+	It("shows its metrics to those who may see them", func(ctx SpecContext) {
+		url := "https://" + manager.MetricsAddress + "/metrics"
+		Expect(status(ctx, url, "")).To(Equal(http.StatusUnauthorized))
+		Expect(status(ctx, url, "made-up")).NotTo(Equal(http.StatusOK))
+		Expect(status(ctx, url, c.token(ctx, "anybody"))).To(Equal(http.StatusForbidden))
+		_, _, err := c.Kubectl(ctx, "", "create", "clusterrole", "scraper", "--verb=get", "--non-resource-url=/metrics")
+		Expect(err).NotTo(HaveOccurred())
+		_, _, err = c.Kubectl(ctx, "", "create", "clusterrolebinding", "scraper", "--clusterrole=scraper", "--serviceaccount="+sandbox.Namespace+":prometheus")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(status(ctx, url, c.token(ctx, "prometheus"))).To(Equal(http.StatusOK))
+	})
+
+	It("ends within three seconds of SIGTERM, and without an error", func(ctx SpecContext) {
+		asked := time.Now()
+		Expect(manager.Terminate()).To(Succeed())
+		Expect(manager.Wait(ctx)).To(Succeed())
+		Expect(time.Since(asked)).To(And(BeNumerically(">", 2*time.Second), BeNumerically("<", 4*time.Second)))
+	})
+
+	It("says at once what its command line lacks", func(ctx SpecContext) {
+		_, err := sandbox.Start(ctx, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--grant-expiry=1s"}})
+		Expect(err).To(MatchError(ContainSubstring("--grant-expiry 1s must be at least 45s")))
+	})
+})
+
+// status is the HTTP status of a GET with a bearer token, if there is one.
+func status(ctx context.Context, url, token string) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	return response.StatusCode, response.Body.Close()
+}
+
+// token is one of a new service account.
+func (c *cluster) token(ctx context.Context, name string) string {
+	GinkgoHelper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.Namespace, Name: name}}
+	c.create(ctx, account)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(3600))}}
+	Expect(c.SubResource("token").Create(ctx, account, request)).To(Succeed(), fmt.Sprintf("token of %s", name))
+	return request.Status.Token
+}

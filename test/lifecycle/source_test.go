@@ -1,0 +1,108 @@
+package lifecycle
+
+import (
+	"fmt"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers"
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+// These are the promises to the ledger that no user sees until one is broken: a grant ends on the strength of them.
+var _ = Describe("what the ledger asks of the API server", Ordered, func() {
+	var (
+		c    *cluster
+		feed *reconcilers.Feed
+		l    *ledger.Ledger
+	)
+	const namespace = sandbox.Namespace
+	BeforeAll(func(ctx SpecContext) {
+		c = start(ctx, sandbox.Options{}) // nobody else writes here
+		DeferCleanup(c.Stop)
+		mgr, err := manager.New(c.Config(), manager.Options{Scheme: c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
+		Expect(err).NotTo(HaveOccurred())
+		l = ledger.New(ledger.Config{ClaimKinds: []string{butler.KindIPAllocation}, PoolKinds: []string{butler.KindNetworkPool}})
+		feed, err = reconcilers.NewFeed(ctx, mgr, l)
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	It("says whether anything is stored", func(ctx SpecContext) {
+		Expect(feed.Any(ctx)).To(BeFalse())
+		c.create(ctx, pool(namespace, "10.0.0.0/8"))
+		Expect(feed.Any(ctx)).To(BeTrue())
+	})
+
+	It("reads every object, over several pages", func(ctx SpecContext) {
+		const total = 1100
+		var creates errgroup.Group
+		creates.SetLimit(16)
+		uids := make([]string, total)
+		for i := range total {
+			creates.Go(func() error {
+				a := pinned(namespace, fmt.Sprintf("paged-%04d", i), fmt.Sprintf("10.0.%d.%d", i/256, i%256), fmt.Sprintf("10.0.%d.%d", i/256, i%256))
+				err := c.Create(ctx, a)
+				uids[i] = string(a.UID)
+				return err
+			})
+		}
+		Expect(creates.Wait()).To(Succeed())
+		seen := map[string]bool{}
+		Expect(feed.Scan(ctx, butler.KindIPAllocation, namespace, func(claim ledger.Claim) { seen[claim.UID] = true })).To(Succeed())
+		Expect(seen).To(HaveLen(total))
+		Expect(feed.Refresh(ctx, butler.KindIPAllocation, true)).To(Succeed())
+		Expect(feed.Refresh(ctx, butler.KindNetworkPool, true)).To(Succeed())
+		for _, uid := range uids {
+			Expect(l.Standing(uid).Answered).To(BeTrue())
+		}
+		usage, known := l.Usage(butler.NetworkPoolKey(namespace, "pool"))
+		Expect(known).To(BeTrue())
+		Expect(usage.Claims).To(Equal(total))
+		Expect(feed.Scan(ctx, butler.KindIPAllocation, "elsewhere", func(ledger.Claim) { Fail("an object of another namespace") })).To(Succeed())
+	})
+
+	It("touches an allocation without a range so that no older write to it lands, each time", func(ctx SpecContext) {
+		a := claim(namespace, "touched", 4)
+		c.create(ctx, a)
+		key := butler.IPAllocationKey(namespace, a.Name)
+		for range 2 {
+			older := a.DeepCopy()
+			claim, there, err := feed.Touch(ctx, key, string(a.UID))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(there).To(BeTrue())
+			Expect(claim.Ranges).To(BeEmpty())
+			older.Spec.PinnedRange = &v1alpha1.PinnedIPRange{StartAddress: "10.9.0.0", EndAddress: "10.9.0.3"}
+			Expect(apierrors.IsConflict(c.Update(ctx, older))).To(BeTrue())
+			Expect(c.Get(ctx, client.ObjectKeyFromObject(a), a)).To(Succeed())
+		}
+	})
+
+	It("leaves alone what has its range, and says what is not there", func(ctx SpecContext) {
+		a := pinned(namespace, "answered", "10.9.1.0", "10.9.1.3")
+		c.create(ctx, a)
+		key := butler.IPAllocationKey(namespace, a.Name)
+		claim, there, err := feed.Touch(ctx, key, string(a.UID))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(there).To(BeTrue())
+		Expect(claim.Ranges).To(HaveLen(1))
+		version := a.ResourceVersion
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(a), a)).To(Succeed())
+		Expect(a.ResourceVersion).To(Equal(version))
+
+		_, there, err = feed.Touch(ctx, key, "another-uid")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(there).To(BeFalse())
+		_, there, err = feed.Touch(ctx, butler.IPAllocationKey(namespace, "missing"), string(a.UID))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(there).To(BeFalse())
+	})
+})
