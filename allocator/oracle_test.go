@@ -67,7 +67,6 @@ func (o *oracle) valid(st stretch) bool {
 	return st.first <= st.last && (st.last < o.border || st.first >= o.border)
 }
 
-func (st stretch) has(i int) bool          { return st.first <= i && i <= st.last }
 func (st stretch) overlaps(u stretch) bool { return st.first <= u.last && u.first <= st.last }
 
 func compareStretches(a, b stretch) int {
