@@ -2,11 +2,14 @@ package reconcilers
 
 import (
 	"fmt"
+	"sync"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -26,24 +29,45 @@ const (
 	eventReleasesWait      = "ReleasesWait"
 )
 
-// An event costs the API server as much as the allocation itself, so those that say all is well give way under load, per second
-// and at once. They stand on the allocation: on the pool, thousands would bury the few that matter there.
+// An event costs the API server as much as the allocation itself, so those that say all is well give way under load, of each pool
+// per second and at once. They stand on the allocation: on the pool, thousands would bury the few that matter there.
 const (
-	routinePerSecond = 20
-	routineBurst     = 100
+	routinePerSecond = 2
+	routineBurst     = 20
 )
 
 type events struct {
 	recorder record.EventRecorder
-	routine  *rate.Limiter
+
+	mu      sync.Mutex
+	routine map[ledger.Key]*rate.Limiter // pool ->
 }
 
 func newEvents(recorder record.EventRecorder) *events {
-	return &events{recorder: recorder, routine: rate.NewLimiter(routinePerSecond, routineBurst)}
+	return &events{recorder: recorder, routine: map[ledger.Key]*rate.Limiter{}}
+}
+
+// mayTell says whether there is room for another routine event of a pool.
+func (e *events) mayTell(pool ledger.Key) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := e.routine[pool]
+	if l == nil {
+		l = rate.NewLimiter(routinePerSecond, routineBurst)
+		e.routine[pool] = l
+	}
+	return l.Allow()
+}
+
+// forget drops what is remembered of a pool that is gone.
+func (e *events) forget(pool ledger.Key) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.routine, pool)
 }
 
 func (e *events) allocated(a *v1alpha1.IPAllocation, message string) {
-	if e.routine.Allow() {
+	if e.mayTell(butler.PoolKeyOf(a)) {
 		e.recorder.Event(a, corev1.EventTypeNormal, eventAllocated, message)
 	}
 }

@@ -152,7 +152,9 @@ func (r *pools) gone(req reconcile.Request, leaving []v1alpha1.IPAllocation, err
 	r.mu.Lock()
 	delete(r.known, req.NamespacedName)
 	r.mu.Unlock()
-	r.metrics.ForgetPool(butler.NetworkPoolKey(req.Namespace, req.Name))
+	key := butler.NetworkPoolKey(req.Namespace, req.Name)
+	r.metrics.ForgetPool(key)
+	r.events.forget(key)
 	for i := range leaving {
 		r.changes.allocations.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&leaving[i])})
 	}

@@ -125,29 +125,34 @@ func (l *Ledger) commit(ctx context.Context) error {
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopLimit, stop) })()
 	for l.await(ctx) {
-		if err := l.write(writes, l.session.Commit); err != nil {
+		next := time.Now().Add(crowdPace)
+		batch, err := l.write(writes, l.session.Commit)
+		if err != nil {
 			return err
+		}
+		if batch >= crowd {
+			_ = pause(ctx, time.Until(next)) // await looks at ctx itself
 		}
 	}
 	l.do(func(b *book) { b.stopping() })
-	if err := l.write(writes, l.session.HandOver); err != nil {
+	if _, err := l.write(writes, l.session.HandOver); err != nil {
 		return err
 	}
 	l.cfg.Log.Info("Handed the journal over")
 	return nil
 }
 
-func (l *Ledger) write(ctx context.Context, commit func(context.Context, journal.Record) error) error {
+// write makes one commit, and says how many grants shared it.
+func (l *Ledger) write(ctx context.Context, commit func(context.Context, journal.Record) error) (batch int, err error) {
 	var r journal.Record
-	var batch int
 	l.do(func(b *book) { batch, r = b.queued, b.begin() })
 	started := time.Now()
 	if err := commit(ctx, r); err != nil {
-		return err
+		return batch, err
 	}
 	l.cfg.Metrics.committed(time.Since(started), batch, len(r.Lines))
 	l.do(func(b *book) { b.landed(time.Now()) })
-	return nil
+	return batch, nil
 }
 
 // await returns true when a commit is due: at once for grants, soon for what only confirms, and now and then to show that the

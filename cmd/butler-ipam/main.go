@@ -104,6 +104,7 @@ func newManager(kube *rest.Config, o *options, log logr.Logger) (manager.Manager
 		},
 		Metrics:                 metricsOptions(o),
 		HealthProbeBindAddress:  o.probeBind,
+		PprofBindAddress:        o.pprofBind,
 		WebhookServer:           server,
 		GracefulShutdownTimeout: &stop,
 	})

@@ -32,6 +32,7 @@ type options struct {
 	probeBind     string
 	metricsBind   string
 	metricsSecure bool
+	pprofBind     string
 	grantLife     time.Duration
 	shutdownDelay time.Duration
 	logFormat     string
@@ -63,6 +64,7 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 	flags.StringVar(&o.probeBind, "health-probe-bind-address", ":8081", "`host:port` of /healthz and /readyz, HTTP; 0 for none")
 	flags.StringVar(&o.metricsBind, "metrics-bind-address", ":8080", "`host:port` of /metrics; 0 for none")
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve /metrics over HTTPS with the certificate of the webhooks, and only to those whose bearer token may get the non-resource URL /metrics")
+	flags.StringVar(&o.pprofBind, "pprof-bind-address", "0", "`host:port` of /debug/pprof, HTTP, for whoever reaches it; 0 for none")
 	flags.DurationVar(&o.grantLife, "grant-expiry", ledger.DefaultGrantLife, fmt.Sprintf("how long the addresses of an answered create are kept when its object does not turn up; at least %s", minGrantLife))
 	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 2*time.Second, "how long a replica that stops sends calls on to others, until Services have forgotten it")
 	flags.StringVar(&o.logFormat, "log-format", "json", "`format`: json or console")

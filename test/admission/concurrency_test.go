@@ -63,7 +63,7 @@ func TestAThousandCreatesOfManyClientsShareAThousandAddresses(t *testing.T) {
 			"pool "+ns+"/pool", "1 addresses requested, 0 free, largest free block 0", "enlarge the pool")
 
 		deleteAll(t, claims)
-		canGive(t, 2*time.Minute, ns, n)
+		canGive(t, 5*time.Minute, ns, n)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestNothingStaysHeldOfCreatesThatAPolicyRefuses(t *testing.T) {
 	}
 	distinct(t, claims)
 	deleteAll(t, claims)
-	canGive(t, grantLife+2*time.Minute, ns, n)
+	canGive(t, grantLife+5*time.Minute, ns, n)
 	if lines := openGrants(t, ns); len(lines) > 0 {
 		t.Errorf("%d grants are open, want none", len(lines))
 	}
