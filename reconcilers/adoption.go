@@ -16,7 +16,7 @@ import (
 // status alone, or one that was stored around the webhooks or before its pool. The ledger has held the range since it first saw the
 // object and has confirmed that it is this one's; nothing is granted, this writes down how it is.
 func (r *allocations) adopt(ctx context.Context, a *v1alpha1.IPAllocation, rng allocator.Range) error {
-	if r.sent.has(client.ObjectKeyFromObject(a), a.UID) {
+	if r.answers.has(client.ObjectKeyFromObject(a), a.UID) {
 		return nil
 	}
 	if a.Status.Phase != v1alpha1.PhaseAllocated { // else an earlier allocator has vouched for it

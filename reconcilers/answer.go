@@ -30,6 +30,6 @@ func (d *desk) write(ctx context.Context, a *v1alpha1.IPAllocation, g ledger.Gra
 	if err := d.client.Update(ctx, a); err != nil {
 		return overtaken(err)
 	}
-	d.sent.add(client.ObjectKeyFromObject(a), a.UID)
+	d.answers.add(client.ObjectKeyFromObject(a), a.UID)
 	return nil
 }

@@ -27,7 +27,8 @@ type desk struct {
 	ledger  *ledger.Ledger
 	changes *Changes
 	events  *events
-	sent    *sent
+	answers *sent // written to allocations
+	drops   *sent // finalizers taken off them
 }
 
 // allocations brings one IPAllocation to what the ledger says of it.
@@ -46,7 +47,8 @@ func (r *allocations) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	}
 	a := &v1alpha1.IPAllocation{}
 	if err := r.client.Get(ctx, req.NamespacedName, a); err != nil {
-		r.sent.forget(req.NamespacedName)
+		r.answers.forget(req.NamespacedName)
+		r.drops.forget(req.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if a.DeletionTimestamp != nil {
@@ -68,7 +70,7 @@ func (r *allocations) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	case !answered(a):
 		return reconcile.Result{}, r.adopt(ctx, a, rng)
 	default:
-		r.sent.forget(req.NamespacedName)
+		r.answers.forget(req.NamespacedName)
 		return reconcile.Result{}, r.mirror(ctx, a, rng)
 	}
 }

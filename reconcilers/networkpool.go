@@ -23,7 +23,9 @@ import (
 // Pace of writes to one pool. A change while all is quiet is written at once; under load the last state always follows.
 const (
 	countersEvery = 500 * time.Millisecond
-	releasesEvery = 100 * time.Millisecond // while allocations wait for their release to be recorded
+	releasesEvery = 25 * time.Millisecond // while allocations wait for their release to be recorded
+	// perRecord is added for each record in status.releases: it costs the API server a quarter of that with each write of the pool.
+	perRecord = time.Millisecond
 )
 
 // pools keeps a NetworkPool's status, finalizer and record of releases: all in one place, as they share one object.
@@ -39,6 +41,7 @@ type pools struct {
 // poolMemory is what is remembered of a pool between two looks at it. It belongs to the goroutine that handles the pool.
 type poolMemory struct {
 	written time.Time            // when its status was last written
+	records int                  // in status.releases then
 	usage   ledger.Usage         // as last mirrored; guarded by pools.mu, for the neighbours
 	told    map[string]time.Time // event -> when it was last sent
 }
@@ -56,6 +59,7 @@ func (r *pools) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 	if len(leaving) > 0 {
 		pace = releasesEvery
 	}
+	pace += time.Duration(memory.records) * perRecord
 	if wait := memory.written.Add(pace).Sub(r.now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
@@ -95,15 +99,16 @@ func (r *pools) finalizer(ctx context.Context, p *v1alpha1.NetworkPool, usage le
 func (r *pools) status(ctx context.Context, p *v1alpha1.NetworkPool, usage ledger.Usage, leaving []v1alpha1.IPAllocation, memory *poolMemory) (reconcile.Result, error) {
 	pool, faults := butler.PoolOf(p)
 	want := poolStatus(p, usage, faults)
-	records, left, room := recordReleases(p, leaving, r.now())
-	want.Releases = records
+	releases := recordReleases(p, leaving, r.now())
+	want.Releases = releases.records
 	before := p.Status
 	if !equality.Semantic.DeepEqual(&before, want) {
 		p.Status = *want
 		if err := r.client.Status().Update(ctx, p); err != nil {
 			return reconcile.Result{}, overtaken(err)
 		}
-		memory.written = r.now()
+		memory.written, memory.records = r.now(), len(want.Releases)
+		logReleases(ctx, releases)
 	}
 	r.mu.Lock()
 	memory.usage = usage
@@ -111,17 +116,17 @@ func (r *pools) status(ctx context.Context, p *v1alpha1.NetworkPool, usage ledge
 	if c, ok := crossingOf(before.Conditions, want.Conditions); ok && memory.mayTell(c.reason+c.condition, r.now()) {
 		r.events.crossed(p, c)
 	}
-	if room > 0 && memory.mayTell(eventReleasesWait, r.now()) {
-		r.events.releasesWait(p, left)
+	if releases.room > 0 && memory.mayTell(eventReleasesWait, r.now()) {
+		r.events.releasesWait(p, releases.left)
 	}
 	r.tellNeighbours(pool)
 	if err := r.dropFinalizers(ctx, p, leaving); err != nil {
 		return reconcile.Result{}, err
 	}
 	switch {
-	case room > 0:
-		return reconcile.Result{RequeueAfter: room}, nil
-	case left > 0:
+	case releases.room > 0:
+		return reconcile.Result{RequeueAfter: releases.room}, nil
+	case releases.left > 0:
 		return reconcile.Result{RequeueAfter: releasesEvery}, nil
 	default:
 		return reconcile.Result{}, nil

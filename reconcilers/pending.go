@@ -44,7 +44,7 @@ func (r *pending) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 			r.changes.allocations.Add(reconcile.Request{NamespacedName: name}) // to be adopted
 			continue
 		}
-		if r.sent.has(name, a.UID) {
+		if r.answers.has(name, a.UID) {
 			continue
 		}
 		count := int64(butler.CountFor(a, pool))

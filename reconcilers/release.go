@@ -12,14 +12,18 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 const (
-	// maxReleases is how many records status.releases of a pool has room for, by its schema.
+	// maxReleases is how many records status.releases of a pool has room for, by its schema. Those whose range rests may take it all.
 	maxReleases = 1024
+	// keptReleases is how many records are kept that need not be. A write of a pool with 1,024 of them costs the API server fifty times
+	// what one without costs, and its counters are written all the time.
+	keptReleases = 32
 	// releaseBatch is how many releases share one write of a pool at most.
 	releaseBatch = 256
 )
@@ -35,7 +39,7 @@ func (r *allocations) release(ctx context.Context, a *v1alpha1.IPAllocation) err
 	}
 	rng, _, err := butler.RangeOf(a)
 	if err != nil || !rng.IsValid() || butler.Flagged(a) {
-		return dropFinalizer(ctx, r.client, a)
+		return r.dropFinalizer(ctx, a)
 	}
 	if !released(a) {
 		_, err := r.writeStatus(ctx, a, releasedStatus(a, metav1.Now()))
@@ -45,21 +49,38 @@ func (r *allocations) release(ctx context.Context, a *v1alpha1.IPAllocation) err
 	err = r.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: pool.Name}, &v1alpha1.NetworkPool{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return dropFinalizer(ctx, r.client, a)
+		return r.dropFinalizer(ctx, a)
 	case err == nil:
 		r.changes.pools.Add(request(pool))
 	}
 	return err
 }
 
-func dropFinalizer(ctx context.Context, c client.Client, a *v1alpha1.IPAllocation) error {
+// dropFinalizer lets an allocation go.
+func (d *desk) dropFinalizer(ctx context.Context, a *v1alpha1.IPAllocation) error {
+	name := client.ObjectKeyFromObject(a)
+	if d.drops.has(name, a.UID) {
+		return nil
+	}
 	controllerutil.RemoveFinalizer(a, v1alpha1.FinalizerIPAllocation)
-	return overtaken(c.Update(ctx, a))
+	if err := d.client.Update(ctx, a); err != nil {
+		return overtaken(err)
+	}
+	d.drops.add(name, a.UID)
+	return nil
 }
 
-// recordReleases gives a pool's records with those of the leaving allocations added, how many could not be added, and in how long
-// there is room again. Records whose range still rests are never dropped for others; of the rest, the oldest go first.
-func recordReleases(p *v1alpha1.NetworkPool, leaving []v1alpha1.IPAllocation, now time.Time) (records []v1alpha1.Release, left int, room time.Duration) {
+// recording is what becomes of a pool's records.
+type recording struct {
+	records []v1alpha1.Release
+	fresh   int           // of them, at the end: those that are new
+	left    int           // releases that could not be added
+	room    time.Duration // until there is room for one of them; zero where there is room
+}
+
+// recordReleases adds the records of the leaving allocations to a pool's. Records that are more than enough go when their range no
+// longer rests, the oldest first.
+func recordReleases(p *v1alpha1.NetworkPool, leaving []v1alpha1.IPAllocation, now time.Time) recording {
 	known := keysOf(p.Status.Releases)
 	var fresh []v1alpha1.Release
 	for i := range leaving {
@@ -81,19 +102,30 @@ func recordReleases(p *v1alpha1.NetworkPool, leaving []v1alpha1.IPAllocation, no
 			}
 		}
 	}
-	taken := min(len(fresh), releaseBatch, maxReleases-resting)
-	if taken == 0 && len(fresh) > 0 {
-		room = next.Sub(now)
+	var to recording
+	to.fresh = min(len(fresh), releaseBatch, maxReleases-resting)
+	to.left = len(fresh) - to.fresh
+	if to.fresh == 0 && to.left > 0 {
+		to.room = next.Sub(now)
 	}
-	excess := len(p.Status.Releases) + taken - maxReleases
+	excess := len(p.Status.Releases) + to.fresh - keptReleases
 	for _, r := range p.Status.Releases {
 		if excess > 0 && !rests(r) {
 			excess--
 			continue
 		}
-		records = append(records, r)
+		to.records = append(to.records, r)
 	}
-	return append(records, fresh[:taken]...), len(fresh) - taken, room
+	to.records = append(to.records, fresh[:to.fresh]...)
+	return to
+}
+
+// logReleases says in the log what the pool itself forgets some day.
+func logReleases(ctx context.Context, to recording) {
+	log := ctrllog.FromContext(ctx)
+	for _, r := range to.records[len(to.records)-to.fresh:] {
+		log.Info("Addresses released", "allocation", r.Name, "tenant", r.Tenant.Namespace+"/"+r.Tenant.Name, "range", r.StartAddress+"-"+r.EndAddress)
+	}
 }
 
 // releaseOf is the record of an allocation marked Released.
@@ -144,7 +176,7 @@ func (d *desk) dropFinalizers(ctx context.Context, stored *v1alpha1.NetworkPool,
 	writes.SetLimit(parallelWrites)
 	for i := range leaving {
 		if record, ok := releaseOf(&leaving[i], stored); ok && known[keyOf(record)] {
-			writes.Go(func() error { return dropFinalizer(ctx, d.client, leaving[i].DeepCopy()) })
+			writes.Go(func() error { return d.dropFinalizer(ctx, leaving[i].DeepCopy()) })
 		}
 	}
 	return writes.Wait()

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// sent remembers the allocations that an answer was written to until the informers show it. Without it, whatever looks at one in
-// between would ask the ledger for a second grant and fail to write it.
+// sent remembers the allocations that something was written to, until the informers show it. Without it, whatever looks at one in
+// between would do the same again, and fail.
 type sent struct {
 	mu  sync.Mutex
 	uid map[types.NamespacedName]types.UID
@@ -21,7 +21,7 @@ func (s *sent) add(name types.NamespacedName, uid types.UID) {
 	s.uid[name] = uid
 }
 
-// has says whether an answer to this very object is under way to the informers.
+// has says whether the informers have yet to show a write to this very object.
 func (s *sent) has(name types.NamespacedName, uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

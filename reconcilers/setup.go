@@ -45,7 +45,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			return err
 		}
 	}
-	d := desk{client: mgr.GetClient(), ledger: o.Ledger, changes: o.Changes, events: newEvents(o.Recorder), sent: newSent()}
+	d := desk{client: mgr.GetClient(), ledger: o.Ledger, changes: o.Changes, events: newEvents(o.Recorder), answers: newSent(), drops: newSent()}
 	for _, c := range []struct {
 		name       string
 		queue      queue

@@ -136,6 +136,8 @@ func hasPhase(want v1alpha1.IPAllocationPhase) func(*v1alpha1.IPAllocation) bool
 	return func(a *v1alpha1.IPAllocation) bool { return a.Status.Phase == want }
 }
 
+func all(*v1alpha1.IPAllocation) bool { return true }
+
 // count is how many allocations of a namespace are so.
 func (c *cluster) count(ctx context.Context, namespace string, is func(*v1alpha1.IPAllocation) bool) (int, error) {
 	var list v1alpha1.IPAllocationList

@@ -63,21 +63,41 @@ var _ = Describe("a release", func() {
 
 	It("of three hundred at once is recorded for each", func(ctx SpecContext) {
 		p := pool(namespace, "10.42.0.0/22")
+		p.Spec.ReuseDelay = &metav1.Duration{Duration: time.Hour} // what rests stays on record
 		shared.create(ctx, p)
 		for i := range 300 {
 			shared.create(ctx, claim(namespace, fmt.Sprintf("many-%03d", i), 2))
 		}
 		Expect(shared.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(namespace))).To(Succeed())
-		Eventually(stored(ctx, shared, p)).WithTimeout(time.Minute).Should(WithTransform(numbers, Equal("1024/0/1024")))
-		names := map[string]bool{}
-		for _, r := range p.Status.Releases {
-			names[r.Name] = true
-		}
-		Expect(names).To(HaveLen(300))
-		Expect(p.Status.Releases).To(HaveLen(300))
+		Eventually(func() (int, error) { return shared.count(ctx, namespace, all) }).WithTimeout(time.Minute).Should(BeZero())
+		Expect(shared.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
+		Expect(releasedOnce(p)).To(HaveLen(300))
+		Eventually(stored(ctx, shared, p)).Should(WithTransform(numbers, Equal("1024/600/424")), "what rests is not available")
 	})
 
+	It("is kept on record a while, also where nothing rests", func(ctx SpecContext) {
+		p := pool(namespace, "10.42.0.0/24")
+		shared.create(ctx, p)
+		for i := range 50 {
+			shared.create(ctx, claim(namespace, fmt.Sprintf("many-%02d", i), 2))
+		}
+		Expect(shared.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(namespace))).To(Succeed())
+		Eventually(stored(ctx, shared, p)).WithTimeout(time.Minute).Should(WithTransform(numbers, Equal("256/0/256")))
+		Expect(len(p.Status.Releases)).To(BeNumerically(">=", 32))
+		releasedOnce(p)
+	})
 })
+
+// releasedOnce is the names on a pool's record, each of which is there once.
+func releasedOnce(p *v1alpha1.NetworkPool) map[string]bool {
+	GinkgoHelper()
+	names := map[string]bool{}
+	for _, r := range p.Status.Releases {
+		Expect(names).NotTo(HaveKey(r.Name))
+		names[r.Name] = true
+	}
+	return names
+}
 
 var _ = Describe("a release with a manager that dies", Ordered, func() {
 	var (
@@ -123,24 +143,19 @@ var _ = Describe("a release with a manager that dies", Ordered, func() {
 	It("is recorded for each of many, and leaves none behind", func(ctx SpecContext) {
 		const total = 300
 		p := pool(namespace, "10.43.0.0/22")
+		p.Spec.ReuseDelay = &metav1.Duration{Duration: time.Hour}
 		c.create(ctx, p)
 		for i := range total {
 			c.create(ctx, claim(namespace, fmt.Sprintf("many-%03d", i), 2))
 		}
 		Eventually(func() (int, error) { return c.count(ctx, namespace, ready) }).Should(Equal(total))
-		everything := func(*v1alpha1.IPAllocation) bool { return true }
 		for _, left := range []int{total - 1, total / 2} {
 			Expect(c.DeleteAllOf(ctx, &v1alpha1.IPAllocation{}, client.InNamespace(namespace))).To(Succeed())
-			Eventually(func() (int, error) { return c.count(ctx, namespace, everything) }).Should(BeNumerically("<=", left))
+			Eventually(func() (int, error) { return c.count(ctx, namespace, all) }).Should(BeNumerically("<=", left))
 			dieAndReturn(ctx)
 		}
-		Eventually(func() (int, error) { return c.count(ctx, namespace, everything) }).Should(BeZero())
-		Eventually(stored(ctx, c, p)).Should(WithTransform(numbers, Equal("1024/0/1024")))
-		names := map[string]int{}
-		for _, r := range p.Status.Releases {
-			names[r.Name]++
-		}
-		Expect(names).To(HaveLen(total))
-		Expect(p.Status.Releases).To(HaveLen(total))
+		Eventually(func() (int, error) { return c.count(ctx, namespace, all) }).WithTimeout(time.Minute).Should(BeZero())
+		Expect(c.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
+		Expect(releasedOnce(p)).To(HaveLen(total))
 	}, SpecTimeout(3*time.Minute))
 })
