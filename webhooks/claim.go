@@ -145,7 +145,7 @@ func (k *claims[T]) allocate(ctx context.Context, q ledger.Request, c T, dryRun 
 	if err != nil {
 		return g, err
 	}
-	k.ledger.SetPool(pool)
+	k.ledger.LearnPool(pool)
 	return ask(k.live)
 }
 

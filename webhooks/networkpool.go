@@ -76,7 +76,7 @@ func (n *networkPools) change(ctx context.Context, changed ledger.Pool, dryRun b
 			return err
 		}
 		stored, _ := butler.PoolOf(np)
-		n.ledger.SetPool(stored)
+		n.ledger.LearnPool(stored)
 	}
 	return n.ledger.ChangePool(ctx, changed, dryRun)
 }

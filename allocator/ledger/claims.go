@@ -10,7 +10,6 @@ import (
 
 // observe takes in a stored claim. Versions older than the one known are ignored.
 func (b *book) observe(c Claim) {
-	b.saw(c.Key.Kind, c.ResourceVersion)
 	known := b.claims[c.UID]
 	if known == nil {
 		known = &claim{}
@@ -40,7 +39,8 @@ func (b *book) observe(c Claim) {
 	}
 }
 
-// saw remembers how far the events of a kind have been applied.
+// saw remembers how far the events of a kind have been applied. Only what comes in the order of events counts: an object that was
+// read by itself says nothing of the others.
 func (b *book) saw(kind string, resourceVersion uint64) {
 	if resourceVersion > b.seen[kind] {
 		b.seen[kind] = resourceVersion

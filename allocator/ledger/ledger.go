@@ -205,8 +205,13 @@ func (l *Ledger) ChangePool(ctx context.Context, p Pool, dryRun bool) error {
 	return l.committed(ctx, ln, done)
 }
 
-// Observe takes in a stored claim.
-func (l *Ledger) Observe(c Claim) { l.do(func(b *book) { b.observe(c) }) }
+// Observe takes in the next event of a claim.
+func (l *Ledger) Observe(c Claim) {
+	l.do(func(b *book) {
+		b.saw(c.Key.Kind, c.ResourceVersion)
+		b.observe(c)
+	})
+}
 
 // Forget takes in that the claim with this UID is gone.
 func (l *Ledger) Forget(kind, uid string, resourceVersion uint64) {
@@ -226,13 +231,22 @@ func (l *Ledger) ReplaceClaims(kind string, claims []Claim) {
 			}
 		}
 		for _, c := range claims {
+			b.saw(kind, c.ResourceVersion)
 			b.observe(c)
 		}
 	})
 }
 
-// SetPool takes in a stored pool.
-func (l *Ledger) SetPool(p Pool) { l.do(func(b *book) { b.setPool(time.Now(), p) }) }
+// SetPool takes in the next event of a pool.
+func (l *Ledger) SetPool(p Pool) {
+	l.do(func(b *book) {
+		b.saw(p.Key.Kind, p.ResourceVersion)
+		b.setPool(time.Now(), p)
+	})
+}
+
+// LearnPool takes in a pool that was read by itself, ahead of its events.
+func (l *Ledger) LearnPool(p Pool) { l.do(func(b *book) { b.setPool(time.Now(), p) }) }
 
 // RemovePool takes in that a pool is gone.
 func (l *Ledger) RemovePool(k Key, resourceVersion uint64) {

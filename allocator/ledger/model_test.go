@@ -220,6 +220,7 @@ func (w *world) deliver(r *replica) {
 	if e.gone {
 		r.book.forget(w.now, modelClaims, e.claim.UID, e.claim.ResourceVersion)
 	} else {
+		r.book.saw(modelClaims, e.claim.ResourceVersion)
 		r.book.observe(e.claim)
 	}
 }

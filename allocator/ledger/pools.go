@@ -31,7 +31,6 @@ func (k Key) coreName() string { return k.Kind + "/" + k.Namespace + "/" + k.Nam
 
 // setPool takes in a pool as stored. Versions older than the one known are ignored.
 func (b *book) setPool(now time.Time, p Pool) {
-	b.saw(p.Key.Kind, p.ResourceVersion)
 	known := b.pools[p.Key]
 	switch {
 	case known == nil:
