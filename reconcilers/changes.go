@@ -42,19 +42,24 @@ func (c *Changes) Notify(keys []ledger.Key) {
 	for _, k := range keys {
 		switch k.Kind {
 		case butler.KindIPAllocation:
-			c.allocations.Add(request(k))
+			c.allocations.AddAfter(request(k), gather)
 		case butler.KindNetworkPool:
 			c.pool(request(k))
 		}
 	}
 }
 
-// settle is how long the allocations that wait for a pool let its changes gather: each makes them ask the ledger anew.
-const settle = 50 * time.Millisecond
+// How long changes gather before they are looked at.
+const (
+	// gather leaves the moment after a change to the create that made it: its answer is still on the way.
+	gather = 20 * time.Millisecond
+	// settle is for the allocations that wait for a pool: each of its changes makes them ask the ledger anew.
+	settle = 50 * time.Millisecond
+)
 
-// pool looks at a pool, and soon at the allocations that wait for it.
+// pool looks at a pool, and then at the allocations that wait for it.
 func (c *Changes) pool(r reconcile.Request) {
-	c.pools.Add(r)
+	c.pools.AddAfter(r, gather)
 	c.pending.AddAfter(r, settle)
 }
 

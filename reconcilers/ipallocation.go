@@ -3,6 +3,7 @@ package reconcilers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,8 +28,9 @@ type desk struct {
 	ledger  *ledger.Ledger
 	changes *Changes
 	events  *events
-	answers *sent // written to allocations
-	drops   *sent // finalizers taken off them
+	answers *sent  // written to allocations
+	drops   *sent  // finalizers taken off them
+	mirrors *turns // of statuses that say what the answer to the create has said already
 }
 
 // allocations brings one IPAllocation to what the ledger says of it.
@@ -49,6 +51,7 @@ func (r *allocations) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	if err := r.client.Get(ctx, req.NamespacedName, a); err != nil {
 		r.answers.forget(req.NamespacedName)
 		r.drops.forget(req.NamespacedName)
+		r.mirrors.forget(req.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if a.DeletionTimestamp != nil {
@@ -71,7 +74,7 @@ func (r *allocations) Reconcile(ctx context.Context, req reconcile.Request) (rec
 		return reconcile.Result{}, r.adopt(ctx, a, rng)
 	default:
 		r.answers.forget(req.NamespacedName)
-		return reconcile.Result{}, r.mirror(ctx, a, rng)
+		return r.mirror(ctx, a, rng)
 	}
 }
 
@@ -82,19 +85,25 @@ func answered(a *v1alpha1.IPAllocation) bool {
 
 // mirror writes the status of an allocation that has its range. What somebody took off the object is put back first; the event of
 // that write brings the allocation here again.
-func (r *allocations) mirror(ctx context.Context, a *v1alpha1.IPAllocation, rng allocator.Range) error {
+func (r *allocations) mirror(ctx context.Context, a *v1alpha1.IPAllocation, rng allocator.Range) (reconcile.Result, error) {
 	missing := butler.MissingLabels(a, r.spaceOf(ctx, a))
 	if len(missing) > 0 || !controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation) {
 		complete(a, missing)
-		return overtaken(r.client.Update(ctx, a))
+		return reconcile.Result{}, overtaken(r.client.Update(ctx, a))
 	}
 	want := allocatedStatus(a, rng, metav1.Now())
+	if equality.Semantic.DeepEqual(&a.Status, want) {
+		return reconcile.Result{}, nil
+	}
+	if wait := r.mirrors.wait(client.ObjectKeyFromObject(a), time.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	isNew := !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionReady)
 	written, err := r.writeStatus(ctx, a, want)
 	if written && isNew {
 		r.events.allocated(a, meta.FindStatusCondition(want.Conditions, v1alpha1.ConditionReady).Message)
 	}
-	return err
+	return reconcile.Result{}, err
 }
 
 // spaceOf is the routing domain of an allocation: its pool's, or while that is missing what the allocation says itself.

@@ -21,6 +21,10 @@ const (
 	poolWorkers       = 4
 )
 
+// mirrorEvery is the time between the turns in which statuses are written that nobody waits for: long enough that most creates meet none,
+// short enough that nobody notices.
+const mirrorEvery = 200 * time.Millisecond
+
 // Options are what the reconcilers stand on.
 type Options struct {
 	Ledger *ledger.Ledger
@@ -45,7 +49,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			return err
 		}
 	}
-	d := desk{client: mgr.GetClient(), ledger: o.Ledger, changes: o.Changes, events: newEvents(o.Recorder), answers: newSent(), drops: newSent()}
+	d := desk{client: mgr.GetClient(), ledger: o.Ledger, changes: o.Changes, events: newEvents(o.Recorder), answers: newSent(), drops: newSent(), mirrors: newTurns(mirrorEvery)}
 	for _, c := range []struct {
 		name       string
 		queue      queue

@@ -29,6 +29,7 @@ func (b *bench) readCPU() clocks {
 	for _, manager := range b.sandbox.Managers() {
 		pids[manager.Name()] = manager.Pid()
 	}
+	pids["idle webhooks"] = b.idle.server.command.Process.Pid
 	c := clocks{processes: map[string]time.Duration{}}
 	for name, pid := range pids {
 		// The fields after the name in parentheses, the first of which is the third: user and system time are 14 and 15.

@@ -30,6 +30,9 @@ func main() {
 }
 
 func run() error {
+	if len(os.Args) == 3 && os.Args[1] == idleCommand {
+		return serveIdle(os.Args[2])
+	}
 	o, err := parse()
 	if err != nil {
 		return err

@@ -115,7 +115,10 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 	if err != nil {
 		return nil, err
 	}
-	called := b.idle.calls()
+	called, err := b.idle.server.calls()
+	if err != nil {
+		return nil, err
+	}
 	warm := c.bodies("warm", warmUp*clients)
 	if _, err := timed(clients, len(warm), func(i int) error { return c.create(ctx, warm[i]) }); err != nil {
 		return nil, err
@@ -139,8 +142,12 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 	for i := range measured {
 		measured[i].cpu = spent
 	}
-	if want := 2 * (n + len(warm)); v.subject == hookedCR && b.idle.calls()-called != want {
-		return nil, fmt.Errorf("the webhooks that do nothing were called %d times, want %d", b.idle.calls()-called, want)
+	calls, err := b.idle.server.calls()
+	if err != nil {
+		return nil, err
+	}
+	if want := 2 * (n + len(warm)); v.subject == hookedCR && calls-called != want {
+		return nil, fmt.Errorf("the webhooks that do nothing were called %d times, want %d", calls-called, want)
 	}
 	return measured, c.remove(ctx)
 }

@@ -167,6 +167,18 @@ func TestWhatOthersWroteOnTheLeaseIsKept(t *testing.T) {
 	}
 }
 
+func TestNobodyKeepsBooksOfWhoWroteTheLease(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	v := d.write(d.read().TakenOver("a"))
+	for i := range 2 {
+		v = d.write(v.Next(record(i)))
+		if fields := d.lease().ManagedFields; len(fields) > 0 {
+			t.Fatalf("after commit %d the Lease has managed fields, want none: %v", v.Commit, fields)
+		}
+	}
+}
+
 func TestALeaseThatSaysNothingIsALostJournal(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)

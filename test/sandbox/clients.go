@@ -8,10 +8,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 )
 
 // Config returns a client configuration of the cluster's administrator (group system:masters), without client-side throttling.
@@ -33,6 +38,24 @@ func (s *Sandbox) ConfigFor(user string, groups ...string) (*rest.Config, error)
 			KeyData:  key,
 		},
 	}, nil
+}
+
+// accountLife is how long the token of the managers' service account is good: longer than any sandbox runs.
+const accountLife = 365 * 24 * time.Hour
+
+// prepareAccount gets a token of the managers' service account, by which they log in as they would in a pod.
+func (s *Sandbox) prepareAccount(ctx context.Context) error {
+	core, err := corev1client.NewForConfig(s.admin)
+	if err != nil {
+		return err
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(accountLife / time.Second))}}
+	if request, err = core.ServiceAccounts(ManagerNamespace).CreateToken(ctx, managerAccount, request, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("token of service account %s/%s: %w", ManagerNamespace, managerAccount, err)
+	}
+	s.account = rest.AnonymousClientConfig(s.admin)
+	s.account.BearerToken = request.Status.Token
+	return nil
 }
 
 // Kubeconfig is the path of the administrator's kubeconfig.
@@ -62,12 +85,12 @@ func (s *Sandbox) KubectlEnv() []string {
 	}
 }
 
-// writeKubeconfig writes a configuration with a client certificate as a kubeconfig file.
+// writeKubeconfig writes a configuration as a kubeconfig file.
 func writeKubeconfig(path string, config *rest.Config, namespace string) error {
 	const name = "sandbox"
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
-	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}
+	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken}
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
 	kubeconfig.CurrentContext = name
 	text, err := clientcmd.Write(*kubeconfig)

@@ -119,23 +119,27 @@ func (s *Sandbox) httpProbe(url string) (func(context.Context) error, error) {
 	}, nil
 }
 
-// installConfig applies the namespaces and, from config/, RBAC, priorities and CRDs, and waits until the custom resources are served.
+// installConfig applies the namespaces and, from config/, RBAC, the service account, priorities and CRDs, and waits until the custom resources are served.
 func (s *Sandbox) installConfig(ctx context.Context) error {
 	config := filepath.Join(s.root, "config")
 	rbac, err := readDirectory(filepath.Join(config, "rbac"))
 	if err != nil {
 		return err
 	}
-	flowSchemas, err := readObjects(filepath.Join(config, "manager", "flowschema.yaml"))
-	if err != nil {
-		return err
+	var manager []*unstructured.Unstructured
+	for _, name := range []string{"serviceaccount.yaml", "flowschema.yaml"} {
+		objects, err := readObjects(filepath.Join(config, "manager", name))
+		if err != nil {
+			return err
+		}
+		manager = append(manager, objects...)
 	}
 	crds, err := readDirectory(filepath.Join(config, "crd"))
 	if err != nil {
 		return err
 	}
 	namespaces := []*unstructured.Unstructured{newObject("v1", "Namespace", ManagerNamespace), newObject("v1", "Namespace", Namespace)}
-	if err := apply(ctx, s.client, slices.Concat(namespaces, rbac, flowSchemas, crds)...); err != nil {
+	if err := apply(ctx, s.client, slices.Concat(namespaces, rbac, manager, crds)...); err != nil {
 		return err
 	}
 	d, err := discovery.NewDiscoveryClientForConfig(s.admin)

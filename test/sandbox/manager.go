@@ -49,12 +49,8 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		addresses[i] = port.addr.String()
 	}
 	manager := &Manager{WebhookAddress: addresses[0], HealthAddress: addresses[1], MetricsAddress: addresses[2]}
-	config, err := s.ConfigFor(managerUser, managerGroups...)
-	if err != nil {
-		return nil, err
-	}
 	kubeconfig := filepath.Join(s.dir, "managers", name+".kubeconfig")
-	if err := writeKubeconfig(kubeconfig, config, ManagerNamespace); err != nil {
+	if err := writeKubeconfig(kubeconfig, s.account, ManagerNamespace); err != nil {
 		return nil, err
 	}
 	probe, err := s.httpProbe("http://" + manager.HealthAddress + "/readyz")

@@ -25,16 +25,13 @@ const (
 	ManagerNamespace = "butler-ipam-system"
 
 	webhookService = "butler-ipam-webhook"
-	managerUser    = "system:serviceaccount:" + ManagerNamespace + ":butler-ipam"
+	managerAccount = "butler-ipam"
 
 	// startTimeout bounds Start where its context does not. It leaves room for a machine that runs other tests meanwhile.
 	startTimeout = 2 * time.Minute
 	// stopGrace is how long a process may take to end by itself.
 	stopGrace = 5 * time.Second
 )
-
-// managerGroups are the groups that the API server gives every service account of the managers' namespace.
-var managerGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + ManagerNamespace, "system:authenticated"}
 
 // Options say what Start starts. The zero value is a control plane without managers and without webhooks.
 type Options struct {
@@ -71,6 +68,7 @@ type Sandbox struct {
 
 	authority *authority
 	admin     *rest.Config
+	account   *rest.Config // of the managers' service account
 	client    client.Client
 	front     *Front
 
@@ -110,6 +108,9 @@ func (s *Sandbox) start(ctx context.Context) error {
 	}
 	s.logf("etcd and kube-apiserver serve (%.1fs)", time.Since(began).Seconds())
 	if err := s.installConfig(ctx); err != nil {
+		return err
+	}
+	if err := s.prepareAccount(ctx); err != nil {
 		return err
 	}
 	if s.options.Replicas > 0 {
