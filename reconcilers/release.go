@@ -136,7 +136,7 @@ func releaseOf(a *v1alpha1.IPAllocation, p *v1alpha1.NetworkPool) (v1alpha1.Rele
 	}
 	record := v1alpha1.Release{
 		Name:         a.Name,
-		Tenant:       a.Spec.TenantClusterRef,
+		Tenant:       v1alpha1.RecordedReference(a.Spec.TenantClusterRef),
 		StartAddress: rng.First.String(),
 		EndAddress:   rng.Last.String(),
 		AllocatedAt:  a.Status.AllocatedAt,

@@ -35,7 +35,7 @@ func TestReleaseIsRecordedOnceAndOldestFirst(t *testing.T) {
 		t.Fatalf("got %+v", to)
 	}
 	early := to.records[0]
-	if early.StartAddress != "10.0.0.0" || early.EndAddress != "10.0.0.7" || !early.ReusableAt.Time.Equal(releaseTime.Add(time.Minute)) || early.Tenant != leaving[1].Spec.TenantClusterRef {
+	if early.StartAddress != "10.0.0.0" || early.EndAddress != "10.0.0.7" || !early.ReusableAt.Time.Equal(releaseTime.Add(time.Minute)) || early.Tenant != v1alpha1.RecordedReference(leaving[1].Spec.TenantClusterRef) {
 		t.Errorf("the record is %+v", early)
 	}
 	p.Status.Releases = to.records

@@ -29,9 +29,6 @@ const (
 	margin = 300 * time.Millisecond
 	// anotherTry is the least time left of a call for which it is repeated.
 	anotherTry = 500 * time.Millisecond
-	// patience is how long a call waits for this replica to take the journal before it is sent to another one. The API server makes
-	// eleven attempts: a lone replica answers within four seconds.
-	patience = 400 * time.Millisecond
 )
 
 var (
@@ -43,6 +40,9 @@ var (
 type edge struct {
 	hook
 	ledger   *ledger.Ledger
+	peers    *http.Client // reaches the other replicas; nil where there are none
+	identity string       // of this one
+	first    bool         // the API server asks once more, of another entry, where this one has no answer
 	stopping <-chan struct{}
 	metrics  *Metrics
 	log      logr.Logger
@@ -63,7 +63,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // the next call should find a replica that stays
 	}
 
-	review, code, err := readReview(w, r)
+	body, review, code, err := readReview(w, r)
 	if err != nil {
 		http.Error(w, err.Error(), code)
 		return
@@ -73,7 +73,18 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer admission.Response
 		down   *ledger.NotServingError
 	)
-	answer, result, down = e.handle(ctx, &admission.Request{AdmissionRequest: *review.Request})
+	req := &admission.Request{AdmissionRequest: *review.Request}
+	answer, result, down = e.handle(ctx, req)
+	for down != nil && !down.Here && e.mayPassOn(r) {
+		if e.passOn(ctx, w, r, body) {
+			result = resultForwarded
+			return
+		}
+		if !e.ledger.Serving() {
+			break
+		}
+		answer, result, down = e.handle(ctx, req)
+	}
 
 	if down != nil && !down.Here {
 		after := e.retryAfter(down)
@@ -83,29 +94,38 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, answer.Result.Message, http.StatusServiceUnavailable)
 			return
 		}
+		if e.first {
+			http.Error(w, answer.Result.Message, http.StatusServiceUnavailable)
+			return
+		}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	review.Request, review.Response = nil, &answer.AdmissionResponse
 	_ = json.NewEncoder(w).Encode(review) // who does not read the answer is gone
 }
 
+// mayPassOn says whether another replica may answer a call: not where one has passed it on to this one.
+func (e *edge) mayPassOn(r *http.Request) bool {
+	return e.peers != nil && r.Header.Get(forwardedHeader) == "" && !e.isStopping()
+}
+
 // readReview reads the request of an AdmissionReview, or says with which HTTP code it is none.
-func readReview(w http.ResponseWriter, r *http.Request) (*admissionv1.AdmissionReview, int, error) {
+func readReview(w http.ResponseWriter, r *http.Request) ([]byte, *admissionv1.AdmissionReview, int, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the admission review has more than %d bytes: make the object smaller", large.Limit)
+		return nil, nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the admission review has more than %d bytes: make the object smaller", large.Limit)
 	}
 	if err != nil {
-		return nil, http.StatusBadRequest, fmt.Errorf("the admission review cannot be read: %w", err)
+		return nil, nil, http.StatusBadRequest, fmt.Errorf("the admission review cannot be read: %w", err)
 	}
 	review := &admissionv1.AdmissionReview{}
 	if err := json.Unmarshal(body, review); err != nil {
-		return nil, http.StatusBadRequest, fmt.Errorf("the body is no admission review: %w", err)
+		return nil, nil, http.StatusBadRequest, fmt.Errorf("the body is no admission review: %w", err)
 	}
 	if got := review.GroupVersionKind(); got != reviewKind || review.Request == nil {
-		return nil, http.StatusBadRequest, fmt.Errorf("the body is %q, or has no request: this webhook takes requests of %q", got, reviewKind)
+		return nil, nil, http.StatusBadRequest, fmt.Errorf("the body is %q, or has no request: this webhook takes requests of %q", got, reviewKind)
 	}
-	return review, 0, nil
+	return body, review, 0, nil
 }
 
 // timeLeft is how long a call may take here: what its caller waits, less a margin for the way back.
@@ -115,6 +135,9 @@ func timeLeft(r *http.Request) time.Duration {
 		timeout = defaultTimeout
 	}
 	timeout = min(timeout, maxTimeout)
+	if r.Header.Get(forwardedHeader) != "" {
+		return timeout - hopMargin
+	}
 	return timeout - min(margin, timeout/4)
 }
 
@@ -143,9 +166,6 @@ func (e *edge) isStopping() bool {
 // handle answers a request. down is why this replica cannot serve, nil where it can.
 func (e *edge) handle(ctx context.Context, req *admission.Request) (answer admission.Response, result string, down *ledger.NotServingError) {
 	answer, err := e.checked(ctx, req)
-	if errors.As(err, &down) && !down.Here && e.awaitServing(ctx) {
-		answer, err = e.checked(ctx, req)
-	}
 	if err == nil {
 		err = answer.Complete(*req)
 	}
@@ -187,23 +207,4 @@ func (e *edge) checked(ctx context.Context, req *admission.Request) (answer admi
 		return admission.Response{}, badRequest("request.namespace is empty, the object has one")
 	}
 	return e.answer(ctx, req)
-}
-
-// awaitServing waits a moment for this replica to serve: at its start, and when the journal changes hands.
-func (e *edge) awaitServing(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for ctx.Err() == nil && !e.isStopping() {
-		if e.ledger.Serving() {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-		case <-e.stopping:
-		case <-tick.C:
-		}
-	}
-	return false
 }

@@ -11,6 +11,7 @@ import (
 const (
 	resultAllowed     = "allowed"
 	resultDenied      = "denied"
+	resultForwarded   = "forwarded"   // the journal's holder has answered
 	resultUnavailable = "unavailable" // this replica could not serve
 	resultBroken      = "broken"      // not an admission review, or a bug of ours
 )

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,6 +17,8 @@ import (
 
 // Paths that Register mounts. The webhook configurations name them.
 const (
+	// FirstTry follows the path of a mutating webhook in the entry that the API server asks first, and may ignore.
+	FirstTry                  = "/first"
 	MutateIPAllocation        = "/mutate-butler-butlerlabs-dev-v1alpha1-ipallocation"
 	ValidateIPAllocation      = "/validate-butler-butlerlabs-dev-v1alpha1-ipallocation"
 	ValidateNetworkPool       = "/validate-butler-butlerlabs-dev-v1alpha1-networkpool"
@@ -29,6 +32,10 @@ type Options struct {
 	Cached client.Reader
 	// Live reads NetworkPools, and the metadata of Namespaces, from the API server itself.
 	Live client.Reader
+	// Identity of this replica in the journal, and a client that reaches the others at the addresses which theirs say; nil where there
+	// are none.
+	Identity string
+	Peers    *http.Client
 	// Stopping is closed when this replica begins to stop; nil where it never does.
 	Stopping <-chan struct{}
 	Metrics  *Metrics // measured nowhere where nil
@@ -45,13 +52,14 @@ func Register(server interface {
 	allocations := &claims[*v1alpha1.IPAllocation]{adapter: ipAllocations{}, ledger: o.Ledger, cached: o.Cached, live: o.Live}
 	pools := &networkPools{ledger: o.Ledger, live: o.Live, log: o.Log}
 	for path, h := range map[string]hook{
-		MutateIPAllocation:        {"mutate-ipallocation", allocations.subject(), allocations.mutate},
-		ValidateIPAllocation:      {"validate-ipallocation", allocations.subject(), allocations.validate},
-		ValidateNetworkPool:       {"validate-networkpool", poolSubject, pools.validate},
-		ValidateDeleteNetworkPool: {"validate-delete-networkpool", poolSubject, pools.validateDelete},
+		MutateIPAllocation + FirstTry: {"mutate-ipallocation", allocations.subject(), allocations.mutate},
+		MutateIPAllocation:            {"mutate-ipallocation", allocations.subject(), allocations.mutate},
+		ValidateIPAllocation:          {"validate-ipallocation", allocations.subject(), allocations.validate},
+		ValidateNetworkPool:           {"validate-networkpool", poolSubject, pools.validate},
+		ValidateDeleteNetworkPool:     {"validate-delete-networkpool", poolSubject, pools.validateDelete},
 	} {
 		server.Register(path, &edge{
-			hook: h, ledger: o.Ledger, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
+			hook: h, ledger: o.Ledger, peers: o.Peers, identity: o.Identity, first: strings.HasSuffix(path, FirstTry), stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,13 +17,14 @@ type Timing struct {
 	Poll   time.Duration // how often a follower reads it; default 500 ms
 	Call   time.Duration // limit of one read or write; default 3 s
 	Retry  time.Duration // pause after a failed call, doubled up to eightfold; default 50 ms
+	Hurry  time.Duration // between two reads of a follower that somebody waits for; default 20 ms
 }
 
 func (t Timing) withDefaults() Timing {
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
-	}{{&t.Expiry, 4 * time.Second}, {&t.Poll, 500 * time.Millisecond}, {&t.Call, 3 * time.Second}, {&t.Retry, 50 * time.Millisecond}} {
+	}{{&t.Expiry, 4 * time.Second}, {&t.Poll, 500 * time.Millisecond}, {&t.Call, 3 * time.Second}, {&t.Retry, 50 * time.Millisecond}, {&t.Hurry, 20 * time.Millisecond}} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
@@ -31,25 +33,44 @@ func (t Timing) withDefaults() Timing {
 }
 
 // Session is one replica's dealings with the journal: follow it, fence it, commit to it, hand it over. Its methods are for one
-// goroutine, which has at most one write under way.
+// goroutine, which has at most one write under way; only Hurry and Refused are for any.
 type Session struct {
 	store   Store
-	me      string // unique to this process, so that a late write of an earlier life is not taken for one's own
+	me      string // see NewIdentity
 	timing  Timing
 	current Version
+
+	hurry   chan struct{}
+	refused atomic.Pointer[string] // holder at whose address nobody listens
+	ousted  time.Time              // when a journal was last taken over for that
 }
 
 // NewSession makes a session for the replica identified by me.
 func NewSession(store Store, me string, timing Timing) *Session {
-	return &Session{store: store, me: me, timing: timing.withDefaults()}
+	return &Session{store: store, me: me, timing: timing.withDefaults(), hurry: make(chan struct{}, 1)}
 }
 
 // Current is the version last read or written.
 func (s *Session) Current() Version { return s.current }
 
-// Follow returns when the journal is there for the taking, and why: it is missing, was handed over, or did not change for the
-// expiry. Time counts on this process's monotonic clock and only while reads succeed: an API server that was away proves nothing
-// about the holder. report gets every version read and every error. Follow returns an error only when ctx ends.
+// Hurry has Follow read the journal now rather than with its next poll: somebody waits for a holder.
+func (s *Session) Hurry() {
+	select {
+	case s.hurry <- struct{}{}:
+	default:
+	}
+}
+
+// Refused tells Follow that nobody listens at the address of a holder. The fence makes it safe where that is wrong.
+func (s *Session) Refused(holder string) {
+	s.refused.Store(&holder)
+	s.Hurry()
+}
+
+// Follow returns when the journal is there for the taking, and why: it is missing, was handed over, did not change for the expiry, its
+// holder's address refuses connections, or is this process's own. Time counts on this process's monotonic clock and only while reads
+// succeed: an API server that was away proves nothing about the holder. report gets every version read and every error. Follow
+// returns an error only when ctx ends.
 func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why string, err error) {
 	var since time.Time
 	for {
@@ -64,15 +85,45 @@ func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why 
 		case stored.Holder == "":
 			s.current = stored
 			return "the journal was handed over", nil
+		case stored.Holder != s.me && AddressOf(stored.Holder) != "" && AddressOf(stored.Holder) == AddressOf(s.me):
+			s.current = stored
+			return fmt.Sprintf("holder %s was an earlier process at this address", stored.Holder), nil
+		case s.isRefused(stored.Holder):
+			s.current, s.ousted = stored, time.Now()
+			return fmt.Sprintf("nobody listens at the address of holder %s", stored.Holder), nil
 		case since.IsZero() || stored.ResourceVersion != s.current.ResourceVersion:
 			s.current, since = stored, time.Now()
 		case time.Since(since) >= s.timing.Expiry:
 			return fmt.Sprintf("holder %s was silent for %s", stored.Holder, s.timing.Expiry), nil
 		}
-		if err := pause(ctx, s.timing.Poll); err != nil {
+		if err := s.rest(ctx); err != nil {
 			return "", err
 		}
 	}
+}
+
+// isRefused says whether a holder's address refuses connections. It does so once in an expiry at most: replicas that cannot reach each
+// other, but the API server, must not take the journal from one another all the time.
+func (s *Session) isRefused(holder string) bool {
+	refused := s.refused.Swap(nil)
+	return refused != nil && *refused == holder && (s.ousted.IsZero() || time.Since(s.ousted) >= s.timing.Expiry)
+}
+
+// rest waits until the next poll, or until somebody is in a hurry.
+func (s *Session) rest(ctx context.Context) error {
+	apart := min(s.timing.Hurry, s.timing.Poll)
+	if err := pause(ctx, apart); err != nil {
+		return err
+	}
+	t := time.NewTimer(s.timing.Poll - apart)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.hurry:
+	case <-t.C:
+	}
+	return nil
 }
 
 // Fence makes this replica the holder of a new epoch, on top of the version that Follow saw. ErrLost: somebody else was faster.

@@ -72,8 +72,9 @@ type Ledger struct {
 
 	mu      sync.Mutex
 	book    *book
-	holder  string // of the journal, as last read
-	refused error  // why the journal cannot be followed
+	holder  string        // of the journal, as last read
+	refused error         // why the journal cannot be followed
+	moved   chan struct{} // closed when the holder changes
 }
 
 // New makes a ledger that serves once Run has taken the journal over.
@@ -92,6 +93,7 @@ func New(cfg Config) *Ledger {
 		cfg:     cfg,
 		session: journal.NewSession(cfg.Store, cfg.Identity, cfg.Timing),
 		wake:    make(chan struct{}, 1),
+		moved:   make(chan struct{}),
 		book:    newBook(kinds, limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken),
 	}
 }
@@ -277,7 +279,22 @@ func (l *Ledger) Serving() (ok bool) {
 	return ok
 }
 
-// Ready reports why this replica cannot take part in serving, nil where it can: for a readiness probe.
+// HeldBy gives the identity of the replica that holds the journal, as last read, and a channel that is closed when another does. It is
+// "" where nobody holds it, and this replica's own from its fence on.
+func (l *Ledger) HeldBy() (holder string, moved <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holder, l.moved
+}
+
+// Hurry has the journal read now: a call waits for somebody to hold it.
+func (l *Ledger) Hurry() { l.session.Hurry() }
+
+// Refused says that nobody listens at a holder's address: the journal is taken over at once where that is still its holder.
+func (l *Ledger) Refused(holder string) { l.session.Refused(holder) }
+
+// Ready reports why this replica cannot take part in serving, nil where it can: for a readiness probe. One that follows another can:
+// it passes on what it cannot answer.
 func (l *Ledger) Ready() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,7 +303,9 @@ func (l *Ledger) Ready() error {
 		return nil
 	case l.refused != nil:
 		return l.refused
+	case l.holder == "" || l.holder == l.cfg.Identity:
+		return errors.New("nobody holds the journal yet")
 	default:
-		return errors.New("the journal is held by " + l.holder)
+		return nil
 	}
 }

@@ -31,6 +31,7 @@ func (l *Ledger) Run(ctx context.Context, source Source) error {
 func (l *Ledger) followed(v journal.Version, err error) {
 	if err != nil {
 		l.cfg.Log.Error(err, "Journal cannot be read")
+		v.Holder, _ = l.HeldBy() // who it was stays the best guess
 	}
 	l.note(v.Holder, err)
 }
@@ -38,6 +39,10 @@ func (l *Ledger) followed(v journal.Version, err error) {
 func (l *Ledger) note(holder string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if holder != l.holder {
+		close(l.moved)
+		l.moved = make(chan struct{})
+	}
 	l.holder, l.refused = holder, err
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -74,24 +73,24 @@ func run(ctx context.Context, o *options, log logr.Logger) error {
 	}
 	kube.UserAgent = "butler-ipam/" + version
 	kube.QPS = -1 // a write held back here is an allocation that is not Ready: the API server's own fairness decides
-	mgr, err := newManager(kube, o, log)
+	server, err := newWebhookServer(o, log.WithName("webhooks"))
 	if err != nil {
 		return err
 	}
-	if err := wire(ctx, mgr, o, log); err != nil {
+	mgr, err := newManager(kube, o, server, log)
+	if err != nil {
+		return err
+	}
+	if err := wire(ctx, mgr, o, newPeerClient(o, server), log); err != nil {
 		return err
 	}
 	log.Info("Starting", "version", version, "identity", o.identity, "address", o.advertise)
 	return mgr.Start(ctx)
 }
 
-func newManager(kube *rest.Config, o *options, log logr.Logger) (manager.Manager, error) {
+func newManager(kube *rest.Config, o *options, server *webhookServer, log logr.Logger) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	server, err := newWebhookServer(o, log.WithName("webhooks"))
-	if err != nil {
 		return nil, err
 	}
 	stop := o.shutdownDelay + stopLimit
@@ -119,16 +118,17 @@ func newManager(kube *rest.Config, o *options, log logr.Logger) (manager.Manager
 }
 
 // wire puts the parts together. What one of them needs of another it gets here.
-func wire(ctx context.Context, mgr manager.Manager, o *options, log logr.Logger) error {
+func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, log logr.Logger) error {
 	store, err := journal.NewLeaseStore(mgr.GetConfig(), o.namespace, takeOverAfter)
 	if err != nil {
 		return err
 	}
+	identity := journal.NewIdentity(o.identity, o.advertise)
 	changes := reconcilers.NewChanges()
 	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
 	l := ledger.New(ledger.Config{
 		Store:      store,
-		Identity:   processIdentity(o),
+		Identity:   identity,
 		ClaimKinds: []string{butler.KindIPAllocation},
 		PoolKinds:  []string{butler.KindNetworkPool},
 		GrantLife:  o.grantLife,
@@ -152,7 +152,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, log logr.Logger)
 		return err
 	}
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
-		Ledger: l, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(),
+		Ledger: l, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
 		Metrics: webhooks.NewMetrics(metrics.Registry), Log: log.WithName("webhooks"),
 	})
 	if err := mgr.AddReadyzCheck("ledger", func(*http.Request) error { return l.Ready() }); err != nil {
@@ -178,12 +178,6 @@ func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (everywhere) NeedLeaderElection() bool { return false }
-
-// processIdentity names this process in the journal, and where others reach it: name@host:port_random. No two processes share one, so
-// that a late write of an earlier life is not taken for one's own.
-func processIdentity(o *options) string {
-	return fmt.Sprintf("%s@%s_%s", o.identity, o.advertise, rand.Text()[:8])
-}
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 

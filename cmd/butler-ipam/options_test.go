@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"io"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -76,14 +75,6 @@ func TestHelpNamesEveryFlagAndItsDefault(t *testing.T) {
 func TestVersionNeedsNothingElse(t *testing.T) {
 	if o, err := parse([]string{"--version"}, func(string) string { return "" }, io.Discard); err != nil || !o.version {
 		t.Errorf("got %v, %v", o, err)
-	}
-}
-
-func TestNoTwoProcessesShareAnIdentity(t *testing.T) {
-	o := &options{identity: "pod-1", advertise: "10.1.2.3:9443"}
-	a, b := processIdentity(o), processIdentity(o)
-	if a == b || !regexp.MustCompile(`^pod-1@10\.1\.2\.3:9443_[A-Z0-9]{8}$`).MatchString(a) {
-		t.Errorf("identities %q and %q", a, b)
 	}
 }
 

@@ -72,7 +72,7 @@ func (s *webhookServer) Start(ctx context.Context) error {
 	config := &tls.Config{GetCertificate: s.certificates.GetCertificate}
 	overHTTP1(config)
 	if s.clients != nil {
-		config.ClientCAs, config.ClientAuth = s.clients, tls.RequireAndVerifyClientCert
+		config.ClientAuth, config.VerifyConnection = tls.RequireAnyClientCert, s.verifyClient
 	}
 	listener, err := tls.Listen("tcp", s.address, config)
 	if err != nil {

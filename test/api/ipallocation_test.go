@@ -12,7 +12,7 @@ import (
 const (
 	startRule = `startAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.100 or 2001:db8::100`
 	endRule   = `endAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.109 or 2001:db8::109`
-	nameRule  = `name must be the name of an object: lower case letters, digits, '-' and '.', starting and ending with a letter or digit`
+	nameRule  = `name in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'`
 )
 
 func TestIPAllocationRules(t *testing.T) {
@@ -30,8 +30,8 @@ func TestIPAllocationRules(t *testing.T) {
 
 		"poolRef: missing":              {spec: `{poolRef: null}`, want: []string{`spec.poolRef: Required value`}},
 		"poolRef: no name":              {spec: `{poolRef: {}}`, want: []string{`spec.poolRef.name: Required value`}},
-		"poolRef: empty name":           {spec: `{poolRef: {name: ""}}`, want: []string{`spec.poolRef.name: Invalid value: ` + nameRule}},
-		"poolRef: no name of an object": {spec: `{poolRef: {name: VLAN_40}}`, want: []string{`spec.poolRef.name: Invalid value: ` + nameRule}},
+		"poolRef: empty name":           {spec: `{poolRef: {name: ""}}`, want: []string{`spec.poolRef.name: Invalid value: "": spec.poolRef.` + nameRule}},
+		"poolRef: no name of an object": {spec: `{poolRef: {name: VLAN_40}}`, want: []string{`spec.poolRef.name: Invalid value: "VLAN_40": spec.poolRef.` + nameRule}},
 		"poolRef: name too long":        {spec: `{poolRef: {name: ` + strings.Repeat("a", 254) + `}}`, want: []string{`spec.poolRef.name: Too long: may not be more than 253 bytes`}},
 		"tenantClusterRef: missing":     {spec: `{tenantClusterRef: null}`, want: []string{`spec.tenantClusterRef: Required value`}},
 		"tenantClusterRef: no namespace": {
@@ -41,8 +41,8 @@ func TestIPAllocationRules(t *testing.T) {
 		"tenantClusterRef: no names of objects": {
 			spec: `{tenantClusterRef: {name: My Cluster, namespace: team.backend}}`,
 			want: []string{
-				`spec.tenantClusterRef.name: Invalid value: ` + nameRule,
-				`spec.tenantClusterRef.namespace: Invalid value: namespace must be the name of a namespace: lower case letters, digits and '-', starting and ending with a letter or digit`,
+				`spec.tenantClusterRef.name: Invalid value: "My Cluster": spec.tenantClusterRef.` + nameRule,
+				`spec.tenantClusterRef.namespace: Invalid value: "team.backend": spec.tenantClusterRef.namespace in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'`,
 			},
 		},
 		"type: missing": {spec: `{type: null}`, want: []string{`spec.type: Required value`}},

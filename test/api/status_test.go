@@ -128,7 +128,7 @@ func TestFullestStatusIsAccepted(t *testing.T) {
 	for range 1024 {
 		p.Status.Releases = append(p.Status.Releases, v1alpha1.Release{
 			Name:         strings.Repeat("n", 63),
-			Tenant:       v1alpha1.NamespacedObjectReference{Namespace: strings.Repeat("s", 63), Name: "A Name Of Earlier Days"},
+			Tenant:       v1alpha1.RecordedReference{Namespace: strings.Repeat("s", 63), Name: "A Name Of Earlier Days"},
 			StartAddress: "2001:db8:1111:2222:3333:4444:5555:6666", EndAddress: "2001:db8:1111:2222:3333:4444:5555:7777",
 			AllocatedAt: &now, ReleasedAt: now, ReusableAt: &now,
 		})

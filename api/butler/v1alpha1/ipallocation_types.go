@@ -39,13 +39,10 @@ type IPAllocationSpec struct {
 	// poolRef names the NetworkPool, in the same namespace, that the addresses come from. It need not exist yet.
 	// Immutable once pinnedRange is set.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",fieldPath=".name",message="name must be the name of an object: lower case letters, digits, '-' and '.', starting and ending with a letter or digit"
 	PoolRef LocalObjectReference `json:"poolRef"`
 
 	// tenantClusterRef names the TenantCluster that the addresses are for. Immutable once pinnedRange is set.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",fieldPath=".name",message="name must be the name of an object: lower case letters, digits, '-' and '.', starting and ending with a letter or digit"
-	// +kubebuilder:validation:XValidation:rule="self.__namespace__.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",fieldPath=".namespace",message="namespace must be the name of a namespace: lower case letters, digits and '-', starting and ending with a letter or digit"
 	TenantClusterRef NamespacedObjectReference `json:"tenantClusterRef"`
 
 	// type is what the addresses are for: "nodes" or "loadbalancer". Immutable once pinnedRange is set.
@@ -86,6 +83,7 @@ type LocalObjectReference struct {
 	// name of the object.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Name string `json:"name"`
 }
 
@@ -94,11 +92,13 @@ type NamespacedObjectReference struct {
 	// name of the object.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Name string `json:"name"`
 
 	// namespace of the object.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Namespace string `json:"namespace"`
 }
 

@@ -272,6 +272,19 @@ type MachineReference struct {
 	Namespace string `json:"namespace"`
 }
 
+// RecordedReference names an object as another object did, by whatever rules that followed.
+type RecordedReference struct {
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// namespace of the object.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+}
+
 // Release records one range that an IPAllocation gave back.
 type Release struct {
 	// name of the IPAllocation.
@@ -281,7 +294,7 @@ type Release struct {
 
 	// tenant names the TenantCluster that had the range.
 	// +required
-	Tenant NamespacedObjectReference `json:"tenant"`
+	Tenant RecordedReference `json:"tenant"`
 
 	// startAddress is the first address of the range.
 	// +required

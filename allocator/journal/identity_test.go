@@ -1,0 +1,28 @@
+package journal
+
+import (
+	"regexp"
+	"testing"
+)
+
+func TestNoTwoProcessesShareAnIdentity(t *testing.T) {
+	t.Parallel()
+	a, b := NewIdentity("pod-1", "10.1.2.3:9443"), NewIdentity("pod-1", "10.1.2.3:9443")
+	if a == b || !regexp.MustCompile(`^pod-1@10\.1\.2\.3:9443_[A-Z0-9]{8}$`).MatchString(a) {
+		t.Errorf("identities %q and %q", a, b)
+	}
+}
+
+func TestAnIdentitySaysWhereItsProcessListens(t *testing.T) {
+	t.Parallel()
+	for identity, want := range map[string]string{
+		NewIdentity("pod-1", "10.1.2.3:9443"): "10.1.2.3:9443",
+		NewIdentity("pod_1", "[fd00::1]:443"): "[fd00::1]:443",
+		"somebody":                            "",
+		"":                                    "",
+	} {
+		if got := AddressOf(identity); got != want {
+			t.Errorf("%q listens at %q, want %q", identity, got, want)
+		}
+	}
+}

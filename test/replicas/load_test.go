@@ -1,0 +1,139 @@
+package replicas
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// load is a number of clients that create one allocation after the other.
+type load struct {
+	t         *testing.T
+	namespace string
+	cancel    context.CancelFunc
+	clients   sync.WaitGroup
+
+	mu       sync.Mutex
+	answers  map[string]string // name -> address in the answer
+	landed   []time.Time       // of answers
+	failures []error
+}
+
+// startLoad makes a namespace with a pool, and clients that create allocations there until stop.
+func startLoad(t *testing.T, clients int) *load {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"}}
+	if err := admin.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	pools++
+	pool := &v1alpha1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns.Name}, Spec: v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.0.0/16", pools)},
+	}
+	if err := admin.Create(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{t: t, namespace: ns.Name, cancel: cancel, answers: map[string]string{}}
+	for c := range clients {
+		l.clients.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				l.create(fmt.Sprintf("c%d-%d", c, i))
+			}
+		})
+	}
+	t.Cleanup(cancel)
+	l.await(2 * clients)
+	return l
+}
+
+func (l *load) create(name string) {
+	a := &v1alpha1.IPAllocation{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: l.namespace},
+		Spec: v1alpha1.IPAllocationSpec{
+			PoolRef:          v1alpha1.LocalObjectReference{Name: "pool"},
+			TenantClusterRef: v1alpha1.NamespacedObjectReference{Name: "web", Namespace: "team-a"},
+			Type:             v1alpha1.TypeNodes,
+			Count:            new(int32(1)),
+		},
+	}
+	err := admin.Create(context.Background(), a)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err != nil:
+		l.failures = append(l.failures, fmt.Errorf("%s: %w", name, err))
+	case a.Spec.PinnedRange == nil:
+		l.failures = append(l.failures, fmt.Errorf("%s: the answer holds no address", name))
+	default:
+		l.answers[name] = a.Spec.PinnedRange.StartAddress
+		l.landed = append(l.landed, time.Now())
+	}
+}
+
+// await waits for so many more answers.
+func (l *load) await(more int) {
+	l.t.Helper()
+	l.mu.Lock()
+	want := len(l.answers) + more
+	l.mu.Unlock()
+	deadline := time.Now().Add(patience)
+	for {
+		l.mu.Lock()
+		got := len(l.answers)
+		l.mu.Unlock()
+		if got >= want {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.t.Fatalf("%d answers, want %d; failures: %v", got, want, l.failures)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// stop ends the load and checks that every answer is what is stored, and that no address was given twice. It gives the longest time
+// between two answers, and the creates that failed.
+func (l *load) stop() (gap time.Duration, failures []error) {
+	l.t.Helper()
+	l.cancel()
+	l.clients.Wait()
+	var stored v1alpha1.IPAllocationList
+	if err := admin.List(l.t.Context(), &stored, client.InNamespace(l.namespace)); err != nil {
+		l.t.Fatal(err)
+	}
+	owner := map[string]string{}
+	for _, a := range stored.Items {
+		answer, answered := l.answers[a.Name]
+		switch {
+		case a.Spec.PinnedRange == nil:
+			l.t.Errorf("%s is stored without an address", a.Name)
+			continue
+		case answered && a.Spec.PinnedRange.StartAddress != answer:
+			l.t.Errorf("%s has %s, the answer said %s", a.Name, a.Spec.PinnedRange.StartAddress, answer)
+		}
+		if other, taken := owner[a.Spec.PinnedRange.StartAddress]; taken {
+			l.t.Errorf("%s and %s both have %s", other, a.Name, a.Spec.PinnedRange.StartAddress)
+		}
+		owner[a.Spec.PinnedRange.StartAddress] = a.Name
+		delete(l.answers, a.Name)
+	}
+	for name := range l.answers {
+		l.t.Errorf("%s was answered and is not stored", name)
+	}
+	slices.SortFunc(l.landed, time.Time.Compare)
+	for i := 1; i < len(l.landed); i++ {
+		gap = max(gap, l.landed[i].Sub(l.landed[i-1]))
+	}
+	l.t.Logf("%d creates answered, %d failed, longest gap %s", len(l.landed), len(l.failures), gap.Round(time.Millisecond))
+	return gap, l.failures
+}

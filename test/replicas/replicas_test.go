@@ -1,0 +1,212 @@
+package replicas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+const (
+	patience = time.Minute
+	clients  = 16
+)
+
+// One cluster with three managers serves the whole package; the tests take turns.
+var (
+	cluster *sandbox.Sandbox
+	admin   client.Client
+	pools   int // so far: each has addresses of its own
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return 1, err
+	}
+	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{Replicas: 3, ManagerArgs: []string{"--log-level=debug"}}); err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	config := cluster.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// holder is the manager that holds the journal.
+func holder(t *testing.T) *sandbox.Manager {
+	t.Helper()
+	var lease coordinationv1.Lease
+	name := types.NamespacedName{Namespace: sandbox.ManagerNamespace, Name: journal.LeaseName}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err := admin.Get(t.Context(), name, &lease); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range cluster.Managers() {
+			if lease.Spec.HolderIdentity != nil && journal.AddressOf(*lease.Spec.HolderIdentity) == m.WebhookAddress {
+				return m
+			}
+		}
+	}
+	t.Fatalf("no manager holds the journal: %v", lease.Spec.HolderIdentity)
+	return nil
+}
+
+// startAgain starts a manager that has ended, and waits until it serves.
+func startAgain(t *testing.T, m *sandbox.Manager) {
+	t.Helper()
+	_ = m.Wait(t.Context()) // how it ended is the test's business
+	if err := m.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counted is the sum of the samples of a manager's metric whose labels match.
+func counted(t *testing.T, m *sandbox.Manager, metric, labels string) (sum float64) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+m.MetricsAddress+"/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		sample := regexp.MustCompile(`^` + metric + `\{(.*)\} (\S+)`).FindStringSubmatch(line)
+		if sample == nil || !strings.Contains(sample[1], labels) {
+			continue
+		}
+		value, err := strconv.ParseFloat(sample[2], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += value
+	}
+	return sum
+}
+
+func noFailure(t *testing.T, failures []error) {
+	t.Helper()
+	for _, err := range failures {
+		t.Errorf("a create failed: %v", err)
+	}
+}
+
+func TestEveryReplicaAnswers(t *testing.T) {
+	l := startLoad(t, clients)
+	l.await(10 * clients)
+	_, failures := l.stop()
+	noFailure(t, failures)
+	held := holder(t)
+	for _, m := range cluster.Managers() {
+		passedOn := counted(t, m, "butler_ipam_admission_duration_seconds_count", `result="forwarded"`)
+		if (passedOn == 0) != (m == held) {
+			t.Errorf("%s has passed on %g calls; %s holds the journal", m.Name(), passedOn, held.Name())
+		}
+	}
+}
+
+func TestAReplicaThatIsAskedToEndCostsNoCreate(t *testing.T) {
+	l := startLoad(t, clients)
+	for range 3 {
+		was := holder(t)
+		if err := was.Terminate(); err != nil {
+			t.Fatal(err)
+		}
+		l.await(5 * clients)
+		if is := holder(t); is == was {
+			t.Errorf("%s ends and still holds the journal", was.Name())
+		}
+		startAgain(t, was)
+	}
+	_, failures := l.stop()
+	noFailure(t, failures)
+}
+
+// Calls on the wire to a replica that is killed are lost. A mutating one is repeated by the API server, a validating one fails its
+// create, which leaves nothing: the client's repetition succeeds.
+func TestADeadHolderIsReplacedAtOnce(t *testing.T) {
+	l := startLoad(t, clients)
+	was := holder(t)
+	if err := was.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	l.await(5 * clients)
+	if is := holder(t); is == was {
+		t.Errorf("%s is dead and still holds the journal", was.Name())
+	}
+	_, failures := l.stop()
+	startAgain(t, was)
+	if len(failures) > clients {
+		t.Errorf("%d creates failed, want one per client at most", len(failures))
+	}
+	for _, err := range failures {
+		if !strings.Contains(err.Error(), `failed calling webhook "ipallocation.butler.butlerlabs.dev"`) {
+			t.Errorf("a create failed otherwise than on the wire: %v", err)
+		}
+	}
+}
+
+func TestAFrozenHolderIsReplacedAndAnswersNothingStale(t *testing.T) {
+	l := startLoad(t, clients)
+	was := holder(t)
+	if err := was.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	l.await(5 * clients)
+	is := holder(t)
+	if is == was {
+		t.Errorf("%s is frozen and still holds the journal", was.Name())
+	}
+	if err := was.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	l.await(5 * clients)
+	if held := holder(t); held != is {
+		t.Errorf("%s holds the journal after the former holder awoke, want %s", held.Name(), is.Name())
+	}
+	_, failures := l.stop() // sees to it that nothing was given twice
+	t.Logf("failures: %v", failures)
+	if held := counted(t, was, "butler_ipam_journal_holder", ""); held != 0 {
+		t.Errorf("%s says that it holds the journal", was.Name())
+	}
+}
