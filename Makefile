@@ -11,8 +11,8 @@ GO ?= go
 BIN := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-# What a run can be given, as in `make sandbox REPLICAS=2`.
-REPLICAS ?= 1
+# What a run can be given, as in `make sandbox REPLICAS=3`.
+REPLICAS ?= 2
 SANDBOX_DIR ?= bin/sandbox
 RESTART ?=
 KEEP ?=
@@ -114,7 +114,7 @@ demo: controlplane build ## See the allocator at work: a pool, some allocations,
 	@exec $(BIN)/demo
 
 .PHONY: sandbox
-sandbox: controlplane build ## Run a control plane with REPLICAS (1) managers in SANDBOX_DIR (bin/sandbox) until interrupted; RESTART=1, KEEP=1
+sandbox: controlplane build ## Run a control plane with REPLICAS (2) managers in SANDBOX_DIR (bin/sandbox) until interrupted; RESTART=1, KEEP=1
 	@$(GO) build -o $(BIN)/sandbox-run ./test/sandbox/cmd
 	@exec $(BIN)/sandbox-run -dir '$(SANDBOX_DIR)' -replicas $(REPLICAS) $(if $(filter 1,$(RESTART)),-restart) $(if $(filter 1,$(KEEP)),-keep)
 

@@ -65,7 +65,7 @@ func (r *pending) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 // give asks the ledger first what it would grant: a request that is tried again and again should not count as failed each time.
 func (r *pending) give(ctx context.Context, a *v1alpha1.IPAllocation, count int64) (ledger.Grant, error) {
 	q := ledger.Request{Claim: butler.IPAllocationKey(a.Namespace, a.Name), UID: string(a.UID), Pool: butler.PoolKeyOf(a), Count: count}
-	if _, err := r.ledger.Preview(q); err != nil {
+	if _, err := r.ledger.Preview(ctx, q); err != nil {
 		return ledger.Grant{}, err
 	}
 	return r.ledger.Grant(ctx, q)

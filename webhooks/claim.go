@@ -76,7 +76,7 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 	asked, uid := k.claim(c), string(old.GetUID())
 	if len(asked.Ranges) == 1 && !asked.Token.IsZero() {
 		// A Pending claim that is fulfilled by the reconciler brings range and token with it.
-		if err := k.ledger.Granted(asked.Key, uid, asked.Ranges[0], asked.Token); !errors.Is(err, ledger.ErrForged) {
+		if err := k.ledger.Granted(ctx, asked.Key, uid, asked.Ranges[0], asked.Token); !errors.Is(err, ledger.ErrForged) {
 			return admission.Allowed(""), err
 		}
 	}
@@ -128,7 +128,7 @@ func (k *claims[T]) allocate(ctx context.Context, q ledger.Request, c T, dryRun 
 			}
 		}
 		if dryRun {
-			g, err = k.ledger.Preview(q)
+			g, err = k.ledger.Preview(ctx, q)
 		} else {
 			g, err = k.ledger.Grant(ctx, q)
 		}
@@ -161,7 +161,7 @@ func restsOnPool(err error) bool {
 }
 
 // validate sees to it that what is about to be stored is what was granted, and that what is stored stays.
-func (k *claims[T]) validate(_ context.Context, req *admission.Request) (admission.Response, error) {
+func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	c, old, err := k.read(req)
 	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil {
 		return admission.Allowed(""), err
@@ -190,7 +190,7 @@ func (k *claims[T]) validate(_ context.Context, req *admission.Request) (admissi
 		return admission.Response{}, &ledger.NotServingError{Here: true, RetryAfter: time.Second,
 			Reason: fmt.Sprintf("range %s of pool %s comes without annotation %s", stored.Ranges[0], stored.Pool, v1alpha1.AnnotationGrant)}
 	}
-	err = k.ledger.Granted(stored.Key, uid, stored.Ranges[0], stored.Token)
+	err = k.ledger.Granted(ctx, stored.Key, uid, stored.Ranges[0], stored.Token)
 	if errors.Is(err, ledger.ErrForged) {
 		err = fmt.Errorf("range %s of pool %s: %w: another webhook or client has changed what the allocator answered, find and correct it", stored.Ranges[0], stored.Pool, err)
 	}

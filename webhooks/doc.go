@@ -19,11 +19,16 @@
 //
 //	API server ──▶ edge: bounded body, deadline of the call, latency
 //	                 ──▶ claims (one generic path, an adapter per kind) or networkPools ──▶ ledger
-//	                 ◀── answer, refusal, or "cannot serve now"
+//	                 ◀── answer, refusal, or "cannot serve now" ──▶ the journal's holder, asked by this replica
 //
-// "Cannot serve now" is an HTTP 503 with Retry-After, which has the API server repeat this same call over a new connection, so that
-// another replica may answer it. Where only a new create helps, or the call has no time left, it is a refusal with code 503 and
-// retryAfterSeconds, which has the client repeat its create.
+// What does not need the journal is answered where it arrives. The rest a replica that does not hold it passes on, once, to the port of
+// the one that does, and gives back its answer word for word. While nobody holds the journal the call waits, has it looked at every
+// few milliseconds, and is answered by whoever takes it, this replica or another. A port that refuses connections is news too:
+// its journal is taken over at once. That a call may be asked twice this way costs nothing but a grant that nobody uses.
+//
+// A replica that stops answers "cannot serve now", an HTTP 503 with Retry-After, which has the API server repeat this same call over a
+// new connection. A call whose time is over ends as one: where the API server has a second entry for it (see FirstTry) with an HTTP
+// error, else as a refusal with code 503 and retryAfterSeconds, which has the client repeat its create.
 //
 // # Concurrency
 //

@@ -23,7 +23,7 @@ type Metrics struct{ duration *prometheus.HistogramVec }
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "butler_ipam_admission_duration_seconds",
-		Help:    "Time to answer an admission request, by webhook, operation and result (allowed, denied, unavailable, broken).",
+		Help:    "Time to answer an admission request, by webhook, operation and result (allowed, denied, forwarded, unavailable, broken).",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 2, 15),
 	}, []string{"webhook", "operation", "result"})}
 	if reg != nil {

@@ -33,10 +33,12 @@ type book struct {
 	served      time.Time // since when
 	quarantined bool      // holds the journal, but does not know what an earlier one promised
 
-	queued       int      // lines that wait for a commit
-	begun, ended uint64   // commits of this term that have started, and that have landed
-	unconfirmed  []*claim // bound since the last commit started, or not yet committed
-	wanted       bool     // a commit would confirm something
+	queued       int            // lines that wait for a commit
+	begun, ended uint64         // commits of this term that have started, and that have landed
+	unconfirmed  []*claim       // bound since the last commit started, or not yet committed
+	wanted       bool           // a commit would confirm something
+	asked        []chan<- error // who waits for a commit that begins from now on, without a grant of their own
+	asking       []chan<- error // who waits for the commit under way
 }
 
 // limits bound what a book takes on.

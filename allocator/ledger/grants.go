@@ -239,6 +239,7 @@ func (b *book) withdraw(l *line) {
 func (b *book) begin() journal.Record {
 	b.begun++
 	b.wanted, b.queued = false, 0
+	b.asked, b.asking = nil, append(b.asking, b.asked...)
 	r := journal.Record{Quarantine: b.quarantined, Seen: make(map[string]uint64, len(b.seen)), Lines: make([]journal.Line, 0, len(b.lines))}
 	for k, v := range b.seen {
 		r.Seen[k] = v
@@ -255,6 +256,7 @@ func (b *book) begin() journal.Record {
 // landed takes in that the commit begun last is stored: its grants may be answered now.
 func (b *book) landed(now time.Time) {
 	b.ended = b.begun
+	b.tell(nil)
 	for _, l := range b.lines {
 		if l.state == inFlight {
 			l.state, l.answered = open, now
@@ -354,6 +356,25 @@ func (b *book) dropLines() {
 		b.retire(l)
 	}
 	b.wanted, b.queued = false, 0
+	b.asked, b.asking = nil, append(b.asking, b.asked...)
+	b.tell(&NotServingError{Reason: "another replica took the journal over"})
+}
+
+// tell answers those who wait for the commit under way.
+func (b *book) tell(err error) {
+	for _, done := range b.asking {
+		done <- err
+	}
+	b.asking = nil
+}
+
+// ask waits for a commit that begins from now on: done gets its outcome.
+func (b *book) ask(done chan<- error) error {
+	if !b.serving {
+		return &NotServingError{Reason: "this replica does not hold the journal"}
+	}
+	b.asked = append(b.asked, done)
+	return nil
 }
 
 // stopping refuses further grants; what is queued still goes into the last commit.

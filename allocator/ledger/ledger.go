@@ -75,6 +75,7 @@ type Ledger struct {
 	holder  string        // of the journal, as last read
 	refused error         // why the journal cannot be followed
 	moved   chan struct{} // closed when the holder changes
+	proven  time.Time     // begin of the last write by which this replica is known to have held the journal
 }
 
 // New makes a ledger that serves once Run has taken the journal over.
@@ -107,9 +108,9 @@ func randomToken() journal.Token {
 // do runs f on the book, wakes the committer if there is something to commit, and tells the reconcilers what changed.
 func (l *Ledger) do(f func(*book)) {
 	l.mu.Lock()
-	queued, wanted := l.book.queued, l.book.wanted
+	queued, wanted, asked := l.book.queued, l.book.wanted, len(l.book.asked)
 	f(l.book)
-	due := l.book.queued > queued || l.book.wanted && !wanted
+	due := l.book.queued > queued || l.book.wanted && !wanted || len(l.book.asked) > asked
 	var changed []Key
 	if len(l.book.changed) > 0 {
 		changed = make([]Key, 0, len(l.book.changed))
@@ -134,12 +135,12 @@ func (l *Ledger) do(f func(*book)) {
 // allocator's errors inside), *HeldError, *NotServingError. When ctx ends first nothing is given.
 func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	var ln *line
-	var err error
 	done := make(chan error, 1)
-	l.do(func(b *book) {
+	err := l.sure(ctx, false, func(b *book) (err error) {
 		if ln, err = b.grant(time.Now(), q); err == nil {
 			ln.done = done
 		}
+		return err
 	})
 	if err == nil {
 		err = l.committed(ctx, ln, done)
@@ -172,34 +173,75 @@ func (l *Ledger) Withdraw(t journal.Token) {
 }
 
 // Preview says what Grant would give, and reserves nothing. Errors as with Grant.
-func (l *Ledger) Preview(q Request) (g Grant, err error) {
-	l.do(func(b *book) { g, err = b.preview(q) })
+func (l *Ledger) Preview(ctx context.Context, q Request) (g Grant, err error) {
+	err = l.sure(ctx, false, func(b *book) (err error) {
+		g, err = b.preview(q)
+		return err
+	})
 	return g, err
+}
+
+// sureFor is how long after its begin a write proves that its writer still holds the journal, as far as a refusal goes: the holder
+// writes more often than that, and nobody takes the journal of one that was silent for no longer.
+const sureFor = 2 * renewAfter
+
+// sure asks the book, and where it refuses sees to it that the journal is still this replica's: one that was paused may go by what has
+// changed since, and would refuse what another gives. With always, no earlier write proves that.
+func (l *Ledger) sure(ctx context.Context, always bool, ask func(*book) error) (err error) {
+	for {
+		proven := false
+		l.do(func(b *book) {
+			err = ask(b)
+			proven = time.Since(l.proven) < sureFor && !always
+		})
+		down := (*NotServingError)(nil)
+		if err == nil || proven || errors.As(err, &down) {
+			return err
+		}
+		if err := l.prove(ctx); err != nil {
+			return err
+		}
+		always = false
+	}
+}
+
+// prove waits for a commit that begins now.
+func (l *Ledger) prove(ctx context.Context) (err error) {
+	done := make(chan error, 1)
+	l.do(func(b *book) { err = b.ask(done) })
+	if err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return &NotServingError{Reason: "the journal could not be written in time"}
+	}
 }
 
 // Granted reports whether a claim that is about to be stored carries range and token of a grant made for it: nil, ErrForged or
 // *NotServingError. The UID is that of a stored claim, "" for a create.
-func (l *Ledger) Granted(k Key, uid string, r allocator.Range, t journal.Token) (err error) {
-	l.do(func(b *book) { err = b.granted(k, uid, r, t) })
-	return err
+func (l *Ledger) Granted(ctx context.Context, k Key, uid string, r allocator.Range, t journal.Token) error {
+	return l.sure(ctx, true, func(b *book) error { return b.granted(k, uid, r, t) })
 }
 
 // ChangePool checks a new version of a pool, and holds back what it takes away until the version is seen. With dryRun it only
 // checks. Errors: *InUseError, *NotServingError.
 func (l *Ledger) ChangePool(ctx context.Context, p Pool, dryRun bool) error {
 	var ln *line
-	var err error
 	done := make(chan error, 1)
-	l.do(func(b *book) {
+	err := l.sure(ctx, false, func(b *book) (err error) {
 		if ln, err = b.change(p); ln == nil {
-			return
+			return err
 		}
 		if dryRun {
 			b.withdraw(ln)
 			ln = nil
-			return
+			return err
 		}
 		ln.done = done
+		return err
 	})
 	if err != nil || ln == nil {
 		return err

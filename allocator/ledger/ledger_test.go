@@ -259,3 +259,38 @@ func TestAJournalThatCountsAnUnknownKindIsNotTaken(t *testing.T) {
 		}
 	})
 }
+
+func TestAHolderThatMayHaveBeenReplacedRefusesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		l, stop := running(t, s, "a", &stores{})
+		defer stop()
+		if err := l.Granted(t.Context(), key("x"), "", mustRange("10.0.0.1-10.0.0.1"), journal.Token{1}); !errors.Is(err, ErrForged) {
+			t.Errorf("a holder says of an unknown token: %v, want %v", err, ErrForged)
+		}
+		before := s.count()
+		tooMany := request("too many")
+		tooMany.Count = 101
+		if _, err := l.Preview(t.Context(), tooMany); !errors.Is(err, allocator.ErrExhausted) {
+			t.Errorf("a holder says of a pool too small: %v, want %v", err, allocator.ErrExhausted)
+		}
+		if s.count() != before {
+			t.Error("a refusal right after a commit has cost another")
+		}
+		// As after a pause of the process: the journal is another's, and this one has not noticed.
+		s.mu.Lock()
+		s.stored = s.stored.TakenOver("b")
+		s.stored.ResourceVersion = "taken"
+		s.mu.Unlock()
+		l.mu.Lock()
+		l.proven = time.Now().Add(-sureFor)
+		l.mu.Unlock()
+		var down *NotServingError
+		if err := l.Granted(t.Context(), key("x"), "", mustRange("10.0.0.1-10.0.0.1"), journal.Token{1}); !errors.As(err, &down) {
+			t.Errorf("a former holder says of an unknown token: %v, want that it does not serve", err)
+		}
+		if _, err := l.Preview(t.Context(), tooMany); !errors.As(err, &down) {
+			t.Errorf("a former holder says of a pool too small: %v, want that it does not serve", err)
+		}
+	})
+}

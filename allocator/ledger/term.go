@@ -63,9 +63,11 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 			return fmt.Errorf("looking for pools and claims: %w", err)
 		}
 	}
+	fenced := time.Now()
 	if err := l.session.Fence(ctx, lost); err != nil {
 		return err
 	}
+	l.do(func(*book) { l.proven = fenced })
 	v := l.session.Current()
 	if v.Quarantine {
 		l.cfg.Log.Info("An earlier journal was lost although pools or claims exist: nothing is granted until every grant it may have held has ended", "wait", l.cfg.GrantLife.String())
@@ -156,7 +158,10 @@ func (l *Ledger) write(ctx context.Context, commit func(context.Context, journal
 		return batch, err
 	}
 	l.cfg.Metrics.committed(time.Since(started), batch, len(r.Lines))
-	l.do(func(b *book) { b.landed(time.Now()) })
+	l.do(func(b *book) {
+		l.proven = started
+		b.landed(time.Now())
+	})
 	return batch, nil
 }
 
@@ -167,7 +172,7 @@ func (l *Ledger) await(ctx context.Context) bool {
 	soon := false
 	for {
 		var queued, wanted bool
-		l.do(func(b *book) { queued, wanted = b.queued > 0, b.wanted })
+		l.do(func(b *book) { queued, wanted = b.queued > 0 || len(b.asked) > 0, b.wanted })
 		if ctx.Err() != nil {
 			return false
 		}

@@ -24,7 +24,7 @@ func main() {
 func run() error {
 	options := sandbox.Options{Log: os.Stderr}
 	flag.StringVar(&options.Dir, "dir", filepath.Join("bin", "sandbox"), "directory that takes kubeconfig, pids, logs and the stored objects")
-	flag.IntVar(&options.Replicas, "replicas", 1, "number of managers; with 0 the webhooks are not installed either")
+	flag.IntVar(&options.Replicas, "replicas", 2, "number of managers; with 0 the webhooks are not installed either")
 	flag.StringVar(&options.ManagerBinary, "manager", "", "binary of the manager (default bin/butler-ipam)")
 	flag.BoolVar(&options.Restart, "restart", false, "start a manager that died again")
 	flag.BoolVar(&options.Keep, "keep", false, "keep the stored objects of the last run")
