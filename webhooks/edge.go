@@ -27,6 +27,8 @@ const (
 	maxTimeout     = 30 * time.Second
 	// margin is left of a call's time for the answer to travel; of short calls a quarter.
 	margin = 300 * time.Millisecond
+	// maxCalls are at work at a time; of what comes beyond them nothing is read. The API server repeats it a second later.
+	maxCalls = 1024
 	// anotherTry is the least time left of a call for which it is repeated.
 	anotherTry = 500 * time.Millisecond
 )
@@ -40,9 +42,10 @@ var (
 type edge struct {
 	hook
 	ledger   *ledger.Ledger
-	peers    *http.Client // reaches the other replicas; nil where there are none
-	identity string       // of this one
-	first    bool         // the API server asks once more, of another entry, where this one has no answer
+	peers    *http.Client  // reaches the other replicas; nil where there are none
+	identity string        // of this one
+	first    bool          // the API server asks once more, of another entry, where this one has no answer
+	calls    chan struct{} // a place for each call at work, of all webhooks together
 	stopping <-chan struct{}
 	metrics  *Metrics
 	log      logr.Logger
@@ -63,6 +66,15 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // the next call should find a replica that stays
 	}
 
+	select {
+	case e.calls <- struct{}{}:
+		defer func() { <-e.calls }()
+	default:
+		result = resultUnavailable
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, fmt.Sprintf("%d calls are at work here: try again", cap(e.calls)), http.StatusServiceUnavailable)
+		return
+	}
 	body, review, code, err := readReview(w, r)
 	if err != nil {
 		http.Error(w, err.Error(), code)
@@ -74,16 +86,14 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		down   *ledger.NotServingError
 	)
 	req := &admission.Request{AdmissionRequest: *review.Request}
-	answer, result, down = e.handle(ctx, req)
-	for down != nil && !down.Here && e.mayPassOn(r) {
-		if e.passOn(ctx, w, r, body) {
+	for again := true; again; {
+		answer, result, down = e.handle(ctx, req)
+		// A holder with troubles of its own nobody else can help.
+		again = down != nil && !down.Here && ctx.Err() == nil && !e.ledger.Serving() && e.mayPassOn(r)
+		if again && e.passOn(ctx, w, r, body) {
 			result = resultForwarded
 			return
 		}
-		if !e.ledger.Serving() {
-			break
-		}
-		answer, result, down = e.handle(ctx, req)
 	}
 
 	if down != nil && !down.Here {

@@ -199,3 +199,13 @@ func TestWhateverACallerSendsMakesNoSeriesOfItsOwn(t *testing.T) {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
 }
+
+func TestMoreCallsThanFitAreToldToComeAgain(t *testing.T) {
+	t.Parallel()
+	e := &edge{calls: make(chan struct{}, 1), metrics: NewMetrics(nil)}
+	e.calls <- struct{}{}
+	w := post(e, MutateIPAllocation, review("CREATE", "{}", "null"))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "try again") {
+		t.Errorf("got %d, Retry-After %q: %s", w.Code, w.Header().Get("Retry-After"), w.Body)
+	}
+}

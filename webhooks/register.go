@@ -51,6 +51,7 @@ func Register(server interface {
 	}
 	allocations := &claims[*v1alpha1.IPAllocation]{adapter: ipAllocations{}, ledger: o.Ledger, cached: o.Cached, live: o.Live}
 	pools := &networkPools{ledger: o.Ledger, live: o.Live, log: o.Log}
+	calls := make(chan struct{}, maxCalls)
 	for path, h := range map[string]hook{
 		MutateIPAllocation + FirstTry: {"mutate-ipallocation", allocations.subject(), allocations.mutate},
 		MutateIPAllocation:            {"mutate-ipallocation", allocations.subject(), allocations.mutate},
@@ -59,7 +60,7 @@ func Register(server interface {
 		ValidateDeleteNetworkPool:     {"validate-delete-networkpool", poolSubject, pools.validateDelete},
 	} {
 		server.Register(path, &edge{
-			hook: h, ledger: o.Ledger, peers: o.Peers, identity: o.Identity, first: strings.HasSuffix(path, FirstTry), stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
+			hook: h, ledger: o.Ledger, peers: o.Peers, identity: o.Identity, first: strings.HasSuffix(path, FirstTry), calls: calls, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
 		})
 	}
 }

@@ -186,7 +186,7 @@ type NetworkPoolStatus struct {
 	InfrastructureAllocations []InfrastructureAllocation `json:"infrastructureAllocations,omitempty"`
 
 	// releases is the last ranges given back, oldest first: the audit record. An entry whose range still rests is never dropped;
-	// with 1,024 of those, further releases wait.
+	// with 1,024 of those, further releases wait. Of the others the last 32 are kept; the allocator's log has every release.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024

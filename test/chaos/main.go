@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+// grantExpiry is the least that the manager takes.
+const grantExpiry = 45 * time.Second
+
+// The pools of the run: they overlap, so that each address may be asked of two.
+var cidrs = map[string]string{"wide": "10.0.0.0/20", "narrow": "10.0.4.0/22", "tiny": "10.0.5.0/26"}
+
+const namespace = sandbox.Namespace
+
+type options struct {
+	duration          time.Duration
+	seed              uint64
+	replicas, clients int
+	faults            faults
+}
+
+// run is one run of the chaos.
+type run struct {
+	options
+	sandbox *sandbox.Sandbox
+	client  client.WithWatch
+	history *history
+}
+
+func main() {
+	o := options{seed: rand.Uint64() >> 32}
+	flag.DurationVar(&o.duration, "duration", 2*time.Minute, "how long the adversary is at work")
+	flag.Uint64Var(&o.seed, "seed", o.seed, "of what the adversary and the clients do; without it a random one")
+	flag.IntVar(&o.replicas, "replicas", 3, "number of managers")
+	flag.IntVar(&o.clients, "clients", 16, "number of clients")
+	names := flag.String("faults", "managers", "comma-separated: "+strings.Join(allFaults, ", ")+"; or managers (kill, freeze, terminate), or all")
+	flag.Parse()
+	var err error
+	if o.faults, err = parseFaults(*names); err != nil || o.replicas < 1 || o.clients < 1 || flag.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, errors.Join(err, errors.New("see -help")))
+		os.Exit(2)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer cancel()
+	if err := do(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func do(ctx context.Context, o options) (err error) {
+	fmt.Fprintf(os.Stderr, "seed %d, %s, %d replicas, %d clients, faults %s\n", o.seed, o.duration, o.replicas, o.clients, o.faults)
+	s, err := sandbox.Start(ctx, sandbox.Options{
+		Dir: filepath.Join("bin", "chaos-sandbox"), Replicas: o.replicas, Log: os.Stderr, ManagerArgs: []string{"--grant-expiry=" + grantExpiry.String()},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Stop()) }()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	config := s.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	r := &run{options: o, sandbox: s, client: c, history: newHistory()}
+	for name, cidr := range cidrs {
+		p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}
+		if err := c.Create(ctx, p); err != nil {
+			return err
+		}
+	}
+	return r.play(ctx)
+}
+
+// play runs load and adversary, lets everything come to rest and judges.
+func (r *run) play(ctx context.Context) error {
+	watching, stopWatch := context.WithCancel(ctx)
+	defer stopWatch()
+	watched := make(chan error, 1)
+	go func() { watched <- r.history.watch(watching, r.client) }()
+	loading, stopLoad := context.WithTimeout(ctx, r.duration)
+	defer stopLoad()
+	loaded := r.startLoad(loading)
+	hurt := r.adversary(loading)
+	loaded.Wait()
+	r.history.ended()
+	if err := errors.Join(hurt(), ctx.Err()); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "load and adversary have ended; waiting until all is quiet, for longer than the %s of a grant\n", grantExpiry)
+	quiet := r.quiet(ctx)
+	stopWatch()
+	if err := <-watched; err != nil {
+		return err
+	}
+	var lease int64
+	if v, err := r.journal(ctx); err == nil {
+		lease = v.Epoch
+	}
+	broken := append(r.history.judge(), quiet...)
+	for _, b := range broken {
+		fmt.Fprintln(os.Stderr, "BROKEN:", b)
+	}
+	fmt.Println(r.history.summary(len(quiet), lease))
+	if len(broken) > 0 {
+		return fmt.Errorf("%d violations; run again with -seed %d", len(broken), r.seed)
+	}
+	return nil
+}
