@@ -91,9 +91,9 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 				return
 			case <-time.After(d.after):
 			}
-			p, how, special := managers[d.target].Process, d.fault, false
+			p, how := managers[d.target].Process, d.fault
 			if name, on, found := strings.Cut(d.fault, "-"); found {
-				how, special = name, true
+				how = name
 				p = map[string]*sandbox.Process{"apiserver": r.sandbox.APIServer(), "etcd": r.sandbox.Etcd()}[on]
 			}
 			if !busy[p].TryLock() {
@@ -102,7 +102,7 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 			fmt.Fprintf(os.Stderr, "%s %s for %s\n", how, p.Name(), d.length.Round(time.Millisecond))
 			group.Go(func() {
 				defer busy[p].Unlock()
-				if err := hurt(ctx, p, how, d.length, special); err != nil {
+				if err := hurt(ctx, p, how, d.length); err != nil {
 					mu.Lock()
 					defer mu.Unlock()
 					errs = append(errs, fmt.Errorf("%s %s: %w", how, p.Name(), err))
@@ -117,24 +117,15 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 }
 
 // hurt does one thing to a process and undoes it.
-func hurt(ctx context.Context, p *sandbox.Process, how string, length time.Duration, alone bool) error {
+func hurt(ctx context.Context, p *sandbox.Process, how string, length time.Duration) error {
 	rest := func() {
 		select {
 		case <-ctx.Done(): // the end undoes everything
 		case <-time.After(length):
 		}
 	}
-	again := func() error {
-		if err := p.Start(); err != nil {
-			return err
-		}
-		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		if alone {
-			return p.Ready(limit)
-		}
-		_ = p.Ready(limit) // a manager may have to wait for what else suffers
-		return nil
+	if hasEnded(p) {
+		return start(ctx, p) // a manager that found no API server when it started
 	}
 	switch how {
 	case "freeze":
@@ -160,5 +151,51 @@ func hurt(ctx context.Context, p *sandbox.Process, how string, length time.Durat
 	if how == "kill" {
 		rest()
 	}
-	return again()
+	return start(ctx, p)
+}
+
+func hasEnded(p *sandbox.Process) bool {
+	select {
+	case <-p.Exited():
+		return true
+	default:
+		return false
+	}
+}
+
+// start starts a process that has ended, and waits until it serves, or has ended again: a manager may need what suffers too.
+func start(ctx context.Context, p *sandbox.Process) error {
+	if err := p.Start(); err != nil {
+		return err
+	}
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if err := p.Ready(limit); err != nil && !hasEnded(p) {
+		return err
+	}
+	return nil
+}
+
+// mend starts what has ended, until everything serves.
+func (r *run) mend(ctx context.Context) error {
+	limit, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	processes := []*sandbox.Process{r.sandbox.Etcd(), r.sandbox.APIServer()}
+	for _, m := range r.sandbox.Managers() {
+		processes = append(processes, m.Process)
+	}
+	for _, p := range processes {
+		for p.Ready(limit) != nil {
+			if limit.Err() != nil {
+				return fmt.Errorf("%s does not serve any more", p.Name())
+			}
+			if hasEnded(p) {
+				if err := p.Start(); err != nil {
+					return err
+				}
+			}
+			pause(limit)
+		}
+	}
+	return nil
 }

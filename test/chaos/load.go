@@ -23,6 +23,8 @@ const (
 	callLimit = 40 * time.Second
 	// keep is how many objects a client keeps at most.
 	keep = 40
+	// failedPause is how long a client rests after a failure, so that an API server that is down does not fill the figures.
+	failedPause = 200 * time.Millisecond
 )
 
 // worker is one client.
@@ -111,11 +113,14 @@ func (w *worker) create(ctx context.Context, a *v1alpha1.IPAllocation) {
 	w.answered(a, name, err)
 }
 
-// answered takes down how a create ended. What failed for no reason of its own is asked again under another name.
+// answered takes down how a create ended.
 func (w *worker) answered(a *v1alpha1.IPAllocation, name string, err error) {
 	w.history.created(a, name, err)
-	if err == nil {
+	switch {
+	case err == nil:
 		w.own = append(w.own, a)
+	case !refusal(err):
+		time.Sleep(failedPause)
 	}
 }
 

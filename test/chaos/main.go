@@ -108,7 +108,7 @@ func (r *run) play(ctx context.Context) error {
 	hurt := r.adversary(loading)
 	loaded.Wait()
 	r.history.ended()
-	if err := errors.Join(hurt(), ctx.Err()); err != nil {
+	if err := errors.Join(hurt(), ctx.Err(), r.mend(ctx)); err != nil {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "load and adversary have ended; waiting until all is quiet, for longer than the %s of a grant\n", grantExpiry)
