@@ -124,6 +124,14 @@ func TestACallWithoutTimeForAnotherTryHasTheClientRepeatItsCreate(t *testing.T) 
 	}
 }
 
+func TestTheFirstEntryGivesWayToTheSecond(t *testing.T) {
+	mounted, _ := follower(t, nil)
+	w := post(mounted[MutateIPAllocation+FirstTry], MutateIPAllocation+FirstTry+"?timeout=500ms", review("CREATE", waiting, "null"))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "" {
+		t.Errorf("got %d, Retry-After %q: want 503 without, which the API server ignores here", w.Code, w.Header().Get("Retry-After"))
+	}
+}
+
 func TestAStoppingReplicaSendsEveryCallAway(t *testing.T) {
 	stopping := make(chan struct{})
 	close(stopping)

@@ -16,10 +16,17 @@
 // A write whose reply is lost is settled by reading: every commit has a number, so the version that is stored tells whether the
 // attempt landed, may still land, or never will (see Settle).
 //
+// # When it changes hands
+//
+// A follower takes the journal over when it was handed over, when it did not change for the expiry, when nobody listens at its holder's
+// address, and when that address is its own: the holder was its former process. Each may be wrong and none is dangerous: the
+// compare-and-swap decides, and a holder that lives on finds out at its next commit. While calls wait for a holder the journal is read
+// every few milliseconds, else twice a second.
+//
 // # What it does not do
 //
 // It knows nothing of pools, claims or free addresses (package ledger does), and its clock only decides when a replica that sees
 // no commits tries to take over.
 //
-// A Session belongs to one goroutine. Version, Record, Line and Token are values; Store implementations are safe for concurrent use.
+// A Session belongs to one goroutine, but for Hurry and Refused. Version, Record, Line and Token are values; Store implementations are safe for concurrent use.
 package journal

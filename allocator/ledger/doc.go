@@ -12,6 +12,9 @@
 // claims overlap, the one stored as Ready keeps the range, then the one whose token the journal holds, then the older, then the
 // smaller UID. The other one keeps what nobody else has of its range, and is told whom it clashes with.
 //
+// A refusal leaves only a holder that knows it still is one: by a commit that began a moment ago, or by one made for it. A process
+// that was paused goes by what has changed since.
+//
 //	               Grant                 sight of token                 gone
 //	free ──────────────────▶ granted ──────────────────▶ bound ──────────────────▶ free, or resting for the pool's reuse delay
 //	                            │ life passed, and a consistent read shows nothing
