@@ -170,7 +170,7 @@ func TestAPoolInUseIsNotDeleted(t *testing.T) {
 	if err := admin.Delete(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, func(ctx context.Context) error {
+	eventually(t, time.Minute, func(ctx context.Context) error { // thousands of releases of other tests may go first
 		if err := admin.Delete(ctx, p); client.IgnoreNotFound(err) != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ var _ = Describe("a release", func() {
 		Expect(p.Status.Releases).To(HaveLen(1))
 		r := p.Status.Releases[0]
 		Expect(r.Name).To(Equal("short-lived"))
-		Expect(r.Tenant).To(Equal(a.Spec.TenantClusterRef))
+		Expect(r.Tenant).To(BeEquivalentTo(a.Spec.TenantClusterRef))
 		Expect(r.StartAddress + "-" + r.EndAddress).To(Equal("10.42.0.0-10.42.0.7"))
 		Expect(r.AllocatedAt.Equal(a.Status.AllocatedAt)).To(BeTrue())
 		Expect(r.ReleasedAt.IsZero()).To(BeFalse())
