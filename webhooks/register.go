@@ -60,7 +60,8 @@ func Register(server interface {
 		ValidateDeleteNetworkPool:     {"validate-delete-networkpool", poolSubject, pools.validateDelete},
 	} {
 		server.Register(path, &edge{
-			hook: h, ledger: o.Ledger, peers: o.Peers, identity: o.Identity, first: strings.HasSuffix(path, FirstTry), calls: calls, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
+			hook: h, first: strings.HasSuffix(path, FirstTry), ledger: o.Ledger, peers: o.Peers, identity: o.Identity,
+			calls: calls, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
 		})
 	}
 }

@@ -28,5 +28,6 @@
 // It knows nothing of pools, claims or free addresses (package ledger does), and its clock only decides when a replica that sees
 // no commits tries to take over.
 //
-// A Session belongs to one goroutine, but for Hurry and Refused. Version, Record, Line and Token are values; Store implementations are safe for concurrent use.
+// A Session belongs to one goroutine, but for Hurry and Refused. Version, Record, Line and Token are values; Store implementations
+// are safe for concurrent use.
 package journal

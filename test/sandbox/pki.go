@@ -101,7 +101,8 @@ func pemBlock(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// writePKI writes into dir what the servers read: ca.crt (once more beside the webhooks' pair, as cert-manager does), the key pairs etcd, apiserver and webhook/tls, and service-account.key.
+// writePKI writes into dir what the servers read: ca.crt (once more beside the webhooks' pair, as cert-manager does), the key pairs
+// etcd, apiserver and webhook/tls, and service-account.key.
 func (a *authority) writePKI(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "webhook"), 0o700); err != nil {
 		return err
