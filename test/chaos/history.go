@@ -30,10 +30,10 @@ type history struct {
 	overlaps []overlap
 	broken   []string
 
-	creates, ok, failed, refusals, dryRuns, updates int
-	lastOK                                          time.Time
-	gap                                             time.Duration
-	failures                                        map[string]int // text -> how often
+	creates, ok, failed, refusals int
+	lastOK                        time.Time
+	gap                           time.Duration
+	failures                      map[string]int // text -> how often
 }
 
 // object is one stored allocation, as last seen.
@@ -114,17 +114,10 @@ func shorten(text string) string {
 	return text[:min(len(text), 160)]
 }
 
-func (h *history) dry(error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.dryRuns++
-}
-
 // updated takes down an update that must have changed nothing of the answer.
 func (h *history) updated(a *v1alpha1.IPAllocation, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.updates++
 	if err != nil || a.Spec.PinnedRange == nil {
 		return
 	}
