@@ -60,23 +60,27 @@ func (w *watch) until(see func(*event) (enough bool)) error {
 	}
 }
 
-// awaitReady returns when all objects of a collection, n of them, are Ready.
+// awaitReady returns when all objects of a collection, n of them, are Ready. The API server ends a watch that it finds too slow, on a
+// machine at its limit with good reason: the next one begins with all that exist.
 func (c *collection) awaitReady(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	w, err := c.watch(ctx)
-	if err != nil {
-		return err
-	}
 	ready := make(map[string]bool, n)
-	err = w.until(func(e *event) bool {
-		if e.ready() {
-			ready[e.Object.Metadata.Name] = true
+	for {
+		w, err := c.watch(ctx)
+		if err == nil {
+			err = w.until(func(e *event) bool {
+				if e.ready() {
+					ready[e.Object.Metadata.Name] = true
+				}
+				return len(ready) == n
+			})
 		}
-		return len(ready) == n
-	})
-	if err != nil {
-		return fmt.Errorf("%d of %d objects are Ready: %w", len(ready), n, err)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil || !errors.Is(err, io.EOF) {
+			return fmt.Errorf("%d of %d objects are Ready: %w", len(ready), n, err)
+		}
 	}
-	return nil
 }
