@@ -126,7 +126,7 @@ func complete(a *v1alpha1.IPAllocation, labels map[string]string) {
 
 // flag marks an allocation some of whose range others have. It keeps its spec: nobody is moved.
 func (r *allocations) flag(ctx context.Context, a *v1alpha1.IPAllocation, clash *ledger.HeldError) error {
-	message := fmt.Sprintf("%s: delete this allocation to have it made anew with other addresses, or delete the holder", heldMessage(clash, a.Namespace))
+	message := fmt.Sprintf("%s: delete this allocation to have it made anew with other addresses, or delete the holder", clash.SeenFrom(a.Namespace))
 	isNew := !butler.Flagged(a)
 	written, err := r.writeStatus(ctx, a, refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAddressConflict, message))
 	if written && isNew {

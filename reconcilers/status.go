@@ -3,7 +3,6 @@ package reconcilers
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,26 +91,11 @@ func refusal(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IPAlloc
 	case errors.As(err, &deleting):
 		return refusedStatus(a, v1alpha1.PhasePending, v1alpha1.ReasonDeleting, err.Error())
 	case errors.As(err, &held):
-		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, heldMessage(held, a.Namespace))
+		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, held.SeenFrom(a.Namespace))
 	case errors.Is(err, allocator.ErrExhausted):
 		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonPoolExhausted,
 			fmt.Sprintf("pool %s has no free block of %d addresses: enlarge it, release some or ask for fewer", pool, count))
 	default:
 		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, err.Error())
-	}
-}
-
-// heldMessage says who has the range, as far as a namespace may know it.
-func heldMessage(held *ledger.HeldError, namespace string) string {
-	resource, _, _ := strings.Cut(held.Holder.Kind, ".")
-	switch {
-	case !held.Until.IsZero():
-		return held.Error()
-	case held.Holder.Namespace != namespace:
-		return fmt.Sprintf("%s is held in another namespace", held.Range)
-	case held.Holder.Name == "":
-		return fmt.Sprintf("%s is held by a create that is under way", held.Range)
-	default:
-		return fmt.Sprintf("%s is held by %s/%s", held.Range, resource, held.Holder.Name)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,8 +74,8 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 	case errors.As(err, &held):
 		return refusal(s, req, s.exact, heldMessage(err, held, req.Namespace))
 	case errors.As(err, &inUse):
-		return refusal(s, req, field.NewPath("spec"), fmt.Sprintf("pool %s: %s %s while it is held%s: delete the holder first, or keep the range in the pool",
-			inUse.Pool, inUse.Range, inUse.What, by(inUse.Holder, req.Namespace)))
+		return refusal(s, req, field.NewPath("spec"), fmt.Sprintf("pool %s: %s %s while it is held %s: delete the holder first, or keep the range in the pool",
+			inUse.Pool, inUse.Range, inUse.What, inUse.Holder.SeenFrom(req.Namespace)))
 	case errors.As(err, &missing):
 		return failure(s, req, http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
 	case errors.As(err, &deleting), errors.As(err, &populated), errors.Is(err, ledger.ErrForged):
@@ -117,28 +116,16 @@ func failure(s subject, req *admission.Request, code int32, reason metav1.Status
 
 // heldMessage words a clash so that it tells no more about the holder than the claim's namespace may know.
 func heldMessage(err error, held *ledger.HeldError, namespace string) string {
-	what := held.Range.String()
 	var at *ledger.PoolError
+	where := ""
 	if errors.As(err, &at) {
-		what = fmt.Sprintf("pool %s: %s", at.Pool, held.Range)
+		where = fmt.Sprintf("pool %s: ", at.Pool)
 	}
 	switch {
 	case !held.Until.IsZero():
-		return fmt.Sprintf("%s was released and rests until %s: wait, or ask for another range", what, held.Until.UTC().Format(time.RFC3339))
+		return where + held.SeenFrom(namespace) + ": wait, or ask for another range"
 	case at != nil && held.Holder.Kind == at.Pool.Kind:
-		return fmt.Sprintf("%s is being taken away by a change of a pool: ask for another range", what)
+		return fmt.Sprintf("%s%s is being taken away by a change of a pool: ask for another range", where, held.Range)
 	}
-	return fmt.Sprintf("%s is held%s: ask for another range, or have the holder deleted first", what, by(held.Holder, namespace))
-}
-
-// by names a holder, as far as a namespace may know it: " by ipallocations/web".
-func by(holder ledger.Key, namespace string) string {
-	switch {
-	case holder.Namespace != namespace:
-		return " in another namespace"
-	case holder.Name == "":
-		return " by a create that is under way"
-	}
-	resource, _, _ := strings.Cut(holder.Kind, ".")
-	return " by " + resource + "/" + holder.Name
+	return where + held.SeenFrom(namespace) + ": ask for another range, or have the holder deleted first"
 }

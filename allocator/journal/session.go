@@ -112,7 +112,7 @@ func (s *Session) isRefused(holder string) bool {
 // rest waits until the next poll, or until somebody is in a hurry.
 func (s *Session) rest(ctx context.Context) error {
 	apart := min(s.timing.Hurry, s.timing.Poll)
-	if err := pause(ctx, apart); err != nil {
+	if err := Pause(ctx, apart); err != nil {
 		return err
 	}
 	t := time.NewTimer(s.timing.Poll - apart)
@@ -153,13 +153,13 @@ func (s *Session) write(ctx context.Context, attempt Version) error {
 			return nil
 		}
 		if !errors.Is(err, ErrConflict) {
-			if perr := pause(ctx, wait); perr != nil {
+			if perr := Pause(ctx, wait); perr != nil {
 				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, err)
 			}
 		}
 		stored, rerr := s.read(ctx)
 		if rerr != nil {
-			if perr := pause(ctx, wait); perr != nil {
+			if perr := Pause(ctx, wait); perr != nil {
 				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, rerr)
 			}
 			continue // sending it again is safe: only one of the two can land
@@ -188,8 +188,8 @@ func (s *Session) read(ctx context.Context) (Version, error) {
 	return s.store.Read(ctx)
 }
 
-// pause waits, or returns ctx's error as soon as it ends.
-func pause(ctx context.Context, d time.Duration) error {
+// Pause waits, or returns ctx's error as soon as it ends.
+func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

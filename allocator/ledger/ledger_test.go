@@ -31,7 +31,7 @@ func (s *shelf) Write(ctx context.Context, v journal.Version) (string, error) {
 	s.mu.Lock()
 	takes := s.takes
 	s.mu.Unlock()
-	if pause(ctx, max(takes, 2*time.Millisecond)) != nil {
+	if journal.Pause(ctx, max(takes, 2*time.Millisecond)) != nil {
 		return "", ctx.Err()
 	}
 	s.mu.Lock()

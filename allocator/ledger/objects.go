@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"strings"
 	"time"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -19,6 +20,18 @@ func (k Key) String() string {
 		return k.Name
 	}
 	return k.Namespace + "/" + k.Name
+}
+
+// SeenFrom names a holder as far as a namespace may know it: "by ipallocations/web".
+func (k Key) SeenFrom(namespace string) string {
+	switch {
+	case k.Namespace != namespace:
+		return "in another namespace"
+	case k.Name == "":
+		return "by a create that is under way"
+	}
+	resource, _, _ := strings.Cut(k.Kind, ".")
+	return "by " + resource + "/" + k.Name
 }
 
 // Pool is what the ledger needs to know of an object that offers ranges.

@@ -66,6 +66,14 @@ func (e *HeldError) Error() string {
 	}
 }
 
+// SeenFrom words the error for somebody in a namespace, who may not know what holds a range in another one.
+func (e *HeldError) SeenFrom(namespace string) string {
+	if !e.Until.IsZero() {
+		return e.Error()
+	}
+	return fmt.Sprintf("%s is held %s", e.Range, e.Holder.SeenFrom(namespace))
+}
+
 // ErrForged says that what is about to be stored is not what was granted.
 var ErrForged = errors.New("range and token are not those of an open grant")
 

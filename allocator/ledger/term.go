@@ -21,7 +21,7 @@ func (l *Ledger) Run(ctx context.Context, source Source) error {
 		if err := l.term(ctx, source, why); err != nil && ctx.Err() == nil {
 			l.cfg.Log.Info("Journal is not held", "reason", err.Error())
 			l.note(l.session.Current().Holder, err)
-			_ = pause(ctx, 200*time.Millisecond) // the loop looks at ctx itself
+			_ = journal.Pause(ctx, 200*time.Millisecond) // the loop looks at ctx itself
 		}
 	}
 	return nil
@@ -109,7 +109,7 @@ func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Vers
 	for kind, rv := range before.Seen {
 		live := false
 		for source.Seen(kind) < rv && !live {
-			if err := pause(ctx, 5*time.Millisecond); err != nil {
+			if err := journal.Pause(ctx, 5*time.Millisecond); err != nil {
 				return err
 			}
 			live = time.Since(started) > catchUpLimit
@@ -138,7 +138,7 @@ func (l *Ledger) commit(ctx context.Context) error {
 			return err
 		}
 		if batch >= crowd {
-			_ = pause(ctx, time.Until(next)) // await looks at ctx itself
+			_ = journal.Pause(ctx, time.Until(next)) // await looks at ctx itself
 		}
 	}
 	l.do(func(b *book) { b.stopping() })
@@ -196,7 +196,7 @@ func (l *Ledger) await(ctx context.Context) bool {
 
 // sweep ends the grants whose life has passed, while the term lasts.
 func (l *Ledger) sweep(ctx context.Context, source Source) {
-	for pause(ctx, sweepEvery) == nil {
+	for journal.Pause(ctx, sweepEvery) == nil {
 		var due []*line
 		l.do(func(b *book) {
 			b.tick(time.Now())
@@ -250,15 +250,4 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) error {
 		})
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }
