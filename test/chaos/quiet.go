@@ -73,14 +73,14 @@ func (r *run) differences(ctx context.Context) (found []string) {
 		}
 	}
 	for _, p := range pools.Items {
-		if p.DeletionTimestamp != nil {
-			found = append(found, "pool "+p.Name+" is still going")
-		}
 		prefix, want := netip.MustParsePrefix(p.Spec.CIDR), int64(0)
 		for at := range held {
 			if prefix.Contains(at) {
 				want++
 			}
+		}
+		if p.DeletionTimestamp != nil && want == 0 {
+			found = append(found, "pool "+p.Name+" is still going, and none of its addresses is held")
 		}
 		if p.Status.AllocatedIPs != want {
 			found = append(found, fmt.Sprintf("pool %s counts %d allocated addresses, its objects hold %d", p.Name, p.Status.AllocatedIPs, want))

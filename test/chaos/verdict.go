@@ -205,7 +205,7 @@ func (v *verdict) judgeFailures(l leeway) {
 
 // during tells whether a process suffered while a call was made.
 func (b *blow) during(c *call) bool {
-	return !b.began.After(c.ended) && (b.over.IsZero() || !c.began.After(b.over))
+	return !b.began.After(c.ended) && !c.began.After(b.over)
 }
 
 // String says how often creates failed, by kind, and ends with the line of figures.
