@@ -108,8 +108,7 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, c T, uid s
 			return admission.Response{}, &ledger.NotServingError{Reason: "the call ended before its answer could leave"}
 		}
 		token, origin = grant.Token.String(), v1alpha1.OriginAuto
-		if q.Exact.IsValid() && !(isDryRun(req) && c.GetAnnotations()[v1alpha1.AnnotationOrigin] == v1alpha1.OriginAuto) {
-			// A dry run's answer has no token, so that the second call of the same request sees a range that looks asked for.
+		if q.Exact.IsValid() {
 			origin = v1alpha1.OriginPinned
 		}
 		hints = k.fill(&p, c, grant.Range)

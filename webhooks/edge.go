@@ -45,6 +45,7 @@ type edge struct {
 	peers    *http.Client  // reaches the other replicas; nil where there are none
 	identity string        // of this one
 	first    bool          // the API server asks once more, of another entry, where this one has no answer
+	second   bool          // that other entry
 	calls    chan struct{} // a place for each call at work, of all webhooks together
 	stopping <-chan struct{}
 	metrics  *Metrics
@@ -62,8 +63,10 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		result    = resultBroken
 	)
 	defer func() { e.metrics.answered(e.name, operation, result, time.Since(started)) }()
-	if e.isStopping() {
-		w.Header().Set("Connection", "close") // the next call should find a replica that stays
+	if e.isStopping() || e.second {
+		// The next call should find a replica that stays. And a second one goes out the moment that a replica has died: it must not meet
+		// a connection kept from an earlier time, whose end the API server has not taken in yet.
+		w.Header().Set("Connection", "close")
 	}
 
 	select {

@@ -132,6 +132,16 @@ func TestTheFirstEntryGivesWayToTheSecond(t *testing.T) {
 	}
 }
 
+func TestASecondEntryIsAlwaysAskedOverANewConnection(t *testing.T) {
+	mounted, _ := follower(t, nil)
+	for path, want := range map[string]string{MutateIPAllocation: "close", MutateIPAllocation + FirstTry: "", ValidateIPAllocation: ""} {
+		w := post(mounted[path], path+"?timeout=3s", review("UPDATE", holding, holding))
+		if got := w.Header().Get("Connection"); !answered(t, w).Allowed || got != want {
+			t.Errorf("%s: Connection %q, want %q: one that is kept may have died with the replica that failed the first call", path, got, want)
+		}
+	}
+}
+
 func TestAStoppingReplicaSendsEveryCallAway(t *testing.T) {
 	stopping := make(chan struct{})
 	close(stopping)
@@ -140,7 +150,7 @@ func TestAStoppingReplicaSendsEveryCallAway(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "0" || w.Header().Get("Connection") != "close" {
 		t.Errorf("create: got %d %v, want 503 with Retry-After 0 and Connection close", w.Code, w.Header())
 	}
-	w = post(mounted[MutateIPAllocation], MutateIPAllocation+"?timeout=10s", review("UPDATE", holding, holding))
+	w = post(mounted[MutateIPAllocation+FirstTry], MutateIPAllocation+FirstTry+"?timeout=3s", review("UPDATE", holding, holding))
 	if !answered(t, w).Allowed || w.Header().Get("Connection") != "close" {
 		t.Errorf("update: got %d %v, want it allowed, with Connection close", w.Code, w.Header())
 	}

@@ -52,15 +52,17 @@ func Register(server interface {
 	allocations := &claims[*v1alpha1.IPAllocation]{adapter: ipAllocations{}, ledger: o.Ledger, cached: o.Cached, live: o.Live}
 	pools := &networkPools{ledger: o.Ledger, live: o.Live, log: o.Log}
 	calls := make(chan struct{}, maxCalls)
-	for path, h := range map[string]hook{
+	hooks := map[string]hook{
 		MutateIPAllocation + FirstTry: {"mutate-ipallocation", allocations.subject(), allocations.mutate},
 		MutateIPAllocation:            {"mutate-ipallocation", allocations.subject(), allocations.mutate},
 		ValidateIPAllocation:          {"validate-ipallocation", allocations.subject(), allocations.validate},
 		ValidateNetworkPool:           {"validate-networkpool", poolSubject, pools.validate},
 		ValidateDeleteNetworkPool:     {"validate-delete-networkpool", poolSubject, pools.validateDelete},
-	} {
+	}
+	for path, h := range hooks {
+		_, second := hooks[path+FirstTry]
 		server.Register(path, &edge{
-			hook: h, first: strings.HasSuffix(path, FirstTry), ledger: o.Ledger, peers: o.Peers, identity: o.Identity,
+			hook: h, first: strings.HasSuffix(path, FirstTry), second: second, ledger: o.Ledger, peers: o.Peers, identity: o.Identity,
 			calls: calls, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
 		})
 	}

@@ -145,6 +145,16 @@ func (b *book) changedBy(h *holding) {
 	}
 }
 
+// changedAround marks the pools that offer addresses of h, where it is of none: a grant of an earlier holder that came to nothing, or a
+// change of a pool that was not stored.
+func (b *book) changedAround(h *holding) {
+	for k, p := range b.pools {
+		if p.Space == h.space && h.overlaps(p.Window) {
+			b.changed[k] = struct{}{}
+		}
+	}
+}
+
 // open makes a holding of its own for the ranges, without placing it.
 func (b *book) newHolding(key, poolKey Key, spaceName string, ranges ...allocator.Range) *holding {
 	b.lastID++
@@ -249,6 +259,9 @@ func (b *book) free(h *holding) {
 		s.core.Release(r, h.id)
 	}
 	b.changedBy(h)
+	if h.pool.Name == "" {
+		b.changedAround(h)
+	}
 	b.unname(h)
 	delete(b.byCall, h.call)
 	delete(b.holdings, h.id)

@@ -301,6 +301,26 @@ func TestATakenOverGrantIsHeldButNeverGrantedAgain(t *testing.T) {
 	n.expectStanding("a", "confirmed")
 }
 
+func TestAPoolHearsOfATakenOverGrantThatComesToNothing(t *testing.T) {
+	d := newDesk(t)
+	d.must(Request{Claim: key("a")})
+	record := d.commit()
+	n := newDesk(t)
+	n.takeOver(journal.Version{Record: record})
+	n.serve(n.now)
+	n.now = n.now.Add(DefaultGrantLife)
+	clear(n.changed)
+	for _, l := range n.due(n.now) {
+		n.end(l)
+	}
+	if n.free() != 10 {
+		t.Fatalf("%d free, want all", n.free())
+	}
+	if _, told := n.changed[modelPool]; !told {
+		t.Error("the pool is not looked at again: its status goes on counting the addresses, and claims that wait for them wait on")
+	}
+}
+
 func TestGrantedAcceptsOnlyWhatWasGranted(t *testing.T) {
 	d := newDesk(t)
 	g := d.must(Request{Claim: key("a"), Count: 2})

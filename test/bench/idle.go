@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,8 +51,11 @@ func (b *bench) installIdle(ctx context.Context, w *idleWebhooks) error {
 	if err != nil {
 		return err
 	}
+	port := netip.MustParseAddrPort(w.front.Address()).Port()
 	at := func(path string) admissionregistrationv1.WebhookClientConfig {
-		return admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://" + w.front.Address() + path), CABundle: b.sandbox.Config().CAData}
+		config := mutating.Webhooks[0].ClientConfig.DeepCopy()
+		config.Service.Path, config.Service.Port = &path, ptr.To(int32(port))
+		return *config
 	}
 	name := "idle." + hookedCR.resource + "." + hookedCR.group()
 	groups, fail := []string{hookedCR.group()}, ptr.To(admissionregistrationv1.Fail)

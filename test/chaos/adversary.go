@@ -102,6 +102,7 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 			fmt.Fprintf(os.Stderr, "%s %s for %s\n", how, p.Name(), d.length.Round(time.Millisecond))
 			group.Go(func() {
 				defer busy[p].Unlock()
+				defer r.history.strike(d.fault, p.Name())()
 				if err := hurt(ctx, p, how, d.length); err != nil {
 					mu.Lock()
 					defer mu.Unlock()

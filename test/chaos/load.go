@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -25,139 +27,213 @@ const (
 	keep = 40
 	// failedPause is how long a client rests after a failure, so that an API server that is down does not fill the figures.
 	failedPause = 200 * time.Millisecond
+	// settleLimit is by when a create that failed is answered, once everything serves again.
+	settleLimit = 30 * time.Second
 )
+
+// load is the clients at work.
+type load struct {
+	sync.WaitGroup
+	workers []*worker
+}
 
 // worker is one client.
 type worker struct {
 	*run
 	id     int
 	random *rand.Rand
-	n      int
+	n      int // names and calls so far
 	own    []*v1alpha1.IPAllocation
+	owed   *v1alpha1.IPAllocation  // the create of it failed: it is repeated before anything else is done
+	tried  int                     // trials so far
+	trial  netip.Prefix            // the pool of the last one
+	trials []*v1alpha1.NetworkPool // pools that are to be deleted
 }
 
 // startLoad starts clients that work until ctx ends.
-func (r *run) startLoad(ctx context.Context) *sync.WaitGroup {
-	var all sync.WaitGroup
+func (r *run) startLoad(ctx context.Context) *load {
+	l := &load{}
 	for id := range r.clients {
 		w := &worker{run: r, id: id, random: rand.New(rand.NewPCG(r.seed, uint64(id)+2))}
-		all.Go(func() {
+		l.workers = append(l.workers, w)
+		l.Go(func() {
 			for ctx.Err() == nil {
 				w.step()
 			}
 		})
 	}
-	return &all
+	return l
+}
+
+// settle repeats the creates that are still without an answer, now that everything serves.
+func (l *load) settle() {
+	limit := time.Now().Add(settleLimit)
+	for _, w := range l.workers {
+		l.Go(func() {
+			for w.owed != nil && time.Now().Before(limit) {
+				w.step()
+			}
+			if w.owed != nil {
+				w.history.blame("the create of %s failed, and no repetition of it was answered in %s", w.owed.Name, settleLimit)
+			}
+		})
+	}
+	l.Wait()
 }
 
 // step does one thing. A call that has begun is brought to its end: how it ends is what counts.
 func (w *worker) step() {
-	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
-	defer cancel()
+	ctx := context.Background()
 	switch p := w.random.IntN(100); {
+	case w.owed != nil:
+		w.repeat(ctx)
 	case len(w.own) > 0 && (p < 30 || len(w.own) >= keep):
 		w.remove(ctx, p < 10)
 	case len(w.own) > 0 && p < 40:
 		w.label(ctx)
 	case p < 45:
-		_ = w.client.Create(ctx, w.ask(), client.DryRunAll) // whatever it says, it must leave nothing
+		w.rehearse(ctx, w.ask())
 	case p < 55:
-		w.apply(ctx)
+		w.apply(ctx, w.ask())
+	case p < 57:
+		w.try(ctx)
 	default:
 		w.create(ctx, w.ask())
 	}
 }
 
-// ask is a new claim: by count or for an exact range, sometimes with a name that the API server completes.
+// ask is a new claim on a shared pool: by count or for an exact range, sometimes with a name that the API server completes.
 func (w *worker) ask() *v1alpha1.IPAllocation {
-	w.n++
-	name := fmt.Sprintf("c%d-%d", w.id, w.n)
 	pools := []string{"wide", "wide", "narrow", "tiny"}
-	a := &v1alpha1.IPAllocation{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "IPAllocation"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-		Spec: v1alpha1.IPAllocationSpec{
-			PoolRef:          v1alpha1.LocalObjectReference{Name: pools[w.random.IntN(len(pools))]},
-			TenantClusterRef: v1alpha1.NamespacedObjectReference{Name: "chaos", Namespace: namespace},
-			Type:             v1alpha1.TypeNodes,
-		},
-	}
+	a := w.claim(pools[w.random.IntN(len(pools))])
 	size := 1 + w.random.IntN(4)
 	if w.random.IntN(6) == 0 {
 		prefix := netip.MustParsePrefix(cidrs[a.Spec.PoolRef.Name])
-		first := w.random.IntN(1<<(32-prefix.Bits()) - size)
-		a.Spec.PinnedRange = &v1alpha1.PinnedIPRange{StartAddress: plus(prefix.Addr(), first), EndAddress: plus(prefix.Addr(), first+size-1)}
+		pin(a, prefix, w.random.IntN(1<<(32-prefix.Bits())-size), size)
 		return a
 	}
 	a.Spec.Count = new(int32(size))
 	if w.random.IntN(6) == 0 {
-		a.Name, a.GenerateName = "", name+"-"
+		a.Name, a.GenerateName = "", a.Name+"-"
 	}
 	return a
 }
 
-func plus(a netip.Addr, n int) string {
+// claim is a new one on a pool, which asks for nothing yet.
+func (w *worker) claim(pool string) *v1alpha1.IPAllocation {
+	w.n++
+	return &v1alpha1.IPAllocation{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "IPAllocation"},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d-%d", w.id, w.n), Namespace: namespace},
+		Spec: v1alpha1.IPAllocationSpec{
+			PoolRef:          v1alpha1.LocalObjectReference{Name: pool},
+			TenantClusterRef: v1alpha1.NamespacedObjectReference{Name: "chaos", Namespace: namespace},
+			Type:             v1alpha1.TypeNodes,
+		},
+	}
+}
+
+// pin has a claim ask for so many addresses of a prefix, from the given one on.
+func pin(a *v1alpha1.IPAllocation, prefix netip.Prefix, first, size int) {
+	a.Spec.PinnedRange = &v1alpha1.PinnedIPRange{StartAddress: plus(prefix.Addr(), first).String(), EndAddress: plus(prefix.Addr(), first+size-1).String()}
+}
+
+func plus(a netip.Addr, n int) netip.Addr {
 	b := a.As4()
 	for i := 3; i >= 0; i-- {
 		n += int(b[i])
 		b[i] = byte(n)
 		n >>= 8
 	}
-	return netip.AddrFrom4(b).String()
+	return netip.AddrFrom4(b)
 }
 
-func (w *worker) create(ctx context.Context, a *v1alpha1.IPAllocation) {
-	name := a.Name
-	err := w.client.Create(ctx, a)
-	w.answered(a, name, err)
-}
-
-// answered takes down how a create ended.
-func (w *worker) answered(a *v1alpha1.IPAllocation, name string, err error) {
-	w.history.created(a, name, err)
-	switch {
-	case err == nil:
-		w.own = append(w.own, a)
-	case !refusal(err):
+// call makes a create of some kind and takes down how it ends.
+func (w *worker) call(ctx context.Context, a *v1alpha1.IPAllocation, dryRun bool, send func(context.Context) error) *call {
+	w.n++
+	c := newCall(fmt.Sprintf("c%d-%d", w.id, w.n), w.id, a)
+	c.dryRun, c.pool = dryRun, w.cidrOf(a.Spec.PoolRef.Name)
+	c.make(ctx, a, send)
+	w.history.called(c)
+	if failed(c.err) {
 		time.Sleep(failedPause)
+	}
+	return c
+}
+
+// rehearse makes a dry run.
+func (w *worker) rehearse(ctx context.Context, a *v1alpha1.IPAllocation) *call {
+	return w.call(ctx, a, true, func(ctx context.Context) error { return w.client.Create(ctx, a, client.DryRunAll) })
+}
+
+// create makes a call in earnest.
+func (w *worker) create(ctx context.Context, a *v1alpha1.IPAllocation) *call {
+	return w.earnest(ctx, a, func(ctx context.Context) error { return w.client.Create(ctx, a) })
+}
+
+// earnest keeps what a call has made. Where that failed and had a name, it is to be repeated.
+func (w *worker) earnest(ctx context.Context, a *v1alpha1.IPAllocation, send func(context.Context) error) *call {
+	asked := a.DeepCopy()
+	c := w.call(ctx, a, false, send)
+	switch {
+	case c.err == nil:
+		w.own = append(w.own, a)
+	case failed(c.err) && asked.Name != "":
+		w.owed = asked
+	}
+	return c
+}
+
+// repeat makes a create once more that has failed. That its name is taken is an answer too: what failed may have been stored.
+func (w *worker) repeat(ctx context.Context) {
+	a := w.owed
+	w.owed = nil
+	c := w.create(ctx, a)
+	if apierrors.IsAlreadyExists(c.err) && w.client.Get(ctx, client.ObjectKeyFromObject(a), a) == nil {
+		w.own = append(w.own, a)
 	}
 }
 
 // apply creates by server-side apply, and applies once more: the second must change nothing.
-func (w *worker) apply(ctx context.Context) {
-	a := w.ask()
+func (w *worker) apply(ctx context.Context, a *v1alpha1.IPAllocation) {
 	if a.GenerateName != "" {
 		a.Name, a.GenerateName = strings.TrimSuffix(a.GenerateName, "-"), ""
 	}
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
-	if err != nil {
-		panic(err) // it is one of our own types
+	var sent map[string]any
+	send := func(ctx context.Context) (err error) {
+		if sent == nil {
+			if sent, err = runtime.DefaultUnstructuredConverter.ToUnstructured(a); err != nil {
+				return err
+			}
+			unstructured.RemoveNestedField(sent, "status")
+			unstructured.RemoveNestedField(sent, "metadata", "creationTimestamp")
+		}
+		u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(sent)}
+		if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("chaos")); err != nil {
+			return err
+		}
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, a)
 	}
-	unstructured.RemoveNestedField(object, "status")
-	unstructured.RemoveNestedField(object, "metadata", "creationTimestamp")
-	for try := range 2 {
-		u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(object)}
-		err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("chaos"))
-		if err == nil {
-			err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, a)
-		}
-		if try == 0 {
-			w.answered(a, a.Name, err)
-		} else {
-			w.history.updated(a, err)
-		}
-		if err != nil {
-			return
-		}
+	if c := w.earnest(ctx, a, send); c.err == nil && send(ctx) == nil {
+		w.updated(a, c.held)
 	}
 }
 
 func (w *worker) label(ctx context.Context) {
-	a := w.own[w.random.IntN(len(w.own))].DeepCopy()
-	patch := client.MergeFrom(a.DeepCopy())
-	metav1.SetMetaDataLabel(&a.ObjectMeta, "chaos", fmt.Sprint(w.n))
-	w.n++
-	w.history.updated(a, w.client.Patch(ctx, a, patch))
+	a := w.own[w.random.IntN(len(w.own))]
+	was := rangeOf(a)
+	updated := a.DeepCopy()
+	metav1.SetMetaDataLabel(&updated.ObjectMeta, "chaos", fmt.Sprint(w.n))
+	if w.client.Patch(ctx, updated, client.MergeFrom(a)) == nil {
+		w.updated(updated, was)
+	}
+}
+
+// updated looks at the answer to an update, which must have left the range as it was.
+func (w *worker) updated(a *v1alpha1.IPAllocation, was allocator.Range) {
+	if is := rangeOf(a); is != was {
+		w.history.blame("the answer to an update of %s says %s, it had %s", a.Name, is, was)
+	}
 }
 
 // remove deletes an object, and creates it anew where it is said to.
@@ -167,21 +243,10 @@ func (w *worker) remove(ctx context.Context, anew bool) {
 	if err := w.client.Delete(ctx, a); err != nil && !apierrors.IsNotFound(err) {
 		return // it is tried again some time
 	}
-	w.own = append(w.own[:i], w.own[i+1:]...)
-	if !anew || a.GenerateName != "" {
-		return
-	}
-	again := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Name: a.Name, Namespace: namespace}, Spec: a.Spec}
-	again.Spec.PinnedRange = nil
-	if again.Spec.Count == nil {
-		again.Spec.Count = new(int32(1))
-	}
-	err := w.client.Create(ctx, again)
-	if apierrors.IsAlreadyExists(err) {
-		return // its release is under way
-	}
-	w.history.recreated(again, err)
-	if err == nil {
-		w.own = append(w.own, again)
+	w.own = slices.Delete(w.own, i, i+1)
+	if _, shared := cidrs[a.Spec.PoolRef.Name]; anew && shared && a.GenerateName == "" {
+		again := w.claim(a.Spec.PoolRef.Name)
+		again.Name, again.Spec.Count = a.Name, a.Spec.Count
+		w.create(ctx, again)
 	}
 }

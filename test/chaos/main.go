@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -13,12 +14,14 @@ import (
 	"syscall"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
@@ -42,7 +45,9 @@ type options struct {
 type run struct {
 	options
 	sandbox *sandbox.Sandbox
-	client  client.WithWatch
+	client  client.Client
+	store   *journal.LeaseStore
+	etcd    *clientv3.Client
 	history *history
 }
 
@@ -81,12 +86,22 @@ func do(ctx context.Context, o options) (err error) {
 		return err
 	}
 	config := s.Config()
-	config.WarningHandler = rest.NoWarnings{}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	store, err := journal.NewLeaseStore(config, sandbox.ManagerNamespace, time.Second)
 	if err != nil {
 		return err
 	}
-	r := &run{options: o, sandbox: s, client: c, history: newHistory()}
+	etcd, err := etcdClient(s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, etcd.Close()) }()
+	config.WarningHandler, config.Timeout = rest.NoWarnings{}, callLimit
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return attempts{next} })
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	r := &run{options: o, sandbox: s, client: c, store: store, etcd: etcd, history: newHistory()}
 	for name, cidr := range cidrs {
 		p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}
 		if err := c.Create(ctx, p); err != nil {
@@ -101,31 +116,34 @@ func (r *run) play(ctx context.Context) error {
 	watching, stopWatch := context.WithCancel(ctx)
 	defer stopWatch()
 	watched := make(chan error, 1)
-	go func() { watched <- r.history.watch(watching, r.client) }()
+	go func() { watched <- r.history.watch(watching, r.etcd) }()
 	loading, stopLoad := context.WithTimeout(ctx, r.duration)
 	defer stopLoad()
-	loaded := r.startLoad(loading)
+	load := r.startLoad(loading)
 	hurt := r.adversary(loading)
-	loaded.Wait()
-	r.history.ended()
+	load.Wait()
+	r.history.loaded()
 	if err := errors.Join(hurt(), ctx.Err(), r.mend(ctx)); err != nil {
 		return err
 	}
+	load.settle()
 	fmt.Fprintf(os.Stderr, "load and adversary have ended; waiting until all is quiet, for longer than the %s of a grant\n", grantExpiry)
 	quiet := r.quiet(ctx)
+	missing := r.history.caughtUp(ctx, r.etcd)
 	stopWatch()
-	if err := <-watched; err != nil {
+	if err := errors.Join(<-watched, missing); err != nil {
 		return err
 	}
 	var lease int64
-	if v, err := r.journal(ctx); err == nil {
+	if v, err := r.store.Read(ctx); err == nil {
 		lease = v.Epoch
 	}
-	broken := append(r.history.judge(), quiet...)
+	v := r.history.judge(r.faults.leeway())
+	broken := append(v.broken, quiet...)
 	for _, b := range broken {
 		fmt.Fprintln(os.Stderr, "BROKEN:", b)
 	}
-	fmt.Println(r.history.summary(len(quiet), lease))
+	fmt.Println(v.summary(len(quiet), lease))
 	if len(broken) > 0 {
 		return fmt.Errorf("%d violations; run again with -seed %d", len(broken), r.seed)
 	}

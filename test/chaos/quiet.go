@@ -6,24 +6,16 @@ import (
 	"net/netip"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
-	"butlerlabs.dev/ipam/test/sandbox"
 )
 
 // quietLimit is by when all grants that came to nothing have ended: their life, and what it takes to find out.
 const quietLimit = 2*grantExpiry + 30*time.Second
-
-func (r *run) journal(ctx context.Context) (journal.Version, error) {
-	store, err := journal.NewLeaseStore(r.sandbox.Config(), sandbox.ManagerNamespace, time.Second)
-	if err != nil {
-		return journal.Version{}, err
-	}
-	return store.Read(ctx)
-}
 
 // quiet waits until what is stored and what the ledger counts are the same, and gives the differences that stay.
 func (r *run) quiet(ctx context.Context) (differences []string) {
@@ -43,7 +35,7 @@ func (r *run) quiet(ctx context.Context) (differences []string) {
 }
 
 func (r *run) differences(ctx context.Context) (found []string) {
-	v, err := r.journal(ctx)
+	v, err := r.store.Read(ctx)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -58,21 +50,26 @@ func (r *run) differences(ctx context.Context) (found []string) {
 	if err := r.client.List(ctx, &pools, client.InNamespace(namespace)); err != nil {
 		return append(found, err.Error())
 	}
-	held := map[netip.Addr]bool{}
+	held := map[netip.Addr]int{} // address -> objects that have it
+	for _, a := range allocations.Items {
+		r := rangeOf(&a)
+		if !r.IsValid() {
+			found = append(found, a.Name+" has no range")
+		}
+		for at := range r.Addresses() {
+			held[at]++
+		}
+	}
 	for _, a := range allocations.Items {
 		if a.DeletionTimestamp != nil {
 			found = append(found, a.Name+" is still going")
 		}
-		if a.Spec.PinnedRange == nil {
-			found = append(found, a.Name+" has no range")
-			continue
-		}
-		if len(a.Status.Conditions) == 0 || a.Status.Conditions[0].Status != metav1.ConditionTrue && a.Status.Conditions[0].Reason != v1alpha1.ReasonAddressConflict {
+		ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady)
+		switch {
+		case ready == nil, ready.Status != metav1.ConditionTrue && ready.Reason != v1alpha1.ReasonAddressConflict:
 			found = append(found, a.Name+" is not Ready")
-		}
-		last := netip.MustParseAddr(a.Spec.PinnedRange.EndAddress)
-		for at := netip.MustParseAddr(a.Spec.PinnedRange.StartAddress); !last.Less(at); at = at.Next() {
-			held[at] = true
+		case ready.Status != metav1.ConditionTrue && !shared(held, rangeOf(&a)):
+			found = append(found, a.Name+" is flagged, and nobody else has an address of its range")
 		}
 	}
 	for _, p := range pools.Items {
@@ -82,9 +79,22 @@ func (r *run) differences(ctx context.Context) (found []string) {
 				want++
 			}
 		}
+		if p.DeletionTimestamp != nil && want == 0 {
+			found = append(found, "pool "+p.Name+" is still going, and none of its addresses is held")
+		}
 		if p.Status.AllocatedIPs != want {
 			found = append(found, fmt.Sprintf("pool %s counts %d allocated addresses, its objects hold %d", p.Name, p.Status.AllocatedIPs, want))
 		}
 	}
 	return found
+}
+
+// shared tells whether several have an address of a range.
+func shared(held map[netip.Addr]int, r allocator.Range) bool {
+	for at := range r.Addresses() {
+		if held[at] > 1 {
+			return true
+		}
+	}
+	return false
 }

@@ -85,18 +85,33 @@ func (s *Sandbox) apiServerArgs() []string {
 	}, s.options.APIServerArgs...)
 }
 
-// httpProbe returns a probe that succeeds when url answers 200 to the administrator.
-func (s *Sandbox) httpProbe(url string) (func(context.Context) error, error) {
+// EtcdAccess is the URL of etcd, and the TLS configuration of a client that may do everything there.
+func (s *Sandbox) EtcdAccess() (url string, config *tls.Config, err error) {
+	config, err = s.adminTLS()
+	return "https://" + s.etcdPort.addr.String(), config, err
+}
+
+// adminTLS shows the administrator's certificate, which the API server and etcd trust.
+func (s *Sandbox) adminTLS() (*tls.Config, error) {
 	certificate, err := tls.X509KeyPair(s.admin.CertData, s.admin.KeyData)
 	if err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(s.authority.certificate)
+	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}, nil
+}
+
+// httpProbe returns a probe that succeeds when url answers 200 to the administrator.
+func (s *Sandbox) httpProbe(url string) (func(context.Context) error, error) {
+	config, err := s.adminTLS()
+	if err != nil {
+		return nil, err
+	}
 	httpClient := &http.Client{Transport: &http.Transport{
 		// A process that is started again must be asked anew, not over a connection to its former self.
 		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}},
+		TLSClientConfig:   config,
 	}}
 	return func(ctx context.Context) error {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -37,6 +38,7 @@ type run struct {
 	cmd      *exec.Cmd
 	logStart int64
 	serving  chan struct{} // closed when probe first succeeded
+	killed   atomic.Bool
 	exited   chan struct{} // closed when the process is gone, after err was set
 	err      error         // how it ended; nil for exit code 0
 }
@@ -108,7 +110,10 @@ func (p *Process) current() *run {
 func (p *Process) Pid() int { return p.current().cmd.Process.Pid }
 
 // Kill sends SIGKILL.
-func (p *Process) Kill() error { return p.signal(syscall.SIGKILL) }
+func (p *Process) Kill() error {
+	p.current().killed.Store(true) // it is gone before this process hears of it
+	return p.signal(syscall.SIGKILL)
+}
 
 // Terminate sends SIGTERM. A frozen process sees it when it is thawed.
 func (p *Process) Terminate() error { return p.signal(syscall.SIGTERM) }
@@ -143,7 +148,7 @@ func (p *Process) Exited() <-chan struct{} { return p.current().exited }
 // Serving says whether the present run has answered its first readiness probe and its process is there.
 func (p *Process) Serving() bool {
 	r := p.current()
-	return closed(r.serving) && !closed(r.exited)
+	return closed(r.serving) && !closed(r.exited) && !r.killed.Load()
 }
 
 // Wait waits until the present run is over and returns how it ended: nil for exit code 0, else an *exec.ExitError.

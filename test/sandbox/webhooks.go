@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"strings"
 
@@ -36,7 +37,7 @@ func (s *Sandbox) install(ctx context.Context, configurations []*unstructured.Un
 			return err
 		}
 	}
-	if err := apply(ctx, s.client, configurations...); err != nil {
+	if err := apply(ctx, s.client, append([]*unstructured.Unstructured{frontService()}, configurations...)...); err != nil {
 		return err
 	}
 	for _, kind := range []string{mutating, validating} {
@@ -47,9 +48,22 @@ func (s *Sandbox) install(ctx context.Context, configurations []*unstructured.Un
 	return nil
 }
 
-// pointToFront replaces every clientConfig.service by a URL of the same path on the front.
+// frontService stands for the Service of the webhooks: it leads to this machine, where the front has its port. Called by a Service the API
+// server does as in a cluster: it speaks HTTP/1.1 and keeps connections of its own for each webhook. By a URL all would share theirs.
+func frontService() *unstructured.Unstructured {
+	service := newObject("v1", "Service", webhookService)
+	service.SetNamespace(ManagerNamespace)
+	service.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": "localhost"}
+	return service
+}
+
+// pointToFront gives every clientConfig the front's port and the authority that signed its certificate.
 func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
 	webhooks, _, err := unstructured.NestedSlice(configuration.Object, "webhooks")
+	if err != nil {
+		return err
+	}
+	front, err := netip.ParseAddrPort(s.front.Address())
 	if err != nil {
 		return err
 	}
@@ -63,16 +77,16 @@ func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
 			return fmt.Errorf("%s %s, webhook %v: clientConfig.service.path is required", configuration.GetKind(), configuration.GetName(), fields["name"])
 		}
 		fields["clientConfig"] = map[string]any{
-			"url":      "https://" + s.front.Address() + path,
+			"service":  map[string]any{"name": webhookService, "namespace": ManagerNamespace, "path": path, "port": int64(front.Port())},
 			"caBundle": base64.StdEncoding.EncodeToString(s.authority.pem),
 		}
 	}
 	return unstructured.SetNestedSlice(configuration.Object, webhooks, "webhooks")
 }
 
-// awaitConfigurations returns when the API server acts on every configuration of a kind written before the call. Its watch delivers in
-// order, so a configuration written now is the last to arrive: this one fails the dry-run create of one labelled ConfigMap,
-// by an address where nobody listens, and is taken away when it does.
+// awaitConfigurations returns when the API server acts on every configuration of a kind written before the call, and knows the Service. Its
+// watch delivers in order, so a configuration written now is the last to arrive: this one fails the dry-run create of one labelled
+// ConfigMap, by a port where nobody listens, and is taken away when it does.
 func (s *Sandbox) awaitConfigurations(ctx context.Context, kind string) error {
 	labels := map[string]any{barrierName: kind}
 	barrier := newObject(admissionVersion, kind, barrierName)
@@ -82,7 +96,7 @@ func (s *Sandbox) awaitConfigurations(ctx context.Context, kind string) error {
 		"sideEffects":             "None",
 		"failurePolicy":           "Fail",
 		"timeoutSeconds":          int64(1),
-		"clientConfig":            map[string]any{"url": "https://127.0.0.1:1/"},
+		"clientConfig":            map[string]any{"service": map[string]any{"name": webhookService, "namespace": ManagerNamespace, "port": int64(1)}},
 		"objectSelector":          map[string]any{"matchLabels": labels},
 		"rules": []any{map[string]any{
 			"apiGroups": []any{""}, "apiVersions": []any{"v1"}, "resources": []any{"configmaps"}, "operations": []any{"CREATE"},
@@ -97,7 +111,7 @@ func (s *Sandbox) awaitConfigurations(ctx context.Context, kind string) error {
 		object.SetNamespace(ManagerNamespace)
 		object.SetLabels(map[string]string{barrierName: kind})
 		err := s.client.Create(ctx, object, client.DryRunAll)
-		if apierrors.IsInternalError(err) && strings.Contains(err.Error(), barrierName) {
+		if apierrors.IsInternalError(err) && strings.Contains(err.Error(), barrierName) && !strings.Contains(err.Error(), "not found") {
 			return nil
 		}
 		if err == nil {

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"iter"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// chronicle is what etcd stored: it takes in every version of every allocation in the order of revisions, and keeps of each object what
+// the verdict needs.
+type chronicle struct {
+	objects  map[string]*object   // UID -> object, also one that is gone
+	live     map[string]*object   // name -> object
+	of       map[string][]*object // call -> objects that it made
+	overlaps []overlap
+	broken   []string
+}
+
+// version is one of an object.
+type version struct {
+	revision  int64
+	name, uid string
+	call      string          // that the object says it is from
+	held      allocator.Range // not valid where it has none
+	whole     bool            // range, token and finalizer are there
+	ready     bool
+	flagged   bool // AddressConflict
+}
+
+// object is one allocation from its create to its end.
+type object struct {
+	name, uid        string
+	call             string // that made it
+	created, deleted int64  // revisions; deleted is 0 while it is stored
+	last             int64  // revision of its last version
+	held             allocator.Range
+	ready, flagged   bool // in its last version
+	everFlagged      bool
+}
+
+// overlap is two objects that had an address at the same time, from a revision on.
+type overlap struct {
+	a, b *object
+	from int64
+}
+
+func newChronicle() *chronicle {
+	return &chronicle{objects: map[string]*object{}, live: map[string]*object{}, of: map[string][]*object{}}
+}
+
+func (o *object) String() string {
+	return fmt.Sprintf("%s (%s, created at revision %d)", o.name, o.held, o.created)
+}
+
+// put takes in a version. before is the revision of the one that it replaces, 0 for a create.
+func (c *chronicle) put(v version, before int64) error {
+	if err := c.follows(v.name, v.revision, before); err != nil {
+		return err
+	}
+	o := c.live[v.name]
+	if o == nil {
+		o = &object{name: v.name, uid: v.uid, call: v.call, created: v.revision}
+		c.objects[o.uid], c.live[o.name], c.of[o.call] = o, o, append(c.of[o.call], o)
+		if !v.whole {
+			c.blame("%s was created at revision %d without its range, its token or its finalizer", v.name, v.revision)
+		}
+	}
+	if v.held != o.held {
+		if o.held.IsValid() {
+			c.blame("%s was moved to %s at revision %d", o, v.held, v.revision)
+		}
+		o.held = v.held
+		for other := range c.beside(o) {
+			c.overlaps = append(c.overlaps, overlap{other, o, v.revision})
+		}
+	}
+	if v.ready && !o.ready {
+		for other := range c.beside(o) {
+			if other.ready {
+				c.blame("%s became Ready at revision %d while %s was", o, v.revision, other)
+			}
+		}
+	}
+	o.last, o.ready, o.flagged, o.everFlagged = v.revision, v.ready, v.flagged, o.everFlagged || v.flagged
+	return nil
+}
+
+// remove takes in that an object is gone.
+func (c *chronicle) remove(name string, revision, before int64) error {
+	if err := c.follows(name, revision, before); err != nil {
+		return err
+	}
+	c.live[name].deleted = revision
+	delete(c.live, name)
+	return nil
+}
+
+// follows sees to it that nothing is missing: etcd says with each change what it replaces.
+func (c *chronicle) follows(name string, revision, before int64) error {
+	last := int64(0)
+	if o := c.live[name]; o != nil {
+		last = o.last
+	}
+	if last != before {
+		return fmt.Errorf("the watch of etcd has missed a version: %s changes at revision %d from that of revision %d, the last one seen is of %d", name, revision, before, last)
+	}
+	return nil
+}
+
+// beside yields the live objects that have an address of o's.
+func (c *chronicle) beside(o *object) iter.Seq[*object] {
+	return func(yield func(*object) bool) {
+		for _, other := range c.live {
+			if other != o && other.held.Overlaps(o.held) && !yield(other) {
+				return
+			}
+		}
+	}
+}
+
+func (c *chronicle) blame(format string, args ...any) {
+	c.broken = append(c.broken, fmt.Sprintf(format, args...))
+}

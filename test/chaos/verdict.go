@@ -1,0 +1,221 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// leeway is which creates the faults of a run allow to fail.
+type leeway int
+
+const (
+	// nothingFails where managers end in good order.
+	nothingFails leeway = iota
+	// onTheWire where managers are hurt: validating calls on the wire to the one hit, at most one for each client and fault. The API
+	// server makes those in parallel and none of them twice; a mutating one has a second entry.
+	onTheWire
+	// anythingFails where the API server or etcd is hurt.
+	anythingFails
+)
+
+func (f faults) leeway() leeway {
+	least := nothingFails
+	for _, fault := range f {
+		switch {
+		case !slices.Contains(managerFaults, fault):
+			return anythingFails
+		case fault != "terminate":
+			least = onTheWire
+		}
+	}
+	return least
+}
+
+// verdict is what a history comes to.
+type verdict struct {
+	*history
+	broken []string
+	byID   map[string]*call
+
+	creates, ok, failed, refused, overlaps, lateFlagged int
+
+	gap      time.Duration
+	failures map[string]int // kind -> how often
+}
+
+// judge holds a history against the promises.
+func (h *history) judge(l leeway) *verdict {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	v := &verdict{history: h, broken: slices.Concat(h.broken, h.stored.broken), byID: map[string]*call{}, failures: map[string]int{}}
+	for _, c := range h.calls {
+		v.byID[c.id] = c
+	}
+	v.count()
+	v.judgeOverlaps()
+	v.judgeCalls()
+	v.judgePairs()
+	v.judgeFailures(l)
+	return v
+}
+
+func (v *verdict) blame(format string, args ...any) {
+	v.broken = append(v.broken, fmt.Sprintf(format, args...))
+}
+
+func (v *verdict) count() {
+	var given []time.Time
+	for _, c := range v.calls {
+		if failed(c.err) {
+			v.failures[kind(c.err)]++
+		}
+		if c.dryRun {
+			continue
+		}
+		v.creates++
+		switch {
+		case failed(c.err):
+			v.failed++
+		case c.err != nil:
+			v.refused++
+		default:
+			v.ok++
+			if c.ended.Before(v.ended) {
+				given = append(given, c.ended)
+			}
+		}
+	}
+	given = append(given, v.ended)
+	slices.SortFunc(given, time.Time.Compare)
+	for i := 1; i < len(given); i++ {
+		v.gap = max(v.gap, given[i].Sub(given[i-1]))
+	}
+}
+
+// answered tells whether the create that made an object was answered with it.
+func (v *verdict) answered(o *object) bool {
+	c := v.byID[o.call]
+	return c != nil && c.err == nil && c.uid == o.uid
+}
+
+// judgeOverlaps: where two had an address at the same time, one was stored after its create had failed, and is flagged or gone.
+func (v *verdict) judgeOverlaps() {
+	late := map[*object]bool{}
+	for _, p := range v.stored.overlaps {
+		switch {
+		case v.answered(p.a) && v.answered(p.b):
+			v.overlaps++
+			v.blame("%s and %s overlap from revision %d on, and both creates were answered", p.a, p.b, p.from)
+			continue
+		case p.a.deleted == 0 && p.b.deleted == 0 && !p.a.flagged && !p.b.flagged:
+			v.blame("%s and %s overlap from revision %d on, and neither is flagged", p.a, p.b, p.from)
+		}
+		late[p.a], late[p.b] = true, true
+	}
+	for o := range late {
+		if o.everFlagged {
+			v.lateFlagged++
+		}
+	}
+}
+
+// judgeCalls: an answer is what was asked for and what is stored; a refusal leaves nothing, as does a dry run; nothing else is stored.
+func (v *verdict) judgeCalls() {
+	named := map[string]bool{}
+	for _, o := range v.stored.objects {
+		named[o.name] = true
+		if v.byID[o.call] == nil {
+			v.blame("%s is of no call that was made", o)
+		}
+	}
+	for _, c := range v.calls {
+		if wrong := c.wrong(); wrong != "" {
+			v.blame("%s: %s", c, wrong)
+		}
+		made := v.stored.of[c.id]
+		switch {
+		case c.dryRun:
+			if len(made) > 0 {
+				v.blame("%s was a dry run and left %s", c, made[0])
+			}
+		case c.err == nil:
+			if o := v.stored.objects[c.uid]; o == nil {
+				v.blame("%s was answered with %s and never stored", c, c.held)
+			} else if o.held != c.held {
+				v.blame("%s was answered with %s, stored is %s", c, c.held, o)
+			}
+		case refused(c.err) && !c.open && len(made) > 0:
+			v.blame("%s was refused and left %s: %v", c, made[0], c.err)
+		case apierrors.IsAlreadyExists(c.err) && !named[c.name]:
+			v.blame("%s was refused, as if its name were taken, and nothing of that name was ever stored: %v", c, c.err)
+		}
+	}
+}
+
+// judgePairs: a dry run ends as the call in earnest does.
+func (v *verdict) judgePairs() {
+	for _, p := range v.pairs {
+		if dry, earnest := p.dry.outcome(), p.earnest.outcome(); dry != earnest {
+			v.blame("%s, a dry run, was %s; %s, the same in earnest, was %s", p.dry, dry, p.earnest, earnest)
+		}
+	}
+}
+
+// judgeFailures: what failed, the faults allow.
+func (v *verdict) judgeFailures(l leeway) {
+	if l == anythingFails {
+		return
+	}
+	type cost struct {
+		*blow
+		client int
+	}
+	paid := map[cost]bool{}
+	for _, c := range slices.SortedFunc(slices.Values(v.calls), func(a, b *call) int { return a.ended.Compare(b.ended) }) {
+		switch {
+		case !failed(c.err):
+			continue
+		case l == nothingFails:
+			v.blame("%s failed, while managers only ended in good order: %v", c, c.err)
+			continue
+		case kind(c.err) != validatingCall:
+			v.blame("%s failed, and not in a validating call on the wire: %v", c, c.err)
+			continue
+		}
+		// The one that is over first: those that last may have to explain a later failure.
+		var by *blow
+		for _, b := range v.blows {
+			if b.during(c) && !paid[cost{b, c.client}] && (by == nil || b.over.Before(by.over)) {
+				by = b
+			}
+		}
+		if by == nil {
+			v.blame("%s failed, and its client had no fault left that explains it: %v", c, c.err)
+		} else {
+			paid[cost{by, c.client}] = true
+		}
+	}
+}
+
+// during tells whether a process suffered while a call was made.
+func (b *blow) during(c *call) bool {
+	return !b.began.After(c.ended) && !c.began.After(b.over)
+}
+
+// String says how often creates failed, by kind, and ends with the line of figures.
+func (v *verdict) summary(leaks int, takeovers int64) string {
+	var b strings.Builder
+	for _, kind := range slices.SortedFunc(maps.Keys(v.failures), func(a, b string) int { return cmp.Compare(v.failures[b], v.failures[a]) }) {
+		fmt.Fprintf(&b, "failed %d times: %s\n", v.failures[kind], kind)
+	}
+	fmt.Fprintf(&b, "%d dry runs compared with the same call in earnest\n", len(v.pairs))
+	fmt.Fprintf(&b, "creates=%d ok=%d failed=%d refused=%d overlaps=%d leaks=%d late_flagged=%d max_gap_s=%.1f takeovers=%d",
+		v.creates, v.ok, v.failed, v.refused, v.overlaps, leaks, v.lateFlagged, v.gap.Seconds(), takeovers)
+	return b.String()
+}

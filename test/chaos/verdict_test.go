@@ -1,0 +1,369 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// story is a small history. Revisions and seconds count up as it is told.
+type story struct {
+	*history
+	t        *testing.T
+	revision int64
+	now      time.Time
+}
+
+func tell(t *testing.T, what func(*story)) *story {
+	t.Helper()
+	s := &story{history: newHistory(), t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	what(s)
+	s.ended = s.now.Add(time.Second)
+	return s
+}
+
+func span(text string) allocator.Range {
+	r, err := allocator.ParseRange(text)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// asked is a call of client 1 for one address of 10.0.0.0/28, with the id for its name, a second after the last one.
+func (s *story) asked(id string, more ...func(*call)) *call {
+	s.now = s.now.Add(time.Second)
+	c := &call{id: id, client: 1, name: id, pool: "10.0.0.0/28", count: 1, began: s.now, ended: s.now.Add(time.Second)}
+	for _, m := range more {
+		m(c)
+	}
+	s.called(c)
+	return c
+}
+
+// given is an answer: an object of the id's UID, with a range.
+func given(held string) func(*call) {
+	return func(c *call) { c.uid, c.held = c.id, span(held) }
+}
+
+func failing(err error) func(*call) { return func(c *call) { c.err, c.open = err, failed(err) } }
+
+func dryRun(c *call) { c.dryRun = true }
+
+// stored is a version of the object that the call of this id made, Ready or flagged as more says.
+func (s *story) stored(id, held string, more ...func(*version)) {
+	s.t.Helper()
+	s.revision++
+	v := version{revision: s.revision, name: id, uid: id, call: id, held: span(held), whole: true}
+	for _, m := range more {
+		m(&v)
+	}
+	if err := s.history.stored.put(v, s.before(v.name)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *story) gone(name string) {
+	s.t.Helper()
+	s.revision++
+	if err := s.history.stored.remove(name, s.revision, s.before(name)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *story) before(name string) int64 {
+	if o := s.history.stored.live[name]; o != nil {
+		return o.last
+	}
+	return 0
+}
+
+func ready(v *version)   { v.ready = true }
+func flagged(v *version) { v.flagged = true }
+
+var (
+	exhausted   = status(http.StatusForbidden, "the pool is exhausted")
+	errNoAnswer = errors.New("read tcp: connection reset by peer")
+	late        = status(http.StatusGatewayTimeout, "request did not complete within requested timeout")
+	taken       = apierrors.NewAlreadyExists(v1alpha1.GroupVersion.WithResource("ipallocations").GroupResource(), "x")
+	validating  = onWire("validate-butler-butlerlabs-dev-v1alpha1-ipallocation")
+	mutating    = onWire("mutate-butler-butlerlabs-dev-v1alpha1-ipallocation")
+)
+
+func status(code int32, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: message}}
+}
+
+// onWire is what the API server says of a call of a webhook that broke.
+func onWire(path string) error {
+	return status(http.StatusInternalServerError, fmt.Sprintf(`Internal error occurred: failed calling webhook "ipallocation.butler.butlerlabs.dev": `+
+		`failed to call webhook: Post "https://butler-ipam-webhook.butler-ipam-system.svc:443/%s?timeout=10s": EOF`, path))
+}
+
+func TestVerdict(t *testing.T) {
+	for name, tc := range map[string]struct {
+		leeway leeway
+		story  func(*story)
+		want   []string // in each violation; none where the history is right
+	}{
+		"a create, its status, its end, and another with its range": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.1")
+			s.stored("a", "10.0.0.1", ready)
+			s.gone("a")
+			s.asked("b", given("10.0.0.1"))
+			s.stored("b", "10.0.0.1", ready)
+		}},
+		"a name that is created anew": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.1", ready)
+			s.gone("a")
+			s.asked("again", given("10.0.0.2"), func(c *call) { c.name = "a" })
+			s.stored("again", "10.0.0.2", func(v *version) { v.name = "a" })
+		}},
+		"both of an overlap were answered": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.1")
+			s.asked("b", given("10.0.0.1"))
+			s.stored("b", "10.0.0.1", flagged)
+			s.gone("b")
+		}, want: []string{"a (10.0.0.1, created at revision 1) and b (10.0.0.1, created at revision 2) overlap from revision 2 on, and both creates were answered"}},
+		"two Ready at a time": {leeway: anythingFails, story: func(s *story) {
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.1", ready)
+			s.asked("b", failing(late))
+			s.stored("b", "10.0.0.1", flagged)
+			s.stored("b", "10.0.0.1", ready)
+			s.stored("b", "10.0.0.1", flagged)
+		}, want: []string{"b (10.0.0.1, created at revision 2) became Ready at revision 3 while a"}},
+		"a late one is flagged": {leeway: anythingFails, story: func(s *story) {
+			s.asked("a", failing(late))
+			s.asked("b", given("10.0.0.1"))
+			s.stored("b", "10.0.0.1", ready)
+			s.stored("a", "10.0.0.1")
+			s.stored("a", "10.0.0.1", flagged)
+		}},
+		"a late one is gone": {leeway: anythingFails, story: func(s *story) {
+			s.asked("a", failing(late))
+			s.asked("b", given("10.0.0.1"))
+			s.stored("b", "10.0.0.1", ready)
+			s.stored("a", "10.0.0.1")
+			s.gone("a")
+		}},
+		"a late one is not flagged": {leeway: anythingFails, story: func(s *story) {
+			s.asked("a", failing(late))
+			s.asked("b", given("10.0.0.1"))
+			s.stored("b", "10.0.0.1", ready)
+			s.stored("a", "10.0.0.1")
+		}, want: []string{"neither is flagged"}},
+		"an answer that was never stored": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"))
+		}, want: []string{"was answered with 10.0.0.1 and never stored"}},
+		"an answer that says another range": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.2")
+		}, want: []string{"was answered with 10.0.0.1, stored is a (10.0.0.2"}},
+		"an answer of the wrong size": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1-10.0.0.2"))
+			s.stored("a", "10.0.0.1-10.0.0.2")
+		}, want: []string{"asked for were 1 addresses"}},
+		"an answer outside of the pool": {story: func(s *story) {
+			s.asked("a", given("10.0.0.16"))
+			s.stored("a", "10.0.0.16")
+		}, want: []string{"outside of the pool"}},
+		"an answer that is not the range asked for": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"), func(c *call) { c.exact = span("10.0.0.2") })
+			s.stored("a", "10.0.0.1")
+		}, want: []string{"asked for was 10.0.0.2"}},
+		"an answer without a range": {story: func(s *story) {
+			s.asked("a", func(c *call) { c.uid = "a" })
+			s.stored("a", "10.0.0.1", func(v *version) { v.held, v.whole = allocator.Range{}, false })
+		}, want: []string{"created at revision 1 without its range", "the answer has no range"}},
+		"a range that changes": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.1")
+			s.stored("a", "10.0.0.2")
+			s.stored("a", "10.0.0.1")
+		}, want: []string{"was moved to 10.0.0.2 at revision 2", "was moved to 10.0.0.1 at revision 3"}},
+		"refusals that leave nothing": {story: func(s *story) {
+			s.asked("a", failing(exhausted))
+			s.asked("b", given("10.0.0.1"))
+			s.stored("b", "10.0.0.1")
+			s.asked("once more", failing(taken), func(c *call) { c.name = "b" })
+		}},
+		"a refusal that leaves an object": {story: func(s *story) {
+			s.asked("a", failing(exhausted))
+			s.stored("a", "10.0.0.1")
+		}, want: []string{"was refused and left a"}},
+		"a refusal after an attempt that may have stored": {story: func(s *story) {
+			s.asked("a", failing(taken), func(c *call) { c.open = true })
+			s.stored("a", "10.0.0.1")
+		}},
+		"a name that is said to be taken and never was": {story: func(s *story) {
+			s.asked("a", failing(taken))
+		}, want: []string{"nothing of that name was ever stored"}},
+		"failures that leave nothing, or all": {leeway: anythingFails, story: func(s *story) {
+			s.asked("a", failing(errNoAnswer))
+			s.asked("b", failing(late))
+			s.stored("b", "10.0.0.1")
+		}},
+		"a failure that leaves half an object": {leeway: anythingFails, story: func(s *story) {
+			s.asked("a", failing(late))
+			s.stored("a", "10.0.0.1", func(v *version) { v.whole = false })
+		}, want: []string{"without its range, its token or its finalizer"}},
+		"an object of nobody's": {story: func(s *story) {
+			s.stored("a", "10.0.0.1")
+		}, want: []string{"is of no call that was made"}},
+		"a dry run that leaves nothing": {story: func(s *story) {
+			s.asked("a", dryRun, given("10.0.0.1"))
+		}},
+		"a dry run that leaves an object": {story: func(s *story) {
+			s.asked("a", dryRun, given("10.0.0.1"))
+			s.stored("a", "10.0.0.1")
+		}, want: []string{"was a dry run and left a"}},
+		"a dry run outside of the pool": {story: func(s *story) {
+			s.asked("a", dryRun, given("10.0.1.1"))
+		}, want: []string{"outside of the pool"}},
+		"pairs that end alike": {story: func(s *story) {
+			s.compare(s.asked("a", dryRun, given("10.0.0.1")), s.asked("b", given("10.0.0.1")))
+			s.stored("b", "10.0.0.1")
+			s.compare(s.asked("c", dryRun, failing(exhausted)), s.asked("d", failing(exhausted)))
+		}},
+		"a dry run succeeds and the call in earnest does not": {story: func(s *story) {
+			s.compare(s.asked("a", dryRun, given("10.0.0.1")), s.asked("b", failing(exhausted)))
+		}, want: []string{"was given 10.0.0.1; call b"}},
+		"a dry run is refused and the call in earnest is not": {story: func(s *story) {
+			s.compare(s.asked("a", dryRun, failing(exhausted)), s.asked("b", given("10.0.0.1")))
+			s.stored("b", "10.0.0.1")
+		}, want: []string{"was refused with 403; call b"}},
+		"a dry run is refused for another reason": {story: func(s *story) {
+			s.compare(s.asked("a", dryRun, failing(status(422, ""))), s.asked("b", failing(exhausted)))
+		}, want: []string{"was refused with 422; call b"}},
+		"a create fails while managers end in good order": {leeway: nothingFails, story: func(s *story) {
+			s.blows = append(s.blows, &blow{fault: "terminate", began: s.now, over: s.now.Add(time.Hour)})
+			s.asked("a", failing(validating))
+		}, want: []string{"while managers only ended in good order"}},
+		"one validating call for each client and fault": {leeway: onTheWire, story: func(s *story) {
+			s.blows = append(s.blows, &blow{fault: "freeze", began: s.now, over: s.now.Add(time.Hour)}, &blow{fault: "kill", began: s.now, over: s.now.Add(2500 * time.Millisecond)})
+			s.asked("a", failing(validating))
+			s.asked("b", failing(validating), func(c *call) { c.client = 2 })
+			s.asked("c", failing(validating))
+		}},
+		"two validating calls of a client for one fault": {leeway: onTheWire, story: func(s *story) {
+			s.blows = append(s.blows, &blow{fault: "kill", began: s.now, over: s.now.Add(time.Hour)})
+			s.asked("a", failing(validating))
+			s.asked("b", failing(validating))
+		}, want: []string{"its client had no fault left that explains it"}},
+		"a validating call fails after the fault": {leeway: onTheWire, story: func(s *story) {
+			s.blows = append(s.blows, &blow{fault: "kill", began: s.now, over: s.now.Add(time.Second / 2)})
+			s.asked("a", failing(validating))
+		}, want: []string{"its client had no fault left that explains it"}},
+		"a mutating call fails": {leeway: onTheWire, story: func(s *story) {
+			s.blows = append(s.blows, &blow{fault: "kill", began: s.now, over: s.now.Add(time.Hour)})
+			s.asked("a", failing(mutating))
+		}, want: []string{"not in a validating call on the wire"}},
+		"the API server does not answer": {leeway: onTheWire, story: func(s *story) {
+			s.blows = append(s.blows, &blow{fault: "kill", began: s.now, over: s.now.Add(time.Hour)})
+			s.asked("a", failing(errNoAnswer))
+		}, want: []string{"not in a validating call on the wire"}},
+		"what was found out on the way": {story: func(s *story) {
+			s.blame("the answer to an update of a says another range")
+		}, want: []string{"an update of a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := tell(t, tc.story).judge(tc.leeway).broken
+			missing := slices.DeleteFunc(slices.Clone(tc.want), func(want string) bool {
+				return slices.ContainsFunc(got, func(b string) bool { return strings.Contains(b, want) })
+			})
+			if len(got) != len(tc.want) || len(missing) > 0 {
+				t.Errorf("found:\n%s\nnot found: %q", strings.Join(got, "\n"), missing)
+			}
+		})
+	}
+}
+
+func TestTheLastLineCountsWhatHappened(t *testing.T) {
+	v := tell(t, func(s *story) {
+		s.asked("a", given("10.0.0.1"))
+		s.stored("a", "10.0.0.1", ready)
+		s.asked("dry", dryRun, given("10.0.0.2"))
+		s.asked("b", failing(exhausted))
+		s.asked("c", failing(late))
+		s.stored("c", "10.0.0.1", flagged)
+		s.asked("d", given("10.0.0.2"))
+		s.stored("d", "10.0.0.2")
+		s.asked("e", given("10.0.0.2"))
+		s.stored("e", "10.0.0.2")
+		s.now = s.now.Add(time.Minute)
+	}).judge(anythingFails)
+	lines := strings.Split(v.summary(3, 7), "\n")
+	if want := "creates=5 ok=3 failed=1 refused=1 overlaps=1 leaks=3 late_flagged=1 max_gap_s=60.0 takeovers=7"; lines[len(lines)-1] != want {
+		t.Errorf("got  %s\nwant %s", lines[len(lines)-1], want)
+	}
+}
+
+func TestAVersionThatTheWatchMissedIsNoticed(t *testing.T) {
+	for name, change := range map[string]func(*chronicle) error{
+		"a change":           func(c *chronicle) error { return c.put(version{name: "a", revision: 3}, 2) },
+		"a create":           func(c *chronicle) error { return c.put(version{name: "b", revision: 3}, 2) },
+		"an end":             func(c *chronicle) error { return c.remove("a", 3, 2) },
+		"an end and a start": func(c *chronicle) error { return c.put(version{name: "a", revision: 3}, 0) },
+	} {
+		c := newChronicle()
+		if err := c.put(version{name: "a", uid: "a", revision: 1}, 0); err != nil {
+			t.Fatal(err)
+		}
+		if change(c) == nil {
+			t.Errorf("%s is missing, and nobody notices", name)
+		}
+	}
+}
+
+func TestLeeway(t *testing.T) {
+	for names, want := range map[string]leeway{
+		"": nothingFails, "terminate": nothingFails, "kill": onTheWire, "terminate,freeze": onTheWire, "managers": onTheWire,
+		"terminate,kill-etcd": anythingFails, "freeze-apiserver": anythingFails, "all": anythingFails,
+	} {
+		f, err := parseFaults(names)
+		if err != nil || f.leeway() != want {
+			t.Errorf("%q: %v, %v, want %v", names, f.leeway(), err, want)
+		}
+	}
+}
+
+func TestKindsOfFailures(t *testing.T) {
+	for text, tc := range map[string]struct {
+		code int32
+		want string
+	}{
+		validating.Error(): {500, validatingCall},
+		mutating.Error():   {500, mutatingCall},
+		`Internal error occurred: failed calling webhook "ipallocation.butler.butlerlabs.dev": failed to call webhook: the server is currently unable to handle the request`: {500, webhookAnswer},
+		`admission webhook "ipallocation.butler.butlerlabs.dev" denied the request: cannot allocate now: the journal could not be written in time: try again`:                {503, refusedForNow},
+		"etcdserver: request timed out":                              {500, storage},
+		"Timeout: request did not complete within requested timeout": {504, timeout},
+		"dial tcp 127.0.0.1:6443: connect: connection refused":       {0, noAnswer},
+		"the server has received too many requests":                  {429, otherFailure},
+	} {
+		err := errors.New(text)
+		if tc.code > 0 {
+			err = &apierrors.StatusError{ErrStatus: metav1.Status{Code: tc.code, Message: text}}
+		}
+		if got := kind(err); got != tc.want {
+			t.Errorf("%s:\nis %q, want %q", text, got, tc.want)
+		}
+		if !failed(err) {
+			t.Errorf("%s: is no failure", text)
+		}
+	}
+}
