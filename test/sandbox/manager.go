@@ -24,6 +24,14 @@ type Manager struct {
 	// APIServer is the link by which it reaches the API server, Peers the one by which its peers reach it; nil without Options.Links. The
 	// API server reaches it directly. A caller on Peers is a manager's name.
 	APIServer, Peers *Link
+
+	clock string // file
+}
+
+// SetClock has the wall clock of the manager be ahead of the real one from now on, by whole seconds; behind it where by is negative. A
+// manager that was built without the tag chaos takes no notice.
+func (m *Manager) SetClock(by time.Duration) error {
+	return writeFile(m.clock, []byte(by.String()))
 }
 
 // AddManager starts one more manager and returns when it serves.
@@ -82,6 +90,8 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		"--metrics-secure=false",
 	}, s.options.ManagerArgs...)
 	manager.Process = s.newProcess(name, s.options.ManagerBinary, args, probe)
+	manager.clock = filepath.Join(s.dir, "managers", name+".clock")
+	manager.env = []string{"BUTLER_IPAM_CHAOS_CLOCK=" + manager.clock}
 	started := time.Now()
 	if err := manager.Start(); err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ type Process struct {
 	name    string
 	path    string
 	args    []string
+	env     []string // added to the sandbox's own
 	logPath string
 	pidPath string
 	// probe asks once whether the process serves.
@@ -65,6 +66,7 @@ func (p *Process) Start() error {
 	}
 	r := &run{logStart: size, serving: make(chan struct{}), exited: make(chan struct{})}
 	r.cmd = exec.Command(p.path, p.args...)
+	r.cmd.Env = append(os.Environ(), p.env...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	r.cmd.SysProcAttr = childAttributes()
 	if err := r.cmd.Start(); err != nil {
