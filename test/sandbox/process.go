@@ -148,6 +148,9 @@ func (p *Process) Serving() bool {
 	return closed(r.serving) && !closed(r.exited)
 }
 
+// Probe asks once whether the process serves now.
+func (p *Process) Probe(ctx context.Context) error { return p.probe(ctx) }
+
 // Wait waits until the present run is over and returns how it ended: nil for exit code 0, else an *exec.ExitError.
 func (p *Process) Wait(ctx context.Context) error {
 	r := p.current()
