@@ -53,10 +53,12 @@ tidy: ## Tidy go.mod
 .PHONY: vet
 vet: ## Run go vet
 	$(GO) vet ./...
+	$(GO) vet -tags chaos ./cmd/butler-ipam
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Run the linters, which also hold the import arrows between the packages
 	$(BIN)/golangci-lint run ./...
+	$(BIN)/golangci-lint run --build-tags chaos ./cmd/butler-ipam
 
 .PHONY: verify
 verify: ## Fail when generated files, formatting or go.mod are not what is committed
@@ -72,9 +74,11 @@ render: $(BIN)/kustomize ## Print what config/default installs in a cluster
 
 ##@ Build
 
+MANAGER = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+
 .PHONY: build
 build: ## Build bin/butler-ipam, a static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/butler-ipam ./cmd/butler-ipam
+	$(MANAGER) -o $(BIN)/butler-ipam ./cmd/butler-ipam
 
 .PHONY: controlplane
 controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSETS is used instead when set
@@ -84,6 +88,7 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSET
 .PHONY: test
 test: controlplane build race ## Run every test, under the race detector and on a real API server
 	$(GO) test -race -timeout 15m ./...
+	$(GO) test -race -tags chaos ./cmd/butler-ipam
 
 .PHONY: test-core
 test-core: race ## Run the tests of the allocator, which need no API server
@@ -103,7 +108,8 @@ model: ## Check SCHEDULES (100000) random schedules of the allocation protocol
 	MODEL_SCHEDULES=$(SCHEDULES) $(GO) test ./allocator/ledger -count=1 -timeout 0 -run TestModel
 
 .PHONY: chaos
-chaos: controlplane build ## Hurt REPLICAS (3) managers under CLIENTS (16) for DURATION (2m) and check the history; SEED, FAULTS=all
+chaos: controlplane ## Hurt REPLICAS (3) managers under CLIENTS (16) for DURATION (2m) and check the history; SEED, FAULTS=all
+	$(MANAGER) -tags chaos -o $(BIN)/butler-ipam-chaos ./cmd/butler-ipam
 	$(GO) build -o $(BIN)/chaos ./test/chaos
 	exec $(BIN)/chaos -duration '$(or $(DURATION),2m)' -replicas $(if $(filter command line environment,$(origin REPLICAS)),$(REPLICAS),3) $(if $(CLIENTS),-clients $(CLIENTS)) $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults '$(FAULTS)')
 

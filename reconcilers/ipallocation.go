@@ -27,6 +27,7 @@ type desk struct {
 	client  client.Client
 	ledger  *ledger.Ledger
 	changes *Changes
+	now     func() time.Time
 	events  *events
 	answers *sent  // written to allocations
 	drops   *sent  // finalizers taken off them
@@ -91,11 +92,11 @@ func (r *allocations) mirror(ctx context.Context, a *v1alpha1.IPAllocation, rng 
 		complete(a, missing)
 		return reconcile.Result{}, overtaken(r.client.Update(ctx, a))
 	}
-	want := allocatedStatus(a, rng, metav1.Now())
+	want := allocatedStatus(a, rng, metav1.NewTime(r.now()))
 	if equality.Semantic.DeepEqual(&a.Status, want) {
 		return reconcile.Result{}, nil
 	}
-	if wait := r.mirrors.wait(client.ObjectKeyFromObject(a), time.Now()); wait > 0 {
+	if wait := r.mirrors.wait(client.ObjectKeyFromObject(a), r.now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	isNew := !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionReady)

@@ -32,7 +32,6 @@ const (
 type pools struct {
 	desk
 	metrics *ledger.Metrics
-	now     func() time.Time
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*poolMemory

@@ -26,6 +26,8 @@ const (
 	keptReleases = 32
 	// releaseBatch is how many releases share one write of a pool at most.
 	releaseBatch = 256
+	// lookAgain is the longest wait for a range to have rested, which is a matter of the wall clock: somebody may set that.
+	lookAgain = time.Minute
 )
 
 // release takes an allocation that is being deleted through its first half: Released, with the time. Its pool's reconciler records
@@ -42,7 +44,7 @@ func (r *allocations) release(ctx context.Context, a *v1alpha1.IPAllocation) err
 		return r.dropFinalizer(ctx, a)
 	}
 	if !released(a) {
-		_, err := r.writeStatus(ctx, a, releasedStatus(a, metav1.Now()))
+		_, err := r.writeStatus(ctx, a, releasedStatus(a, metav1.NewTime(r.now())))
 		return err
 	}
 	pool := butler.PoolKeyOf(a)
@@ -75,7 +77,7 @@ type recording struct {
 	records []v1alpha1.Release
 	fresh   int           // of them, at the end: those that are new
 	left    int           // releases that could not be added
-	room    time.Duration // until there is room for one of them; zero where there is room
+	room    time.Duration // until there may be room for one of them; zero where there is room
 }
 
 // recordReleases adds the records of the leaving allocations to a pool's. Records that are more than enough go when their range no
@@ -106,7 +108,7 @@ func recordReleases(p *v1alpha1.NetworkPool, leaving []v1alpha1.IPAllocation, no
 	to.fresh = min(len(fresh), releaseBatch, maxReleases-resting)
 	to.left = len(fresh) - to.fresh
 	if to.fresh == 0 && to.left > 0 {
-		to.room = next.Sub(now)
+		to.room = min(next.Sub(now), lookAgain)
 	}
 	excess := len(p.Status.Releases) + to.fresh - keptReleases
 	for _, r := range p.Status.Releases {

@@ -34,6 +34,8 @@ type Options struct {
 	Changes *Changes
 	// Recorder takes events about IPAllocations and NetworkPools.
 	Recorder record.EventRecorder
+	// Now is the clock of the times in statuses.
+	Now func() time.Time
 	// Registry takes the gauges; nil for none.
 	Registry prometheus.Registerer
 }
@@ -49,7 +51,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 			return err
 		}
 	}
-	d := desk{client: mgr.GetClient(), ledger: o.Ledger, changes: o.Changes, events: newEvents(o.Recorder), answers: newSent(), drops: newSent(), mirrors: newTurns(mirrorEvery)}
+	d := desk{client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: o.Changes, events: newEvents(o.Recorder), answers: newSent(), drops: newSent(), mirrors: newTurns(mirrorEvery)}
 	for _, c := range []struct {
 		name       string
 		queue      queue
@@ -58,7 +60,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	}{
 		{"ipallocation", o.Changes.allocations, allocationWorkers, &allocations{d}},
 		{"pending", o.Changes.pending, poolWorkers, &pending{d}},
-		{"networkpool", o.Changes.pools, poolWorkers, newPools(d, o.Metrics)},
+		{"networkpool", o.Changes.pools, poolWorkers, &pools{desk: d, metrics: o.Metrics, known: map[types.NamespacedName]*poolMemory{}}},
 	} {
 		everywhere := false
 		_, err := controller.New(c.name, mgr, controller.Options{
@@ -74,8 +76,4 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		}
 	}
 	return nil
-}
-
-func newPools(d desk, metrics *ledger.Metrics) *pools {
-	return &pools{desk: d, metrics: metrics, now: time.Now, known: map[types.NamespacedName]*poolMemory{}}
 }

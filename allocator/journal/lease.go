@@ -46,6 +46,8 @@ type Store interface {
 type LeaseStore struct {
 	leases   coordinationclient.LeaseInterface
 	duration time.Duration // after which others may take over, for people who read the Lease
+	// Now is the clock of the times on the Lease, which are for people too. It is set before the first write, if at all.
+	Now func() time.Time
 
 	mu   sync.Mutex
 	last *coordinationv1.Lease // as last read or written: what others wrote on it (labels, annotations) is kept
@@ -63,7 +65,7 @@ func NewLeaseStore(config *rest.Config, namespace string, duration time.Duration
 	if err != nil {
 		return nil, fmt.Errorf("journal client: %w", err)
 	}
-	return &LeaseStore{leases: client.Leases(namespace), duration: duration}, nil
+	return &LeaseStore{leases: client.Leases(namespace), duration: duration, Now: time.Now}, nil
 }
 
 // Read implements Store.
@@ -124,7 +126,7 @@ func (s *LeaseStore) lease(v Version) *coordinationv1.Lease {
 	}
 	lease.Annotations[annotationRecord] = base64.StdEncoding.EncodeToString(v.Encode())
 	lease.Annotations[annotationCommit] = strconv.FormatUint(v.Commit, 10)
-	now := metav1.NowMicro()
+	now := metav1.NewMicroTime(s.Now())
 	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != v.Holder || lease.Spec.AcquireTime == nil {
 		lease.Spec.AcquireTime = &now
 	}

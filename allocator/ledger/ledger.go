@@ -43,6 +43,9 @@ type Config struct {
 	Timing     journal.Timing
 	Metrics    *Metrics
 	Log        logr.Logger
+	// Now is the clock, time.Now where nil. By its wall clock ranges come to rest and end it, as that has to outlive the process; grants end by
+	// its monotonic one.
+	Now func() time.Time
 	// Changed is told which claims and pools may stand differently now. It is called without locks and must not block.
 	Changed func([]Key)
 }
@@ -82,6 +85,9 @@ type Ledger struct {
 func New(cfg Config) *Ledger {
 	if cfg.GrantLife <= 0 {
 		cfg.GrantLife = DefaultGrantLife
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func([]Key) {}
@@ -137,7 +143,7 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	var ln *line
 	done := make(chan error, 1)
 	err := l.sure(ctx, false, func(b *book) (err error) {
-		if ln, err = b.grant(time.Now(), q); err == nil {
+		if ln, err = b.grant(l.cfg.Now(), q); err == nil {
 			ln.done = done
 		}
 		return err
@@ -259,7 +265,7 @@ func (l *Ledger) Observe(c Claim) {
 
 // Forget takes in that the claim with this UID is gone.
 func (l *Ledger) Forget(kind, uid string, resourceVersion uint64) {
-	l.do(func(b *book) { b.forget(time.Now(), kind, uid, resourceVersion) })
+	l.do(func(b *book) { b.forget(l.cfg.Now(), kind, uid, resourceVersion) })
 }
 
 // ReplaceClaims takes in all claims of a kind: what is not among them is gone.
@@ -271,7 +277,7 @@ func (l *Ledger) ReplaceClaims(kind string, claims []Claim) {
 		}
 		for uid, c := range b.claims {
 			if _, ok := there[uid]; !ok && c.Key.Kind == kind {
-				b.forget(time.Now(), kind, uid, 0)
+				b.forget(l.cfg.Now(), kind, uid, 0)
 			}
 		}
 		for _, c := range claims {
@@ -285,12 +291,12 @@ func (l *Ledger) ReplaceClaims(kind string, claims []Claim) {
 func (l *Ledger) SetPool(p Pool) {
 	l.do(func(b *book) {
 		b.saw(p.Key.Kind, p.ResourceVersion)
-		b.setPool(time.Now(), p)
+		b.setPool(l.cfg.Now(), p)
 	})
 }
 
 // LearnPool takes in a pool that was read by itself, ahead of its events.
-func (l *Ledger) LearnPool(p Pool) { l.do(func(b *book) { b.setPool(time.Now(), p) }) }
+func (l *Ledger) LearnPool(p Pool) { l.do(func(b *book) { b.setPool(l.cfg.Now(), p) }) }
 
 // RemovePool takes in that a pool is gone.
 func (l *Ledger) RemovePool(k Key, resourceVersion uint64) {

@@ -78,7 +78,7 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	if err := l.catchUp(ctx, source, before); err != nil {
 		return err
 	}
-	l.do(func(b *book) { b.serve(time.Now()) })
+	l.do(func(b *book) { b.serve(l.cfg.Now()) })
 	l.note(v.Holder, nil)
 	l.cfg.Metrics.holding(true)
 	l.cfg.Log.Info("Holding the journal", "epoch", v.Epoch, "why", why, "inheritedGrants", len(v.Lines), "took", time.Since(started).String())
@@ -160,7 +160,7 @@ func (l *Ledger) write(ctx context.Context, commit func(context.Context, journal
 	l.cfg.Metrics.committed(time.Since(started), batch, len(r.Lines))
 	l.do(func(b *book) {
 		l.proven = started
-		b.landed(time.Now())
+		b.landed(l.cfg.Now())
 	})
 	return batch, nil
 }
@@ -199,8 +199,8 @@ func (l *Ledger) sweep(ctx context.Context, source Source) {
 	for journal.Pause(ctx, sweepEvery) == nil {
 		var due []*line
 		l.do(func(b *book) {
-			b.tick(time.Now())
-			due = b.due(time.Now())
+			b.tick(l.cfg.Now())
+			due = b.due(l.cfg.Now())
 		})
 		if len(due) == 0 {
 			continue

@@ -123,6 +123,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	if err != nil {
 		return err
 	}
+	store.Now = now
 	identity := journal.NewIdentity(o.identity, o.advertise)
 	changes := reconcilers.NewChanges()
 	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
@@ -135,6 +136,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Timing:     journal.Timing{Expiry: takeOverAfter},
 		Metrics:    ledgerMetrics,
 		Log:        log.WithName("ledger"),
+		Now:        now,
 		Changed:    changes.Notify,
 	})
 	feed, err := reconcilers.NewFeed(ctx, mgr, l)
@@ -146,7 +148,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		return err
 	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Registry: metrics.Registry,
+		Ledger: l, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Registry: metrics.Registry,
 	})
 	if err != nil {
 		return err

@@ -4,155 +4,131 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// What the adversary may do.
-var (
-	managerFaults = []string{"kill", "freeze", "terminate"}
-	allFaults     = append(slices.Clone(managerFaults), "freeze-apiserver", "kill-apiserver", "freeze-etcd", "kill-etcd")
-)
+// adversary does its deeds to what a run stands on.
+type adversary struct {
+	*run
+	managers []*sandbox.Manager
 
-type faults []string
-
-func (f faults) String() string { return strings.Join(f, ",") }
-
-func parseFaults(names string) (faults, error) {
-	var f faults
-	for name := range strings.SplitSeq(names, ",") {
-		switch {
-		case name == "all":
-			f = append(f, allFaults...)
-		case name == "managers":
-			f = append(f, managerFaults...)
-		case slices.Contains(allFaults, name):
-			f = append(f, name)
-		case name != "":
-			return nil, fmt.Errorf("-faults %q: use %s, managers or all", name, strings.Join(allFaults, ", "))
-		}
-	}
-	return f, nil
+	mu   sync.Mutex
+	busy map[string]*sync.Mutex // victim -> held while it suffers
+	errs []error
 }
 
-// deed is one thing that the adversary does.
-type deed struct {
-	after  time.Duration // since the one before
-	fault  string
-	target int           // manager
-	length time.Duration // until it is undone
-}
-
-// deeds follow from the seed alone.
-func (o *options) deeds() []deed {
-	random := rand.New(rand.NewPCG(o.seed, 1))
-	var all []deed
-	for at := time.Duration(0); len(o.faults) > 0 && at < o.duration; {
-		d := deed{
-			after:  500*time.Millisecond + time.Duration(random.Int64N(int64(4*time.Second))),
-			fault:  o.faults[random.IntN(len(o.faults))],
-			target: random.IntN(o.replicas),
-			length: 100*time.Millisecond + time.Duration(random.Int64N(int64(3*time.Second))),
-		}
-		if d.fault == "freeze" && random.IntN(3) == 0 {
-			d.length = time.Duration(random.Int64N(int64(12 * time.Second)))
-		}
-		if d.fault == "freeze" && random.IntN(20) == 0 {
-			d.length = time.Duration(random.Int64N(int64(3 * grantExpiry)))
-		}
-		at += d.after
-		all = append(all, d)
-	}
-	return all
-}
-
-// adversary does its deeds until ctx ends. What it returns waits until all is undone, and everything runs again.
+// adversary does its deeds until ctx ends. What it returns waits until all is undone.
 func (r *run) adversary(ctx context.Context) (wait func() error) {
-	var (
-		group sync.WaitGroup
-		mu    sync.Mutex
-		errs  []error
-	)
-	managers := r.sandbox.Managers()
-	busy := map[*sandbox.Process]*sync.Mutex{r.sandbox.APIServer(): {}, r.sandbox.Etcd(): {}}
-	for _, m := range managers {
-		busy[m.Process] = &sync.Mutex{}
-	}
-	group.Go(func() {
+	a := &adversary{run: r, managers: r.sandbox.Managers(), busy: map[string]*sync.Mutex{}}
+	began := time.Now()
+	var deeds sync.WaitGroup
+	deeds.Go(func() {
 		for _, d := range r.deeds() {
-			select {
-			case <-ctx.Done():
+			if sleep(ctx, d.after); ctx.Err() != nil {
 				return
-			case <-time.After(d.after):
 			}
-			p, how := managers[d.target].Process, d.fault
-			if name, on, found := strings.Cut(d.fault, "-"); found {
-				how = name
-				p = map[string]*sandbox.Process{"apiserver": r.sandbox.APIServer(), "etcd": r.sandbox.Etcd()}[on]
+			h := a.harm(d)
+			suffers := a.suffers(h.victim)
+			if !suffers.TryLock() {
+				continue
 			}
-			if !busy[p].TryLock() {
-				continue // it still suffers
-			}
-			fmt.Fprintf(os.Stderr, "%s %s for %s\n", how, p.Name(), d.length.Round(time.Millisecond))
-			group.Go(func() {
-				defer busy[p].Unlock()
-				defer r.history.strike(d.fault, p.Name())()
-				if err := hurt(ctx, p, how, d.length); err != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					errs = append(errs, fmt.Errorf("%s %s: %w", how, p.Name(), err))
+			fmt.Fprintf(os.Stderr, "%6.1fs %s %s%s, %s\n", time.Since(began).Seconds(), d.fault, h.victim, h.how, d.length.Round(time.Millisecond))
+			deeds.Go(func() {
+				defer suffers.Unlock()
+				defer r.history.strike(d.fault, h.victim)()
+				err := h.do(ctx)
+				sleep(ctx, d.length)
+				if err = errors.Join(err, h.undo(ctx)); err != nil {
+					a.mu.Lock()
+					defer a.mu.Unlock()
+					a.errs = append(a.errs, fmt.Errorf("%s %s: %w", d.fault, h.victim, err))
 				}
 			})
 		}
 	})
 	return func() error {
-		group.Wait()
-		return errors.Join(errs...)
+		deeds.Wait()
+		return errors.Join(a.errs...)
 	}
 }
 
-// hurt does one thing to a process and undoes it.
-func hurt(ctx context.Context, p *sandbox.Process, how string, length time.Duration) error {
-	rest := func() {
-		select {
-		case <-ctx.Done(): // the end undoes everything
-		case <-time.After(length):
-		}
+// suffers is held while a victim suffers: nothing else is done to it meanwhile.
+func (a *adversary) suffers(victim string) *sync.Mutex {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.busy[victim] == nil {
+		a.busy[victim] = &sync.Mutex{}
 	}
-	if hasEnded(p) {
-		return start(ctx, p) // a manager that found no API server when it started
-	}
-	switch how {
-	case "freeze":
-		if err := p.Freeze(); err != nil {
-			return err
+	return a.busy[victim]
+}
+
+// harm is how a deed is done.
+type harm struct {
+	victim   string
+	how      string // more of it, for people
+	do, undo func(context.Context) error
+}
+
+func (a *adversary) harm(d deed) harm {
+	m := a.managers[d.target]
+	switch d.fault {
+	case "kill", "freeze", "terminate":
+		return toProcess(m.Process, d.fault)
+	case "kill-apiserver":
+		return toProcess(a.sandbox.APIServer(), "kill")
+	case "freeze-apiserver":
+		return toProcess(a.sandbox.APIServer(), "freeze")
+	case "kill-etcd":
+		return toProcess(a.sandbox.Etcd(), "kill")
+	case "freeze-etcd":
+		return toProcess(a.sandbox.Etcd(), "freeze")
+	case "cut-apiserver":
+		return a.toLinks(m, true, false, " "+d.cut.String(), sandbox.Condition{Cut: d.cut})
+	case "cut-peers":
+		return a.toLinks(m, false, true, " "+d.cut.String(), sandbox.Condition{Cut: d.cut})
+	case "isolate":
+		return a.toLinks(m, true, true, " "+d.cut.String(), sandbox.Condition{Cut: d.cut})
+	case "latency":
+		way := " to the API server, "
+		if d.toPeers {
+			way = " to and from its peers, "
 		}
-		rest()
-		return p.Thaw()
-	case "terminate":
-		if err := p.Terminate(); err != nil {
-			return err
-		}
+		return a.toLinks(m, !d.toPeers, d.toPeers, way+d.latency.Round(time.Millisecond).String(), sandbox.Condition{Latency: d.latency})
+	case "clock":
+		return toClock(m, d.clock)
+	case "rolling-restart":
+		return harm{victim: "the managers", do: a.restartAll, undo: nothing}
 	default:
-		if err := p.Kill(); err != nil {
-			return err
-		}
+		return a.toOther(d)
 	}
-	select {
-	case <-p.Exited():
-	case <-time.After(time.Minute):
-		return errors.New("it does not end")
+}
+
+func toProcess(p *sandbox.Process, how string) harm {
+	return harm{
+		victim: p.Name(),
+		do: func(context.Context) error {
+			switch {
+			case hasEnded(p): // a manager that found no API server when it started
+				return nil
+			case how == "freeze":
+				return p.Freeze()
+			case how == "kill":
+				return errors.Join(p.Kill(), end(p))
+			default:
+				return errors.Join(p.Terminate(), end(p))
+			}
+		},
+		undo: func(ctx context.Context) error {
+			if hasEnded(p) {
+				return start(ctx, p)
+			}
+			return p.Thaw()
+		},
 	}
-	if how == "kill" {
-		rest()
-	}
-	return start(ctx, p)
 }
 
 func hasEnded(p *sandbox.Process) bool {
@@ -164,17 +140,93 @@ func hasEnded(p *sandbox.Process) bool {
 	}
 }
 
-// start starts a process that has ended, and waits until it serves, or has ended again: a manager may need what suffers too.
+// end waits for the end of a process.
+func end(p *sandbox.Process) error {
+	select {
+	case <-p.Exited():
+		return nil
+	case <-time.After(time.Minute):
+		return errors.New("it does not end")
+	}
+}
+
+// start starts a process that has ended, and waits until it serves or has ended again: a manager may need what suffers too. Whether it
+// serves in the end is seen then.
 func start(ctx context.Context, p *sandbox.Process) error {
 	if err := p.Start(); err != nil {
 		return err
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	if err := p.Ready(limit); err != nil && !hasEnded(p) {
-		return err
+	_ = p.Ready(limit)
+	return nil
+}
+
+// toLinks has a manager's links meet a condition: the one to the API server, those between it and its peers in both directions, or all.
+// What the API server sends to it arrives in any case: a manager that is asked and can ask nobody is the harder one.
+func (a *adversary) toLinks(m *sandbox.Manager, apiServer, peers bool, how string, c sandbox.Condition) harm {
+	set := func(c sandbox.Condition) func(context.Context) error {
+		return func(context.Context) error {
+			if apiServer {
+				m.APIServer.Set("", c)
+			}
+			if !peers {
+				return nil
+			}
+			m.Peers.Set("", c)
+			for _, peer := range a.managers {
+				if peer != m {
+					peer.Peers.Set(m.Name(), c)
+				}
+			}
+			return nil
+		}
+	}
+	return harm{victim: "the network of " + m.Name(), how: how, do: set(c), undo: set(sandbox.Condition{})}
+}
+
+func toClock(m *sandbox.Manager, by time.Duration) harm {
+	set := func(by time.Duration) func(context.Context) error {
+		return func(context.Context) error { return m.SetClock(by) }
+	}
+	return harm{victim: "the clock of " + m.Name(), how: ", set by " + by.Round(time.Second).String(), do: set(by), undo: set(0)}
+}
+
+// toOther is done to the other webhook.
+func (a *adversary) toOther(d deed) harm {
+	h := harm{victim: "the other webhook", do: a.other.be(mood{refuses: true}), undo: a.other.be(mood{})}
+	if d.fault == "webhook-stall" {
+		h.how, h.do = ", each call by "+d.stall.Round(time.Millisecond).String(), a.other.be(mood{stall: d.stall})
+	}
+	return h
+}
+
+// restartAll ends one manager after the other in good order, and goes on when it serves again, as a Deployment does.
+func (a *adversary) restartAll(ctx context.Context) error {
+	for _, m := range a.managers {
+		suffers := a.suffers(m.Name())
+		suffers.Lock()
+		var err error
+		if ctx.Err() == nil {
+			h := toProcess(m.Process, "terminate")
+			err = errors.Join(h.do(ctx), h.undo(ctx))
+		}
+		suffers.Unlock()
+		if err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+func nothing(context.Context) error { return nil }
+
+// sleep waits; the end cuts it short, as that undoes everything.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // mend starts what has ended, until everything serves.
@@ -186,9 +238,9 @@ func (r *run) mend(ctx context.Context) error {
 		processes = append(processes, m.Process)
 	}
 	for _, p := range processes {
-		for p.Ready(limit) != nil {
+		for err := p.Probe(limit); err != nil; err = p.Probe(limit) {
 			if limit.Err() != nil {
-				return fmt.Errorf("%s does not serve any more", p.Name())
+				return fmt.Errorf("%s does not serve any more: %w", p.Name(), err)
 			}
 			if hasEnded(p) {
 				if err := p.Start(); err != nil {

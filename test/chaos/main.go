@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -48,6 +47,7 @@ type run struct {
 	client  client.Client
 	store   *journal.LeaseStore
 	etcd    *clientv3.Client
+	other   *otherWebhook // nil where no fault is about it
 	history *history
 }
 
@@ -57,7 +57,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", o.seed, "of what the adversary and the clients do; without it a random one")
 	flag.IntVar(&o.replicas, "replicas", 3, "number of managers")
 	flag.IntVar(&o.clients, "clients", 16, "number of clients")
-	names := flag.String("faults", "managers", "comma-separated: "+strings.Join(allFaults, ", ")+"; or managers (kill, freeze, terminate), or all")
+	names := flag.String("faults", "managers", faultsUsage)
 	flag.Parse()
 	var err error
 	if o.faults, err = parseFaults(*names); err != nil || o.replicas < 1 || o.clients < 1 || flag.NArg() > 0 {
@@ -75,7 +75,8 @@ func main() {
 func do(ctx context.Context, o options) (err error) {
 	fmt.Fprintf(os.Stderr, "seed %d, %s, %d replicas, %d clients, faults %s\n", o.seed, o.duration, o.replicas, o.clients, o.faults)
 	s, err := sandbox.Start(ctx, sandbox.Options{
-		Dir: filepath.Join("bin", "chaos-sandbox"), Replicas: o.replicas, Log: os.Stderr, ManagerArgs: []string{"--grant-expiry=" + grantExpiry.String()},
+		Dir: filepath.Join("bin", "chaos-sandbox"), Replicas: o.replicas, Links: true, Log: os.Stderr,
+		ManagerBinary: filepath.Join("bin", "butler-ipam-chaos"), ManagerArgs: []string{"--grant-expiry=" + grantExpiry.String()},
 	})
 	if err != nil {
 		return err
@@ -102,6 +103,12 @@ func do(ctx context.Context, o options) (err error) {
 		return err
 	}
 	r := &run{options: o, sandbox: s, client: c, store: store, etcd: etcd, history: newHistory()}
+	if o.faults.any("webhook-refuse", "webhook-stall") {
+		if r.other, err = startOther(ctx, s, c); err != nil {
+			return err
+		}
+		defer r.other.Close()
+	}
 	for name, cidr := range cidrs {
 		p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}
 		if err := c.Create(ctx, p); err != nil {

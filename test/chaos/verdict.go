@@ -20,7 +20,7 @@ const (
 	// onTheWire where managers are hurt: validating calls on the wire to the one hit, at most one for each client and fault. The API
 	// server makes those in parallel and none of them twice; a mutating one has a second entry.
 	onTheWire
-	// anythingFails where the API server or etcd is hurt.
+	// anythingFails where the API server, etcd or somebody else's webhook is hurt.
 	anythingFails
 )
 
@@ -28,10 +28,11 @@ func (f faults) leeway() leeway {
 	least := nothingFails
 	for _, fault := range f {
 		switch {
-		case !slices.Contains(managerFaults, fault):
-			return anythingFails
-		case fault != "terminate":
+		case slices.Contains(gracefulFaults, fault):
+		case slices.Contains(managerFaults, fault):
 			least = onTheWire
+		default:
+			return anythingFails
 		}
 	}
 	return least

@@ -9,6 +9,9 @@
 // only and repeats nothing. A manager becomes an endpoint when its /readyz first answers and stops being one when its process
 // is gone, not before: a frozen one keeps its connections, as it would until its probes have failed.
 //
+// With Options.Links each manager reaches the API server by a link of its own, and its peers reach it by another: links can be cut, in one
+// direction or both, and slowed down (see Link).
+//
 // Processes can be killed, ended, frozen and started again one by one; they keep their arguments, ports and log file. All of them end with
 // the process that started them, however that one ends (on Linux).
 //

@@ -1,27 +1,15 @@
 package sandbox
 
 import (
-	"context"
-	"errors"
-	"io"
 	"net"
 	"slices"
-	"sync"
-	"time"
 )
 
-// Front spreads TCP connections over endpoints, turn by turn, as the Service in front of the webhooks does. It sees bytes only (TLS ends
-// at the endpoint) and repeats nothing: a connection that breaks is broken for the client too.
+// Front spreads TCP connections over endpoints, turn by turn, as the Service in front of the webhooks does.
 type Front struct {
-	listener net.Listener
-	pumps    sync.WaitGroup
-	ctx      context.Context // ends with Stop
-	cancel   context.CancelFunc
-
-	mu        sync.Mutex
-	endpoints []endpoint
+	*relay
+	endpoints []endpoint // guarded by relay.mu, as is next
 	next      int
-	open      map[net.Conn]struct{}
 }
 
 type endpoint struct {
@@ -37,9 +25,9 @@ func NewFront() (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{listener: listener, open: map[net.Conn]struct{}{}}
-	f.ctx, f.cancel = context.WithCancel(context.Background())
-	f.pumps.Go(f.accept)
+	f := &Front{relay: newRelay()}
+	f.listener = listener
+	f.work.Go(func() { f.accept(listener, f.serve) })
 	return f, nil
 }
 
@@ -68,53 +56,15 @@ func (f *Front) Remove(name string) {
 }
 
 // Stop closes the listener and every connection, and waits until nothing of the front is left.
-func (f *Front) Stop() error {
-	f.mu.Lock()
-	f.cancel()
-	err := f.listener.Close()
-	for connection := range f.open {
-		connection.Close()
-	}
-	f.mu.Unlock()
-	f.pumps.Wait()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
-}
-
-func (f *Front) accept() {
-	for {
-		client, err := f.listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // out of descriptors, or a client that left at once: a later one may be served
-			time.Sleep(pollInterval)
-			continue
-		}
-		f.pumps.Go(func() { f.serve(client) })
-	}
-}
+func (f *Front) Stop() error { return f.stop() }
 
 func (f *Front) serve(client net.Conn) {
-	defer client.Close()
 	server := f.dial()
 	if server == nil {
-		// A Service without an endpoint refuses; a reset comes closest for a connection that the kernel has already taken.
-		_ = client.(*net.TCPConn).SetLinger(0)
+		reset(client) // as a Service without an endpoint refuses
 		return
 	}
-	defer server.Close()
-	if !f.track(client, server) {
-		return
-	}
-	defer f.forget(client, server)
-
-	var directions sync.WaitGroup
-	directions.Go(func() { pump(server, client) })
-	directions.Go(func() { pump(client, server) })
-	directions.Wait()
+	f.join("", client, server, pump)
 }
 
 // dial connects to the endpoint whose turn it is. One that refuses is passed over only if it has meanwhile ceased to serve.
@@ -148,35 +98,4 @@ func (f *Front) turn(tried map[string]bool) (endpoint, bool) {
 		}
 	}
 	return endpoint{}, false
-}
-
-// track notes the connections so that Stop can close them; it is false when Stop has come before.
-func (f *Front) track(connections ...net.Conn) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.ctx.Err() != nil {
-		return false
-	}
-	for _, connection := range connections {
-		f.open[connection] = struct{}{}
-	}
-	return true
-}
-
-func (f *Front) forget(connections ...net.Conn) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, connection := range connections {
-		delete(f.open, connection)
-	}
-}
-
-// pump copies one direction until its end and passes the end on. The other direction goes on: a reply may still be under way.
-func pump(to, from net.Conn) {
-	if _, err := io.Copy(to, from); err != nil {
-		to.Close()
-		from.Close()
-		return
-	}
-	_ = to.(*net.TCPConn).CloseWrite() // fails where the other side has gone already
 }

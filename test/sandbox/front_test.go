@@ -79,21 +79,34 @@ func TestFrontPassesOverAnEndpointWhoseProcessHasJustGone(t *testing.T) {
 }
 
 func TestFrontCarriesBytesBothWaysAndTheirEnd(t *testing.T) {
+	front := newFront(t)
+	front.Add("counts", counter(t), always)
+	sendToCounter(t, front.Address())
+}
+
+// counter says how many bytes the first connection has sent, when that has no more to say.
+func counter(t *testing.T) (address string) {
+	t.Helper()
 	listener := listen(t)
 	go func() {
-		connection, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		defer connection.Close()
-		sent, err := io.ReadAll(connection) // until the client has no more to say
-		if err == nil {
-			fmt.Fprintf(connection, "heard %d bytes", len(sent))
+		for counted := false; !counted; { // a connection without a word is a probe
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			sent, err := io.Copy(io.Discard, connection)
+			if counted = sent > 0 && err == nil; counted {
+				fmt.Fprintf(connection, "heard %d bytes", sent)
+			}
+			connection.Close()
 		}
 	}()
-	front := newFront(t)
-	front.Add("counts", listener.Addr().String(), always)
-	connection, err := net.Dial("tcp", front.Address())
+	return listener.Addr().String()
+}
+
+func sendToCounter(t *testing.T, address string) {
+	t.Helper()
+	connection, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}

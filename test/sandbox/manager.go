@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // restartDelay is how long after its start a manager that died is started again at the earliest, so that one that
@@ -18,6 +21,17 @@ type Manager struct {
 	*Process
 	// WebhookAddress, HealthAddress and MetricsAddress are host:port; the first speaks HTTPS, the others plain HTTP.
 	WebhookAddress, HealthAddress, MetricsAddress string
+	// APIServer is the link by which it reaches the API server, Peers the one by which its peers reach it; nil without Options.Links. The
+	// API server reaches it directly. A caller on Peers is a manager's name.
+	APIServer, Peers *Link
+
+	clock string // file
+}
+
+// SetClock has the wall clock of the manager be ahead of the real one from now on, by whole seconds; behind it where by is negative. A
+// manager that was built without the tag chaos takes no notice.
+func (m *Manager) SetClock(by time.Duration) error {
+	return writeFile(m.clock, []byte(by.String()))
 }
 
 // AddManager starts one more manager and returns when it serves.
@@ -49,8 +63,15 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		addresses[i] = port.addr.String()
 	}
 	manager := &Manager{WebhookAddress: addresses[0], HealthAddress: addresses[1], MetricsAddress: addresses[2]}
+	account, advertised := rest.CopyConfig(s.account), manager.WebhookAddress
+	if s.options.Links {
+		if err := s.link(manager); err != nil {
+			return nil, err
+		}
+		account.Host, advertised = "https://"+manager.APIServer.Address(), manager.Peers.Address()
+	}
 	kubeconfig := filepath.Join(s.dir, "managers", name+".kubeconfig")
-	if err := writeKubeconfig(kubeconfig, s.account, ManagerNamespace); err != nil {
+	if err := writeKubeconfig(kubeconfig, account, ManagerNamespace); err != nil {
 		return nil, err
 	}
 	probe, err := s.httpProbe("http://" + manager.HealthAddress + "/readyz")
@@ -62,13 +83,15 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		"--namespace=" + ManagerNamespace,
 		"--identity=" + name,
 		"--webhook-bind-address=" + manager.WebhookAddress,
-		"--advertise-address=" + manager.WebhookAddress,
+		"--advertise-address=" + advertised,
 		"--webhook-cert-dir=" + s.pki("webhook"),
 		"--health-probe-bind-address=" + manager.HealthAddress,
 		"--metrics-bind-address=" + manager.MetricsAddress,
 		"--metrics-secure=false",
 	}, s.options.ManagerArgs...)
 	manager.Process = s.newProcess(name, s.options.ManagerBinary, args, probe)
+	manager.clock = filepath.Join(s.dir, "managers", name+".clock")
+	manager.env = []string{"BUTLER_IPAM_CHAOS_CLOCK=" + manager.clock}
 	started := time.Now()
 	if err := manager.Start(); err != nil {
 		return nil, err
@@ -77,6 +100,23 @@ func (s *Sandbox) startManager() (*Manager, error) {
 	s.front.Add(name, manager.WebhookAddress, manager.Serving)
 	s.watchers.Go(func() { s.watch(manager, started) })
 	return manager, nil
+}
+
+// link makes the links of a manager. The caller holds mu.
+func (s *Sandbox) link(manager *Manager) (err error) {
+	if manager.APIServer, err = s.newLink(s.apiServerPort.addr.String(), nil); err != nil {
+		return err
+	}
+	manager.Peers, err = s.newLink(manager.WebhookAddress, s.caller)
+	return err
+}
+
+func (s *Sandbox) newLink(target string, caller func(client, link netip.AddrPort) string) (*Link, error) {
+	l, err := newLink(target, caller)
+	if err == nil {
+		s.links = append(s.links, l)
+	}
+	return l, err
 }
 
 // watch reports the death of a manager and, with Options.Restart, starts it again. It ends with the sandbox, or when the manager

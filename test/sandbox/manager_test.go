@@ -42,7 +42,8 @@ func exitWith(err error) {
 	os.Exit(0)
 }
 
-// runManager serves readiness and, at any webhook path, its identity, until it is told to end.
+// runManager serves readiness and, at any webhook path, its identity, or with ?peer=host:port what it hears from there, until it is told to
+// end.
 func runManager() error {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	values := map[string]*string{}
@@ -65,7 +66,16 @@ func runManager() error {
 	go func() {
 		dir := *values["webhook-cert-dir"]
 		failed <- http.ListenAndServeTLS(*values["webhook-bind-address"], filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"),
-			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, *values["identity"]) }))
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				answer := *values["identity"]
+				if peer := r.URL.Query().Get("peer"); peer != "" {
+					var err error
+					if answer, err = get(r.Context(), dir, "https://"+peer); err != nil {
+						answer = err.Error()
+					}
+				}
+				fmt.Fprint(w, answer)
+			}))
 	}()
 	fmt.Println(*values["identity"], "started")
 	terminated := make(chan os.Signal, 1)
@@ -204,31 +214,45 @@ func TestManagerThatDoesNotServeSaysWhy(t *testing.T) {
 // wantNames checks which managers answer over new connections to the front.
 func wantNames(t *testing.T, s *Sandbox, names ...string) {
 	t.Helper()
-	roots := x509.NewCertPool()
-	roots.AddCert(s.authority.certificate)
-	httpClient := &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: webhookService + "." + ManagerNamespace + ".svc"},
-	}}
 	want, got := map[string]int{}, map[string]int{}
 	for _, name := range names {
 		want[name] = 3
 	}
 	for range 3 * len(names) {
-		response, err := httpClient.Get("https://" + s.front.Address() + "/mutate")
+		name, err := get(t.Context(), s.WebhookCertDir(), "https://"+s.front.Address())
 		if err != nil {
 			t.Fatal(err)
 		}
-		name, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got[string(name)]++
+		got[name]++
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("connections per manager (-want +got):\n%s", diff)
 	}
+}
+
+// get reads what a webhook server says to a new connection.
+func get(ctx context.Context, certDir, url string) (string, error) {
+	authority, err := os.ReadFile(filepath.Join(certDir, "ca.crt"))
+	if err != nil {
+		return "", err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: webhookService + "." + ManagerNamespace + ".svc"},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return string(text), err
 }
 
 func testBinary(t *testing.T) string {

@@ -24,6 +24,7 @@ type Process struct {
 	name    string
 	path    string
 	args    []string
+	env     []string // added to the sandbox's own
 	logPath string
 	pidPath string
 	// probe asks once whether the process serves.
@@ -67,6 +68,7 @@ func (p *Process) Start() error {
 	}
 	r := &run{logStart: size, serving: make(chan struct{}), exited: make(chan struct{})}
 	r.cmd = exec.Command(p.path, p.args...)
+	r.cmd.Env = append(os.Environ(), p.env...)
 	r.cmd.Stdout, r.cmd.Stderr = log, log
 	r.cmd.SysProcAttr = childAttributes()
 	if err := r.cmd.Start(); err != nil {
@@ -150,6 +152,9 @@ func (p *Process) Serving() bool {
 	r := p.current()
 	return closed(r.serving) && !closed(r.exited) && !r.killed.Load()
 }
+
+// Probe asks once whether the process serves now.
+func (p *Process) Probe(ctx context.Context) error { return p.probe(ctx) }
 
 // Wait waits until the present run is over and returns how it ended: nil for exit code 0, else an *exec.ExitError.
 func (p *Process) Wait(ctx context.Context) error {

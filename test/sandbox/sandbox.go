@@ -49,6 +49,8 @@ type Options struct {
 	ManagerBinary string
 	// ManagerArgs are added to the command line of every manager.
 	ManagerArgs []string
+	// Links puts a Link between each manager and the API server, and between it and its peers.
+	Links bool
 	// Restart starts a manager that died again, as a kubelet does. Without it a dead manager stays dead.
 	Restart bool
 	// Log takes a line for each thing worth knowing. Default: none are written.
@@ -81,6 +83,7 @@ type Sandbox struct {
 
 	mu           sync.Mutex
 	managers     []*Manager
+	links        []*Link
 	reservations []*reservation
 	stopping     bool
 }
@@ -316,6 +319,9 @@ func (s *Sandbox) Stop() error {
 	err = errors.Join(err, s.etcd.stop(stopGrace))
 	if s.front != nil {
 		err = errors.Join(err, s.front.Stop())
+	}
+	for _, link := range s.links {
+		err = errors.Join(err, link.Stop())
 	}
 	for _, port := range s.reservations {
 		err = errors.Join(err, port.release())
