@@ -158,10 +158,13 @@ $(BIN)/kustomize: PACKAGE := sigs.k8s.io/kustomize/kustomize/v5
 $(BIN)/golangci-lint: PACKAGE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 $(BIN)/controller-gen $(BIN)/kustomize: MODULE := test/tools
 $(BIN)/controller-gen $(BIN)/kustomize: test/tools/go.mod test/tools/go.sum
-# A module of its own: with the others in one, its dependencies contradict theirs.
+# Modules of their own: with the others in one, their dependencies contradict each other.
 $(BIN)/golangci-lint: MODULE := test/tools/lint
 $(BIN)/golangci-lint: test/tools/lint/go.mod test/tools/lint/go.sum
-$(BIN)/controller-gen $(BIN)/kustomize $(BIN)/golangci-lint:
+$(BIN)/helm: PACKAGE := helm.sh/helm/v4/cmd/helm
+$(BIN)/helm: MODULE := test/tools/helm
+$(BIN)/helm: test/tools/helm/go.mod test/tools/helm/go.sum
+$(BIN)/controller-gen $(BIN)/kustomize $(BIN)/golangci-lint $(BIN)/helm:
 	@echo "building $(notdir $@) from $(MODULE)/go.mod (once)" >&2
 	@CGO_ENABLED=0 $(GO) build -C $(MODULE) -trimpath -ldflags '-s -w' -o $@ $(PACKAGE)
 	@touch $@
