@@ -19,6 +19,8 @@ KEEP ?=
 FUZZTIME ?= 10m
 SCHEDULES ?= 100000
 
+CHART := charts/butler-ipam
+
 ##@ General
 
 .PHONY: help
@@ -38,9 +40,12 @@ generate: $(BIN)/controller-gen ## Write the deepcopy functions of the API types
 	$(BIN)/controller-gen object paths=./api/...
 
 .PHONY: manifests
-manifests: $(BIN)/controller-gen ## Write config/crd and config/rbac/role.yaml from the markers in the code
+manifests: $(BIN)/controller-gen ## Write config/crd and config/rbac/role.yaml from the markers in the code, and the chart's files from config/ and values.yaml
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
 	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers/... paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
+	rm -rf $(CHART)/files/config && mkdir $(CHART)/files/config
+	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name %.yaml,kustomization namespace deployment) -exec cp {} $(CHART)/files/config \;
+	$(GO) run ./test/chart/values $(CHART)
 
 .PHONY: fmt
 fmt: ## Format all Go code
@@ -56,9 +61,10 @@ vet: ## Run go vet
 	$(GO) vet -tags chaos ./cmd/butler-ipam
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint ## Run the linters, which also hold the import arrows between the packages
+lint: $(BIN)/golangci-lint $(BIN)/helm ## Run the linters, which also hold the import arrows between the packages
 	$(BIN)/golangci-lint run ./...
 	$(BIN)/golangci-lint run --build-tags chaos ./cmd/butler-ipam
+	$(BIN)/helm lint --strict $(CHART)
 
 .PHONY: verify
 verify: ## Fail when generated files, formatting or go.mod are not what is committed
@@ -86,9 +92,16 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSET
 ##@ Test
 
 .PHONY: test
-test: controlplane build race ## Run every test, under the race detector and on a real API server
+test: controlplane build race $(BIN)/helm $(BIN)/crds ## Run every test, under the race detector and on a real API server
 	$(GO) test -race -timeout 15m ./...
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
+	$(GO) test -C test/chart/alerts ./...
+
+.PHONY: test-chart
+test-chart: controlplane $(BIN)/helm $(BIN)/crds ## Run the tests of the Helm chart
+	$(BIN)/helm lint --strict $(CHART)
+	$(GO) test ./test/chart/...
+	$(GO) test -C test/chart/alerts ./...
 
 .PHONY: test-core
 test-core: race ## Run the tests of the allocator, which need no API server
@@ -164,13 +177,23 @@ $(BIN)/kustomize: PACKAGE := sigs.k8s.io/kustomize/kustomize/v5
 $(BIN)/golangci-lint: PACKAGE := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 $(BIN)/controller-gen $(BIN)/kustomize: MODULE := test/tools
 $(BIN)/controller-gen $(BIN)/kustomize: test/tools/go.mod test/tools/go.sum
-# A module of its own: with the others in one, its dependencies contradict theirs.
+# Modules of their own: with the others in one, their dependencies contradict each other.
 $(BIN)/golangci-lint: MODULE := test/tools/lint
 $(BIN)/golangci-lint: test/tools/lint/go.mod test/tools/lint/go.sum
-$(BIN)/controller-gen $(BIN)/kustomize $(BIN)/golangci-lint:
+$(BIN)/helm: PACKAGE := helm.sh/helm/v4/cmd/helm
+$(BIN)/helm: MODULE := test/tools/helm
+$(BIN)/helm: test/tools/helm/go.mod test/tools/helm/go.sum
+$(BIN)/controller-gen $(BIN)/kustomize $(BIN)/golangci-lint $(BIN)/helm:
 	@echo "building $(notdir $@) from $(MODULE)/go.mod (once)" >&2
 	@CGO_ENABLED=0 $(GO) build -C $(MODULE) -trimpath -ldflags '-s -w' -o $@ $(PACKAGE)
 	@touch $@
+
+# Kinds of others that the chart has objects of.
+$(BIN)/crds: test/chart/crds/go.mod test/chart/crds/go.sum
+	@rm -rf $@ && mkdir -p $@
+	@$(GO) mod download -C test/chart/crds
+	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' github.com/cert-manager/cert-manager)/deploy/crds/cert-manager.io_{certificates,issuers}.yaml $@
+	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,prometheusrules}.yaml $@
 
 .PHONY: race
 race:

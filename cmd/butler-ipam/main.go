@@ -77,6 +77,7 @@ func run(ctx context.Context, o *options, log logr.Logger) error {
 	if err != nil {
 		return err
 	}
+	metrics.Registry.MustRegister(certificateExpiry(server))
 	mgr, err := newManager(kube, o, server, log)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
@@ -20,4 +21,18 @@ func metricsOptions(o *options) metricsserver.Options {
 		server.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
 	return server
+}
+
+// certificateExpiry is read when it is scraped, so a renewed certificate counts at once.
+func certificateExpiry(s *webhookServer) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "butler_ipam_certificate_expiry_timestamp_seconds",
+		Help: "When the certificate of the webhooks ends, in Unix time.",
+	}, func() float64 {
+		certificate, err := s.certificates.GetCertificate(nil)
+		if err != nil {
+			return 0
+		}
+		return float64(certificate.Leaf.NotAfter.Unix())
+	})
 }

@@ -4,7 +4,28 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"regexp"
+	"slices"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
+
+var _ = It("shows every metric that the chart's alerts and dashboard read", func(ctx SpecContext) {
+	namespace := shared.namespace(ctx)
+	shared.create(ctx, butlerPool(namespace), claim(namespace, "one", 1))
+	var read []string
+	for _, file := range []string{"alerts.yaml", "dashboard.json"} {
+		text, err := os.ReadFile("../../charts/butler-ipam/files/" + file)
+		Expect(err).NotTo(HaveOccurred())
+		read = append(read, regexp.MustCompile(`\bbutler_\w+`).FindAllString(string(text), -1)...)
+	}
+	slices.Sort(read)
+	for _, name := range slices.Compact(read) {
+		Eventually(shared.metrics(ctx)).Should(MatchRegexp(`(?m)^`+name+`[{ ]`), name)
+	}
+})
 
 // metrics reads the metrics of the first manager, for Eventually.
 func (c *cluster) metrics(ctx context.Context) func() (string, error) {

@@ -1,0 +1,53 @@
+{{- /* Name of the release's objects, with room for what follows it in some of them: -webhook-tls. */ -}}
+{{- define "butler-ipam.fullname" -}}
+{{- $release := .Release.Name -}}
+{{- if not (contains .Chart.Name $release) -}}{{- $release = printf "%s-%s" $release .Chart.Name -}}{{- end -}}
+{{- .Values.fullnameOverride | default $release | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "butler-ipam.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+{{- end -}}
+
+{{- define "butler-ipam.labels" -}}
+{{ include "butler-ipam.selector" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* The metadata of an object in the release's namespace: list $ SUFFIX-OF-THE-NAME MORE-LABELS MORE-ANNOTATIONS, the last two or one may be left out. */ -}}
+{{- define "butler-ipam.metadata" -}}
+{{- $root := index . 0 -}}
+name: {{ include "butler-ipam.fullname" $root }}{{ index . 1 }}
+namespace: {{ $root.Release.Namespace }}
+labels:
+  {{- include "butler-ipam.labels" $root | nindent 2 }}
+  {{- with slice . 2 | first }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "butler-ipam.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The Secret with the certificate that the webhooks serve with. */ -}}
+{{- define "butler-ipam.certificate" -}}
+{{ .Values.certificates.existingSecret | default (printf "%s-webhook-tls" (include "butler-ipam.fullname" .)) }}
+{{- end -}}
+
+{{- /* The name by which the API server calls the webhooks. */ -}}
+{{- define "butler-ipam.host" -}}
+{{ include "butler-ipam.fullname" . }}-webhook.{{ .Release.Namespace }}.svc
+{{- end -}}

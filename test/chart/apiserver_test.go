@@ -1,0 +1,138 @@
+package chart
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+// One control plane without managers serves the whole package.
+var cluster *sandbox.Sandbox
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{}); err != nil {
+		return 1, err
+	}
+	return m.Run(), cluster.Stop()
+}
+
+// kubectl runs kubectl, which must succeed.
+func kubectl(t *testing.T, stdin string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	stdout, stderr, err := cluster.Kubectl(t.Context(), stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stdout, stderr
+}
+
+// prepare brings the kinds of others that the chart has objects of, and the namespace, under the strictest pod security.
+func prepare(t *testing.T, namespace string) {
+	t.Helper()
+	kubectl(t, "", "apply", "--server-side", "--filename", filepath.Join(root, "bin", "crds"))
+	kubectl(t, "", "wait", "--for=condition=Established", "customresourcedefinitions", "--all")
+	kubectl(t, "", "create", "namespace", namespace)
+	kubectl(t, "", "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
+}
+
+func TestTheAPIServerTakesEveryObjectWithoutAWarning(t *testing.T) {
+	prepare(t, "ipam")
+	dryRun := func(file string, args ...string) (problems string) {
+		t.Helper()
+		text, err := template(t, "prod", "ipam", file, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stdout, stderr := kubectl(t, text, "apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-")
+		if got, want := strings.Count(stdout, "\n"), len(parse(t, text)); got != want {
+			t.Errorf("%s: %d of %d objects were taken", file, got, want)
+		}
+		return stderr
+	}
+	for _, file := range valuesFiles {
+		if got := dryRun(file); got != "" {
+			t.Errorf("%s: %s", file, got)
+		}
+	}
+	if got := dryRun("", "--set=podSecurityContext.runAsNonRoot=false"); !strings.Contains(got, "would violate PodSecurity") {
+		t.Errorf("pods that may run as root get no warning: %q", got)
+	}
+}
+
+// Helm has no pods to wait for here; that they come up is for a real node to show.
+func TestHelmInstallsUpgradesAndRemoves(t *testing.T) {
+	prepare(t, "platform")
+	run := func(args ...string) error {
+		_, err := helm(t, cluster.KubectlEnv(), append(args, "--namespace=platform")...)
+		return err
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	versions := func() string {
+		t.Helper()
+		var kinds []string
+		for _, o := range render(t, "everything.yaml") {
+			kinds = append(kinds, o.GetKind())
+		}
+		slices.Sort(kinds)
+		stdout, _ := kubectl(t, "", "get", strings.Join(slices.Compact(kinds), ","), "--all-namespaces", "--selector=app.kubernetes.io/instance=ipam",
+			`--output=jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
+		return stdout
+	}
+
+	// The sandbox has installed the CRDs already.
+	must(run("install", "ipam", chart, "--values=testdata/everything.yaml", "--take-ownership"))
+	installed := versions()
+	if got, want := strings.Count(installed, "\n"), len(render(t, "everything.yaml")); got != want {
+		t.Errorf("%d of %d objects are there:\n%s", got, want, installed)
+	}
+	must(run("upgrade", "ipam", chart, "--values=testdata/everything.yaml"))
+	if got := versions(); got != installed {
+		t.Errorf("an upgrade to the same changed something:\n%s\nbefore:\n%s", got, installed)
+	}
+	if err := run("install", "second", chart); err == nil || !strings.Contains(err.Error(), "cannot be imported into the current release") {
+		t.Errorf("a second release in a cluster: %v", err)
+	}
+	if err := run("install", "second", chart, "--set=crds.install=false"); err == nil || !strings.Contains(err.Error(), "zz-butler-ipam") {
+		t.Errorf("a second release without CRDs in a cluster: %v", err)
+	}
+	must(run("upgrade", "ipam", chart, "--values=testdata/everything.yaml", "--set=replicas=5"))
+	replicas := func() string {
+		stdout, _ := kubectl(t, "", "get", "deployment", "--namespace=platform", "ipam-butler-ipam", "--output=jsonpath={.spec.replicas}")
+		return stdout
+	}
+	if got := replicas(); got != "5" {
+		t.Errorf("%s replicas after the upgrade to 5", got)
+	}
+	must(run("rollback", "ipam", "1"))
+	if got := replicas(); got != "3" {
+		t.Errorf("%s replicas after the rollback to 3", got)
+	}
+
+	// Nobody serves the webhooks: this one comes with a range, as all allocations have when the chart goes.
+	kubectl(t, "", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "--all")
+	kubectl(t, "", "create", "--filename", filepath.Join(root, "config", "samples", "ipallocation-pinned.yaml"))
+	must(run("uninstall", "ipam"))
+	if left := versions(); strings.Count(left, "\n") != 2 || strings.Count(left, "CustomResourceDefinition/") != 2 {
+		t.Errorf("want the CRDs left, got:\n%s", left)
+	}
+	kubectl(t, "", "get", "ipallocation", "--namespace="+sandbox.Namespace, "legacy-cluster-nodes")
+}

@@ -1,0 +1,370 @@
+package chart
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+)
+
+// What the chart writes a second time, with values in it, is what config/ has; what it takes from there has lost nothing.
+func TestTheChartInstallsWhatConfigDoes(t *testing.T) {
+	rendered, err := template(t, "butler-ipam", "butler-ipam-system", "", "--set=image.tag=latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kustomized, _, err := cluster.Kubectl(t.Context(), "", "kustomize", filepath.Join(root, "config", "default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := plain(t, kustomized), plain(t, rendered)
+	delete(want, "Namespace/butler-ipam-system")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("objects (-config +chart):\n%s", diff)
+	}
+}
+
+// plain is objects by their keys, without what a chart adds to every one.
+func plain(t *testing.T, text string) map[string]map[string]any {
+	t.Helper()
+	objects := map[string]map[string]any{}
+	for _, o := range parse(t, text) {
+		unstructured.RemoveNestedField(o.Object, "metadata", "labels")
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "helm.sh/resource-policy")
+		unstructured.RemoveNestedField(o.Object, "spec", "template", "metadata", "labels", "app.kubernetes.io/instance")
+		objects[key(o)] = o.Object
+	}
+	return objects
+}
+
+func TestEveryObjectIsWhatItsTypeSays(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range valuesFiles {
+		for _, o := range render(t, file) {
+			if strings.HasPrefix(o.GetAPIVersion(), "cert-manager.io/") || strings.HasPrefix(o.GetAPIVersion(), "monitoring.coreos.com/") {
+				continue // the API server checks these against their CRDs
+			}
+			typed, err := scheme.New(o.GroupVersionKind())
+			if err != nil {
+				t.Errorf("%s %s: %v", file, key(o), err)
+				continue
+			}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, typed, true); err != nil {
+				t.Errorf("%s %s: %v", file, key(o), err)
+			}
+		}
+	}
+}
+
+func TestASecondRenderIsTheSame(t *testing.T) {
+	for _, file := range valuesFiles {
+		first, err := template(t, "prod", "ipam", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := template(t, "prod", "ipam", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(first, second); diff != "" {
+			t.Errorf("%s: (-first +second):\n%s", file, diff)
+		}
+	}
+}
+
+// Everything follows the release's name and namespace, but for what a cluster has once.
+func TestObjectsPointToThoseOfTheirRelease(t *testing.T) {
+	for _, file := range valuesFiles {
+		text, err := template(t, "prod", "ipam", file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text, "butler-ipam-system") {
+			t.Errorf("%s: the namespace of config/ is left", file)
+		}
+		objects := parse(t, text)
+		for _, o := range objects {
+			name := o.GetName()
+			once := o.GetKind() == "CustomResourceDefinition" || name == "zz-butler-ipam"
+			if !once && !strings.HasPrefix(name, "prod-butler-ipam") {
+				t.Errorf("%s %s does not bear the release's name", file, key(o))
+			}
+			if namespace := o.GetNamespace(); namespace != "" && namespace != "ipam" {
+				t.Errorf("%s %s is in namespace %s", file, key(o), namespace)
+			}
+		}
+		as[corev1.ServiceAccount](t, objects, "ServiceAccount/prod-butler-ipam")
+		account := rbacv1.Subject{Kind: "ServiceAccount", Namespace: "ipam", Name: "prod-butler-ipam"}
+		binding := as[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding/prod-butler-ipam")
+		as[rbacv1.ClusterRole](t, objects, "ClusterRole/"+binding.RoleRef.Name)
+		journal := as[rbacv1.RoleBinding](t, objects, "RoleBinding/prod-butler-ipam-journal")
+		lease := as[rbacv1.Role](t, objects, "Role/"+journal.RoleRef.Name)
+		if diff := cmp.Diff([][]rbacv1.Subject{{account}, {account}}, [][]rbacv1.Subject{binding.Subjects, journal.Subjects}); diff != "" {
+			t.Errorf("%s: subjects (-want +got):\n%s", file, diff)
+		}
+		if got := lease.Rules[0].ResourceNames; !slices.Equal(got, []string{"butler-ipam-journal"}) {
+			t.Errorf("%s: the role is for the Leases %v", file, got)
+		}
+		flow := as[flowcontrolv1.FlowSchema](t, objects, "FlowSchema/prod-butler-ipam-journal").Spec.Rules[0]
+		if got := *flow.Subjects[0].ServiceAccount; got.Name != account.Name || got.Namespace != "ipam" || !slices.Equal(flow.ResourceRules[0].Namespaces, []string{"ipam"}) {
+			t.Errorf("%s: the flow schema is for %+v in %v", file, got, flow.ResourceRules[0].Namespaces)
+		}
+		service := as[corev1.Service](t, objects, "Service/prod-butler-ipam-webhook")
+		for _, config := range clientConfigs(t, objects, "prod-butler-ipam") {
+			if config.Service.Name != service.Name || config.Service.Namespace != "ipam" {
+				t.Errorf("%s: webhooks are called by %s/%s", file, config.Service.Namespace, config.Service.Name)
+			}
+		}
+		pod := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec.Template
+		for name, value := range service.Spec.Selector {
+			if pod.Labels[name] != value {
+				t.Errorf("%s: the Service selects %s=%s, pods have %v", file, name, value, pod.Labels)
+			}
+		}
+		if pod.Spec.ServiceAccountName != account.Name {
+			t.Errorf("%s: pods run as %s", file, pod.Spec.ServiceAccountName)
+		}
+	}
+}
+
+func clientConfigs(t *testing.T, objects []*unstructured.Unstructured, name string) (all []admissionv1.WebhookClientConfig) {
+	t.Helper()
+	for _, w := range as[admissionv1.MutatingWebhookConfiguration](t, objects, "MutatingWebhookConfiguration/zz-butler-ipam").Webhooks {
+		all = append(all, w.ClientConfig)
+	}
+	for _, w := range as[admissionv1.ValidatingWebhookConfiguration](t, objects, "ValidatingWebhookConfiguration/"+name).Webhooks {
+		all = append(all, w.ClientConfig)
+	}
+	return all
+}
+
+func TestNamesHaveRoomForLongReleases(t *testing.T) {
+	text, err := template(t, strings.Repeat("a-long-name-", 4)+"12345", strings.Repeat("n", 63), "everything.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range parse(t, text) {
+		if o.GetKind() != "CustomResourceDefinition" && len(o.GetName()) > 63 {
+			t.Errorf("%s has more than 63 characters", key(o))
+		}
+	}
+}
+
+// The certificate that pods mount, the one that cert-manager makes and the one that the API server trusts are the same.
+func TestCertificates(t *testing.T) {
+	type certificate struct{ Secret, Issuer, Injected, Bundle string }
+	seen := func(objects []*unstructured.Unstructured) (got certificate) {
+		for _, v := range as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec.Template.Spec.Volumes {
+			if v.Name == "tls" {
+				got.Secret = v.Secret.SecretName
+			}
+		}
+		for _, o := range objects {
+			if o.GetKind() != "Certificate" || o.GetName() != "prod-butler-ipam-webhook" {
+				continue
+			}
+			spec := o.Object["spec"].(map[string]any)
+			if names := fmt.Sprint(spec["dnsNames"]); spec["secretName"] != got.Secret || names != "[prod-butler-ipam-webhook.ipam.svc]" {
+				t.Errorf("the certificate goes to %v, for %s", spec["secretName"], names)
+			}
+			issuer := spec["issuerRef"].(map[string]any)
+			got.Issuer = fmt.Sprintf("%s %s", issuer["kind"], issuer["name"])
+			if kind := issuer["kind"].(string); kind == "Issuer" && !slices.Contains(keys(objects), "Issuer/"+issuer["name"].(string)) {
+				t.Errorf("there is no %s", got.Issuer)
+			}
+		}
+		for _, o := range objects {
+			if strings.HasSuffix(o.GetKind(), "WebhookConfiguration") {
+				got.Injected = o.GetAnnotations()["cert-manager.io/inject-ca-from"]
+			}
+		}
+		for _, config := range clientConfigs(t, objects, "prod-butler-ipam") {
+			got.Bundle, _, _ = strings.Cut(string(config.CABundle), "\n")
+		}
+		return got
+	}
+	for file, want := range map[string]certificate{
+		"":            {Secret: "prod-butler-ipam-webhook-tls", Issuer: "Issuer prod-butler-ipam-ca", Injected: "ipam/prod-butler-ipam-webhook"},
+		"issuer.yaml": {Secret: "prod-butler-ipam-webhook-tls", Issuer: "ClusterIssuer platform", Injected: "ipam/prod-butler-ipam-webhook"},
+		"secret.yaml": {Secret: "my-certificate", Bundle: "-----BEGIN CERTIFICATE-----"},
+	} {
+		if diff := cmp.Diff(want, seen(render(t, file))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", file, diff)
+		}
+	}
+}
+
+func TestLabelsAndAnnotationsAreOnEveryObject(t *testing.T) {
+	objects := render(t, "everything.yaml")
+	for _, o := range objects {
+		labels := o.GetLabels()
+		if labels["team"] != "platform" || labels["app.kubernetes.io/instance"] != "prod" || labels["app.kubernetes.io/name"] != "butler-ipam" || labels["app.kubernetes.io/managed-by"] != "Helm" {
+			t.Errorf("%s has the labels %v", key(o), labels)
+		}
+		if o.GetAnnotations()["example.com/owner"] != "platform" {
+			t.Errorf("%s has the annotations %v", key(o), o.GetAnnotations())
+		}
+		if kept := o.GetAnnotations()["helm.sh/resource-policy"] == "keep"; kept != (o.GetKind() == "CustomResourceDefinition") {
+			t.Errorf("%s is kept when the release goes: %t", key(o), kept)
+		}
+	}
+	pod := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec.Template
+	if pod.Labels["team"] != "platform" || pod.Labels["tier"] != "control" || pod.Annotations["example.com/owner"] != "platform" || pod.Annotations["example.com/scrape"] != "true" {
+		t.Errorf("pods have the labels %v and the annotations %v", pod.Labels, pod.Annotations)
+	}
+	if as[rbacv1.ClusterRole](t, objects, "ClusterRole/prod-butler-ipam-viewer").Labels["rbac.authorization.k8s.io/aggregate-to-view"] != "true" {
+		t.Error("the role viewer is no part of view")
+	}
+}
+
+func TestPartsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
+	always := render(t, "issuer.yaml")
+	extra := func(objects []*unstructured.Unstructured) (all []string) {
+		for _, name := range keys(objects) {
+			if !slices.Contains(keys(always), name) {
+				all = append(all, name)
+			}
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		file string
+		want []string
+	}{
+		{"", []string{"Certificate/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned"}},
+		{"everything.yaml", []string{
+			"Certificate/prod-butler-ipam-ca", "ConfigMap/prod-butler-ipam-dashboard", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned",
+			"NetworkPolicy/prod-butler-ipam", "PrometheusRule/prod-butler-ipam", "ServiceMonitor/prod-butler-ipam",
+		}},
+		{"secret.yaml", nil},
+	} {
+		if diff := cmp.Diff(tc.want, extra(render(t, tc.file))); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", tc.file, diff)
+		}
+	}
+	for _, o := range render(t, "secret.yaml") {
+		if kind := o.GetKind(); kind == "CustomResourceDefinition" || kind == "Certificate" || kind == "Issuer" {
+			t.Errorf("%s is there", key(o))
+		}
+	}
+}
+
+func TestThePodIsWhatTheValuesSay(t *testing.T) {
+	image := func(args ...string) string {
+		return as[appsv1.Deployment](t, render(t, "", args...), "Deployment/prod-butler-ipam").Spec.Template.Spec.Containers[0].Image
+	}
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	for got, want := range map[string]string{
+		image(): "butler-ipam:0.1.0",
+		image("--set=image.repository=example.com/ipam", "--set=image.tag=v2"): "example.com/ipam:v2",
+		image("--set=image.tag=v2", "--set=image.digest="+digest):              "butler-ipam@" + digest,
+	} {
+		if got != want {
+			t.Errorf("image %s, want %s", got, want)
+		}
+	}
+
+	objects := render(t, "everything.yaml")
+	deployment := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec
+	pod := deployment.Template.Spec
+	manager := pod.Containers[0]
+	if want := []string{"--log-level=2", "--log-format=console", "--webhook-client-ca=/client-ca/ca.crt", "--grant-expiry=3m"}; !slices.Equal(manager.Args, want) {
+		t.Errorf("arguments %q, want %q", manager.Args, want)
+	}
+	if *deployment.Replicas != 3 || manager.Lifecycle.PreStop.Sleep.Seconds != 10 || *pod.TerminationGracePeriodSeconds != 25 || len(pod.Tolerations) != 1 ||
+		len(pod.NodeSelector) != 1 || pod.Affinity == nil || len(pod.ImagePullSecrets) != 1 || manager.ImagePullPolicy != corev1.PullAlways {
+		t.Errorf("not as in everything.yaml: %+v", deployment)
+	}
+	if slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.ConfigMap != nil && v.ConfigMap.Name == "api-server-ca" }) < 0 {
+		t.Error("the CA of the API servers is not mounted")
+	}
+	if got := as[appsv1.Deployment](t, render(t, "secret.yaml"), "Deployment/prod-butler-ipam").Spec.Template.Spec.SecurityContext; got.RunAsUser != nil || got.FSGroup != nil || !*got.RunAsNonRoot {
+		t.Errorf("the security context without user and groups is %+v", got)
+	}
+	policy := as[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy/prod-butler-ipam").Spec
+	if got := policy.Ingress[0].From; len(got) != 2 || !cmp.Equal(got[0].PodSelector, &policy.PodSelector) {
+		t.Errorf("the webhooks are reached from %+v: want the replicas and the API servers", got)
+	}
+}
+
+func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--set=replcas=3":                                       "additional properties 'replcas' not allowed",
+		"--set=replicas=two":                                    "at '/replicas': got string, want integer",
+		"--set=replicas=-1":                                     "at '/replicas': minimum: got -1, want 0",
+		"--set=image.digest=0123":                               "at '/image/digest': '0123' does not match pattern",
+		"--set=image.pullPolicy=Sometimes":                      "at '/image/pullPolicy': value must be one of",
+		"--set=image=butler-ipam:1":                             "at '/image': got string, want object",
+		"--set=logLevel=chatty":                                 "at '/logLevel': 'chatty' does not match pattern",
+		"--set=extraArgs={grant-expiry=3m}":                     "at '/extraArgs/0': 'grant-expiry=3m' does not match pattern",
+		"--set=preStopSeconds=0":                                "at '/preStopSeconds': minimum: got 0, want 1",
+		"--set=commonLabels.team=1":                             "at '/commonLabels/team': got number, want string",
+		"--set=certificates.duration=90d":                       "at '/certificates/duration': '90d' does not match pattern",
+		"--set=certificates.caBundle=ca.crt":                    "at '/certificates/caBundle': 'ca.crt' does not match pattern",
+		"--set=certificates.existingSecret=x":                   "certificates.existingSecret needs certificates.caBundle",
+		"--set=fullnameOverride=" + strings.Repeat("a-name", 7): "at '/fullnameOverride': maxLength",
+	} {
+		if _, err := template(t, "prod", "ipam", "", arg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want %q, got %v", arg, want, err)
+		}
+	}
+	if _, err := template(t, "prod", "ipam", "", "--set=global.registry=x"); err != nil {
+		t.Errorf("values of a chart around this one are refused: %v", err)
+	}
+}
+
+func TestTheDashboardIsOneGrafanaReads(t *testing.T) {
+	config := as[corev1.ConfigMap](t, render(t, "everything.yaml"), "ConfigMap/prod-butler-ipam-dashboard")
+	if config.Labels["grafana_dashboard"] != "1" {
+		t.Errorf("labels %v", config.Labels)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(config.Data["butler-ipam.json"]), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			if !strings.Contains(target.Expr, `job="prod-butler-ipam-metrics"`) {
+				t.Errorf("%s reads other jobs too: %s", panel.Title, target.Expr)
+			}
+		}
+	}
+	if len(dashboard.Panels) == 0 {
+		t.Error("no panels")
+	}
+}
+
+func TestTheReadmeNamesEveryValue(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chart, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := regexp.MustCompile("(?m)^\\| `prometheusRule.labels` \\| `{}` \\| .+ \\|$").FindString(string(text)); got == "" {
+		t.Error("prometheusRule.labels is missing")
+	}
+}
