@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,9 +14,16 @@ import (
 // cannot run does not take the machine.
 const restartDelay = 5 * time.Second
 
+// How config/manager has a manager probed.
+const (
+	probePeriod  = 2 * time.Second
+	probeTimeout = time.Second
+)
+
 // Manager is one replica of the manager.
 type Manager struct {
 	*Process
+	unready atomic.Bool // by its last readiness probe
 	// WebhookAddress, HealthAddress and MetricsAddress are host:port; the first speaks HTTPS, the others plain HTTP.
 	WebhookAddress, HealthAddress, MetricsAddress string
 }
@@ -74,9 +82,28 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		return nil, err
 	}
 	s.managers = append(s.managers, manager)
-	s.front.Add(name, manager.WebhookAddress, manager.Serving)
+	s.front.Add(name, manager.WebhookAddress, manager.isEndpoint)
 	s.watchers.Go(func() { s.watch(manager, started) })
+	s.watchers.Go(func() { s.probeReadiness(manager) })
 	return manager, nil
+}
+
+func (m *Manager) isEndpoint() bool { return m.Serving() && !m.unready.Load() }
+
+// probeReadiness probes a manager until the sandbox stops.
+func (s *Sandbox) probeReadiness(m *Manager) {
+	ticker := time.NewTicker(probePeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-ticker.C:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+		m.unready.Store(m.Serving() && m.probe(ctx) != nil)
+		cancel()
+	}
 }
 
 // watch reports the death of a manager and, with Options.Restart, starts it again. It ends with the sandbox, or when the manager
