@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -16,9 +17,16 @@ import (
 // cannot run does not take the machine.
 const restartDelay = 5 * time.Second
 
+// How config/manager has a manager probed.
+const (
+	probePeriod  = 2 * time.Second
+	probeTimeout = time.Second
+)
+
 // Manager is one replica of the manager.
 type Manager struct {
 	*Process
+	unready atomic.Bool // by its last readiness probe
 	// WebhookAddress, HealthAddress and MetricsAddress are host:port; the first speaks HTTPS, the others plain HTTP.
 	WebhookAddress, HealthAddress, MetricsAddress string
 	// APIServer is the link by which it reaches the API server, Peers the one by which its peers reach it; nil without Options.Links. The
@@ -97,9 +105,28 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		return nil, err
 	}
 	s.managers = append(s.managers, manager)
-	s.front.Add(name, manager.WebhookAddress, manager.Serving)
+	s.front.Add(name, manager.WebhookAddress, manager.isEndpoint)
 	s.watchers.Go(func() { s.watch(manager, started) })
+	s.watchers.Go(func() { s.probeReadiness(manager) })
 	return manager, nil
+}
+
+func (m *Manager) isEndpoint() bool { return m.Serving() && !m.unready.Load() }
+
+// probeReadiness probes a manager until the sandbox stops.
+func (s *Sandbox) probeReadiness(m *Manager) {
+	ticker := time.NewTicker(probePeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-ticker.C:
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+		m.unready.Store(m.Serving() && m.probe(ctx) != nil)
+		cancel()
+	}
 }
 
 // link makes the links of a manager. The caller holds mu.

@@ -130,6 +130,17 @@ func TestManagersDieAndServeAgain(t *testing.T) {
 	}
 	wantNames(t, s, "manager-1", "manager-2")
 
+	if err := first.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	awaitEndpoint(t, first, false)
+	wantNames(t, s, "manager-2")
+	if err := first.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	awaitEndpoint(t, first, true)
+	wantNames(t, s, "manager-1", "manager-2")
+
 	if err := second.Terminate(); err != nil {
 		t.Fatal(err)
 	}
@@ -209,6 +220,20 @@ func TestManagerThatDoesNotServeSaysWhy(t *testing.T) {
 			t.Error("a manager that is not ready is said to serve")
 		}
 	})
+}
+
+// awaitEndpoint waits until a manager is an endpoint of the front, or is none.
+func awaitEndpoint(t *testing.T, m *Manager, want bool) {
+	t.Helper()
+	err := poll(t.Context(), func(context.Context) error {
+		if m.isEndpoint() != want {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("%s is endpoint: %v, want %v", m.Name(), m.isEndpoint(), want)
+	}
 }
 
 // wantNames checks which managers answer over new connections to the front.
