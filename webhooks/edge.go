@@ -47,6 +47,7 @@ type edge struct {
 	first    bool          // the API server asks once more, of another entry, where this one has no answer
 	second   bool          // that other entry
 	calls    chan struct{} // a place for each call at work, of all webhooks together
+	repeats  *repeats      // of them all
 	stopping <-chan struct{}
 	metrics  *Metrics
 	log      logr.Logger
@@ -56,8 +57,6 @@ type edge struct {
 // with Retry-After.
 func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := time.Now()
-	ctx, cancel := context.WithDeadline(r.Context(), started.Add(timeLeft(r)))
-	defer cancel()
 	var (
 		operation admissionv1.Operation
 		result    = resultBroken
@@ -84,26 +83,36 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	operation = review.Request.Operation
+	deadline := e.repeats.deadline(review.Request.UID, started.Add(timeLeft(r)))
+	ctx, cancel := context.WithDeadline(r.Context(), deadline)
+	defer cancel()
 	var (
 		answer admission.Response
 		down   *ledger.NotServingError
 	)
 	req := &admission.Request{AdmissionRequest: *review.Request}
-	for again := true; again; {
+	for {
 		answer, result, down = e.handle(ctx, req)
 		// A holder with troubles of its own nobody else can help.
-		again = down != nil && !down.Here && ctx.Err() == nil && !e.ledger.Serving() && e.mayPassOn(r)
-		if again && e.passOn(ctx, w, r, body) {
+		if down == nil || down.Here || ctx.Err() != nil || e.ledger.Serving() || !e.mayPassOn(r) {
+			break
+		}
+		done, err := e.passOn(ctx, w, r, body)
+		if done {
 			result = resultForwarded
 			return
+		}
+		if err != nil {
+			break
 		}
 	}
 
 	if down != nil && !down.Here {
+		w.Header().Set("Connection", "close") // so that the repetition, by whomever, may reach another replica
 		after := e.retryAfter(down)
-		if deadline, _ := ctx.Deadline(); time.Until(deadline) > after+anotherTry {
+		if time.Until(deadline) > after+anotherTry {
+			e.repeats.sentAway(review.Request.UID, deadline)
 			w.Header().Set("Retry-After", strconv.Itoa(int(after/time.Second)))
-			w.Header().Set("Connection", "close") // so that the repetition may reach another replica
 			http.Error(w, answer.Result.Message, http.StatusServiceUnavailable)
 			return
 		}

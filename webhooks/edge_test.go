@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -122,6 +124,31 @@ func TestACallWithoutTimeForAnotherTryHasTheClientRepeatItsCreate(t *testing.T) 
 	if answer.Allowed || answer.UID != "u1" || answer.Result.Code != http.StatusServiceUnavailable || answer.Result.Details.RetryAfterSeconds != 1 {
 		t.Errorf("got %d %+v, want a refusal with code 503 and retryAfterSeconds 1", w.Code, answer)
 	}
+}
+
+func TestACallThatComesAgainHasTheTimeOfItsFirstTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mounted, _ := follower(t, nil)
+		call := review("CREATE", waiting, "null")
+		another := strings.Replace(call, `"uid":"u1"`, `"uid":"u2"`, 1)
+		for _, tc := range []struct {
+			after    time.Duration
+			call     string
+			wantCode int // of HTTP
+		}{
+			{0, call, http.StatusServiceUnavailable},
+			{5 * time.Second, call, http.StatusServiceUnavailable},
+			{4500 * time.Millisecond, another, http.StatusServiceUnavailable},
+			{0, call, http.StatusOK},
+			{0, another, http.StatusServiceUnavailable},
+		} {
+			time.Sleep(tc.after)
+			w := post(mounted[MutateIPAllocation], MutateIPAllocation+"?timeout=10s", tc.call)
+			if w.Code != tc.wantCode {
+				t.Errorf("%s later: got %d %s, want %d", tc.after, w.Code, w.Body, tc.wantCode)
+			}
+		}
+	})
 }
 
 func TestTheFirstEntryGivesWayToTheSecond(t *testing.T) {

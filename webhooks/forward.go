@@ -20,31 +20,51 @@ const (
 	hopMargin = 50 * time.Millisecond
 	// hurryEvery is how often a call that waits for a holder has the journal looked at.
 	hurryEvery = 25 * time.Millisecond
+	// patience is how long a holder that lives may leave a call unanswered before another replica is asked: it writes the journal at least
+	// once in that time, and answers with every write.
+	patience = time.Second
 	// maxAnswer bounds the answer of another replica, in bytes.
 	maxAnswer = 1 << 20
 )
 
-// errElsewhere says that the replica that was asked holds the journal no more.
-var errElsewhere = errors.New("the replica asked does not hold the journal")
+var (
+	// errElsewhere says that the replica that was asked holds the journal no more, or not yet.
+	errElsewhere = errors.New("the replica asked does not hold the journal")
+	// errOutOfReach says that the journal's holder does not answer this replica, while others may well reach it.
+	errOutOfReach = errors.New("the journal's holder is out of reach")
+)
 
 // passOn gives a call that this replica cannot answer to the journal's holder, and while nobody holds it waits. It reports whether the
-// call is answered: if not, this replica may serve by now, or the time is over.
-func (e *edge) passOn(ctx context.Context, w http.ResponseWriter, r *http.Request, body []byte) bool {
-	asked := "" // holder that could not answer
+// call is answered. Without an error this replica may serve by now, or the time is over; with errOutOfReach another replica is to be asked.
+func (e *edge) passOn(ctx context.Context, w http.ResponseWriter, r *http.Request, body []byte) (done bool, err error) {
+	var (
+		known string    // the holder
+		since time.Time // when it was first asked, or has last been heard of
+		asked bool      // and could not answer
+	)
 	for ctx.Err() == nil && !e.isStopping() && !e.ledger.Serving() {
 		holder, moved := e.ledger.HeldBy()
-		if journal.AddressOf(holder) != "" && holder != asked && holder != e.identity {
-			answer, err := e.ask(ctx, holder, moved, r.URL.Path, body)
+		if holder != known || since.IsZero() {
+			known, since, asked = holder, time.Now(), false
+		}
+		if journal.AddressOf(holder) != "" && holder != e.identity && !asked {
+			answer, err := e.ask(ctx, holder, since, moved, r.URL.Path, body)
 			if err == nil {
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = w.Write(answer) // who does not read the answer is gone
-				return true
+				return true, nil
 			}
 			e.log.V(1).Info("The journal's holder does not answer", "holder", holder, "reason", err.Error())
-			if errors.Is(err, syscall.ECONNREFUSED) {
+			switch {
+			case errors.Is(err, errElsewhere):
+				since = time.Now()
+			case errors.Is(err, syscall.ECONNREFUSED):
 				e.ledger.Refused(holder)
 			}
-			asked = holder
+			asked = true
+		}
+		if e.outOfReach(since) {
+			return false, errOutOfReach
 		}
 		e.ledger.Hurry()
 		tick := time.NewTimer(hurryEvery)
@@ -53,24 +73,39 @@ func (e *edge) passOn(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		case <-e.stopping:
 		case <-moved:
 		case <-tick.C:
-			// One that was starting or stopping may serve by now.
-			asked = ""
+			asked = false // one that was starting or stopping may serve by now
 		}
 		tick.Stop()
 	}
-	return false
+	return false, nil
 }
 
-// ask gives a call to a holder, until another takes its place.
-func (e *edge) ask(ctx context.Context, holder string, moved <-chan struct{}, path string, body []byte) ([]byte, error) {
+// outOfReach says whether a holder that was not heard of since a certain time lives all the same: it has written the journal well after
+// that. Of one that cannot be seen to write either, it is more likely this replica that is cut off.
+func (e *edge) outOfReach(since time.Time) bool {
+	read, written := e.ledger.Sighted()
+	return time.Since(since) > patience && (written.Sub(since) > patience/2 || time.Since(read) > e.ledger.Expiry())
+}
+
+// ask gives a call to a holder, until that is out of reach or another takes its place.
+func (e *edge) ask(ctx context.Context, holder string, since time.Time, moved <-chan struct{}, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
-		select {
-		case <-moved:
-			cancel(errElsewhere)
-		case <-ctx.Done():
+		look := time.NewTimer(patience)
+		defer look.Stop()
+		for !e.outOfReach(since) {
+			select {
+			case <-moved:
+				cancel(errElsewhere)
+				return
+			case <-ctx.Done():
+				return
+			case <-look.C:
+				look.Reset(patience / 10)
+			}
 		}
+		cancel(errOutOfReach)
 	}()
 	deadline, _ := ctx.Deadline()
 	url := fmt.Sprintf("https://%s%s?timeout=%s", journal.AddressOf(holder), path, time.Until(deadline).Round(time.Millisecond))

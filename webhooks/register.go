@@ -4,9 +4,11 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -52,6 +54,7 @@ func Register(server interface {
 	allocations := &claims[*v1alpha1.IPAllocation]{adapter: ipAllocations{}, ledger: o.Ledger, cached: o.Cached, live: o.Live}
 	pools := &networkPools{ledger: o.Ledger, live: o.Live, log: o.Log}
 	calls := make(chan struct{}, maxCalls)
+	again := &repeats{until: map[types.UID]time.Time{}}
 	hooks := map[string]hook{
 		MutateIPAllocation + FirstTry: {"mutate-ipallocation", allocations.subject(), allocations.mutate},
 		MutateIPAllocation:            {"mutate-ipallocation", allocations.subject(), allocations.mutate},
@@ -63,7 +66,7 @@ func Register(server interface {
 		_, second := hooks[path+FirstTry]
 		server.Register(path, &edge{
 			hook: h, first: strings.HasSuffix(path, FirstTry), second: second, ledger: o.Ledger, peers: o.Peers, identity: o.Identity,
-			calls: calls, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
+			calls: calls, repeats: again, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
 		})
 	}
 }

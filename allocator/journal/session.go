@@ -53,6 +53,9 @@ func NewSession(store Store, me string, timing Timing) *Session {
 // Current is the version last read or written.
 func (s *Session) Current() Version { return s.current }
 
+// Expiry is for how long the journal may stay as it is before another takes it over.
+func (s *Session) Expiry() time.Duration { return s.timing.Expiry }
+
 // Hurry has Follow read the journal now rather than with its next poll: somebody waits for a holder.
 func (s *Session) Hurry() {
 	select {

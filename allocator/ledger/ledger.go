@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -79,6 +80,9 @@ type Ledger struct {
 	refused error         // why the journal cannot be followed
 	moved   chan struct{} // closed when the holder changes
 	proven  time.Time     // begin of the last write by which this replica is known to have held the journal
+	read    time.Time     // when the journal was last read, while another holds it
+	version string        // that was read then
+	written time.Time     // when that was first read
 }
 
 // New makes a ledger that serves once Run has taken the journal over.
@@ -160,12 +164,40 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 
 // committed waits until done says that the journal holds a line.
 func (l *Ledger) committed(ctx context.Context, ln *line, done <-chan error) error {
-	select {
-	case err := <-done:
+	return l.outcome(ctx, done, func() { l.do(func(b *book) { b.withdraw(ln) }) })
+}
+
+// outcome is what done says of a commit. Where it is not waited for any longer, forgo is called.
+func (l *Ledger) outcome(ctx context.Context, done <-chan error, forgo func()) error {
+	for {
+		l.mu.Lock()
+		err, sure := l.doubt(), time.NewTimer(time.Until(l.proven.Add(l.session.Expiry())))
+		l.mu.Unlock()
+		if err == nil {
+			select {
+			case err := <-done:
+				sure.Stop()
+				return err
+			case <-sure.C:
+				continue
+			case <-ctx.Done():
+				err = &NotServingError{Reason: "the journal could not be written in time"}
+			}
+		}
+		sure.Stop()
+		forgo()
 		return err
-	case <-ctx.Done():
-		l.do(func(b *book) { b.withdraw(ln) })
-		return &NotServingError{Reason: "the journal could not be written in time"}
+	}
+}
+
+// doubt says that another may have taken the journal which this replica holds as far as it knows: nobody could see it written for so long.
+// Who asks is better off with another replica. The caller holds mu.
+func (l *Ledger) doubt() error {
+	if time.Since(l.proven) < l.session.Expiry() {
+		return nil
+	}
+	return &NotServingError{
+		Reason: fmt.Sprintf("the journal could not be written for %s: another replica may have taken it over", l.session.Expiry()), RetryAfter: time.Second,
 	}
 }
 
@@ -197,7 +229,11 @@ func (l *Ledger) sure(ctx context.Context, always bool, ask func(*book) error) (
 	for {
 		proven := false
 		l.do(func(b *book) {
-			err = ask(b)
+			if doubt := l.doubt(); b.serving && doubt != nil {
+				err = doubt
+			} else {
+				err = ask(b)
+			}
 			proven = time.Since(l.proven) < sureFor && !always
 		})
 		down := (*NotServingError)(nil)
@@ -218,12 +254,7 @@ func (l *Ledger) prove(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return &NotServingError{Reason: "the journal could not be written in time"}
-	}
+	return l.outcome(ctx, done, func() {})
 }
 
 // Granted reports whether a claim that is about to be stored carries range and token of a grant made for it: nil, ErrForged or
@@ -335,6 +366,16 @@ func (l *Ledger) HeldBy() (holder string, moved <-chan struct{}) {
 	return l.holder, l.moved
 }
 
+// Sighted says, of a journal that another holds, when it was last read and when it was last seen to be written.
+func (l *Ledger) Sighted() (read, written time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.read, l.written
+}
+
+// Expiry is for how long the journal may stay as it is before another takes it over.
+func (l *Ledger) Expiry() time.Duration { return l.session.Expiry() }
+
 // Hurry has the journal read now: a call waits for somebody to hold it.
 func (l *Ledger) Hurry() { l.session.Hurry() }
 
@@ -348,7 +389,7 @@ func (l *Ledger) Ready() error {
 	defer l.mu.Unlock()
 	switch {
 	case l.book.serving:
-		return nil
+		return l.doubt()
 	case l.refused != nil:
 		return l.refused
 	case l.holder == "" || l.holder == l.cfg.Identity:

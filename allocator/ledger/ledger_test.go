@@ -156,6 +156,41 @@ func TestAGrantThatCannotBeCommittedInTimeIsRefusedAndLeavesNothing(t *testing.T
 	})
 }
 
+func TestAHolderThatMayHaveBeenReplacedSendsItsCallersToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		l, stop := running(t, s, "a", &stores{})
+		defer stop()
+		s.slow(time.Hour)
+		started := time.Now()
+		var down *NotServingError
+		// The first waits until another may have the journal, whatever time it has; those that come then do not.
+		for i, most := range []time.Duration{l.Expiry(), 0} {
+			if _, err := l.Grant(t.Context(), request(fmt.Sprint(i))); !errors.As(err, &down) || down.Here || down.RetryAfter == 0 {
+				t.Errorf("a grant that cannot be committed: %v, want that another replica be asked", err)
+			}
+			if waited := time.Since(started); waited > most {
+				t.Errorf("waited %s, want at most %s", waited, most)
+			}
+			started = time.Now()
+		}
+		if err := l.Granted(t.Context(), key("x"), "", mustRange("10.0.0.1-10.0.0.1"), journal.Token{1}); !errors.As(err, &down) {
+			t.Errorf("a question that needs the journal: %v, want that it does not serve", err)
+		}
+		if l.Ready() == nil {
+			t.Error("it says that it is ready")
+		}
+		s.slow(0)
+		time.Sleep(5 * time.Second)
+		if _, err := l.Grant(t.Context(), request("later")); err != nil || l.Ready() != nil {
+			t.Errorf("when the journal can be written again: %v, ready: %v", err, l.Ready())
+		}
+		if u, _ := l.Usage(modelPool); u.Available != 99 {
+			t.Errorf("%d free, want all but the one that was granted", u.Available)
+		}
+	})
+}
+
 func TestAStoppingHolderAnswersWhatIsQueuedAndHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{}

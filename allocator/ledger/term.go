@@ -34,6 +34,20 @@ func (l *Ledger) followed(v journal.Version, err error) {
 		v.Holder, _ = l.HeldBy() // who it was stays the best guess
 	}
 	l.note(v.Holder, err)
+	l.sight(v, err)
+}
+
+// sight takes note of when the journal was read, and of when it was found written anew.
+func (l *Ledger) sight(v journal.Version, err error) {
+	if err != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.read = time.Now()
+	if v.ResourceVersion != l.version {
+		l.version, l.written = v.ResourceVersion, l.read
+	}
 }
 
 func (l *Ledger) note(holder string, err error) {

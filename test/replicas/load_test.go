@@ -25,6 +25,7 @@ type load struct {
 	mu       sync.Mutex
 	answers  map[string]string // name -> address in the answer
 	landed   []time.Time       // of answers
+	slowest  time.Duration     // create
 	failures []error
 }
 
@@ -66,9 +67,11 @@ func (l *load) create(name string) {
 			Count:            new(int32(1)),
 		},
 	}
+	started := time.Now()
 	err := admin.Create(context.Background(), a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.slowest = max(l.slowest, time.Since(started))
 	switch {
 	case err != nil:
 		l.failures = append(l.failures, fmt.Errorf("%s: %w", name, err))
@@ -134,6 +137,7 @@ func (l *load) stop() (gap time.Duration, failures []error) {
 	for i := 1; i < len(l.landed); i++ {
 		gap = max(gap, l.landed[i].Sub(l.landed[i-1]))
 	}
-	l.t.Logf("%d creates answered, %d failed, longest gap %s", len(l.landed), len(l.failures), gap.Round(time.Millisecond))
+	l.t.Logf("%d creates answered, %d failed, longest gap %s, slowest %s",
+		len(l.landed), len(l.failures), gap.Round(time.Millisecond), l.slowest.Round(time.Millisecond))
 	return gap, l.failures
 }

@@ -51,7 +51,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return 1, err
 	}
-	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{Replicas: 3, ManagerArgs: []string{"--log-level=debug"}}); err != nil {
+	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{Replicas: 3, Links: true, ManagerArgs: []string{"--log-level=debug"}}); err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
@@ -73,7 +73,7 @@ func holder(t *testing.T) *sandbox.Manager {
 			t.Fatal(err)
 		}
 		for _, m := range cluster.Managers() {
-			if lease.Spec.HolderIdentity != nil && journal.AddressOf(*lease.Spec.HolderIdentity) == m.WebhookAddress {
+			if lease.Spec.HolderIdentity != nil && journal.AddressOf(*lease.Spec.HolderIdentity) == m.PeerAddress {
 				return m
 			}
 		}

@@ -29,6 +29,8 @@ type Manager struct {
 	unready atomic.Bool // by its last readiness probe
 	// WebhookAddress, HealthAddress and MetricsAddress are host:port; the first speaks HTTPS, the others plain HTTP.
 	WebhookAddress, HealthAddress, MetricsAddress string
+	// PeerAddress is where its peers reach the webhooks, by which the journal names it too.
+	PeerAddress string
 	// APIServer is the link by which it reaches the API server, Peers the one by which its peers reach it; nil without Options.Links. The
 	// API server reaches it directly. A caller on Peers is a manager's name.
 	APIServer, Peers *Link
@@ -71,12 +73,13 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		addresses[i] = port.addr.String()
 	}
 	manager := &Manager{WebhookAddress: addresses[0], HealthAddress: addresses[1], MetricsAddress: addresses[2]}
-	account, advertised := rest.CopyConfig(s.account), manager.WebhookAddress
+	manager.PeerAddress = manager.WebhookAddress
+	account := rest.CopyConfig(s.account)
 	if s.options.Links {
 		if err := s.link(manager); err != nil {
 			return nil, err
 		}
-		account.Host, advertised = "https://"+manager.APIServer.Address(), manager.Peers.Address()
+		account.Host, manager.PeerAddress = "https://"+manager.APIServer.Address(), manager.Peers.Address()
 	}
 	kubeconfig := filepath.Join(s.dir, "managers", name+".kubeconfig")
 	if err := writeKubeconfig(kubeconfig, account, ManagerNamespace); err != nil {
@@ -91,7 +94,7 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		"--namespace=" + ManagerNamespace,
 		"--identity=" + name,
 		"--webhook-bind-address=" + manager.WebhookAddress,
-		"--advertise-address=" + advertised,
+		"--advertise-address=" + manager.PeerAddress,
 		"--webhook-cert-dir=" + s.pki("webhook"),
 		"--health-probe-bind-address=" + manager.HealthAddress,
 		"--metrics-bind-address=" + manager.MetricsAddress,

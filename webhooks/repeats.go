@@ -1,0 +1,37 @@
+package webhooks
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// repeats remembers by when calls are over that were sent away to come again. The API server repeats a call, under the same UID, within the
+// time of its first try, and says each time that it has all of it.
+type repeats struct {
+	mu    sync.Mutex
+	until map[types.UID]time.Time
+}
+
+// sentAway takes note of a call that may come again.
+func (r *repeats) sentAway(call types.UID, deadline time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for other, over := range r.until {
+		if time.Until(over) < 0 {
+			delete(r.until, other)
+		}
+	}
+	r.until[call] = deadline
+}
+
+// deadline is by when a call is over that would have until then if it had not been here before.
+func (r *repeats) deadline(call types.UID, otherwise time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, was := r.until[call]; was && known.Before(otherwise) {
+		return known
+	}
+	return otherwise
+}
