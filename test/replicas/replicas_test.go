@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,10 +58,24 @@ func run(m *testing.M) (code int, err error) {
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	config := cluster.Config()
 	config.WarningHandler = rest.NoWarnings{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &sentBack{next} })
 	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil
+}
+
+// sentBack counts the calls that the API server gave back for the client to repeat, which client-go does by itself.
+type sentBack struct{ http.RoundTripper }
+
+var sentBackCount atomic.Int64
+
+func (s *sentBack) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := s.RoundTripper.RoundTrip(r)
+	if err == nil && response.StatusCode >= http.StatusInternalServerError {
+		sentBackCount.Add(1)
+	}
+	return response, err
 }
 
 // holder is the manager that holds the journal.

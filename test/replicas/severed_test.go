@@ -2,7 +2,6 @@ package replicas
 
 import (
 	"testing"
-	"time"
 
 	"butlerlabs.dev/ipam/test/sandbox"
 )
@@ -27,13 +26,19 @@ func cutOff(t *testing.T, m *sandbox.Manager, fromAPIServer bool, how sandbox.Cu
 	return mend
 }
 
-// mostSlow is how long a create may take at most while a replica is cut off. A call that comes to one which cannot have it answered is sent
-// back after a second and repeated elsewhere; without that it would stay there for its whole time, and its client repeat it.
-const mostSlow = 10 * time.Second
+// noneSentBack checks that the API server found an answer for every call since there were so many. One that comes to a replica which
+// cannot have it answered is sent on to another after a second; without that it would stay there for its whole time, and its client had to repeat it.
+func noneSentBack(t *testing.T, before int64) {
+	t.Helper()
+	if n := sentBackCount.Load() - before; n > 0 {
+		t.Errorf("clients had to repeat their calls %d times", n)
+	}
+}
 
 func TestAHolderThatItsPeersDoNotReachIsAskedByTheAPIServer(t *testing.T) {
 	for _, how := range []sandbox.Cut{sandbox.Silent, sandbox.Reset} {
 		t.Run(how.String(), func(t *testing.T) {
+			before := sentBackCount.Load()
 			l := startLoad(t, clients)
 			mend := cutOff(t, holder(t), false, how)
 			l.await(30 * clients)
@@ -41,9 +46,7 @@ func TestAHolderThatItsPeersDoNotReachIsAskedByTheAPIServer(t *testing.T) {
 			l.await(5 * clients)
 			_, failures := l.stop()
 			noFailure(t, failures)
-			if l.slowest > mostSlow {
-				t.Errorf("a create took %s, want at most %s", l.slowest, mostSlow)
-			}
+			noneSentBack(t, before)
 		})
 	}
 }
@@ -51,6 +54,7 @@ func TestAHolderThatItsPeersDoNotReachIsAskedByTheAPIServer(t *testing.T) {
 func TestAHolderThatIsCutOffIsReplacedAndAnswersNothingStale(t *testing.T) {
 	for _, how := range []sandbox.Cut{sandbox.Silent, sandbox.Reset} {
 		t.Run(how.String(), func(t *testing.T) {
+			before := sentBackCount.Load()
 			l := startLoad(t, clients)
 			was := holder(t)
 			mend := cutOff(t, was, true, how)
@@ -62,9 +66,7 @@ func TestAHolderThatIsCutOffIsReplacedAndAnswersNothingStale(t *testing.T) {
 			l.await(5 * clients)
 			_, failures := l.stop()
 			noFailure(t, failures)
-			if l.slowest > mostSlow {
-				t.Errorf("a create took %s, want at most %s", l.slowest, mostSlow)
-			}
+			noneSentBack(t, before)
 		})
 	}
 }
