@@ -1,17 +1,13 @@
 package main
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"io"
 	"math/big"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -50,31 +46,9 @@ func writePair(t *testing.T) (dir string) {
 
 func TestReplicasKnowOneAnotherByTheirCertificate(t *testing.T) {
 	own, other := writePair(t), writePair(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	free.Close()
 	// The API server's CA is another one altogether.
-	o := &options{webhookBind: address, certDir: own, clientCA: filepath.Join(writePair(t), certName)}
-	server, err := newWebhookServer(o, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Register("/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Start(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
-	for !server.serving.Load() {
-		time.Sleep(time.Millisecond)
-	}
+	o := &options{webhookBind: freeAddress(t), certDir: own, clientCA: filepath.Join(writePair(t), certName)}
+	defer serve(t, o)()
 	for name, tc := range map[string]struct {
 		dir string
 		ok  bool
@@ -84,7 +58,7 @@ func TestReplicasKnowOneAnotherByTheirCertificate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := newPeerClient(from, side).Get("https://" + address + "/")
+		response, err := newPeerClient(from, side).Get("https://" + o.webhookBind + "/")
 		if (err == nil) != tc.ok {
 			t.Errorf("%s: got error %v", name, err)
 		}
@@ -104,7 +78,7 @@ func TestReplicasKnowOneAnotherByTheirCertificate(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(other, caName), trusted, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if response, err := newPeerClient(&options{certDir: other}, side).Get("https://" + address + "/"); err == nil {
+	if response, err := newPeerClient(&options{certDir: other}, side).Get("https://" + o.webhookBind + "/"); err == nil {
 		response.Body.Close()
 		t.Error("a client with a certificate of its own was let in")
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	stdlog "log"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -78,8 +79,10 @@ func (s *webhookServer) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	kept := &keptConnections{leave: map[net.Conn]bool{}}
 	server := &http.Server{
-		Handler: s.WebhookMux(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ErrorLog: stdlog.New(connectionLog{s.log}, "", 0),
+		Handler: s.WebhookMux(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ConnState: kept.note,
+		ErrorLog: stdlog.New(connectionLog{s.log}, "", 0),
 	}
 	drained := make(chan struct{})
 	go func() {
@@ -88,6 +91,8 @@ func (s *webhookServer) Start(ctx context.Context) error {
 		s.serving.Store(false)
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 		defer cancel()
+		_ = listener.Close() // by now nobody should come
+		kept.dismiss(limit)
 		if server.Shutdown(limit) != nil {
 			_ = server.Close() // what it closes has had its time
 		}
@@ -99,7 +104,7 @@ func (s *webhookServer) Start(ctx context.Context) error {
 	}()
 	s.serving.Store(true)
 	s.log.Info("Serving webhooks", "address", listener.Addr().String(), "clientsVerified", s.clients != nil)
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(listener); ctx.Err() == nil {
 		return err
 	}
 	<-drained

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// serve starts a webhook server that answers "here". What it returns ends it.
+func serve(t *testing.T, o *options) (stop func()) {
+	t.Helper()
+	server, err := newWebhookServer(o, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Register("/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Start(ctx) }()
+	for !server.serving.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer free.Close()
+	return free.Addr().String()
+}
+
+func TestACallThatCrossesTheEndOfItsConnectionIsToldToComeAgain(t *testing.T) {
+	for name, callsBefore := range map[string]int{"a connection that was used": 1, "one that never was": 0} {
+		t.Run(name, func(t *testing.T) {
+			o := &options{webhookBind: freeAddress(t), certDir: writePair(t)}
+			stop := serve(t, o)
+			connection, err := tls.Dial("tcp", o.webhookBind, &tls.Config{InsecureSkipVerify: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer connection.Close()
+			answers := bufio.NewReader(connection)
+			call := func() *http.Response {
+				t.Helper()
+				if _, err := io.WriteString(connection, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+					t.Fatal(err)
+				}
+				response, err := http.ReadResponse(answers, nil)
+				if err != nil {
+					t.Fatalf("no answer: %v", err)
+				}
+				if _, err := io.Copy(io.Discard, response.Body); err != nil {
+					t.Fatal(err)
+				}
+				return response
+			}
+			for range callsBefore {
+				if got := call(); got.StatusCode != http.StatusOK {
+					t.Fatalf("got %s", got.Status)
+				}
+			}
+			stop() // what the server has sent is not read yet, as with a call on its way
+			if got := call(); got.StatusCode != http.StatusServiceUnavailable || got.Header.Get("Retry-After") != "0" || !got.Close {
+				t.Errorf("got %s %v, want 503 with Retry-After 0, and the end of the connection", got.Status, got.Header)
+			}
+		})
+	}
+}
+
+func TestAServerEndsAtOnceWhenNobodyKeepsConnections(t *testing.T) {
+	o := &options{webhookBind: freeAddress(t), certDir: writePair(t)}
+	stop := serve(t, o)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	response, err := client.Get("https://" + o.webhookBind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, response.Body)
+	response.Body.Close()
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > drainLimit/2 {
+		t.Errorf("it took %s: a client that keeps a connection gives it up when told to", took)
+	}
+}
