@@ -17,8 +17,7 @@ type leeway int
 const (
 	// nothingFails where managers end in good order.
 	nothingFails leeway = iota
-	// onTheWire where managers are hurt: validating calls on the wire to the one hit, at most one for each client and fault. The API
-	// server makes those in parallel and none of them twice; a mutating one has a second entry.
+	// onTheWire where managers are hurt: calls on the wire to the one hit, at most one for each client and fault.
 	onTheWire
 	// anythingFails where the API server, etcd or somebody else's webhook is hurt.
 	anythingFails
@@ -51,7 +50,7 @@ type verdict struct {
 }
 
 // judge holds a history against the promises.
-func (h *history) judge(l leeway) *verdict {
+func (h *history) judge(l leeway, managers int) *verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := &verdict{history: h, broken: slices.Concat(h.broken, h.stored.broken), byID: map[string]*call{}, failures: map[string]int{}}
@@ -62,7 +61,7 @@ func (h *history) judge(l leeway) *verdict {
 	v.judgeOverlaps()
 	v.judgeCalls()
 	v.judgePairs()
-	v.judgeFailures(l)
+	v.judgeFailures(l, managers)
 	return v
 }
 
@@ -169,39 +168,73 @@ func (v *verdict) judgePairs() {
 }
 
 // judgeFailures: what failed, the faults allow.
-func (v *verdict) judgeFailures(l leeway) {
+func (v *verdict) judgeFailures(l leeway, managers int) {
 	if l == anythingFails {
 		return
 	}
-	type cost struct {
-		*blow
-		client int
-	}
 	paid := map[cost]bool{}
 	for _, c := range slices.SortedFunc(slices.Values(v.calls), func(a, b *call) int { return a.ended.Compare(b.ended) }) {
-		switch {
-		case !failed(c.err):
+		if !failed(c.err) {
 			continue
-		case l == nothingFails:
+		}
+		if l == nothingFails {
 			v.blame("%s failed, while managers only ended in good order: %v", c, c.err)
 			continue
-		case kind(c.err) != validatingCall:
-			v.blame("%s failed, and not in a validating call on the wire: %v", c, c.err)
+		}
+		needed, by := faultsFor(kind(c.err), managers), v.explain(c, paid)
+		if len(by) < needed {
+			v.blame("%s failed, which takes %d faults at least, and its client had %d left that explain it: %v", c, needed, len(by), c.err)
 			continue
 		}
-		// The one that is over first: those that last may have to explain a later failure.
-		var by *blow
-		for _, b := range v.blows {
-			if b.during(c) && !paid[cost{b, c.client}] && (by == nil || b.over.Before(by.over)) {
-				by = b
-			}
-		}
-		if by == nil {
-			v.blame("%s failed, and its client had no fault left that explains it: %v", c, c.err)
-		} else {
-			paid[cost{by, c.client}] = true
+		for _, b := range by[:needed] {
+			paid[cost{b, c.client}] = true
 		}
 	}
+}
+
+// faultsFor is how many managers must be hurt at a time for a failure of a kind. A validating call is made only once; a mutating one again,
+// of another entry; and that nobody answers for now takes all of them. Anything else hurting managers does not explain.
+func faultsFor(kind string, managers int) int {
+	switch kind {
+	case validatingCall:
+		return 1
+	case mutatingCall:
+		return min(2, managers)
+	case webhookAnswer, refusedForNow, timeout:
+		return managers
+	default:
+		return managers + 1
+	}
+}
+
+// cost is a failure that a client puts down to a fault: each explains one.
+type cost struct {
+	*blow
+	client int
+}
+
+// explain finds the faults of different managers that may have cost a call and are not paid for: the one that is over first comes first, as those
+// that last may have to explain a later failure.
+func (v *verdict) explain(c *call, paid map[cost]bool) (by []*blow) {
+	hit := map[string]bool{}
+	for _, b := range slices.SortedFunc(slices.Values(v.blows), func(a, b *blow) int { return a.end().Compare(b.end()) }) {
+		if b.during(c) && !paid[cost{b, c.client}] && !hit[b.manager()] {
+			hit[b.manager()] = true
+			by = append(by, b)
+		}
+	}
+	return by
+}
+
+// manager is the one that a fault hits, itself or what it stands on.
+func (b *blow) manager() string { return b.target[strings.LastIndex(b.target, " ")+1:] }
+
+// end is when a fault was over; those that are not come last.
+func (b *blow) end() time.Time {
+	if b.over.IsZero() {
+		return b.began.Add(time.Hour)
+	}
+	return b.over
 }
 
 // during tells whether a process suffered while a call was made.

@@ -60,6 +60,13 @@ func failing(err error) func(*call) { return func(c *call) { c.err, c.open = err
 
 func dryRun(c *call) { c.dryRun = true }
 
+// hurt has faults hit managers, from now on for an hour.
+func (s *story) hurt(targets ...string) {
+	for _, target := range targets {
+		s.blows = append(s.blows, &blow{fault: "freeze", target: target, began: s.now, over: s.now.Add(time.Hour)})
+	}
+}
+
 // stored is a version of the object that the call of this id made, Ready or flagged as more says.
 func (s *story) stored(id, held string, more ...func(*version)) {
 	s.t.Helper()
@@ -263,25 +270,37 @@ func TestVerdict(t *testing.T) {
 			s.blows = append(s.blows, &blow{fault: "kill", began: s.now, over: s.now.Add(time.Hour)})
 			s.asked("a", failing(validating))
 			s.asked("b", failing(validating))
-		}, want: []string{"its client had no fault left that explains it"}},
+		}, want: []string{"its client had 0 left"}},
 		"a validating call fails after the fault": {leeway: onTheWire, story: func(s *story) {
 			s.blows = append(s.blows, &blow{fault: "kill", began: s.now, over: s.now.Add(time.Second / 2)})
 			s.asked("a", failing(validating))
-		}, want: []string{"its client had no fault left that explains it"}},
-		"a mutating call fails": {leeway: onTheWire, story: func(s *story) {
-			s.blows = append(s.blows, &blow{fault: "kill", began: s.now, over: s.now.Add(time.Hour)})
+		}, want: []string{"its client had 0 left"}},
+		"a mutating call fails twice in one create, each time with another manager": {leeway: onTheWire, story: func(s *story) {
+			s.hurt("manager-1", "the network of manager-2")
 			s.asked("a", failing(mutating))
-		}, want: []string{"not in a validating call on the wire"}},
+		}},
+		"a mutating call fails for one manager": {leeway: onTheWire, story: func(s *story) {
+			s.hurt("manager-1", "the network of manager-1")
+			s.asked("a", failing(mutating))
+		}, want: []string{"takes 2 faults at least, and its client had 1 left"}},
+		"nobody answers while all managers are hurt": {leeway: onTheWire, story: func(s *story) {
+			s.hurt("manager-1", "manager-2", "manager-3")
+			s.asked("a", failing(status(503, "denied the request: come again")))
+		}},
+		"nobody answers while one manager is well": {leeway: onTheWire, story: func(s *story) {
+			s.hurt("manager-1", "manager-2")
+			s.asked("a", failing(status(503, "denied the request: come again")))
+		}, want: []string{"takes 3 faults at least, and its client had 2 left"}},
 		"the API server does not answer": {leeway: onTheWire, story: func(s *story) {
-			s.blows = append(s.blows, &blow{fault: "kill", began: s.now, over: s.now.Add(time.Hour)})
+			s.hurt("manager-1", "manager-2", "manager-3")
 			s.asked("a", failing(errNoAnswer))
-		}, want: []string{"not in a validating call on the wire"}},
+		}, want: []string{"takes 4 faults at least"}},
 		"what was found out on the way": {story: func(s *story) {
 			s.blame("the answer to an update of a says another range")
 		}, want: []string{"an update of a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := tell(t, tc.story).judge(tc.leeway).broken
+			got := tell(t, tc.story).judge(tc.leeway, 3).broken
 			missing := slices.DeleteFunc(slices.Clone(tc.want), func(want string) bool {
 				return slices.ContainsFunc(got, func(b string) bool { return strings.Contains(b, want) })
 			})
@@ -305,7 +324,7 @@ func TestTheLastLineCountsWhatHappened(t *testing.T) {
 		s.asked("e", given("10.0.0.2"))
 		s.stored("e", "10.0.0.2")
 		s.now = s.now.Add(time.Minute)
-	}).judge(anythingFails)
+	}).judge(anythingFails, 3)
 	lines := strings.Split(v.summary(3, 7), "\n")
 	if want := "creates=5 ok=3 failed=1 refused=1 overlaps=1 leaks=3 late_flagged=1 max_gap_s=60.0 takeovers=7"; lines[len(lines)-1] != want {
 		t.Errorf("got  %s\nwant %s", lines[len(lines)-1], want)
