@@ -83,7 +83,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	operation = review.Request.Operation
-	deadline := e.repeats.deadline(review.Request.UID, started.Add(timeLeft(r)))
+	deadline, again := e.repeats.deadline(review.Request.UID, started.Add(timeLeft(r)))
 	ctx, cancel := context.WithDeadline(r.Context(), deadline)
 	defer cancel()
 	var (
@@ -109,7 +109,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	if down != nil && !down.Here {
 		w.Header().Set("Connection", "close") // so that the repetition, by whomever, may reach another replica
-		after := e.retryAfter(down)
+		after := e.retryAfter(down, again)
 		if time.Until(deadline) > after+anotherTry {
 			e.repeats.sentAway(review.Request.UID, deadline)
 			w.Header().Set("Retry-After", strconv.Itoa(int(after/time.Second)))
@@ -163,12 +163,17 @@ func timeLeft(r *http.Request) time.Duration {
 	return timeout - min(margin, timeout/4)
 }
 
-// retryAfter is in how long the API server should repeat a call: at once where another replica may answer it.
-func (e *edge) retryAfter(down *ledger.NotServingError) time.Duration {
-	if e.isStopping() {
+// retryAfter is in how long the API server should repeat a call: at once where another replica may answer it. One that comes again has found no
+// such replica, and the API server repeats it ten times only.
+func (e *edge) retryAfter(down *ledger.NotServingError, again bool) time.Duration {
+	switch {
+	case !e.isStopping():
+		return wholeSeconds(down.RetryAfter)
+	case again:
+		return time.Second
+	default:
 		return 0
 	}
-	return wholeSeconds(down.RetryAfter)
 }
 
 // wholeSeconds rounds up: the API server reads nothing finer.

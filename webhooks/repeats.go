@@ -26,12 +26,13 @@ func (r *repeats) sentAway(call types.UID, deadline time.Time) {
 	r.until[call] = deadline
 }
 
-// deadline is by when a call is over that would have until then if it had not been here before.
-func (r *repeats) deadline(call types.UID, otherwise time.Time) time.Time {
+// deadline is by when a call is over that would have until then if it had not been here before, and whether it has.
+func (r *repeats) deadline(call types.UID, otherwise time.Time) (deadline time.Time, again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if known, was := r.until[call]; was && known.Before(otherwise) {
-		return known
+	known, again := r.until[call]
+	if again && known.Before(otherwise) {
+		return known, true
 	}
-	return otherwise
+	return otherwise, again
 }
