@@ -5,7 +5,7 @@ RUN go mod download
 COPY . .
 ARG TARGETOS TARGETARCH VERSION=dev
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w -X main.version=$VERSION" -o /butler-ipam ./cmd/butler-ipam
+    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /butler-ipam ./cmd/butler-ipam
 
 FROM scratch
 COPY --from=build /butler-ipam /butler-ipam

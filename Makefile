@@ -18,6 +18,8 @@ RESTART ?=
 KEEP ?=
 FUZZTIME ?= 10m
 SCHEDULES ?= 100000
+IMAGE ?= docker.io/library/butler-ipam
+ARCHS ?= $(shell $(GO) env GOARCH)
 
 CHART := charts/butler-ipam
 
@@ -80,11 +82,17 @@ render: $(BIN)/kustomize ## Print what config/default installs in a cluster
 
 ##@ Build
 
-MANAGER = CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+# Without the repository's state, which differs where the source is the same. The version says what was built.
+BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 
 .PHONY: build
 build: ## Build bin/butler-ipam, a static binary
-	$(MANAGER) -o $(BIN)/butler-ipam ./cmd/butler-ipam
+	$(BUILD) -o $(BIN)/butler-ipam ./cmd/butler-ipam
+
+.PHONY: image
+image: ## Write bin/butler-ipam-image.tar, an OCI archive of IMAGE:VERSION for ARCHS (this machine's), and its bill of materials
+	$(foreach arch,$(ARCHS),GOOS=linux GOARCH=$(arch) $(BUILD) -o $(BIN)/image/$(arch)/butler-ipam ./cmd/butler-ipam;)
+	$(GO) run -C test/tools/image . -name $(IMAGE):$(VERSION) -out $(BIN)/butler-ipam-image.tar $(foreach arch,$(ARCHS),$(arch)=$(BIN)/image/$(arch)/butler-ipam)
 
 .PHONY: controlplane
 controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSETS is used instead when set
@@ -96,6 +104,7 @@ test: controlplane build race $(BIN)/helm $(BIN)/crds ## Run every test, under t
 	$(GO) test -race -timeout 15m ./...
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/chart/alerts ./...
+	$(GO) test -C test/tools/image ./...
 
 .PHONY: test-chart
 test-chart: controlplane $(BIN)/helm $(BIN)/crds ## Run the tests of the Helm chart
@@ -122,7 +131,7 @@ model: ## Check SCHEDULES (100000) random schedules of the allocation protocol
 
 .PHONY: chaos
 chaos: controlplane ## Hurt REPLICAS (3) managers under CLIENTS (16) for DURATION (2m) and check the history; SEED, FAULTS=all
-	$(MANAGER) -tags chaos -o $(BIN)/butler-ipam-chaos ./cmd/butler-ipam
+	$(BUILD) -tags chaos -o $(BIN)/butler-ipam-chaos ./cmd/butler-ipam
 	$(GO) build -o $(BIN)/chaos ./test/chaos
 	exec $(BIN)/chaos -duration '$(or $(DURATION),2m)' -replicas $(if $(filter command line environment,$(origin REPLICAS)),$(REPLICAS),3) $(if $(CLIENTS),-clients $(CLIENTS)) $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults '$(FAULTS)')
 

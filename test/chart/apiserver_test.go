@@ -2,6 +2,7 @@ package chart
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,8 +25,17 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{}); err != nil {
+	ctx := context.Background()
+	if cluster, err = sandbox.Start(ctx, sandbox.Options{}); err != nil {
 		return 1, err
+	}
+	// Kinds of others that the chart has objects of.
+	_, _, err = cluster.Kubectl(ctx, "", "apply", "--server-side", "--filename", filepath.Join(root, "bin", "crds"))
+	if err == nil {
+		_, _, err = cluster.Kubectl(ctx, "", "wait", "--for=condition=Established", "customresourcedefinitions", "--all")
+	}
+	if err != nil {
+		return 1, errors.Join(err, cluster.Stop())
 	}
 	return m.Run(), cluster.Stop()
 }
@@ -40,17 +50,15 @@ func kubectl(t *testing.T, stdin string, args ...string) (stdout, stderr string)
 	return stdout, stderr
 }
 
-// prepare brings the kinds of others that the chart has objects of, and the namespace, under the strictest pod security.
-func prepare(t *testing.T, namespace string) {
+// restricted makes a namespace under the strictest pod security.
+func restricted(t *testing.T, namespace string) {
 	t.Helper()
-	kubectl(t, "", "apply", "--server-side", "--filename", filepath.Join(root, "bin", "crds"))
-	kubectl(t, "", "wait", "--for=condition=Established", "customresourcedefinitions", "--all")
 	kubectl(t, "", "create", "namespace", namespace)
 	kubectl(t, "", "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 }
 
 func TestTheAPIServerTakesEveryObjectWithoutAWarning(t *testing.T) {
-	prepare(t, "ipam")
+	restricted(t, "ipam")
 	dryRun := func(file string, args ...string) (problems string) {
 		t.Helper()
 		text, err := template(t, "prod", "ipam", file, args...)
@@ -75,7 +83,7 @@ func TestTheAPIServerTakesEveryObjectWithoutAWarning(t *testing.T) {
 
 // Helm has no pods to wait for here; that they come up is for a real node to show.
 func TestHelmInstallsUpgradesAndRemoves(t *testing.T) {
-	prepare(t, "platform")
+	restricted(t, "platform")
 	run := func(args ...string) error {
 		_, err := helm(t, cluster.KubectlEnv(), append(args, "--namespace=platform")...)
 		return err

@@ -1,0 +1,135 @@
+package alerts
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/promql/promqltest"
+)
+
+const files = "../../../charts/butler-ipam/files/"
+
+// example is what an alert's expression is tried on: two replicas, of which a holds the journal until b takes over.
+type example struct {
+	load  string // series of the job: NAME{LABELS} VALUES
+	step  string // between two values; without it a minute
+	quiet string // the time at which it is quiet
+	fires string // the time at which it fires
+	want  string // what it says then
+}
+
+var examples = map[string]example{
+	"ButlerIPAMNoHolder": {
+		load:  `journal_holder{instance="a"} 1x9 0x20`,
+		quiet: "9m", fires: "10m", want: `{} 1`,
+	},
+	"ButlerIPAMAddressConflict": {
+		load:  `address_conflicts{instance="a"} 0x9 2x20`,
+		quiet: "9m", fires: "10m", want: `{} 2`,
+	},
+	"ButlerIPAMPoolCapacityWarning": {
+		load: `network_pool_total_ips{instance="a",namespace="n",pool="p"} 100x30
+		       network_pool_allocated_ips{instance="a",namespace="n",pool="p"} 69x9 70x9 90x9`,
+		quiet: "9m", fires: "10m", want: `{namespace="n",pool="p"} 0.7`,
+	},
+	"ButlerIPAMPoolCapacityCritical": {
+		load: `network_pool_total_ips{instance="a",namespace="n",pool="p"} 100x30
+		       network_pool_allocated_ips{instance="a",namespace="n",pool="p"} 84x9 85x9 99x9`,
+		quiet: "9m", fires: "10m", want: `{namespace="n",pool="p"} 0.85`,
+	},
+	"ButlerIPAMPoolCapacityExhausted": {
+		load: `network_pool_total_ips{instance="a",namespace="n",pool="p"} 100x30
+		       network_pool_allocated_ips{instance="a",namespace="n",pool="p"} 94x9 95x9
+		       network_pool_total_ips{instance="a",namespace="n",pool="empty"} 0x30
+		       network_pool_allocated_ips{instance="a",namespace="n",pool="empty"} 0x30`,
+		quiet: "9m", fires: "10m", want: `{namespace="n",pool="p"} 0.95`,
+	},
+	// 4 addresses an hour: 400 last four days and more, 200 do not. In between b takes over.
+	"ButlerIPAMPoolExhaustionForecast": {
+		load: `network_pool_available_ips{instance="a",namespace="n",pool="p"} 496-4x40
+		       network_pool_available_ips{instance="b",namespace="n",pool="p"} _x41 332-4x60`,
+		step: "1h", quiet: "24h", fires: "74h", want: `{namespace="n",pool="p"} -88`,
+	},
+	"ButlerIPAMJournalSlow": {
+		load: `journal_commit_duration_seconds_bucket{instance="a",le="0.5"} 0+100x10 1000x10
+		       journal_commit_duration_seconds_bucket{instance="a",le="1"} 0+100x20
+		       journal_commit_duration_seconds_bucket{instance="a",le="+Inf"} 0+100x20`,
+		quiet: "9m", fires: "20m", want: `{} 0.995`,
+	},
+	// What a stands at after b has taken over says nothing.
+	"ButlerIPAMJournalFull": {
+		load: `journal_holder{instance="a"} 1x4 0x20
+		       journal_holder{instance="b"} 0x4 1x20
+		       open_grants{instance="a"} 5000x30
+		       open_grants{instance="b"} 4500x9 4501x20`,
+		quiet: "9m", fires: "10m", want: `{} 4501`,
+	},
+	"ButlerIPAMCertificateExpiry": {
+		load: `certificate_expiry_timestamp_seconds{instance="a"} 864000x5000
+		       certificate_expiry_timestamp_seconds{instance="b"} 8640000x5000`,
+		quiet: "72h", fires: "73h", want: `{} 601200`,
+	},
+}
+
+var names = regexp.MustCompile(`(?m)^[\t ]*(\w+\{)`)
+
+func TestAlertsFireWhenTheyShould(t *testing.T) {
+	text, err := os.ReadFile(files + "alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, faults := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.Default())
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	var alerts []string
+	for _, rule := range rules.Groups[0].Rules {
+		alerts = append(alerts, rule.Alert)
+		e := examples[rule.Alert]
+		load := names.ReplaceAllStringFunc(e.load, func(name string) string {
+			prefix := "butler_ipam_"
+			if name = strings.TrimSpace(name); strings.HasPrefix(name, "network_pool") {
+				prefix = "butler_"
+			}
+			return "  " + prefix + name + `job="butler-ipam-metrics",`
+		})
+		expression := strings.Join(strings.Fields(rule.Expr), " ")
+		script := fmt.Sprintf("load %s\n%s\n\neval instant at %s %s\n\neval instant at %s %s\n  %s\n", cmp.Or(e.step, "1m"), load, e.quiet, expression, e.fires, expression, e.want)
+		t.Run(rule.Alert, func(t *testing.T) { promqltest.RunTest(t, script, promqltest.NewTestEngine(t, false, 0, 1e6)) })
+		for _, needed := range []string{rule.Labels["severity"], rule.Annotations["summary"], rule.Annotations["description"]} {
+			if needed == "" {
+				t.Errorf("%s lacks its severity, its summary or its description", rule.Alert)
+			}
+		}
+	}
+	if want := slices.Sorted(maps.Keys(examples)); !slices.Equal(slices.Sorted(slices.Values(alerts)), want) {
+		t.Errorf("alerts %v, tried are %v", alerts, want)
+	}
+}
+
+func TestTheDashboardAsksWhatPrometheusUnderstands(t *testing.T) {
+	text, err := os.ReadFile(files + "dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries := regexp.MustCompile(`"expr": ("(?:[^"\\]|\\.)*")`).FindAllStringSubmatch(string(text), -1)
+	for _, query := range queries {
+		expression := strings.ReplaceAll(strings.ReplaceAll(query[1][1:len(query[1])-1], `\"`, `"`), "$__rate_interval", "5m")
+		if _, err := parser.NewParser(parser.Options{}).ParseExpr(expression); err != nil {
+			t.Errorf("%s: %v", expression, err)
+		}
+	}
+	if len(queries) == 0 {
+		t.Error("no queries")
+	}
+}
