@@ -18,6 +18,7 @@ type book struct {
 	spaces   map[string]*space             // routing domain ->
 	pools    map[Key]*pool                 // pool ->
 	claims   map[string]*claim             // UID -> every stored claim, answered or not
+	ofPool   map[Key]map[*claim]struct{}   // pool, known or not -> stored claims that have a range of it
 	holdings map[allocator.Holder]*holding // every range that is not free
 	byName   map[Key][]*holding            // claim -> what it holds or is granted
 	byCall   map[string]*holding           // admission request of an unnamed claim -> its open grant
@@ -35,7 +36,7 @@ type book struct {
 
 	queued       int            // lines that wait for a commit
 	begun, ended uint64         // commits of this term that have started, and that have landed
-	unconfirmed  []*claim       // bound since the last commit started, or not yet committed
+	unconfirmed  []*claim       // bound since the last commit started, or not yet committed; none while not serving
 	wanted       bool           // a commit would confirm something
 	asked        []chan<- error // who waits for a commit that begins from now on, without a grant of their own
 	asking       []chan<- error // who waits for the commit under way
@@ -59,8 +60,7 @@ type space struct {
 
 type pool struct {
 	Pool
-	core   *allocator.Pool
-	claims int // stored claims with a range
+	core *allocator.Pool
 }
 
 // claim is a stored object.
@@ -111,6 +111,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		spaces:   map[string]*space{},
 		pools:    map[Key]*pool{},
 		claims:   map[string]*claim{},
+		ofPool:   map[Key]map[*claim]struct{}{},
 		holdings: map[allocator.Holder]*holding{},
 		byName:   map[Key][]*holding{},
 		byCall:   map[string]*holding{},
@@ -242,14 +243,28 @@ func (b *book) setContested(s *space, h *holding, contested bool) {
 	}
 }
 
-// rebind has the next commit confirm h's claim.
+// rebind has the next commit confirm h's claim. Where the book does not serve, its next term does that.
 func (b *book) rebind(h *holding) {
 	if h.claim == nil {
 		return
 	}
 	h.claim.bound = b.begun
-	b.unconfirmed = append(b.unconfirmed, h.claim)
-	b.wanted = true
+	if b.serving {
+		b.unconfirmed = append(b.unconfirmed, h.claim)
+		b.wanted = true
+	}
+}
+
+// keys names all claims and pools, pools first.
+func (b *book) keys() []Key {
+	all := make([]Key, 0, len(b.pools)+len(b.claims))
+	for k := range b.pools {
+		all = append(all, k)
+	}
+	for _, c := range b.claims {
+		all = append(all, c.Key)
+	}
+	return all
 }
 
 // free ends a holding, and lets those who want its addresses have them.

@@ -51,8 +51,11 @@ func (b *book) saw(kind string, resourceVersion uint64) {
 func (b *book) bind(c *claim) {
 	if p := b.pools[c.Pool]; p != nil {
 		c.Space = p.Space
-		p.claims++
 	}
+	if b.ofPool[c.Pool] == nil {
+		b.ofPool[c.Pool] = map[*claim]struct{}{}
+	}
+	b.ofPool[c.Pool][c] = struct{}{}
 	h := b.grantOf(c)
 	if h == nil {
 		h = b.newHolding(c.Key, c.Pool, c.Space, c.Ranges...)
@@ -137,8 +140,9 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 func (b *book) detach(c *claim, rest time.Time) {
 	h := c.holding
 	h.claim, c.holding = nil, nil
-	if p := b.pools[c.Pool]; p != nil {
-		p.claims--
+	delete(b.ofPool[h.pool], c)
+	if len(b.ofPool[h.pool]) == 0 {
+		delete(b.ofPool, h.pool)
 	}
 	if rest.After(h.until) {
 		h.until = rest

@@ -287,27 +287,31 @@ func (b *book) takeOver(v journal.Version) {
 	b.dropLines()
 	b.begun, b.ended, b.wanted = 0, 0, true
 	b.quarantined = v.Quarantine
-	b.unconfirmed = b.unconfirmed[:0]
-	byToken := map[journal.Token]*claim{}
-	for _, c := range b.claims {
-		c.bound = 0
-		if c.holding != nil {
-			b.unconfirmed = append(b.unconfirmed, c)
-			if !c.Token.IsZero() {
-				byToken[c.Token] = c
-			}
-		}
-	}
+	seen := b.withTokens(v.Lines)
 	lines := slices.Clone(v.Lines)
 	slices.SortFunc(lines, func(x, y journal.Line) int { return bytes.Compare(x.Token[:], y.Token[:]) })
 	for _, jl := range lines {
 		l := &line{Line: jl.Clone(), state: open}
-		if c := byToken[l.Token]; c != nil && l.names(c.Key, c.UID) && slices.Equal(c.Ranges, l.Ranges) && c.holding.space == l.Space {
+		if c := seen[l.Token]; c != nil && l.names(c.Key, c.UID) && slices.Equal(c.Ranges, l.Ranges) && c.holding.space == l.Space {
 			c.granted = true // seen already
 			continue
 		}
 		b.inherit(l)
 	}
+}
+
+// withTokens finds the claims that have a range and carry the token of one of the lines: token -> claim.
+func (b *book) withTokens(lines []journal.Line) map[journal.Token]*claim {
+	found := make(map[journal.Token]*claim, len(lines))
+	for _, l := range lines {
+		found[l.Token] = nil
+	}
+	for _, c := range b.claims {
+		if _, asked := found[c.Token]; asked && c.holding != nil && !c.Token.IsZero() {
+			found[c.Token] = c
+		}
+	}
+	return found
 }
 
 // inherit files a line of an earlier holder of the journal.
@@ -333,17 +337,28 @@ func (l *line) sameClaim(o *line) bool {
 	return l.Kind == o.Kind && l.Namespace == o.Namespace && l.NameHash == o.NameHash && l.NameHash != 0 && l.UID == o.UID
 }
 
-// serve lets the book grant. The life of inherited grants starts anew.
+// serve lets the book grant. The life of inherited grants starts anew. Claims that may want something done are brought up: those with a
+// range by the commit that confirms it, the others now.
 func (b *book) serve(now time.Time) {
 	b.serving, b.served = true, now
 	for _, l := range b.lines {
 		l.answered = now
+	}
+	for _, c := range b.claims {
+		c.bound = 0
+		switch {
+		case c.holding == nil:
+			b.changed[c.Key] = struct{}{}
+		case !c.Ready || c.Deleting || c.holding.contested:
+			b.unconfirmed = append(b.unconfirmed, c)
+		}
 	}
 }
 
 // stepDown makes the book a follower's: it still sees claims, but its grants are for the next holder to keep.
 func (b *book) stepDown() {
 	b.serving = false
+	b.unconfirmed = nil
 	b.dropLines()
 }
 

@@ -64,6 +64,8 @@ const (
 	crowd        = 8                     // grants that came in during one commit: more, and the next waits for others to share it
 	crowdPace    = 20 * time.Millisecond // between the starts of such commits; everybody who watches Leases sees each of them
 	sweepEvery   = time.Second           // how often ended grants and rests are looked for
+	revisitEvery = 50 * time.Millisecond // after a take-over, this and
+	revisitBatch = 250                   // so many objects at a time, everything is looked at
 	catchUpLimit = 10 * time.Second      // after which the API server is asked for what the informers do not deliver
 	stopLimit    = 3 * time.Second       // for the last commit of a process that stops
 )

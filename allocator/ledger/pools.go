@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,27 +32,26 @@ func (k Key) coreName() string { return k.Kind + "/" + k.Namespace + "/" + k.Nam
 
 // setPool takes in a pool as stored. Versions older than the one known are ignored.
 func (b *book) setPool(now time.Time, p Pool) {
-	known := b.pools[p.Key]
+	known, moved := b.pools[p.Key], true
 	switch {
 	case known == nil:
 		known = &pool{}
 		b.pools[p.Key] = known
-		for _, c := range b.claims {
-			if c.holding != nil && c.Pool == p.Key {
-				known.claims++
-			}
-		}
 	case p.ResourceVersion <= known.ResourceVersion:
 		return
 	case known.Space != p.Space:
 		b.space(known.Space).core.RemovePool(p.Key.coreName())
+	default:
+		moved = false
 	}
 	known.Pool = p
 	if known.Policy == nil {
 		known.Policy = allocator.BestFit
 	}
 	known.core = b.space(p.Space).core.SetPool(p.Key.coreName(), p.Window, p.Blocked)
-	b.rehome(known)
+	if moved {
+		b.rehome(known)
+	}
 	b.endWithdrawals(known)
 	for _, c := range p.Cooling {
 		if now.Before(c.Until) {
@@ -73,12 +73,11 @@ func (b *book) removePool(k Key, resourceVersion uint64) {
 
 // rehome moves claims that were read before their pool was, into the pool's space.
 func (b *book) rehome(p *pool) {
-	for _, c := range b.claims {
-		if c.holding == nil || c.Pool != p.Key || c.holding.space == p.Space {
-			continue
+	for c := range maps.Clone(b.ofPool[p.Key]) {
+		if c.holding.space != p.Space {
+			b.detach(c, time.Time{})
+			b.bind(c)
 		}
-		b.detach(c, time.Time{})
-		b.bind(c)
 	}
 }
 
@@ -113,7 +112,7 @@ func (b *book) usage(k Key) (Usage, bool) {
 	if p == nil {
 		return Usage{}, false
 	}
-	return Usage{Stats: p.core.Stats(), Claims: p.claims}, true
+	return Usage{Stats: p.core.Stats(), Claims: len(b.ofPool[k])}, true
 }
 
 // change checks a new version of a pool before it is stored. Addresses that it takes away are held back from then on, under a line

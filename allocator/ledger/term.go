@@ -96,24 +96,28 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	l.note(v.Holder, nil)
 	l.cfg.Metrics.holding(true)
 	l.cfg.Log.Info("Holding the journal", "epoch", v.Epoch, "why", why, "inheritedGrants", len(v.Lines), "took", time.Since(started).String())
-	l.allChanged()
 
-	sweep, stop := context.WithCancel(ctx)
+	beside, stop := context.WithCancel(ctx)
 	defer stop()
-	go l.sweep(sweep, source)
+	go l.sweep(beside, source)
+	go l.revisit(beside)
 	return l.commit(ctx)
 }
 
-// allChanged has the reconcilers look at everything: they rest while another replica holds the journal.
-func (l *Ledger) allChanged() {
-	l.do(func(b *book) {
-		for _, c := range b.claims {
-			b.changed[c.Key] = struct{}{}
+// revisit has the reconcilers look at everything, as they rest while another replica holds the journal: bit by bit, since nobody
+// waits for it but creates want the machine. What somebody may wait for serve and the first commit bring up.
+func (l *Ledger) revisit(ctx context.Context) {
+	if l.prove(ctx) != nil { // until then, nothing is confirmed
+		return
+	}
+	var all []Key
+	l.do(func(b *book) { all = b.keys() })
+	for some := range slices.Chunk(all, revisitBatch) {
+		l.cfg.Changed(some)
+		if pause(ctx, revisitEvery) != nil {
+			return
 		}
-		for k := range b.pools {
-			b.changed[k] = struct{}{}
-		}
-	})
+	}
 }
 
 // catchUp waits until this replica has applied what the last holder had. A claim whose grant left the journal was seen by then, so
