@@ -18,7 +18,7 @@ import (
 // startControlPlane starts etcd, then kube-apiserver, and returns when both are ready. An API server that does not find its storage
 // would only try again a second later.
 func (s *Sandbox) startControlPlane(ctx context.Context) error {
-	etcdProbe, err := s.httpProbe("https://" + s.etcdPort.addr.String() + "/readyz")
+	etcdProbe, err := s.httpProbe("https://" + s.EtcdAddress() + "/readyz")
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,13 @@ func (s *Sandbox) startControlPlane(ctx context.Context) error {
 		return err
 	}
 	s.etcd = s.newProcess("etcd", filepath.Join(s.assets, "etcd"), s.etcdArgs(), etcdProbe)
-	s.apiServer = s.newProcess("kube-apiserver", filepath.Join(s.assets, "kube-apiserver"), s.apiServerArgs(), apiServerProbe)
+	storage := s.EtcdAddress()
+	if s.options.EtcdBehind != nil {
+		if storage, err = s.options.EtcdBehind(storage); err != nil {
+			return err
+		}
+	}
+	s.apiServer = s.newProcess("kube-apiserver", filepath.Join(s.assets, "kube-apiserver"), s.apiServerArgs(storage), apiServerProbe)
 	for _, process := range []*Process{s.etcd, s.apiServer} {
 		if err := process.Start(); err != nil {
 			return err
@@ -40,7 +46,7 @@ func (s *Sandbox) startControlPlane(ctx context.Context) error {
 }
 
 func (s *Sandbox) etcdArgs() []string {
-	client, peer := "https://"+s.etcdPort.addr.String(), "https://"+s.etcdPeerPort.addr.String()
+	client, peer := "https://"+s.EtcdAddress(), "https://"+s.etcdPeerPort.addr.String()
 	return append([]string{
 		"--name=sandbox",
 		"--data-dir=" + filepath.Join(s.dir, "etcd"),
@@ -61,14 +67,14 @@ func (s *Sandbox) etcdArgs() []string {
 	}, s.options.EtcdArgs...)
 }
 
-func (s *Sandbox) apiServerArgs() []string {
+func (s *Sandbox) apiServerArgs(storage string) []string {
 	addr := s.apiServerPort.addr
 	return append([]string{
 		"--bind-address=" + addr.Addr().String(),
 		fmt.Sprintf("--secure-port=%d", addr.Port()),
 		"--advertise-address=" + addr.Addr().String(),
 		"--endpoint-reconciler-type=none", // loopback is no endpoint of the kubernetes Service
-		"--etcd-servers=https://" + s.etcdPort.addr.String(),
+		"--etcd-servers=https://" + storage,
 		"--etcd-cafile=" + s.pki("ca.crt"),
 		"--etcd-certfile=" + s.pki("etcd.crt"),
 		"--etcd-keyfile=" + s.pki("etcd.key"),

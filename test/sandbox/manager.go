@@ -27,8 +27,8 @@ const (
 type Manager struct {
 	*Process
 	unready atomic.Bool // by its last readiness probe
-	// WebhookAddress, HealthAddress and MetricsAddress are host:port; the first speaks HTTPS, the others plain HTTP.
-	WebhookAddress, HealthAddress, MetricsAddress string
+	// WebhookAddress, HealthAddress, MetricsAddress and ProfileAddress are host:port; the first speaks HTTPS, the others plain HTTP.
+	WebhookAddress, HealthAddress, MetricsAddress, ProfileAddress string
 	// PeerAddress is where its peers reach the webhooks, by which the journal names it too.
 	PeerAddress string
 	// APIServer is the link by which it reaches the API server, Peers the one by which its peers reach it; nil without Options.Links. The
@@ -64,7 +64,7 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		return nil, fmt.Errorf("%w: build it with make build, or set Options.ManagerBinary", err)
 	}
 	name := fmt.Sprintf("manager-%d", len(s.managers)+1)
-	var addresses [3]string
+	var addresses [4]string
 	for i := range addresses {
 		port, err := s.reserve()
 		if err != nil {
@@ -72,7 +72,7 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		}
 		addresses[i] = port.addr.String()
 	}
-	manager := &Manager{WebhookAddress: addresses[0], HealthAddress: addresses[1], MetricsAddress: addresses[2]}
+	manager := &Manager{WebhookAddress: addresses[0], HealthAddress: addresses[1], MetricsAddress: addresses[2], ProfileAddress: addresses[3]}
 	manager.PeerAddress = manager.WebhookAddress
 	account := rest.CopyConfig(s.account)
 	if s.options.Links {
@@ -99,6 +99,7 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		"--health-probe-bind-address=" + manager.HealthAddress,
 		"--metrics-bind-address=" + manager.MetricsAddress,
 		"--metrics-secure=false",
+		"--pprof-bind-address=" + manager.ProfileAddress,
 	}, s.options.ManagerArgs...)
 	manager.Process = s.newProcess(name, s.options.ManagerBinary, args, probe)
 	manager.clock = filepath.Join(s.dir, "managers", name+".clock")

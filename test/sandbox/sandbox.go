@@ -43,6 +43,8 @@ type Options struct {
 	Assets string
 	// EtcdArgs and APIServerArgs are added to the command lines; the last of two equal flags counts.
 	EtcdArgs, APIServerArgs []string
+	// EtcdBehind is told where etcd serves, host:port, and says where the API server is to look for it: at a proxy's. Default: there.
+	EtcdBehind func(etcd string) (string, error)
 	// Replicas is the number of managers. With none, the webhooks are not installed either: see InstallWebhooks.
 	Replicas int
 	// ManagerBinary defaults to bin/butler-ipam of the checkout.
@@ -278,6 +280,9 @@ func (s *Sandbox) Namespace() string { return Namespace }
 
 // Etcd is the process of etcd.
 func (s *Sandbox) Etcd() *Process { return s.etcd }
+
+// EtcdAddress is host:port of etcd, which speaks TLS with those who show the key pair etcd.crt and etcd.key in the directory pki.
+func (s *Sandbox) EtcdAddress() string { return s.etcdPort.addr.String() }
 
 // APIServer is the process of kube-apiserver.
 func (s *Sandbox) APIServer() *Process { return s.apiServer }
