@@ -31,29 +31,30 @@ const (
 // bench is a sandbox with what the measurements need.
 type bench struct {
 	sandbox *sandbox.Sandbox
-	idle    *idleWebhooks
+	idle    *idleWebhooks  // nil where nothing is compared with them
 	setup   client.Client  // for what is not measured
 	raw     rest.Interface // bytes in and bytes out: the machine is shared with what is measured
 	runs    int            // so far; names namespaces and chooses addresses
 }
 
-// newBench starts the sandbox in bin/: a temporary directory may be memory, where a write costs etcd nothing.
-func newBench(ctx context.Context) (*bench, error) {
+// onSandbox measures on a sandbox of its own, in bin/: a temporary directory may be memory, where a write costs etcd nothing.
+func onSandbox(ctx context.Context, replicas int, do func(*bench) ([]figure, error)) (figures []figure, err error) {
 	s, err := sandbox.Start(ctx, sandbox.Options{
-		Dir: filepath.Join("bin", "bench-sandbox"), Replicas: 1, Log: os.Stderr,
+		Dir: filepath.Join("bin", "bench-sandbox"), Replicas: replicas, Log: os.Stderr,
 		APIServerArgs: []string{"--delete-collection-workers=16"}, // cleaning up is not measured
 	})
 	if err != nil {
 		return nil, err
 	}
 	b := &bench{sandbox: s}
-	if err := b.prepare(ctx); err != nil {
-		return nil, errors.Join(err, b.stop())
+	defer func() { err = errors.Join(err, b.stop()) }()
+	if err := b.connect(); err != nil {
+		return nil, err
 	}
-	return b, nil
+	return do(b)
 }
 
-func (b *bench) prepare(ctx context.Context) error {
+func (b *bench) connect() error {
 	known := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(known), v1alpha1.AddToScheme(known)); err != nil {
 		return err
@@ -67,9 +68,12 @@ func (b *bench) prepare(ctx context.Context) error {
 	config.ContentConfig = rest.ContentConfig{
 		ContentType: runtime.ContentTypeJSON, GroupVersion: &schema.GroupVersion{}, NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
 	}
-	if b.raw, err = rest.RESTClientFor(config); err != nil {
-		return err
-	}
+	b.raw, err = rest.RESTClientFor(config)
+	return err
+}
+
+// addBaseline adds the kinds and the webhooks that IPAllocations are compared with.
+func (b *bench) addBaseline(ctx context.Context) (err error) {
 	for _, subject := range []subject{plainCR, hookedCR} {
 		if err := b.copyCRD(ctx, subject); err != nil {
 			return fmt.Errorf("CRD of %s: %w", subject.name, err)

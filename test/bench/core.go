@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"regexp"
 	"runtime"
 	"slices"
 	"testing"
@@ -41,10 +40,10 @@ const (
 )
 
 // measureCore measures the allocator alone.
-func measureCore(ctx context.Context, only *regexp.Regexp) ([]figure, error) {
+func measureCore(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
 	for _, sc := range scenes {
-		wanted := func(call string) bool { return only.MatchString(sc.title(call)) }
+		wanted := func(call string) bool { return o.only.MatchString(sc.title(call)) }
 		if !slices.ContainsFunc([]string{"allocate", "release", "exact range", "statistics", "rebuild"}, wanted) {
 			continue
 		}
@@ -65,7 +64,7 @@ func measureCore(ctx context.Context, only *regexp.Regexp) ([]figure, error) {
 			figures = append(figures, rebuilt)
 		}
 	}
-	return slices.DeleteFunc(figures, func(f figure) bool { return !only.MatchString(f.Name) }), nil
+	return slices.DeleteFunc(figures, func(f figure) bool { return !o.only.MatchString(f.Name) }), nil
 }
 
 func (sc scene) title(call string) string { return "core " + call + ", " + sc.name }
@@ -210,5 +209,5 @@ func (sc scene) figure(call string, times []time.Duration) figure {
 	if len(times) == 0 { // the step failed
 		return figure{}
 	}
-	return figure{Name: sc.title(call), N: len(times), P50: ms(quantile(times, 0.50)), P99: ms(quantile(times, 0.99))}
+	return figure{table: coreTable, Name: sc.title(call), N: len(times), P50: ms(quantile(times, 0.50)), P99: ms(quantile(times, 0.99))}
 }

@@ -29,7 +29,9 @@ func (b *bench) readCPU() clocks {
 	for _, manager := range b.sandbox.Managers() {
 		pids[manager.Name()] = manager.Pid()
 	}
-	pids["idle webhooks"] = b.idle.server.command.Process.Pid
+	if b.idle != nil {
+		pids["idle webhooks"] = b.idle.server.command.Process.Pid
+	}
 	c := clocks{processes: map[string]time.Duration{}}
 	for name, pid := range pids {
 		// The fields after the name in parentheses, the first of which is the third: user and system time are 14 and 15.
@@ -67,7 +69,7 @@ func (c clocks) since(before clocks, n int) usage {
 	u := usage{perOp: map[string]time.Duration{}}
 	others := c.busy - before.busy
 	for name, now := range c.processes {
-		used := now - before.processes[name]
+		used := max(0, now-before.processes[name]) // another process by now, where it was started again
 		u.perOp[name] = used / time.Duration(n)
 		others -= used
 	}

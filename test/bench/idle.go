@@ -38,6 +38,14 @@ func (b *bench) startIdleWebhooks(ctx context.Context) (*idleWebhooks, error) {
 	return w, nil
 }
 
+// idleCalls is how often they were called so far.
+func (b *bench) idleCalls() (int, error) {
+	if b.idle == nil {
+		return 0, nil
+	}
+	return b.idle.server.calls()
+}
+
 func (w *idleWebhooks) stop() error { return errors.Join(w.front.Stop(), w.server.stop()) }
 
 // installIdle copies the first mutating and the first validating webhook of the allocator, which are those for IPAllocations, for

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -77,34 +76,39 @@ func parse() (options, error) {
 	return o, err
 }
 
+// measure is everything that has a matching name, part by part: each has a sandbox of its own.
 func measure(ctx context.Context, o options) ([]figure, error) {
-	figures, err := measureCluster(ctx, o)
-	if err != nil {
-		return nil, err
+	var figures []figure
+	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureReplicas, measureOutages, measureScale, measureCore} {
+		measured, err := part(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, measured...)
 	}
-	core, err := measureCore(ctx, o.only)
-	return append(figures, core...), err
+	return figures, nil
 }
 
-// measureCluster measures what needs a sandbox.
-func measureCluster(ctx context.Context, o options) (figures []figure, err error) {
+// measureAnswers measures what an answer costs.
+func measureAnswers(ctx context.Context, o options) ([]figure, error) {
 	variants, lag := variantsFor(o.only), o.only.MatchString(lagName)
 	if len(variants) == 0 && !lag {
 		return nil, nil
 	}
-	b, err := newBench(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, b.stop()) }()
-	if figures, err = b.compare(ctx, o, variants); err != nil || !lag {
-		return figures, err
-	}
-	f, err := b.statusLag(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", lagName, err)
-	}
-	return append(figures, f), nil
+	return onSandbox(ctx, 1, func(b *bench) ([]figure, error) {
+		if err := b.addBaseline(ctx); err != nil {
+			return nil, err
+		}
+		figures, err := b.compare(ctx, o, variants)
+		if err != nil || !lag {
+			return figures, err
+		}
+		f, err := b.statusLag(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", lagName, err)
+		}
+		return append(figures, f), nil
+	})
 }
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }

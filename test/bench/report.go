@@ -11,20 +11,40 @@ import (
 	"text/tabwriter"
 )
 
-// figure is one line of the table and one element of the JSON list. Ratios are 0 where there is nothing to compare with, clients where
+// table is where a figure is printed: those of one table have the same columns.
+type table int
+
+const (
+	answerTable table = iota
+	outageTable
+	memoryTable
+	coreTable
+)
+
+// figure is one line of a table and one element of the JSON list. Ratios are 0 where there is nothing to compare with, clients where
 // calls do not wait for each other.
 type figure struct {
+	table          table
 	Name           string  `json:"name"`
 	Clients        int     `json:"clients"`
-	N              int     `json:"n"` // operations, of all rounds
+	N              int     `json:"n"` // operations, of all rounds; outages; allocations stored
 	P50            float64 `json:"p50_ms"`
 	P99            float64 `json:"p99_ms"`
 	PerSecond      float64 `json:"per_second"`
+	MoreP50        float64 `json:"more_p50_ms"` // than what it is compared with
 	RatioP50       float64 `json:"ratio_p50"`
 	RatioPerSecond float64 `json:"ratio_per_second"`
 
 	CPU    map[string]float64 `json:"cpu_ms_per_op,omitempty"` // process ->
 	Others float64            `json:"others_cpu_percent,omitempty"`
+
+	// Of outages:
+	Failed int `json:"failed,omitempty"` // creates, of all rounds
+
+	// Of a manager with allocations, for each of them, beyond what it has without any:
+	HeapBytes     float64 `json:"heap_bytes,omitempty"`     // live
+	ResidentBytes float64 `json:"resident_bytes,omitempty"` // of the process
+	PeakBytes     float64 `json:"peak_bytes,omitempty"`     // resident, while it started
 
 	// Of the core:
 	AllocsPerOp   *int64  `json:"allocs_per_op,omitempty"`
@@ -52,25 +72,32 @@ func figureOf(clients int, samples, base []sample) figure {
 		f.CPU[process] = over(func(i int) float64 { return ms(samples[i].cpu.perOp[process]) })
 	}
 	if base != nil {
+		f.MoreP50 = over(func(i int) float64 { return ms(samples[i].p50 - base[i].p50) })
 		f.RatioP50 = over(func(i int) float64 { return float64(samples[i].p50) / float64(base[i].p50) })
 		f.RatioPerSecond = over(func(i int) float64 { return samples[i].perSecond / base[i].perSecond })
 	}
 	return f
 }
 
-func (f figure) isCore() bool { return f.AllocsPerOp != nil || f.BytesPerRange > 0 }
-
 func printTable(w io.Writer, figures []figure) {
-	var cluster, core [][]string
-	for _, f := range figures {
-		if f.isCore() {
-			core = append(core, f.coreRow())
-		} else {
-			cluster = append(cluster, f.clusterRow())
+	for _, t := range []struct {
+		table   table
+		heading string
+		row     func(figure) []string
+	}{
+		{answerTable, "clients,calls,p50 ms,p99 ms,per second,+ p50 ms,× p50,× per second,CPU: apiserver,etcd,manager,bench,others,  name", figure.answerRow},
+		{outageTable, "clients,rounds,median ms,largest ms,failed creates,others,  name", figure.outageRow},
+		{memoryTable, "stored,bytes of each: live heap,resident,resident at start,  name", figure.memoryRow},
+		{coreTable, "calls,p50 µs,p99 µs,allocations,bytes per range,  name", figure.coreRow},
+	} {
+		var rows [][]string
+		for _, f := range figures {
+			if f.table == t.table {
+				rows = append(rows, t.row(f))
+			}
 		}
+		printRows(w, t.heading, rows)
 	}
-	printRows(w, "clients,calls,p50 ms,p99 ms,per second,× p50,× per second,CPU: apiserver,etcd,manager,bench,others,  name", cluster)
-	printRows(w, "calls,p50 µs,p99 µs,allocations,bytes per range,  name", core)
 }
 
 func printRows(w io.Writer, heading string, rows [][]string) {
@@ -86,13 +113,21 @@ func printRows(w io.Writer, heading string, rows [][]string) {
 	t.Flush()
 }
 
-func (f figure) clusterRow() []string {
+func (f figure) answerRow() []string {
 	row := []string{strconv.Itoa(f.Clients), strconv.Itoa(f.N), decimals(f.P50), decimals(f.P99), fmt.Sprintf("%.0f", f.PerSecond),
-		unlessZero(f.RatioP50), unlessZero(f.RatioPerSecond)}
+		unlessZero(f.MoreP50), unlessZero(f.RatioP50), unlessZero(f.RatioPerSecond)}
 	for _, process := range []string{"kube-apiserver", "etcd", "manager-1", "bench"} {
 		row = append(row, unlessZero(f.CPU[process]))
 	}
 	return append(row, fmt.Sprintf("%.0f %%", f.Others), "  "+f.Name)
+}
+
+func (f figure) outageRow() []string {
+	return []string{strconv.Itoa(f.Clients), strconv.Itoa(f.N), decimals(f.P50), decimals(f.P99), strconv.Itoa(f.Failed), fmt.Sprintf("%.0f %%", f.Others), "  " + f.Name}
+}
+
+func (f figure) memoryRow() []string {
+	return []string{strconv.Itoa(f.N), fmt.Sprintf("%.0f", f.HeapBytes), fmt.Sprintf("%.0f", f.ResidentBytes), fmt.Sprintf("%.0f", f.PeakBytes), "  " + f.Name}
 }
 
 func (f figure) coreRow() []string {

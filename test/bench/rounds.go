@@ -21,6 +21,8 @@ const (
 	fullLoad = 4
 	// loops is the share of creates that the variants with deletion make: one takes far longer.
 	loops = 10
+	// statusesWritten follows the name of a variant where the time counts until all objects have their status.
+	statusesWritten = ", statuses written"
 )
 
 // variant is one thing that is done to one subject.
@@ -69,6 +71,7 @@ type sample struct {
 	n         int
 	p50, p99  time.Duration
 	perSecond float64
+	failed    int
 	cpu       usage
 }
 
@@ -95,8 +98,7 @@ func (b *bench) compare(ctx context.Context, o options, variants []variant) ([]f
 						cells = append(cells, at)
 					}
 					samples[at] = append(samples[at], s)
-					progress("round %d/%d, %d clients: %s: %.2f ms, %.0f/s, others %.0f %%",
-						round+1, o.rounds, clients, s.name, ms(s.p50), s.perSecond, 100*s.cpu.others)
+					s.report(round, o.rounds, clients)
 				}
 			}
 		}
@@ -109,13 +111,17 @@ func (b *bench) compare(ctx context.Context, o options, variants []variant) ([]f
 	return figures, nil
 }
 
+func (s *sample) report(round, rounds, clients int) {
+	progress("round %d/%d, %d clients: %s: %.2f ms, %.0f/s, others %.0f %%", round+1, rounds, clients, s.name, ms(s.p50), s.perSecond, 100*s.cpu.others)
+}
+
 // run measures one variant once, in a namespace of its own, and cleans up.
 func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, error) {
 	c, err := b.newCollection(ctx, v.subject)
 	if err != nil {
 		return nil, err
 	}
-	called, err := b.idle.server.calls()
+	called, err := b.idleCalls()
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +148,7 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 	for i := range measured {
 		measured[i].cpu = spent
 	}
-	calls, err := b.idle.server.calls()
+	calls, err := b.idleCalls()
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +176,7 @@ func (c *collection) createAll(ctx context.Context, name string, clients, n, exi
 	}
 	all := time.Since(start)
 	drain := all - answered
-	return []sample{created, {name: name + ", statuses written", n: n, p50: drain, p99: drain, perSecond: float64(n) / all.Seconds()}}, nil
+	return []sample{created, {name: name + statusesWritten, n: n, p50: drain, p99: drain, perSecond: float64(n) / all.Seconds()}}, nil
 }
 
 // createAndDelete creates n objects and deletes each as soon as it is created.

@@ -46,10 +46,13 @@ func (s subject) group() string {
 func (c *collection) bodies(prefix string, n int) [][]byte {
 	bodies := make([][]byte, n)
 	for i := range bodies {
-		bodies[i] = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q},"spec":%s}`,
-			c.apiVersion, c.kind, nameOf(prefix, i), c.namespace, c.spec)
+		bodies[i] = c.body(nameOf(prefix, i))
 	}
 	return bodies
+}
+
+func (c *collection) body(name string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q},"spec":%s}`, c.apiVersion, c.kind, name, c.namespace, c.spec)
 }
 
 func nameOf(prefix string, i int) string { return fmt.Sprintf("%s-%d", prefix, i) }

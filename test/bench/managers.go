@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+// holder is the manager that holds the journal, nil where none does.
+func (b *bench) holder(ctx context.Context) (*sandbox.Manager, error) {
+	var lease coordinationv1.Lease
+	if err := b.setup.Get(ctx, types.NamespacedName{Namespace: sandbox.ManagerNamespace, Name: journal.LeaseName}, &lease); err != nil {
+		return nil, err
+	}
+	address := journal.AddressOf(ptr.Deref(lease.Spec.HolderIdentity, ""))
+	for _, m := range b.sandbox.Managers() {
+		if m.WebhookAddress == address && running(m) {
+			return m, nil
+		}
+	}
+	return nil, nil
+}
+
+// awaitHolder waits until one of the managers holds the journal.
+func (b *bench) awaitHolder(ctx context.Context, among ...*sandbox.Manager) (*sandbox.Manager, error) {
+	var is *sandbox.Manager
+	err := await(ctx, func(ctx context.Context) (err error) {
+		if is, err = b.holder(ctx); err != nil {
+			return err
+		}
+		for _, m := range among {
+			if m == is {
+				return nil
+			}
+		}
+		return errors.New("none of the managers holds the journal")
+	})
+	return is, err
+}
+
+// followers are the managers that run and do not hold the journal.
+func (b *bench) followers(holder *sandbox.Manager) []*sandbox.Manager {
+	var others []*sandbox.Manager
+	for _, m := range b.sandbox.Managers() {
+		if m != holder && running(m) {
+			others = append(others, m)
+		}
+	}
+	return others
+}
+
+func running(m *sandbox.Manager) bool {
+	select {
+	case <-m.Exited():
+		return false
+	default:
+		return true
+	}
+}
+
+// end ends managers as a rollout does.
+func end(ctx context.Context, managers ...*sandbox.Manager) error {
+	for _, m := range managers {
+		if running(m) {
+			if err := m.Terminate(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, m := range managers {
+		if err := m.Wait(ctx); err != nil {
+			return fmt.Errorf("%s did not end well: %w", m.Name(), err)
+		}
+	}
+	return nil
+}
+
+// start starts managers that have ended, and returns when they serve.
+func start(ctx context.Context, managers ...*sandbox.Manager) error {
+	for _, m := range managers {
+		if err := m.Start(); err != nil {
+			return err
+		}
+	}
+	for _, m := range managers {
+		if err := m.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
