@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -291,6 +292,68 @@ func TestAJournalThatCountsAnUnknownKindIsNotTaken(t *testing.T) {
 		}
 		if err := l.Ready(); err == nil {
 			t.Error("ready")
+		}
+	})
+}
+
+// Of what a new holder finds, creates must not wait for what nobody waits for; but everything is looked at some time.
+func TestANewHolderHasEverythingLookedAtAndFirstWhatIsNotDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const done = 3 * revisitBatch
+		var mu sync.Mutex
+		told := map[Key]time.Time{}
+		s := &shelf{}
+		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}, Changed: func(keys []Key) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, k := range keys {
+				if told[k].IsZero() {
+					told[k] = time.Now()
+				}
+			}
+		}})
+		l.SetPool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.255.255")}})
+		observe := func(i int, name string, ready bool) {
+			r, err := allocator.NewRange(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Observe(Claim{Key: key(name), UID: name, ResourceVersion: uint64(i + 1), Pool: modelPool, Ranges: []allocator.Range{r}, Ready: ready})
+		}
+		for i := range done {
+			observe(i, fmt.Sprint(i), true)
+		}
+		observe(done, "new", false)
+		clear(told) // a follower's reconcilers rest
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			_ = l.Run(ctx, &stores{})
+			close(ended)
+		}()
+		for !l.Serving() {
+			time.Sleep(time.Millisecond)
+		}
+		serving := time.Now()
+		time.Sleep(time.Minute)
+		cancel()
+		<-ended
+		mu.Lock()
+		defer mu.Unlock()
+		if len(told) != done+2 {
+			t.Errorf("%d of %d objects are looked at", len(told), done+2)
+		}
+		if waited := told[key("new")].Sub(serving); waited > 2*confirmAfter {
+			t.Errorf("what is not Ready is looked at after %s", waited)
+		}
+		last := time.Time{}
+		for _, at := range told {
+			if at.After(last) {
+				last = at
+			}
+		}
+		if took := last.Sub(serving); took < 2*revisitEvery {
+			t.Errorf("everything is looked at within %s: creates have to wait for it", took)
 		}
 	})
 }

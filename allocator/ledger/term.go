@@ -107,8 +107,10 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 // revisit has the reconcilers look at everything, as they rest while another replica holds the journal: bit by bit, since nobody
 // waits for it but creates want the machine. What somebody may wait for serve and the first commit bring up.
 func (l *Ledger) revisit(ctx context.Context) {
-	if l.prove(ctx) != nil { // until then, nothing is confirmed
-		return
+	for l.prove(ctx) != nil { // until a commit, nothing is confirmed
+		if journal.Pause(ctx, revisitEvery) != nil {
+			return
+		}
 	}
 	var all []Key
 	l.do(func(b *book) { all = b.keys() })

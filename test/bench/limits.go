@@ -17,6 +17,8 @@ type limit struct {
 }
 
 func ratioP50(f figure) float64       { return f.RatioP50 }
+func moreP50(f figure) float64        { return f.MoreP50 }
+func largest(f figure) float64        { return f.P99 }
 func ratioPerSecond(f figure) float64 { return f.RatioPerSecond }
 func p99(f figure) float64            { return f.P99 }
 func p50Micros(f figure) float64      { return 1000 * f.P50 }
@@ -26,6 +28,13 @@ func bytesPerRange(f figure) float64  { return f.BytesPerRange }
 var limits = []limit{
 	{name: "IPAllocation create", clients: 1, what: "p50 ratio", value: ratioP50, limit: 1.8, aim: 1.4},
 	{name: "IPAllocation create, statuses written", clients: 64, what: "per second ratio", value: ratioPerSecond, limit: 0.4, atLeast: true},
+	{name: withReplicas(replicas), clients: crowd, what: "per second ratio", value: ratioPerSecond, limit: 0.6, atLeast: true},
+	{name: throughFollower, clients: 1, what: "more p50 ms", value: moreP50, limit: 1},
+	{name: outages[0].name(), clients: crowd, what: "largest ms", value: largest, limit: 500},
+	{name: outages[1].name(), clients: crowd, what: "largest ms", value: largest, limit: 3000},
+	{name: outages[2].name(), clients: crowd, what: "largest ms", value: largest, limit: 12_000},
+	{name: stocks[2].fenceToServing(), clients: takeOverClients, what: "largest ms", value: largest, limit: 1000},
+	{name: stocks[3].fenceToServing(), clients: takeOverClients, what: "largest ms", value: largest, limit: 1000},
 	{name: lagName, what: "p99 ms", value: p99, limit: 1000},
 	{name: "core allocate, " + scenes[1].name, what: "p50 µs", value: p50Micros, limit: 2},
 	{name: "core release, " + scenes[1].name, what: "p50 µs", value: p50Micros, limit: 2},

@@ -21,7 +21,7 @@ func (b *bench) holder(ctx context.Context) (*sandbox.Manager, error) {
 	}
 	address := journal.AddressOf(ptr.Deref(lease.Spec.HolderIdentity, ""))
 	for _, m := range b.sandbox.Managers() {
-		if m.WebhookAddress == address && running(m) {
+		if m.PeerAddress == address && running(m) {
 			return m, nil
 		}
 	}

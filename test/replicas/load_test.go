@@ -29,22 +29,42 @@ type load struct {
 	failures []error
 }
 
-// startLoad makes a namespace with a pool, and clients that create allocations there until stop.
-func startLoad(t *testing.T, clients int) *load {
+// newPool makes a namespace with a pool, whose addresses are its own.
+func newPool(t *testing.T, bits int) (namespace string) {
 	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	if err := admin.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
 	pools++
 	pool := &v1alpha1.NetworkPool{
-		ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns.Name}, Spec: v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.0.0/16", pools)},
+		ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns.Name}, Spec: v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.0.0/%d", pools, bits)},
 	}
 	if err := admin.Create(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
+	return ns.Name
+}
+
+// claim asks for one address of the pool in its namespace.
+func claim(namespace, name string) *v1alpha1.IPAllocation {
+	return &v1alpha1.IPAllocation{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: v1alpha1.IPAllocationSpec{
+			PoolRef:          v1alpha1.LocalObjectReference{Name: "pool"},
+			TenantClusterRef: v1alpha1.NamespacedObjectReference{Name: "web", Namespace: "team-a"},
+			Type:             v1alpha1.TypeNodes,
+			Count:            new(int32(1)),
+		},
+	}
+}
+
+// startLoad makes a namespace with a pool, and clients that create allocations there until stop.
+func startLoad(t *testing.T, clients int) *load {
+	t.Helper()
+	namespace := newPool(t, 16)
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{t: t, namespace: ns.Name, cancel: cancel, answers: map[string]string{}}
+	l := &load{t: t, namespace: namespace, cancel: cancel, answers: map[string]string{}}
 	for c := range clients {
 		l.clients.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
@@ -58,15 +78,7 @@ func startLoad(t *testing.T, clients int) *load {
 }
 
 func (l *load) create(name string) {
-	a := &v1alpha1.IPAllocation{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: l.namespace},
-		Spec: v1alpha1.IPAllocationSpec{
-			PoolRef:          v1alpha1.LocalObjectReference{Name: "pool"},
-			TenantClusterRef: v1alpha1.NamespacedObjectReference{Name: "web", Namespace: "team-a"},
-			Type:             v1alpha1.TypeNodes,
-			Count:            new(int32(1)),
-		},
-	}
+	a := claim(l.namespace, name)
 	started := time.Now()
 	err := admin.Create(context.Background(), a)
 	l.mu.Lock()

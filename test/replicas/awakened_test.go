@@ -1,0 +1,229 @@
+package replicas
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/webhooks"
+)
+
+// answer is what a manager said to a call on its webhook port.
+type answer struct {
+	code     int // HTTP
+	response *admissionv1.AdmissionResponse
+	stored   v1alpha1.IPAllocation // what the API server would go on with
+	err      error
+}
+
+// ask has a manager answer for the create of an allocation, without the API server.
+func ask(ctx context.Context, m *sandbox.Manager, path string, a *v1alpha1.IPAllocation) (is answer) {
+	object, err := json.Marshal(a)
+	if err != nil {
+		return answer{err: err}
+	}
+	kind := metav1.GroupVersionKind{Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Kind: "IPAllocation"}
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: types.UID(path + a.Name), Operation: admissionv1.Create, Kind: kind, Namespace: a.Namespace, Name: a.Name, Object: runtime.RawExtension{Raw: object},
+		},
+	})
+	if err != nil {
+		return answer{err: err}
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+m.WebhookAddress+path+"?timeout=10s", bytes.NewReader(body))
+	if err != nil {
+		return answer{err: err}
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cluster.Config().CAData)
+	direct := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
+	response, err := direct.Do(request)
+	if err != nil {
+		return answer{err: err}
+	}
+	defer response.Body.Close()
+	if is.code = response.StatusCode; is.code != http.StatusOK {
+		return is
+	}
+	var review admissionv1.AdmissionReview
+	if is.err = json.NewDecoder(response.Body).Decode(&review); is.err != nil {
+		return is
+	}
+	is.response = review.Response
+	if len(is.response.Patch) == 0 {
+		return is
+	}
+	patch, err := jsonpatch.DecodePatch(is.response.Patch)
+	if err != nil {
+		return answer{err: err}
+	}
+	if object, err = patch.Apply(object); err != nil {
+		return answer{err: err}
+	}
+	is.err = json.Unmarshal(object, &is.stored)
+	return is
+}
+
+// A holder that was stopped, and replaced meanwhile, finds calls at its port when it goes on. It still takes itself for the holder: what
+// it knows of the addresses is old.
+func TestAnAwakenedHolderAnswersByWhatHasHappenedMeanwhile(t *testing.T) {
+	namespace := newPool(t, 29)
+	was := holder(t)
+	freed, taken := claim(namespace, "freed"), claim(namespace, "taken")
+	created(t, freed)
+	if err := was.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	is := nextHolder(t, was)
+	created(t, taken) // before the other is freed: else this, or the grant below, would get that address
+	granted := ask(t.Context(), is, webhooks.MutateIPAllocation, claim(namespace, "granted"))
+	if granted.err != nil || granted.response == nil || !granted.response.Allowed {
+		t.Fatalf("the next holder grants nothing: %+v", granted)
+	}
+	deleted(t, freed)
+
+	pinned := func(name string, r *v1alpha1.PinnedIPRange) *v1alpha1.IPAllocation {
+		a := claim(namespace, name)
+		a.Spec.Count, a.Spec.PinnedRange = nil, r
+		return a
+	}
+	last := &v1alpha1.PinnedIPRange{StartAddress: lastOf(t, namespace), EndAddress: lastOf(t, namespace)}
+	calls := []struct {
+		path    string
+		claim   *v1alpha1.IPAllocation
+		allowed bool
+		answer  chan answer
+	}{
+		{path: webhooks.MutateIPAllocation, claim: pinned("wants-what-was-freed", freed.Spec.PinnedRange), allowed: true},
+		{path: webhooks.MutateIPAllocation, claim: pinned("wants-what-was-taken", taken.Spec.PinnedRange)},
+		{path: webhooks.MutateIPAllocation, claim: pinned("wants-what-was-granted", granted.stored.Spec.PinnedRange)},
+		{path: webhooks.MutateIPAllocation, claim: pinned("wants-what-is-free", last), allowed: true},
+		{path: webhooks.ValidateIPAllocation, claim: &granted.stored, allowed: true},
+	}
+	for i := range calls {
+		c := &calls[i]
+		c.answer = make(chan answer, 1)
+		go func() { c.answer <- ask(t.Context(), was, c.path, c.claim) }()
+	}
+	time.Sleep(time.Second) // the calls wait at its port by then
+	if err := was.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	answered := 0
+	for _, c := range calls {
+		a := <-c.answer
+		if a.code == http.StatusServiceUnavailable {
+			t.Logf("%s: another replica is to be asked", c.claim.Name)
+			continue
+		}
+		answered++
+		switch {
+		case a.err != nil:
+			t.Errorf("%s: %v", c.claim.Name, a.err)
+		case a.response.Allowed != c.allowed:
+			t.Errorf("%s: allowed is %t, want %t: %v", c.claim.Name, a.response.Allowed, c.allowed, a.response.Result)
+		case a.stored.Spec.PinnedRange != nil:
+			inJournal(t, &a.stored)
+		}
+	}
+	if answered == 0 {
+		t.Error("the former holder has answered no call: the test shows nothing")
+	}
+	if held := holder(t); held != is {
+		t.Errorf("%s holds the journal after the former holder awoke, want %s", held.Name(), is.Name())
+	}
+}
+
+// lastOf is the last address of a namespace's pool.
+func lastOf(t *testing.T, namespace string) string {
+	t.Helper()
+	var pool v1alpha1.NetworkPool
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "pool"}, &pool); err != nil {
+		t.Fatal(err)
+	}
+	return allocator.RangeOfPrefix(netip.MustParsePrefix(pool.Spec.CIDR)).Last.String()
+}
+
+// inJournal fails a test unless the journal holds the range of an answer under its token.
+func inJournal(t *testing.T, a *v1alpha1.IPAllocation) {
+	t.Helper()
+	store, err := journal.NewLeaseStore(cluster.Config(), sandbox.ManagerNamespace, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := store.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range v.Lines {
+		if l.Token.String() == a.Annotations[v1alpha1.AnnotationGrant] && l.Ranges[0].First.String() == a.Spec.PinnedRange.StartAddress {
+			return
+		}
+	}
+	t.Errorf("%s was answered %s, which is not in the journal", a.Name, a.Spec.PinnedRange.StartAddress)
+}
+
+// nextHolder waits until another manager holds the journal.
+func nextHolder(t *testing.T, was *sandbox.Manager) *sandbox.Manager {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if is := holder(t); is != was {
+			return is
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("%s is frozen and still holds the journal", was.Name())
+	return nil
+}
+
+// eventually waits for a state and fails with what was last missing of it.
+func eventually(t *testing.T, state func(context.Context) error) {
+	t.Helper()
+	var missing error
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		missing = state(ctx)
+		return missing == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%v: %v", err, missing)
+	}
+}
+
+// created creates an allocation, and deleted deletes one until it is gone. The API server may still have connections to a manager that is
+// frozen: calls over those fail.
+func created(t *testing.T, a *v1alpha1.IPAllocation) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error { return admin.Create(ctx, a) })
+}
+
+func deleted(t *testing.T, a *v1alpha1.IPAllocation) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		err := admin.Delete(ctx, a.DeepCopy())
+		if err == nil {
+			return errors.New("it is still there")
+		}
+		return client.IgnoreNotFound(err)
+	})
+}
