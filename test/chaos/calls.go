@@ -82,6 +82,11 @@ func refused(err error) bool {
 	return c >= 400 && c < 500 && c != http.StatusTooManyRequests
 }
 
+// refusedByOther tells whether it was the other webhook that refused a call.
+func (c *call) refusedByOther() bool {
+	return c.err != nil && strings.Contains(c.err.Error(), otherName)
+}
+
 func failed(err error) bool { return err != nil && !refused(err) }
 
 // Kinds of failures.

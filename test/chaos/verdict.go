@@ -158,9 +158,12 @@ func (v *verdict) judgeCalls() {
 	}
 }
 
-// judgePairs: a dry run ends as the call in earnest does.
+// judgePairs: a dry run ends as the call in earnest does, unless somebody else's webhook refuses one of the two.
 func (v *verdict) judgePairs() {
 	for _, p := range v.pairs {
+		if p.dry.refusedByOther() || p.earnest.refusedByOther() {
+			continue
+		}
 		if dry, earnest := p.dry.outcome(), p.earnest.outcome(); dry != earnest {
 			v.blame("%s, a dry run, was %s; %s, the same in earnest, was %s", p.dry, dry, p.earnest, earnest)
 		}

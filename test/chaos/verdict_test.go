@@ -256,6 +256,12 @@ func TestVerdict(t *testing.T) {
 		"a dry run is refused for another reason": {story: func(s *story) {
 			s.compare(s.asked("a", dryRun, failing(status(422, ""))), s.asked("b", failing(exhausted)))
 		}, want: []string{"was refused with 422; call b"}},
+		"somebody else refuses one of two": {story: func(s *story) {
+			other := status(403, `admission webhook "other.chaos.example.com" denied the request: every second create is refused here`)
+			s.compare(s.asked("a", dryRun, failing(other)), s.asked("b", given("10.0.0.1")))
+			s.stored("b", "10.0.0.1")
+			s.compare(s.asked("c", dryRun, given("10.0.0.2")), s.asked("d", failing(other)))
+		}},
 		"a create fails while managers end in good order": {leeway: nothingFails, story: func(s *story) {
 			s.blows = append(s.blows, &blow{fault: "terminate", began: s.now, over: s.now.Add(time.Hour)})
 			s.asked("a", failing(validating))
