@@ -24,6 +24,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/webhooks"
 )
 
 const (
@@ -147,15 +148,19 @@ func noFailure(t *testing.T, failures []error) {
 }
 
 func TestEveryReplicaAnswers(t *testing.T) {
-	l := startLoad(t, clients)
-	l.await(10 * clients)
-	_, failures := l.stop()
-	noFailure(t, failures)
+	namespace := newPool(t, 29)
+	passedOn := func(m *sandbox.Manager) float64 {
+		return counted(t, m, "butler_ipam_admission_duration_seconds_count", `result="forwarded"`)
+	}
 	held := holder(t)
 	for _, m := range cluster.Managers() {
-		passedOn := counted(t, m, "butler_ipam_admission_duration_seconds_count", `result="forwarded"`)
-		if (passedOn == 0) != (m == held) {
-			t.Errorf("%s has passed on %g calls; %s holds the journal", m.Name(), passedOn, held.Name())
+		before := passedOn(m)
+		a := ask(t.Context(), m, webhooks.MutateIPAllocation, claim(namespace, m.Name()))
+		if a.err != nil || a.response == nil || !a.response.Allowed || a.stored.Spec.PinnedRange == nil {
+			t.Errorf("%s does not answer with a range: %+v", m.Name(), a)
+		}
+		if calls := passedOn(m) - before; (calls == 0) != (m == held) {
+			t.Errorf("%s has passed on %g calls; %s holds the journal", m.Name(), calls, held.Name())
 		}
 	}
 }
