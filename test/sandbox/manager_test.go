@@ -48,7 +48,7 @@ func runManager() error {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	values := map[string]*string{}
 	for _, name := range []string{"kubeconfig", "namespace", "identity", "webhook-bind-address", "advertise-address", "webhook-cert-dir",
-		"health-probe-bind-address", "metrics-bind-address", "metrics-secure"} {
+		"health-probe-bind-address", "metrics-bind-address", "pprof-bind-address", "metrics-secure"} {
 		values[name] = flags.String(name, "", "")
 	}
 	unready := flags.Bool("unready", false, "")
