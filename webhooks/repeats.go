@@ -7,6 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// Who sends calls is not always the API server: what is remembered is bounded. Its own UIDs have 36 characters.
+const (
+	maxRepeats = 8 * maxCalls
+	maxUID     = 64
+)
+
 // repeats remembers by when calls are over that were sent away to come again. The API server repeats a call, under the same UID, within the
 // time of its first try, and says each time that it has all of it.
 type repeats struct {
@@ -14,7 +20,7 @@ type repeats struct {
 	until map[types.UID]time.Time
 }
 
-// sentAway takes note of a call that may come again.
+// sentAway takes note of a call that may come again. One of which it takes none has its whole time anew.
 func (r *repeats) sentAway(call types.UID, deadline time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -23,7 +29,9 @@ func (r *repeats) sentAway(call types.UID, deadline time.Time) {
 			delete(r.until, other)
 		}
 	}
-	r.until[call] = deadline
+	if len(call) <= maxUID && len(r.until) < maxRepeats {
+		r.until[call] = deadline
+	}
 }
 
 // deadline is by when a call is over that would have until then if it had not been here before, and whether it has.
