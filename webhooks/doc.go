@@ -28,7 +28,7 @@
 //
 // A holder may live and be out of reach: it goes on writing the journal, and this replica has no answer of it for a second. Then the API server is
 // sent to another replica, which may be the holder itself. So it is where this replica neither reaches the holder nor sees the journal, and
-// where it holds the journal and could not write it for as long as others leave it alone.
+// where it holds the journal, could not write it for as long as others leave it alone, and does not learn within moments who holds it.
 //
 // A replica that stops answers "cannot serve now", an HTTP 503 with Retry-After, which has the API server repeat this same call over a
 // new connection. A call whose time is over ends as one: where the API server has a second entry for it (see FirstTry) with an HTTP

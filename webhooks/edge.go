@@ -94,7 +94,7 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for {
 		answer, result, down = e.handle(ctx, req)
 		// A holder with troubles of its own nobody else can help.
-		if down == nil || down.Here || ctx.Err() != nil || e.ledger.Serving() || !e.mayPassOn(r) {
+		if down == nil || down.Here || ctx.Err() != nil || e.ledger.Answers() || !e.mayPassOn(r) {
 			break
 		}
 		done, err := e.passOn(ctx, w, r, body)

@@ -23,6 +23,9 @@ const (
 	// patience is how long a holder that lives may leave a call unanswered before another replica is asked: it writes the journal at least
 	// once in that time, and answers with every write.
 	patience = time.Second
+	// clarity is how long a call waits for this replica to learn whether it still holds the journal: one that was only paused knows with its
+	// next write.
+	clarity = 250 * time.Millisecond
 	// maxAnswer bounds the answer of another replica, in bytes.
 	maxAnswer = 1 << 20
 )
@@ -42,7 +45,7 @@ func (e *edge) passOn(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		since time.Time // when it was first asked, or has last been heard of
 		asked bool      // and could not answer
 	)
-	for ctx.Err() == nil && !e.isStopping() && !e.ledger.Serving() {
+	for ctx.Err() == nil && !e.isStopping() && !e.ledger.Answers() {
 		holder, moved := e.ledger.HeldBy()
 		if holder != known || since.IsZero() {
 			known, since, asked = holder, time.Now(), false
@@ -63,7 +66,7 @@ func (e *edge) passOn(ctx context.Context, w http.ResponseWriter, r *http.Reques
 			}
 			asked = true
 		}
-		if e.outOfReach(since) {
+		if e.outOfReach(since) || e.ledger.Serving() && time.Since(since) > clarity {
 			return false, errOutOfReach
 		}
 		e.ledger.Hurry()

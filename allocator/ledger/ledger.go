@@ -360,6 +360,12 @@ func (l *Ledger) Serving() (ok bool) {
 	return ok
 }
 
+// Answers reports whether this replica may grant and is sure of it: nobody can have taken the journal from it.
+func (l *Ledger) Answers() (ok bool) {
+	l.do(func(b *book) { ok = b.serving && l.doubt() == nil })
+	return ok
+}
+
 // HeldBy gives the identity of the replica that holds the journal, as last read, and a channel that is closed when another does. It is
 // "" where nobody holds it, and this replica's own from its fence on.
 func (l *Ledger) HeldBy() (holder string, moved <-chan struct{}) {
