@@ -11,19 +11,24 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
+// recovery is how long a manager may take, once a fault is over, to be among those that are called again: its readiness is probed every
+// few seconds.
+const recovery = 5 * time.Second
+
 // adversary does its deeds to what a run stands on.
 type adversary struct {
 	*run
 	managers []*sandbox.Manager
 
-	mu   sync.Mutex
-	busy map[string]*sync.Mutex // victim -> held while it suffers
-	errs []error
+	mu     sync.Mutex
+	busy   map[string]*sync.Mutex // victim -> held while it suffers
+	fallen map[string]int         // manager -> faults that it suffers, or recovers from
+	errs   []error
 }
 
 // adversary does its deeds until ctx ends. What it returns waits until all is undone.
 func (r *run) adversary(ctx context.Context) (wait func() error) {
-	a := &adversary{run: r, managers: r.sandbox.Managers(), busy: map[string]*sync.Mutex{}}
+	a := &adversary{run: r, managers: r.sandbox.Managers(), busy: map[string]*sync.Mutex{}, fallen: map[string]int{}}
 	began := time.Now()
 	var deeds sync.WaitGroup
 	deeds.Go(func() {
@@ -36,9 +41,14 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 			if !suffers.TryLock() {
 				continue
 			}
+			if !a.fell(h.fells) {
+				suffers.Unlock()
+				continue
+			}
 			fmt.Fprintf(os.Stderr, "%6.1fs %s %s%s, %s\n", time.Since(began).Seconds(), d.fault, h.victim, h.how, d.length.Round(time.Millisecond))
 			deeds.Go(func() {
 				defer suffers.Unlock()
+				defer a.raise(h.fells)
 				defer r.history.strike(d.fault, h.victim)()
 				err := h.do(ctx)
 				sleep(ctx, d.length)
@@ -56,6 +66,34 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 	}
 }
 
+// fell takes down that a manager, by name, answers no more. It refuses where that would be the last and creates are not to fail.
+func (a *adversary) fell(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if name == "" {
+		return true
+	}
+	if len(a.fallen) == len(a.managers)-1 && a.fallen[name] == 0 && a.leeway() != anythingFails {
+		return false
+	}
+	a.fallen[name]++
+	return true
+}
+
+// raise takes down that nothing keeps a manager from answering any more, once it had time to.
+func (a *adversary) raise(name string) {
+	if name == "" {
+		return
+	}
+	time.AfterFunc(recovery, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.fallen[name]--; a.fallen[name] == 0 {
+			delete(a.fallen, name)
+		}
+	})
+}
+
 // suffers is held while a victim suffers: nothing else is done to it meanwhile.
 func (a *adversary) suffers(victim string) *sync.Mutex {
 	a.mu.Lock()
@@ -69,6 +107,7 @@ func (a *adversary) suffers(victim string) *sync.Mutex {
 // harm is how a deed is done.
 type harm struct {
 	victim   string
+	fells    string // the manager that cannot answer meanwhile, "" for none
 	how      string // more of it, for people
 	do, undo func(context.Context) error
 }
@@ -77,7 +116,9 @@ func (a *adversary) harm(d deed) harm {
 	m := a.managers[d.target]
 	switch d.fault {
 	case "kill", "freeze", "terminate":
-		return toProcess(m.Process, d.fault)
+		h := toProcess(m.Process, d.fault)
+		h.fells = m.Name()
+		return h
 	case "kill-apiserver":
 		return toProcess(a.sandbox.APIServer(), "kill")
 	case "freeze-apiserver":
@@ -182,7 +223,11 @@ func (a *adversary) toLinks(m *sandbox.Manager, apiServer, peers bool, how strin
 			return nil
 		}
 	}
-	return harm{victim: "the network of " + m.Name(), how: how, do: set(c), undo: set(sandbox.Condition{})}
+	h := harm{victim: "the network of " + m.Name(), how: how, do: set(c), undo: set(sandbox.Condition{})}
+	if c.Cut != 0 {
+		h.fells = m.Name()
+	}
+	return h
 }
 
 func toClock(m *sandbox.Manager, by time.Duration) harm {
@@ -206,17 +251,25 @@ func (a *adversary) restartAll(ctx context.Context) error {
 	for _, m := range a.managers {
 		suffers := a.suffers(m.Name())
 		suffers.Lock()
-		var err error
-		if ctx.Err() == nil {
-			h := toProcess(m.Process, "terminate")
-			err = errors.Join(h.do(ctx), h.undo(ctx))
-		}
+		err := a.restart(ctx, m)
 		suffers.Unlock()
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// restart waits until a manager may be missed.
+func (a *adversary) restart(ctx context.Context, m *sandbox.Manager) error {
+	for !a.fell(m.Name()) {
+		if pause(ctx); ctx.Err() != nil {
+			return nil
+		}
+	}
+	defer a.raise(m.Name())
+	h := toProcess(m.Process, "terminate")
+	return errors.Join(h.do(ctx), h.undo(ctx))
 }
 
 func nothing(context.Context) error { return nil }

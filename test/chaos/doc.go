@@ -13,6 +13,8 @@
 //	           freeze-apiserver, kill-apiserver, freeze-etcd, kill-etcd
 //	           webhook-refuse, webhook-stall       another webhook refuses every second create, or is slow, after the allocator has answered
 //
+// Where only managers are hurt, one of several is always spared: creates are judged then, and somebody must be there to answer.
+//
 // A manager that is cut off is still reached by the API server: it is asked, and can ask nobody. Each deed is told on standard error when it
 // begins. Deeds follow from the seed alone; what they meet does not, so a seed that fails is to be run several times.
 //

@@ -145,7 +145,7 @@ func (r *run) play(ctx context.Context) error {
 	if v, err := r.store.Read(ctx); err == nil {
 		lease = v.Epoch
 	}
-	v := r.history.judge(r.faults.leeway(), r.replicas)
+	v := r.history.judge(r.leeway())
 	broken := append(v.broken, quiet...)
 	for _, b := range broken {
 		fmt.Fprintln(os.Stderr, "BROKEN:", b)

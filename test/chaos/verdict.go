@@ -19,13 +19,17 @@ const (
 	nothingFails leeway = iota
 	// onTheWire where managers are hurt: calls on the wire to the one hit, at most one for each client and fault.
 	onTheWire
-	// anythingFails where the API server, etcd or somebody else's webhook is hurt.
+	// anythingFails where the API server, etcd or somebody else's webhook is hurt, or nobody can stand in for a manager. Only then are all
+	// managers hurt at a time.
 	anythingFails
 )
 
-func (f faults) leeway() leeway {
+func (o *options) leeway() leeway {
 	least := nothingFails
-	for _, fault := range f {
+	if o.replicas == 1 {
+		return anythingFails
+	}
+	for _, fault := range o.faults {
 		switch {
 		case slices.Contains(gracefulFaults, fault):
 		case slices.Contains(managerFaults, fault):
@@ -50,7 +54,7 @@ type verdict struct {
 }
 
 // judge holds a history against the promises.
-func (h *history) judge(l leeway, managers int) *verdict {
+func (h *history) judge(l leeway) *verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	v := &verdict{history: h, broken: slices.Concat(h.broken, h.stored.broken), byID: map[string]*call{}, failures: map[string]int{}}
@@ -61,7 +65,7 @@ func (h *history) judge(l leeway, managers int) *verdict {
 	v.judgeOverlaps()
 	v.judgeCalls()
 	v.judgePairs()
-	v.judgeFailures(l, managers)
+	v.judgeFailures(l)
 	return v
 }
 
@@ -171,7 +175,7 @@ func (v *verdict) judgePairs() {
 }
 
 // judgeFailures: what failed, the faults allow.
-func (v *verdict) judgeFailures(l leeway, managers int) {
+func (v *verdict) judgeFailures(l leeway) {
 	if l == anythingFails {
 		return
 	}
@@ -184,7 +188,11 @@ func (v *verdict) judgeFailures(l leeway, managers int) {
 			v.blame("%s failed, while managers only ended in good order: %v", c, c.err)
 			continue
 		}
-		needed, by := faultsFor(kind(c.err), managers), v.explain(c, paid)
+		needed, by := faultsFor(kind(c.err)), v.explain(c, paid)
+		if needed == 0 {
+			v.blame("%s failed, which no fault of a manager explains while another is well: %v", c, c.err)
+			continue
+		}
 		if len(by) < needed {
 			v.blame("%s failed, which takes %d faults at least, and its client had %d left that explain it: %v", c, needed, len(by), c.err)
 			continue
@@ -195,18 +203,16 @@ func (v *verdict) judgeFailures(l leeway, managers int) {
 	}
 }
 
-// faultsFor is how many managers must be hurt at a time for a failure of a kind. A validating call is made only once; a mutating one again,
-// of another entry; and that nobody answers for now takes all of them. Anything else hurting managers does not explain.
-func faultsFor(kind string, managers int) int {
+// faultsFor is how many managers must be hurt at a time for a failure of a kind, 0 where that does not explain it. A validating call is made only
+// once; a mutating one again, of another entry.
+func faultsFor(kind string) int {
 	switch kind {
 	case validatingCall:
 		return 1
 	case mutatingCall:
-		return min(2, managers)
-	case webhookAnswer, refusedForNow, timeout:
-		return managers
+		return 2
 	default:
-		return managers + 1
+		return 0
 	}
 }
 
