@@ -6,8 +6,9 @@
 //	                                  └────▶ manager-2
 //
 // The front takes the place of the webhook Service: it hands out whole connections, turn by turn, to the managers that serve, moves bytes
-// only and repeats nothing. A manager is an endpoint from when its /readyz first answers until its process is gone, but for the times when
-// a readiness probe fails, as config/manager has it made: a frozen one gets no new connections after three seconds, and keeps those it has.
+// only and repeats nothing. A manager is an endpoint from when its /readyz first answers until its process is gone, or was asked to end a
+// second ago, but for the times when a readiness probe fails, as config/manager has it made: a frozen one gets no new connections
+// after three seconds, and keeps those it has.
 //
 // The API server calls it by a Service, so that it does as in a cluster: over HTTP/1.1, and over connections of its own for each webhook.
 //

@@ -23,6 +23,9 @@ const (
 	probeTimeout = time.Second
 )
 
+// forgetDelay is how long a manager that was asked to end still gets new connections: a Service takes a moment to hear of it.
+const forgetDelay = time.Second
+
 // Manager is one replica of the manager.
 type Manager struct {
 	*Process
@@ -115,7 +118,10 @@ func (s *Sandbox) startManager() (*Manager, error) {
 	return manager, nil
 }
 
-func (m *Manager) isEndpoint() bool { return m.Serving() && !m.unready.Load() }
+func (m *Manager) isEndpoint() bool {
+	told := m.current().told.Load()
+	return m.Serving() && !m.unready.Load() && (told == nil || time.Since(*told) < forgetDelay)
+}
 
 // probeReadiness probes a manager until the sandbox stops.
 func (s *Sandbox) probeReadiness(m *Manager) {

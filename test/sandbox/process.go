@@ -40,8 +40,9 @@ type run struct {
 	logStart int64
 	serving  chan struct{} // closed when probe first succeeded
 	killed   atomic.Bool
-	exited   chan struct{} // closed when the process is gone, after err was set
-	err      error         // how it ended; nil for exit code 0
+	told     atomic.Pointer[time.Time] // when it was asked to end
+	exited   chan struct{}             // closed when the process is gone, after err was set
+	err      error                     // how it ended; nil for exit code 0
 }
 
 // Name is "etcd", "kube-apiserver" or "manager-N".
@@ -118,7 +119,11 @@ func (p *Process) Kill() error {
 }
 
 // Terminate sends SIGTERM. A frozen process sees it when it is thawed.
-func (p *Process) Terminate() error { return p.signal(syscall.SIGTERM) }
+func (p *Process) Terminate() error {
+	now := time.Now()
+	p.current().told.Store(&now)
+	return p.signal(syscall.SIGTERM)
+}
 
 // Freeze stops the process where it stands (SIGSTOP). Its connections stay open and nothing answers on them.
 func (p *Process) Freeze() error { return p.signal(syscall.SIGSTOP) }
