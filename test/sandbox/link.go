@@ -112,6 +112,16 @@ func (l *Link) admit(ctx context.Context) error {
 	return err
 }
 
+// listens says why connections are refused, nil where they are not. Whatever listens at the target, the link hears of it a moment later.
+func (l *Link) listens(context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listener == nil {
+		return fmt.Errorf("the link to %s does not listen", l.target)
+	}
+	return nil
+}
+
 // refuse has the link listen no more, until there is a way again. The caller holds mu.
 func (l *Link) refuse() {
 	if l.listener != nil {

@@ -134,7 +134,12 @@ func (s *Sandbox) startManagers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		group.Go(func() error { return manager.Ready(ctx) })
+		group.Go(func() error {
+			if err := manager.Ready(ctx); err != nil || manager.Peers == nil {
+				return err
+			}
+			return poll(ctx, manager.Peers.listens)
+		})
 	}
 	group.Go(func() error { return s.InstallWebhooks(ctx) })
 	return group.Wait()
