@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -106,6 +107,7 @@ func newManager(kube *rest.Config, o *options, server *webhookServer, log logr.L
 		HealthProbeBindAddress:  o.probeBind,
 		PprofBindAddress:        o.pprofBind,
 		WebhookServer:           server,
+		NewClient:               newWriter,
 		GracefulShutdownTimeout: &stop,
 	})
 	if err != nil {
@@ -116,6 +118,19 @@ func newManager(kube *rest.Config, o *options, server *webhookServer, log logr.L
 		return nil, err
 	}
 	return mgr, mgr.AddReadyzCheck("webhooks", serve)
+}
+
+// newWriter makes the client of the reconcilers, over HTTP/1.1: a status is written for every allocation, and for such calls HTTP/2 costs both
+// sides more. Informers stay with HTTP/2, which notices when its connection is dead while nothing comes.
+func newWriter(kube *rest.Config, options client.Options) (client.Client, error) {
+	kube = rest.CopyConfig(kube)
+	kube.NextProtos = []string{"http/1.1"}
+	over, err := rest.HTTPClientFor(kube)
+	if err != nil {
+		return nil, err
+	}
+	options.HTTPClient = over
+	return client.New(kube, options)
 }
 
 // wire puts the parts together. What one of them needs of another it gets here.
