@@ -68,11 +68,17 @@ func releasedStatus(a *v1alpha1.IPAllocation, now metav1.Time) *v1alpha1.IPAlloc
 	return s
 }
 
+// setReady writes condition Ready, and what follows from the phase.
 func setReady(a *v1alpha1.IPAllocation, s *v1alpha1.IPAllocationStatus, status metav1.ConditionStatus, reason, message string) {
 	s.ObservedGeneration = a.Generation
-	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: message, ObservedGeneration: a.Generation,
-	})
+	condition := metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: message, ObservedGeneration: a.Generation}
+	meta.SetStatusCondition(&s.Conditions, condition)
+	if s.Phase != v1alpha1.PhaseFailed {
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionStalled)
+		return
+	}
+	condition.Type, condition.Status = v1alpha1.ConditionStalled, metav1.ConditionTrue
+	meta.SetStatusCondition(&s.Conditions, condition)
 }
 
 // refusal words the ledger's refusal of a range. The words change only when the cause does, so that an allocation that waits is

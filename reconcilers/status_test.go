@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -117,6 +118,9 @@ func TestRefusalSaysWhatToDoAndKeepsItsWords(t *testing.T) {
 			c := got.Conditions[0]
 			if string(got.Phase) != tc.phase || c.Reason != tc.reason || c.Message != tc.message || c.Status != "False" {
 				t.Errorf("got %s, %s %s: %s", got.Phase, c.Status, c.Reason, c.Message)
+			}
+			if stalled := meta.IsStatusConditionTrue(got.Conditions, v1alpha1.ConditionStalled); stalled != (tc.phase == "Failed") {
+				t.Errorf("%s, and stalled: %t", got.Phase, stalled)
 			}
 		})
 	}

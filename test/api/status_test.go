@@ -120,6 +120,18 @@ func TestStatusIsWrittenByItsOwnResourceAlone(t *testing.T) {
 	}
 }
 
+// Who waits for an object that has no condition yet takes it for finished: kstatus does.
+func TestWhatNobodyHasLookedAtYetIsNotReady(t *testing.T) {
+	a, p := newClaim("fresh"), newPool("fresh")
+	stored(t, a)
+	stored(t, p)
+	for kind, conditions := range map[string][]metav1.Condition{"IPAllocation": a.Status.Conditions, "NetworkPool": p.Status.Conditions} {
+		if len(conditions) != 1 || conditions[0].Type != v1alpha1.ConditionReady || conditions[0].Status != metav1.ConditionUnknown || conditions[0].Reason != v1alpha1.ReasonPending {
+			t.Errorf("the answer to the create of an %s has the conditions %+v", kind, conditions)
+		}
+	}
+}
+
 // The largest statuses that the allocator writes must be accepted: a write that is refused would be tried for ever.
 func TestFullestStatusIsAccepted(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1_800_000_000, 0))

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
@@ -83,9 +85,17 @@ func TestTheAPIServerTakesEveryObjectWithoutAWarning(t *testing.T) {
 
 // Helm has no pods to wait for here; that they come up is for a real node to show.
 func TestHelmInstallsUpgradesAndRemoves(t *testing.T) {
-	restricted(t, "platform")
+	// Helm 4 has the API server merge, Helm 3 merges by itself.
+	for name, flag := range map[string]string{"by server-side apply": "--server-side=true", "by patches": "--server-side=false"} {
+		t.Run(name, func(t *testing.T) { installUpgradeRemove(t, flag) })
+	}
+}
+
+func installUpgradeRemove(t *testing.T, serverSide string) {
+	namespace := "platform" + strings.ReplaceAll(serverSide, "--server-side=", "-")
+	restricted(t, namespace)
 	run := func(args ...string) error {
-		_, err := helm(t, cluster.KubectlEnv(), append(args, "--namespace=platform")...)
+		_, err := helm(t, cluster.KubectlEnv(), append(args, "--namespace="+namespace)...)
 		return err
 	}
 	must := func(err error) {
@@ -105,14 +115,33 @@ func TestHelmInstallsUpgradesAndRemoves(t *testing.T) {
 			`--output=jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
 		return stdout
 	}
+	upgrade := func(args ...string) error {
+		return run(append([]string{"upgrade", "ipam", chart, serverSide}, args...)...)
+	}
+
+	// Nobody serves the webhooks here: the pool and the allocation are there before them, and the allocation comes with a range, as all
+	// allocations have when the chart goes.
+	samples := []string{"--filename=" + filepath.Join(root, "config", "samples", "networkpool.yaml"), "--filename=" + filepath.Join(root, "config", "samples", "ipallocation-pinned.yaml")}
+	kubectl(t, "", append([]string{"create"}, samples...)...)
+	t.Cleanup(func() {
+		if _, _, err := cluster.Kubectl(context.Background(), "", append([]string{"delete"}, samples...)...); err != nil {
+			t.Error(err)
+		}
+	})
+	untouched := func() string {
+		t.Helper()
+		stdout, _ := kubectl(t, "", append([]string{"get", "--output=yaml"}, samples...)...)
+		return stdout
+	}
+	held := untouched()
 
 	// The sandbox has installed the CRDs already.
-	must(run("install", "ipam", chart, "--values=testdata/everything.yaml", "--take-ownership"))
+	must(run("install", "ipam", chart, serverSide, "--values=testdata/everything.yaml", "--take-ownership"))
 	installed := versions()
 	if got, want := strings.Count(installed, "\n"), len(render(t, "everything.yaml")); got != want {
 		t.Errorf("%d of %d objects are there:\n%s", got, want, installed)
 	}
-	must(run("upgrade", "ipam", chart, "--values=testdata/everything.yaml"))
+	must(upgrade("--values=testdata/everything.yaml"))
 	if got := versions(); got != installed {
 		t.Errorf("an upgrade to the same changed something:\n%s\nbefore:\n%s", got, installed)
 	}
@@ -122,25 +151,59 @@ func TestHelmInstallsUpgradesAndRemoves(t *testing.T) {
 	if err := run("install", "second", chart, "--set=crds.install=false"); err == nil || !strings.Contains(err.Error(), "zz-butler-ipam") {
 		t.Errorf("a second release without CRDs in a cluster: %v", err)
 	}
-	must(run("upgrade", "ipam", chart, "--values=testdata/everything.yaml", "--set=replicas=5"))
+	must(upgrade("--values=testdata/everything.yaml", "--set=replicas=5"))
 	replicas := func() string {
-		stdout, _ := kubectl(t, "", "get", "deployment", "--namespace=platform", "ipam-butler-ipam", "--output=jsonpath={.spec.replicas}")
+		stdout, _ := kubectl(t, "", "get", "deployment", "--namespace="+namespace, "ipam-butler-ipam", "--output=jsonpath={.spec.replicas}")
 		return stdout
 	}
 	if got := replicas(); got != "5" {
 		t.Errorf("%s replicas after the upgrade to 5", got)
 	}
-	must(run("rollback", "ipam", "1"))
+	must(run("rollback", "ipam", "1", serverSide))
 	if got := replicas(); got != "3" {
 		t.Errorf("%s replicas after the rollback to 3", got)
 	}
-
-	// Nobody serves the webhooks: this one comes with a range, as all allocations have when the chart goes.
-	kubectl(t, "", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "--all")
-	kubectl(t, "", "create", "--filename", filepath.Join(root, "config", "samples", "ipallocation-pinned.yaml"))
 	must(run("uninstall", "ipam"))
 	if left := versions(); strings.Count(left, "\n") != 2 || strings.Count(left, "CustomResourceDefinition/") != 2 {
 		t.Errorf("want the CRDs left, got:\n%s", left)
 	}
-	kubectl(t, "", "get", "ipallocation", "--namespace="+sandbox.Namespace, "legacy-cluster-nodes")
+	if diff := cmp.Diff(held, untouched()); diff != "" {
+		t.Errorf("pool and allocation, before the install and after the removal:\n%s", diff)
+	}
+}
+
+func TestKubectlAppliesTheKustomizationAndAgainNothing(t *testing.T) {
+	dir := filepath.Join(root, "config", "default")
+	text, _ := kubectl(t, "", "kustomize", dir)
+	var others []string // than what the other tests need
+	for _, o := range parse(t, text) {
+		if o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Namespace" {
+			continue
+		}
+		text, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, string(text))
+	}
+	t.Cleanup(func() {
+		if _, _, err := cluster.Kubectl(context.Background(), strings.Join(others, "\n---\n"), "delete", "--filename=-"); err != nil {
+			t.Error(err)
+		}
+	})
+	versions := func() string {
+		stdout, _ := kubectl(t, "", "get", "--kustomize="+dir, `--output=jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
+		return stdout
+	}
+	for _, flag := range []string{"--server-side=false", "--server-side=true"} {
+		kubectl(t, "", "apply", flag, "--kustomize="+dir)
+		applied := versions()
+		if got, want := strings.Count(applied, "\n"), len(parse(t, text)); got != want {
+			t.Errorf("%s: %d of %d objects are there", flag, got, want)
+		}
+		kubectl(t, "", "apply", flag, "--kustomize="+dir)
+		if diff := cmp.Diff(applied, versions()); diff != "" {
+			t.Errorf("%s: applied again it changes something:\n%s", flag, diff)
+		}
+	}
 }

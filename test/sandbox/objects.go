@@ -22,18 +22,18 @@ import (
 // fieldOwner is the manager name of everything the sandbox applies.
 const fieldOwner = client.FieldOwner("sandbox")
 
-// moduleRoot finds the checkout that the working directory lies in: config/ and bin/ are read from there.
-func moduleRoot() (string, error) {
+// checkout finds the one that the working directory lies in, whatever module it belongs to: config/ and bin/ are read from there.
+func checkout() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
 	for dir := start; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "config", "crd")); err == nil {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("no go.mod in %s or above it: run the sandbox inside the checkout", start)
+			return "", fmt.Errorf("no config/crd in %s or above it: run the sandbox inside the checkout", start)
 		}
 	}
 }

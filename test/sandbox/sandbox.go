@@ -151,7 +151,7 @@ func (s *Sandbox) prepare() (err error) {
 	if s.log == nil {
 		s.log = io.Discard
 	}
-	if s.root, err = moduleRoot(); err != nil {
+	if s.root, err = checkout(); err != nil {
 		return err
 	}
 	if s.options.ManagerBinary == "" {

@@ -52,6 +52,8 @@ const (
 const (
 	// ConditionReady on a NetworkPool: it is valid and serves. On an IPAllocation: its range is its own, alone, and may be used.
 	ConditionReady = "Ready"
+	// ConditionStalled is True on an IPAllocation that has Failed, and absent on others. It says what Ready does, in the word of kstatus.
+	ConditionStalled = "Stalled"
 	// ConditionCapacityWarning is True from 70 % of a pool's addresses allocated.
 	ConditionCapacityWarning = "CapacityWarning"
 	// ConditionCapacityCritical is True from 85 %.
@@ -62,6 +64,7 @@ const (
 
 // Condition reasons.
 const (
+	ReasonPending          = "Pending"          // nobody has looked at the object yet, Ready=Unknown; it is the default in the CRDs
 	ReasonReady            = "Ready"            // NetworkPool Ready=True
 	ReasonAllocated        = "Allocated"        // IPAllocation Ready=True
 	ReasonValidationFailed = "ValidationFailed" // the spec breaks a rule; the message names field, value and rule

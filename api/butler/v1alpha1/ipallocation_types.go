@@ -108,7 +108,8 @@ type IPAllocationStatus struct {
 	// +optional
 	Phase IPAllocationPhase `json:"phase,omitempty"`
 
-	// conditions holds Ready: True once the addresses belong to this object alone and may be used.
+	// conditions holds Ready: True once the addresses belong to this object alone and may be used. Where the phase is Failed it holds
+	// Stalled too, by which Flux and others that read kstatus know that somebody has to look.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -182,8 +183,9 @@ type IPAllocation struct {
 	// +required
 	Spec IPAllocationSpec `json:"spec"`
 
-	// status is written by the allocator.
+	// status is written by the allocator. Until then Ready is Unknown: who sees no condition at all takes an object for finished.
 	// +optional
+	// +kubebuilder:default={conditions: {{type: "Ready", status: "Unknown", reason: "Pending", message: "Waiting for the allocator", lastTransitionTime: "1970-01-01T00:00:00Z"}}}
 	Status IPAllocationStatus `json:"status,omitempty"`
 }
 

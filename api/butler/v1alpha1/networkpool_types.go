@@ -338,8 +338,9 @@ type NetworkPool struct {
 	// +required
 	Spec NetworkPoolSpec `json:"spec"`
 
-	// status is written by the allocator.
+	// status is written by the allocator. Until then Ready is Unknown: who sees no condition at all takes an object for finished.
 	// +optional
+	// +kubebuilder:default={conditions: {{type: "Ready", status: "Unknown", reason: "Pending", message: "Waiting for the allocator", lastTransitionTime: "1970-01-01T00:00:00Z"}}}
 	Status NetworkPoolStatus `json:"status,omitempty"`
 }
 

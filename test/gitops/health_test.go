@@ -1,0 +1,136 @@
+package gitops
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/argoproj/argo-cd/gitops-engine/pkg/health"
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	lua "github.com/yuin/gopher-lua"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// What Flux' kstatus and Argo CD's health check say of an object: of one that nobody has looked at yet, and of what becomes of it.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	says := func(o *unstructured.Unstructured, want ...string) error {
+		flux, err := status.Compute(o)
+		if err != nil {
+			return err
+		}
+		argo, err := health.GetResourceHealth(o, customization(t))
+		if err != nil {
+			return err
+		}
+		return different(want, []string{string(flux.Status), string(argo.Status)})
+	}
+	becomes := func(o *unstructured.Unstructured, message string, want ...string) {
+		t.Helper()
+		must(t, eventually(t.Context(), func() error {
+			if err := stored.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+				return err
+			}
+			if conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions"); !strings.Contains(fmt.Sprint(conditions), message) {
+				return fmt.Errorf("%s: no %q in %v", o.GetName(), message, conditions)
+			}
+			return says(o, want...)
+		}))
+	}
+	claims := repository(t, namespace, "pinned", "outside")
+	good, bad := claims[0], claims[1]
+	for _, o := range claims {
+		must(t, stored.Create(t.Context(), o))
+		if err := says(o, "InProgress", "Progressing"); err != nil {
+			t.Errorf("%s, just created: %v", o.GetName(), err)
+		}
+		becomes(o, "does not exist", "InProgress", "Progressing")
+	}
+	if argo, err := health.GetResourceHealth(good, nil); argo != nil || err != nil {
+		t.Errorf("Argo CD knows the health of an allocation by itself now (%+v, %v): the README says that it does not", argo, err)
+	}
+	pool := repository(t, namespace, "pool")[0]
+	must(t, stored.Create(t.Context(), pool))
+	if err := says(pool, "InProgress", "Progressing"); err != nil {
+		t.Errorf("pool, just created: %v", err)
+	}
+	becomes(pool, "True", "Current", "Healthy")
+	becomes(good, "allocated from", "Current", "Healthy")
+	becomes(bad, "is outside the pool", "Failed", "Degraded")
+}
+
+// luaHealth is a health check in Lua, run as Argo CD runs it.
+type luaHealth map[string]string // group_kind -> code
+
+// customization is what config/argocd gives Argo CD.
+func customization(t *testing.T) luaHealth {
+	t.Helper()
+	text, err := os.ReadFile("../../config/argocd/argocd-cm.yaml")
+	must(t, err)
+	var patch struct{ Data map[string]string }
+	must(t, yaml.UnmarshalStrict(text, &patch))
+	checks := luaHealth{}
+	for key, code := range patch.Data {
+		kind, found := strings.CutPrefix(key, "resource.customizations.health.")
+		if !found {
+			t.Fatalf("%s is no health check", key)
+		}
+		checks[kind] = code
+	}
+	return checks
+}
+
+func (h luaHealth) GetResourceHealth(o *unstructured.Unstructured) (*health.HealthStatus, error) {
+	gvk := o.GroupVersionKind()
+	code, found := h[gvk.Group+"_"+gvk.Kind]
+	if !found {
+		return nil, nil
+	}
+	l := lua.NewState(lua.Options{SkipOpenLibs: true})
+	defer l.Close()
+	if err := l.CallByParam(lua.P{Fn: l.NewFunction(lua.OpenBase), Protect: true}, lua.LString(lua.BaseLibName)); err != nil {
+		return nil, err
+	}
+	l.SetGlobal("obj", luaValue(l, o.Object))
+	if err := l.DoString(code); err != nil {
+		return nil, err
+	}
+	result, ok := l.Get(-1).(*lua.LTable)
+	if !ok {
+		return nil, errors.New("the check returns no table")
+	}
+	return &health.HealthStatus{
+		Status:  health.HealthStatusCode(result.RawGetString("status").String()),
+		Message: result.RawGetString("message").String(),
+	}, nil
+}
+
+func luaValue(l *lua.LState, value any) lua.LValue {
+	switch v := value.(type) {
+	case map[string]any:
+		table := l.NewTable()
+		for key, item := range v {
+			table.RawSetString(key, luaValue(l, item))
+		}
+		return table
+	case []any:
+		table := l.NewTable()
+		for _, item := range v {
+			table.Append(luaValue(l, item))
+		}
+		return table
+	case string:
+		return lua.LString(v)
+	case int64:
+		return lua.LNumber(v)
+	case bool:
+		return lua.LBool(v)
+	default:
+		return lua.LNil
+	}
+}
