@@ -157,6 +157,24 @@ func TestANameAskedAgainGetsItsRangeUnderANewToken(t *testing.T) {
 	}
 }
 
+// A claim that waited for its pool may be answered twice, where the first write meets a newer version of it.
+func TestASecondAnswerToAStoredClaimEndsTheFirst(t *testing.T) {
+	d := newDesk(t)
+	d.stored("a", "", journal.Token{})
+	first := d.must(Request{Claim: key("a"), UID: "a"})
+	second := d.must(Request{Claim: key("a"), UID: "a"})
+	if first.Range != second.Range || first.Token == second.Token {
+		t.Errorf("%v, then %v", first, second)
+	}
+	d.stored("a", second.Range.String(), second.Token)
+	if r := d.commit(); len(r.Lines) != 0 {
+		t.Errorf("in the journal are still %v", r.Lines)
+	}
+	if d.gone("a"); d.free() != 10 {
+		t.Errorf("%d free when the claim is gone", d.free())
+	}
+}
+
 func TestARepeatedCallOfAnUnnamedClaimGetsItsRangeAgain(t *testing.T) {
 	d := newDesk(t)
 	first := d.must(Request{Claim: key(""), ID: "call"})

@@ -32,7 +32,7 @@ func (b *book) observe(c Claim) {
 	case h == nil:
 		b.bind(known)
 	default:
-		b.unline(h, c.Token)
+		b.unline(h, known)
 		if before.Ready != c.Ready || before.Flagged != c.Flagged {
 			b.restrength(h)
 		}
@@ -67,7 +67,7 @@ func (b *book) bind(c *claim) {
 	h.claim, c.holding, h.pool = c, h, c.Pool
 	delete(b.byCall, h.call)
 	b.name(h, c.Key)
-	c.granted = b.unline(h, c.Token) || len(h.lines) > 0
+	c.granted = b.unline(h, c) || len(h.lines) > 0
 	b.rebind(h)
 	if h.contested || len(b.space(h.space).contested) > 0 {
 		b.settle(h)
@@ -98,14 +98,16 @@ func (l *line) names(k Key, uid string) bool {
 		(l.NameHash == 0 || l.NameHash == journal.HashName(k.Name)) && (l.UID == "" || l.UID == uid)
 }
 
-// unline retires the holding's grant with this token, because its claim was seen.
-func (b *book) unline(h *holding, t journal.Token) bool {
-	l := b.lines[t]
-	if l == nil || l.holding != h {
-		return false
+// unline retires the grants of the holding that end because its claim was seen: the one with its token, and those to this very object, made
+// while it was stored without a range. Each of these was decided on an older version of it, so that no write of theirs can land any more.
+func (b *book) unline(h *holding, c *claim) (retired bool) {
+	for _, l := range slices.Clone(h.lines) {
+		if l.Token == c.Token || l.UID != "" && l.UID == c.UID && l.state == open {
+			b.retire(l)
+			retired = true
+		}
 	}
-	b.retire(l)
-	return true
+	return retired
 }
 
 // restrength re-decides who has the addresses of h after its claim became Ready, or no longer is.
