@@ -10,7 +10,6 @@ import (
 
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/cache"
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/diff"
-	"github.com/argoproj/argo-cd/gitops-engine/pkg/engine"
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/sync"
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/sync/common"
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/utils/kube"
@@ -25,7 +24,7 @@ import (
 // argo is an Application of Argo CD's application controller, which syncs and compares when the test says so.
 type argo struct {
 	cache     cache.ClusterCache
-	engine    engine.GitOpsEngine
+	kubectl   kube.Kubectl
 	namespace string
 	syncing   []sync.SyncOpt
 	diff      []diff.Option
@@ -65,7 +64,7 @@ func newArgo(options argoOptions) func(t *testing.T, namespace string) gitops {
 		// Foreground, the default, waits for the garbage collector, which is no part of this control plane.
 		background := metav1.DeletePropagationBackground
 		a := &argo{
-			cache: live, engine: engine.NewEngine(cluster.Config(), live, engine.WithLogr(logr.Discard())), namespace: namespace,
+			cache: live, kubectl: &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}, namespace: namespace,
 			syncing: []sync.SyncOpt{
 				sync.WithPrune(true), sync.WithPrunePropagationPolicy(&background), sync.WithManifestValidation(true), sync.WithLogr(logr.Discard()),
 				sync.WithServerSideApply(options.serverSideApply), sync.WithServerSideApplyManager(argoManager),
@@ -76,8 +75,7 @@ func newArgo(options argoOptions) func(t *testing.T, namespace string) gitops {
 			},
 		}
 		if options.serverSideDiff {
-			kubectl := &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}
-			runner, stop, err := kubectl.ManageServerSideDiffDryRuns(cluster.Config())
+			runner, stop, err := a.kubectl.ManageServerSideDiffDryRuns(cluster.Config())
 			must(t, err)
 			t.Cleanup(stop)
 			// Not to leave out what webhooks change in a dry run is the stricter comparison.
@@ -104,12 +102,36 @@ func (a *argo) mark(objects []*unstructured.Unstructured) {
 	}
 }
 
+// sync takes an operation from wave to wave, each with what is stored then.
 func (a *argo) sync(ctx context.Context, objects []*unstructured.Unstructured) error {
 	a.mark(objects)
-	if err := a.catchUp(ctx); err != nil {
-		return err
+	var (
+		phase   = common.OperationRunning
+		began   = metav1.Now()
+		message string
+		results []common.ResourceSyncResult
+	)
+	for !phase.Completed() {
+		both, err := a.reconcile(ctx, objects)
+		if err != nil {
+			return err
+		}
+		operation, cleanup, err := sync.NewSyncContext("revision", both, cluster.Config(), cluster.Config(), a.kubectl, a.namespace,
+			append(slices.Clone(a.syncing), sync.WithInitialState(phase, message, results, began))...)
+		if err != nil {
+			return err
+		}
+		operation.Sync()
+		phase, message, results = operation.GetState()
+		cleanup()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
-	results, err := a.engine.Sync(ctx, objects, a.tracks, "revision", a.namespace, a.syncing...)
+	if phase == common.OperationSucceeded {
+		return nil
+	}
+	err := errors.New(message)
 	for _, r := range results {
 		if r.Status == common.ResultCodeSyncFailed {
 			err = errors.Join(err, fmt.Errorf("%s: %s", r.ResourceKey.Name, r.Message))
@@ -120,14 +142,10 @@ func (a *argo) sync(ctx context.Context, objects []*unstructured.Unstructured) e
 
 func (a *argo) drifted(ctx context.Context, objects []*unstructured.Unstructured) (names []string, err error) {
 	a.mark(objects)
-	if err := a.catchUp(ctx); err != nil {
-		return nil, err
-	}
-	live, err := a.cache.GetManagedLiveObjs(objects, a.tracks)
+	both, err := a.reconcile(ctx, objects)
 	if err != nil {
 		return nil, err
 	}
-	both := sync.Reconcile(objects, live, a.namespace, a.cache)
 	compared, err := diff.DiffArray(both.Target, both.Live, a.diff...)
 	if err != nil {
 		return nil, err
@@ -141,6 +159,22 @@ func (a *argo) drifted(ctx context.Context, objects []*unstructured.Unstructured
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// reconcile sets the objects beside what is stored.
+func (a *argo) reconcile(ctx context.Context, objects []*unstructured.Unstructured) (sync.ReconciliationResult, error) {
+	if err := a.catchUp(ctx); err != nil {
+		return sync.ReconciliationResult{}, err
+	}
+	var targets []*unstructured.Unstructured
+	for _, o := range objects {
+		targets = append(targets, o.DeepCopy())
+	}
+	live, err := a.cache.GetManagedLiveObjs(targets, a.tracks)
+	if err != nil {
+		return sync.ReconciliationResult{}, err
+	}
+	return sync.Reconcile(targets, live, a.namespace, a.cache), nil
 }
 
 // catchUp waits until the engine has seen what is stored.

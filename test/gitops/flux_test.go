@@ -2,7 +2,6 @@ package gitops
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -89,14 +88,6 @@ func (f *flux) drifted(ctx context.Context, objects []*unstructured.Unstructured
 	}
 	slices.Sort(names)
 	return names, nil
-}
-
-func (f *flux) actions() (all []string) {
-	for _, e := range f.changes.Entries {
-		all = append(all, fmt.Sprintf("%s %s", e.ObjMetadata.Name, e.Action))
-	}
-	slices.Sort(all)
-	return all
 }
 
 // poolsFirst has pools applied in a stage before everything else.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/health"
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // What Flux' kstatus and Argo CD's health check say of an object: of one that nobody has looked at yet, and of what becomes of it.
@@ -62,6 +65,26 @@ func TestHealth(t *testing.T) {
 	becomes(pool, "True", "Current", "Healthy")
 	becomes(good, "allocated from", "Current", "Healthy")
 	becomes(bad, "is outside the pool", "Failed", "Degraded")
+}
+
+// A Kustomization that waits is done when the addresses may be used, and not earlier.
+func TestFluxWaitsForTheAddresses(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	e := newFlux(t, namespace)
+	must(t, e.sync(t.Context(), repository(t, namespace, "allocations")))
+	if err := e.healthy(t.Context(), time.Second); err == nil || !strings.Contains(err.Error(), "backend-lb status: 'InProgress'") {
+		t.Errorf("got %v, want the wait for what has no pool to time out", err)
+	}
+	must(t, e.sync(t.Context(), repository(t, namespace, "allocations", "pool")))
+	must(t, e.healthy(t.Context(), soon))
+	var all v1alpha1.IPAllocationList
+	must(t, stored.List(t.Context(), &all, client.InNamespace(namespace)))
+	for _, a := range all.Items {
+		if !ready(a.Status.Conditions, a.Generation) {
+			t.Errorf("%s is not ready: %+v", a.Name, a.Status.Conditions)
+		}
+	}
 }
 
 // luaHealth is a health check in Lua, run as Argo CD runs it.

@@ -2,6 +2,8 @@ package gitops
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,11 +45,53 @@ func TestArgoRefusesOnlyWhatIsInvalid(t *testing.T) {
 			must(t, e.sync(t.Context(), repository(t, namespace, "pool")))
 			settled(t, namespace, 0)
 			err := e.sync(t.Context(), repository(t, namespace, "pool", "allocations", "outside"))
-			if want := fmt.Sprintf(outside, namespace); err == nil || !strings.HasPrefix(err.Error(), "typo: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "backend") {
+			if want := fmt.Sprintf(outside, namespace); err == nil || !strings.Contains(err.Error(), "typo: ") || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "backend") {
 				t.Errorf("got %v, want one refusal: %s", err, want)
 			}
 			settled(t, namespace, 2)
 		})
+	}
+}
+
+// smaller is the repository with one allocation asking for fewer addresses than it has.
+func smaller(t *testing.T, namespace string) []*unstructured.Unstructured {
+	t.Helper()
+	objects := repository(t, namespace, everything...)
+	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetName() == "backend-lb" })
+	must(t, unstructured.SetNestedField(objects[i].Object, int64(4), "spec", "count"))
+	return objects
+}
+
+func TestWhatCannotBeChangedIsSaid(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, namespace string, e gitops) {
+		must(t, e.sync(t.Context(), repository(t, namespace, everything...)))
+		ranges := settled(t, namespace, 3)
+		if err := e.sync(t.Context(), smaller(t, namespace)); err == nil || !strings.Contains(err.Error(), "count cannot be changed while addresses are held: create another IPAllocation") {
+			t.Errorf("fewer addresses: %v", err)
+		}
+		if err := different(ranges, settled(t, namespace, 3)); err != nil {
+			t.Errorf("ranges have moved: %v", err)
+		}
+	})
+}
+
+func TestFluxByForceMakesWhatCannotBeChangedAnew(t *testing.T) {
+	t.Parallel()
+	namespace := newNamespace(t)
+	e := newFlux(t, namespace)
+	e.options.Force = true
+	must(t, e.sync(t.Context(), repository(t, namespace, everything...)))
+	before := settled(t, namespace, 3)
+	must(t, e.sync(t.Context(), smaller(t, namespace)))
+	after := settled(t, namespace, 3)
+	lb := after["backend-lb"]
+	if first, last := netip.MustParseAddr(lb.StartAddress).As4(), netip.MustParseAddr(lb.EndAddress).As4(); last[3]-first[3] != 3 {
+		t.Errorf("it has %v, want 4 addresses", lb)
+	}
+	delete(before, "backend-lb")
+	delete(after, "backend-lb")
+	if err := different(before, after); err != nil {
+		t.Errorf("ranges of others have moved: %v", err)
 	}
 }
 
@@ -87,10 +131,12 @@ func TestAnInvalidRangeThatComesTogetherWithItsPool(t *testing.T) {
 			namespace := newNamespace(t)
 			e := newArgo(options)(t, namespace)
 			err := e.sync(t.Context(), earlierWave(repository(t, namespace, "pool", "allocations", "outside")))
-			if want := fmt.Sprintf(outside, namespace); err == nil || !strings.HasPrefix(err.Error(), "typo: ") || !strings.Contains(err.Error(), want) {
+			if want := fmt.Sprintf(outside, namespace); err == nil || !strings.Contains(err.Error(), "typo: ") || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %s", err, want)
 			}
 			settled(t, namespace, 2)
+			must(t, e.sync(t.Context(), nil)) // the allocations before their pool, in one go
+			must(t, nothingLeft(t, namespace))
 		})
 	}
 }

@@ -154,9 +154,13 @@ func TestPruneFreesTheAddresses(t *testing.T) {
 		}
 		// The pool may be refused to go before its allocations have gone: an engine tries again.
 		must(t, eventually(t.Context(), func() error { return e.sync(t.Context(), nil) }))
-		must(t, eventually(t.Context(), func() error {
-			left, err := versions(t.Context(), namespace)
-			return errors.Join(err, different(map[string]string{}, left))
-		}))
+		must(t, nothingLeft(t, namespace))
+	})
+}
+
+func nothingLeft(t *testing.T, namespace string) error {
+	return eventually(t.Context(), func() error {
+		left, err := versions(t.Context(), namespace)
+		return errors.Join(err, different(map[string]string{}, left))
 	})
 }
