@@ -2,6 +2,7 @@ module butlerlabs.dev/ipam/test/gitops
 
 go 1.26.1
 
+// fluxcd/pkg/ssa and fluxcd/cli-utils are the newest that are made for Kubernetes 1.36.
 require (
 	butlerlabs.dev/ipam v0.0.0
 	github.com/argoproj/argo-cd/gitops-engine v0.0.0-20260914071520-c9c369efcc5b
@@ -104,6 +105,7 @@ require (
 
 replace butlerlabs.dev/ipam => ../..
 
+// k8s.io/kubernetes, on which the engine of Argo CD is built, requires v0.0.0 of its own parts. All of them have one version.
 replace (
 	k8s.io/api => k8s.io/api v0.36.3
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.36.3
