@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/test/pki"
 )
 
 // Config returns a client configuration of the cluster's administrator (group system:masters), without client-side throttling.
@@ -24,7 +24,7 @@ func (s *Sandbox) Config() *rest.Config { return rest.CopyConfig(s.admin) }
 
 // ConfigFor returns a client configuration of any user, without client-side throttling. What the user may do is up to RBAC.
 func (s *Sandbox) ConfigFor(user string, groups ...string) (*rest.Config, error) {
-	certificate, key, err := s.authority.client(user, groups...)
+	certificate, key, err := s.authority.Client(user, groups...)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (s *Sandbox) ConfigFor(user string, groups ...string) (*rest.Config, error)
 		QPS:   -1,
 		Burst: -1,
 		TLSClientConfig: rest.TLSClientConfig{
-			CAData:   s.authority.pem,
+			CAData:   s.authority.PEM,
 			CertData: certificate,
 			KeyData:  key,
 		},
@@ -87,13 +87,7 @@ func (s *Sandbox) KubectlEnv() []string {
 
 // writeKubeconfig writes a configuration as a kubeconfig file.
 func writeKubeconfig(path string, config *rest.Config, namespace string) error {
-	const name = "sandbox"
-	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
-	kubeconfig.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken}
-	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
-	kubeconfig.CurrentContext = name
-	text, err := clientcmd.Write(*kubeconfig)
+	text, err := pki.Kubeconfig("sandbox", config, namespace)
 	if err != nil {
 		return err
 	}

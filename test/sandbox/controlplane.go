@@ -104,7 +104,7 @@ func (s *Sandbox) adminTLS() (*tls.Config, error) {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(s.authority.certificate)
+	roots.AddCert(s.authority.Certificate)
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}, nil
 }
 

@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/test/pki"
 )
 
 const (
@@ -70,7 +72,7 @@ type Sandbox struct {
 	logMu     sync.Mutex
 	log       io.Writer
 
-	authority *authority
+	authority *pki.Authority
 	admin     *rest.Config
 	account   *rest.Config // of the managers' service account
 	client    client.Client
@@ -163,10 +165,10 @@ func (s *Sandbox) prepare() (err error) {
 	if err := s.prepareDirectory(); err != nil {
 		return err
 	}
-	if s.authority, err = newAuthority(); err != nil {
+	if s.authority, err = pki.New("sandbox"); err != nil {
 		return err
 	}
-	if err := s.authority.writePKI(s.file("pki")); err != nil {
+	if err := writePKI(s.authority, s.file("pki")); err != nil {
 		return err
 	}
 	for _, port := range []**reservation{&s.etcdPort, &s.etcdPeerPort, &s.apiServerPort} {

@@ -78,7 +78,7 @@ func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
 		}
 		fields["clientConfig"] = map[string]any{
 			"service":  map[string]any{"name": webhookService, "namespace": ManagerNamespace, "path": path, "port": int64(front.Port())},
-			"caBundle": base64.StdEncoding.EncodeToString(s.authority.pem),
+			"caBundle": base64.StdEncoding.EncodeToString(s.authority.PEM),
 		}
 	}
 	return unstructured.SetNestedSlice(configuration.Object, webhooks, "webhooks")
