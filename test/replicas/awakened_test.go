@@ -23,6 +23,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/load"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/webhooks"
 )
@@ -90,21 +91,21 @@ func ask(ctx context.Context, m *sandbox.Manager, path string, a *v1alpha1.IPAll
 func TestAnAwakenedHolderAnswersByWhatHasHappenedMeanwhile(t *testing.T) {
 	namespace := newPool(t, 29)
 	was := holder(t)
-	freed, taken := claim(namespace, "freed"), claim(namespace, "taken")
+	freed, taken := load.Claim(namespace, "freed"), load.Claim(namespace, "taken")
 	created(t, freed)
 	if err := was.Freeze(); err != nil {
 		t.Fatal(err)
 	}
 	is := nextHolder(t, was)
 	created(t, taken) // before the other is freed: else this, or the grant below, would get that address
-	granted := ask(t.Context(), is, webhooks.MutateIPAllocation, claim(namespace, "granted"))
+	granted := ask(t.Context(), is, webhooks.MutateIPAllocation, load.Claim(namespace, "granted"))
 	if granted.err != nil || granted.response == nil || !granted.response.Allowed {
 		t.Fatalf("the next holder grants nothing: %+v", granted)
 	}
 	deleted(t, freed)
 
 	pinned := func(name string, r *v1alpha1.PinnedIPRange) *v1alpha1.IPAllocation {
-		a := claim(namespace, name)
+		a := load.Claim(namespace, name)
 		a.Spec.Count, a.Spec.PinnedRange = nil, r
 		return a
 	}

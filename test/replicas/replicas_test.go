@@ -23,6 +23,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/load"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/webhooks"
 )
@@ -77,6 +78,22 @@ func (s *sentBack) RoundTrip(r *http.Request) (*http.Response, error) {
 		sentBackCount.Add(1)
 	}
 	return response, err
+}
+
+// nextNetwork is one that no pool has had yet.
+func nextNetwork(bits int) string {
+	pools++
+	return fmt.Sprintf("10.%d.0.0/%d", pools, bits)
+}
+
+func newPool(t *testing.T, bits int) (namespace string) {
+	t.Helper()
+	return load.NewPool(t, admin, nextNetwork(bits))
+}
+
+func startLoad(t *testing.T) *load.Load {
+	t.Helper()
+	return load.Start(t, admin, nextNetwork(16), clients)
 }
 
 // holder is the manager that holds the journal.
@@ -155,7 +172,7 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	held := holder(t)
 	for _, m := range cluster.Managers() {
 		before := passedOn(m)
-		a := ask(t.Context(), m, webhooks.MutateIPAllocation, claim(namespace, m.Name()))
+		a := ask(t.Context(), m, webhooks.MutateIPAllocation, load.Claim(namespace, m.Name()))
 		if a.err != nil || a.response == nil || !a.response.Allowed || a.stored.Spec.PinnedRange == nil {
 			t.Errorf("%s does not answer with a range: %+v", m.Name(), a)
 		}
@@ -166,35 +183,35 @@ func TestEveryReplicaAnswers(t *testing.T) {
 }
 
 func TestAReplicaThatIsAskedToEndCostsNoCreate(t *testing.T) {
-	l := startLoad(t, clients)
+	l := startLoad(t)
 	for range 3 {
 		was := holder(t)
 		if err := was.Terminate(); err != nil {
 			t.Fatal(err)
 		}
-		l.await(5 * clients)
+		l.Await(5 * clients)
 		if is := holder(t); is == was {
 			t.Errorf("%s ends and still holds the journal", was.Name())
 		}
 		startAgain(t, was)
 	}
-	_, failures := l.stop()
+	_, failures := l.Stop()
 	noFailure(t, failures)
 }
 
 // Calls on the wire to a replica that is killed are lost. A mutating one is repeated by the API server, a validating one fails its
 // create, which leaves nothing: the client's repetition succeeds.
 func TestADeadHolderIsReplacedAtOnce(t *testing.T) {
-	l := startLoad(t, clients)
+	l := startLoad(t)
 	was := holder(t)
 	if err := was.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	l.await(5 * clients)
+	l.Await(5 * clients)
 	if is := holder(t); is == was {
 		t.Errorf("%s is dead and still holds the journal", was.Name())
 	}
-	_, failures := l.stop()
+	_, failures := l.Stop()
 	startAgain(t, was)
 	if len(failures) > clients {
 		t.Errorf("%d creates failed, want one per client at most", len(failures))
@@ -207,12 +224,12 @@ func TestADeadHolderIsReplacedAtOnce(t *testing.T) {
 }
 
 func TestAFrozenHolderIsReplacedAndAnswersNothingStale(t *testing.T) {
-	l := startLoad(t, clients)
+	l := startLoad(t)
 	was := holder(t)
 	if err := was.Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	l.await(5 * clients)
+	l.Await(5 * clients)
 	is := holder(t)
 	if is == was {
 		t.Errorf("%s is frozen and still holds the journal", was.Name())
@@ -220,11 +237,11 @@ func TestAFrozenHolderIsReplacedAndAnswersNothingStale(t *testing.T) {
 	if err := was.Thaw(); err != nil {
 		t.Fatal(err)
 	}
-	l.await(5 * clients)
+	l.Await(5 * clients)
 	if held := holder(t); held != is {
 		t.Errorf("%s holds the journal after the former holder awoke, want %s", held.Name(), is.Name())
 	}
-	_, failures := l.stop() // sees to it that nothing was given twice
+	_, failures := l.Stop() // sees to it that nothing was given twice
 	t.Logf("failures: %v", failures)
 	if held := counted(t, was, "butler_ipam_journal_holder", ""); held != 0 {
 		t.Errorf("%s says that it holds the journal", was.Name())

@@ -39,12 +39,12 @@ func TestAHolderThatItsPeersDoNotReachIsAskedByTheAPIServer(t *testing.T) {
 	for _, how := range []sandbox.Cut{sandbox.Silent, sandbox.Reset} {
 		t.Run(how.String(), func(t *testing.T) {
 			before := sentBackCount.Load()
-			l := startLoad(t, clients)
+			l := startLoad(t)
 			mend := cutOff(t, holder(t), false, how)
-			l.await(30 * clients)
+			l.Await(30 * clients)
 			mend()
-			l.await(5 * clients)
-			_, failures := l.stop()
+			l.Await(5 * clients)
+			_, failures := l.Stop()
 			noFailure(t, failures)
 			noneSentBack(t, before)
 		})
@@ -55,16 +55,16 @@ func TestAHolderThatIsCutOffIsReplacedAndAnswersNothingStale(t *testing.T) {
 	for _, how := range []sandbox.Cut{sandbox.Silent, sandbox.Reset} {
 		t.Run(how.String(), func(t *testing.T) {
 			before := sentBackCount.Load()
-			l := startLoad(t, clients)
+			l := startLoad(t)
 			was := holder(t)
 			mend := cutOff(t, was, true, how)
-			l.await(30 * clients)
+			l.Await(30 * clients)
 			if is := holder(t); is == was {
 				t.Errorf("%s is cut off and still holds the journal", was.Name())
 			}
 			mend()
-			l.await(5 * clients)
-			_, failures := l.stop()
+			l.Await(5 * clients)
+			_, failures := l.Stop()
 			noFailure(t, failures)
 			noneSentBack(t, before)
 		})

@@ -1,4 +1,5 @@
-package replicas
+// Package load keeps a manager busy while a test does something to it, and counts what that costs.
+package load
 
 import (
 	"context"
@@ -15,9 +16,13 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// load is a number of clients that create one allocation after the other.
-type load struct {
+// patience is how long answers may take altogether.
+const patience = time.Minute
+
+// Load is a number of clients that create one allocation after the other.
+type Load struct {
 	t         *testing.T
+	api       client.Client
 	namespace string
 	cancel    context.CancelFunc
 	clients   sync.WaitGroup
@@ -29,25 +34,22 @@ type load struct {
 	failures []error
 }
 
-// newPool makes a namespace with a pool, whose addresses are its own.
-func newPool(t *testing.T, bits int) (namespace string) {
+// NewPool makes a namespace with a pool of these addresses, and gives the namespace's name.
+func NewPool(t *testing.T, api client.Client, cidr string) (namespace string) {
 	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	if err := admin.Create(t.Context(), ns); err != nil {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"}}
+	if err := api.Create(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
-	pools++
-	pool := &v1alpha1.NetworkPool{
-		ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns.Name}, Spec: v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.0.0/%d", pools, bits)},
-	}
-	if err := admin.Create(t.Context(), pool); err != nil {
+	pool := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns.Name}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}
+	if err := api.Create(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
 	return ns.Name
 }
 
-// claim asks for one address of the pool in its namespace.
-func claim(namespace, name string) *v1alpha1.IPAllocation {
+// Claim asks for one address of that pool.
+func Claim(namespace, name string) *v1alpha1.IPAllocation {
 	return &v1alpha1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: v1alpha1.IPAllocationSpec{
@@ -59,12 +61,12 @@ func claim(namespace, name string) *v1alpha1.IPAllocation {
 	}
 }
 
-// startLoad makes a namespace with a pool, and clients that create allocations there until stop.
-func startLoad(t *testing.T, clients int) *load {
+// Start makes a namespace with a pool of these addresses, and clients that create allocations there until Stop.
+func Start(t *testing.T, api client.Client, cidr string, clients int) *Load {
 	t.Helper()
-	namespace := newPool(t, 16)
+	namespace := NewPool(t, api, cidr)
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &load{t: t, namespace: namespace, cancel: cancel, answers: map[string]string{}}
+	l := &Load{t: t, api: api, namespace: namespace, cancel: cancel, answers: map[string]string{}}
 	for c := range clients {
 		l.clients.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
@@ -73,14 +75,14 @@ func startLoad(t *testing.T, clients int) *load {
 		})
 	}
 	t.Cleanup(cancel)
-	l.await(2 * clients)
+	l.Await(2 * clients)
 	return l
 }
 
-func (l *load) create(name string) {
-	a := claim(l.namespace, name)
+func (l *Load) create(name string) {
+	a := Claim(l.namespace, name)
 	started := time.Now()
-	err := admin.Create(context.Background(), a)
+	err := l.api.Create(context.Background(), a)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.slowest = max(l.slowest, time.Since(started))
@@ -95,8 +97,8 @@ func (l *load) create(name string) {
 	}
 }
 
-// await waits for so many more answers.
-func (l *load) await(more int) {
+// Await waits for so many more answers.
+func (l *Load) Await(more int) {
 	l.t.Helper()
 	l.mu.Lock()
 	want := len(l.answers) + more
@@ -116,14 +118,14 @@ func (l *load) await(more int) {
 	}
 }
 
-// stop ends the load and checks that every answer is what is stored, and that no address was given twice. It gives the longest time
+// Stop ends the load and checks that every answer is what is stored, and that no address was given twice. It gives the longest time
 // between two answers, and the creates that failed.
-func (l *load) stop() (gap time.Duration, failures []error) {
+func (l *Load) Stop() (gap time.Duration, failures []error) {
 	l.t.Helper()
 	l.cancel()
 	l.clients.Wait()
 	var stored v1alpha1.IPAllocationList
-	if err := admin.List(l.t.Context(), &stored, client.InNamespace(l.namespace)); err != nil {
+	if err := l.api.List(l.t.Context(), &stored, client.InNamespace(l.namespace)); err != nil {
 		l.t.Fatal(err)
 	}
 	owner := map[string]string{}
@@ -149,7 +151,7 @@ func (l *load) stop() (gap time.Duration, failures []error) {
 	for i := 1; i < len(l.landed); i++ {
 		gap = max(gap, l.landed[i].Sub(l.landed[i-1]))
 	}
-	l.t.Logf("%d creates answered, %d failed, longest gap %s, slowest %s",
+	l.t.Logf("%d creates answered, %d failed, longest gap %s, slowest create %s",
 		len(l.landed), len(l.failures), gap.Round(time.Millisecond), l.slowest.Round(time.Millisecond))
 	return gap, l.failures
 }
