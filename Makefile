@@ -22,6 +22,7 @@ IMAGE ?= docker.io/library/butler-ipam
 ARCHS ?= $(shell $(GO) env GOARCH)
 
 CHART := charts/butler-ipam
+CLUSTER := $(BIN)/cluster
 
 ##@ General
 
@@ -29,10 +30,11 @@ CHART := charts/butler-ipam
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z-]+:.*##/ {printf "  make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*##/ {printf "  make %-18s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: clean
 clean: ## Remove bin/ (the next run builds the control plane again, some minutes)
+	@[ ! -e $(CLUSTER)/pid ] || $(MAKE) cluster-down
 	rm -rf bin
 
 ##@ Develop
@@ -59,7 +61,7 @@ tidy: ## Tidy go.mod
 
 .PHONY: vet
 vet: ## Run go vet
-	$(GO) vet ./...
+	$(GO) vet -tags cluster ./...
 	$(GO) vet -tags chaos ./cmd/butler-ipam
 
 .PHONY: lint
@@ -144,6 +146,28 @@ chaos: controlplane ## Hurt REPLICAS (3) managers under CLIENTS (16) for DURATIO
 bench: controlplane build ## Measure, print a table, write bin/bench.json
 	$(GO) run ./test/bench
 
+##@ Cluster (Linux, root)
+
+.PHONY: test-cluster
+test-cluster: cluster-parts ## Test the manager on a real cluster of one node, which ends with the tests unless it was up before; RUN
+	@$(CLUSTER)/in true 2>/dev/null || trap '$(CLUSTER)/node down' EXIT; \
+	$(CLUSTER_UP); \
+	IMAGE='$(IMAGE)' VERSION='$(VERSION)' $(GO) test -tags cluster -exec $(CLUSTER)/in -count=1 -v -timeout 30m $(if $(RUN),-run '$(RUN)') ./test/cluster
+
+.PHONY: cluster-up
+cluster-up: cluster-parts ## Run that cluster, with cert-manager, until make cluster-down
+	@$(CLUSTER_UP)
+	@echo 'it is up: $(CLUSTER)/kubectl get pods -A, or $(CLUSTER)/in COMMAND'
+
+.PHONY: cluster-down
+cluster-down: $(CLUSTER)/node ## End that cluster; its logs stay in bin/cluster/logs
+	@$(CLUSTER)/node down
+
+.PHONY: cluster-packages
+cluster-packages: ## Install what the cluster needs and no Go module has (Debian, Ubuntu)
+	apt-get update
+	apt-get install --yes --no-install-recommends containerd runc iptables conntrack containernetworking-plugins iproute2 util-linux
+
 ##@ Try
 
 .PHONY: demo
@@ -166,6 +190,7 @@ KUBE_LDFLAGS := -s -w -X $(KUBE_VERSION_PKG).gitVersion=$(KUBE_VERSION) \
   -X $(KUBE_VERSION_PKG).gitMajor=$(word 1,$(KUBE_MAJOR_MINOR)) -X $(KUBE_VERSION_PKG).gitMinor=$(word 2,$(KUBE_MAJOR_MINOR))
 
 CONTROLPLANE := etcd kube-apiserver kubectl
+NODE := kube-controller-manager kube-scheduler kube-proxy kubelet
 ifneq ($(KUBEBUILDER_ASSETS),)
 ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
 controlplane:
@@ -178,10 +203,9 @@ controlplane: $(addprefix $(BIN)/,$(CONTROLPLANE))
 endif
 export KUBEBUILDER_ASSETS = $(ASSETS)
 
+$(addprefix $(BIN)/,$(CONTROLPLANE) $(NODE)): PACKAGE = k8s.io/kubernetes/cmd/$(notdir $@)
 $(BIN)/etcd: PACKAGE := go.etcd.io/etcd/server/v3
-$(BIN)/kube-apiserver: PACKAGE := k8s.io/kubernetes/cmd/kube-apiserver
-$(BIN)/kubectl: PACKAGE := k8s.io/kubernetes/cmd/kubectl
-$(addprefix $(BIN)/,$(CONTROLPLANE)): test/controlplane/go.mod test/controlplane/go.sum
+$(addprefix $(BIN)/,$(CONTROLPLANE) $(NODE)): test/controlplane/go.mod test/controlplane/go.sum
 	@echo "building $(notdir $@) from test/controlplane/go.mod (once; some minutes with an empty build cache)" >&2
 	@CGO_ENABLED=0 $(GO) build -C test/controlplane -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ $(PACKAGE)
 	@touch $@
@@ -208,6 +232,29 @@ $(BIN)/crds: test/chart/crds/go.mod test/chart/crds/go.sum
 	@$(GO) mod download -C test/chart/crds
 	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' github.com/cert-manager/cert-manager)/deploy/crds/cert-manager.io_{certificates,issuers}.yaml $@
 	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,prometheusrules}.yaml $@
+
+CLUSTER_IMAGES := $(addprefix $(CLUSTER)/,pause.tar coredns.tar cert-manager.tar)
+CLUSTER_UP = $(CLUSTER)/node -path '$(ASSETS):$(BIN)' up $(BIN)/butler-ipam-image.tar $(CLUSTER_IMAGES); \
+  test/cluster/platform.sh $(CLUSTER)/kubectl "$$($(GO) list -C test/cluster/cert-manager -m -f '{{.Dir}}' github.com/cert-manager/cert-manager)"
+
+.PHONY: cluster-parts cluster-machine
+cluster-parts: cluster-machine controlplane $(addprefix $(BIN)/,$(NODE) helm) image $(CLUSTER_IMAGES)
+cluster-machine: $(CLUSTER)/node
+	@$(CLUSTER)/node check
+
+$(CLUSTER_IMAGES): $(CLUSTER)/%.tar: $(CLUSTER)/% $(wildcard test/tools/image/*)
+	@$(GO) run -C test/tools/image . -name localhost/$*:1 -out $@ $$($(GO) env GOARCH)=$<
+
+$(CLUSTER)/node: $(wildcard test/cluster/node/* test/cluster/node/etc/* test/pki/*.go) go.sum
+$(CLUSTER)/pause: test/cluster/pause/main.go
+$(CLUSTER)/node $(CLUSTER)/pause:
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o $@ ./test/cluster/$(@F)
+
+$(CLUSTER)/coredns: $(wildcard test/cluster/coredns/*)
+$(CLUSTER)/cert-manager: $(wildcard test/cluster/cert-manager/*)
+$(CLUSTER)/coredns $(CLUSTER)/cert-manager:
+	@echo "building $(@F) from test/cluster/$(@F)/go.mod (once)" >&2
+	@CGO_ENABLED=0 $(GO) build -C test/cluster/$(@F) -trimpath -ldflags '-s -w' -o $@ .
 
 .PHONY: race
 race:

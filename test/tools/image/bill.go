@@ -3,6 +3,7 @@ package main
 import (
 	"debug/buildinfo"
 	"os"
+	"path"
 	"strings"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
@@ -11,7 +12,7 @@ import (
 
 // writeBill lists what a binary was made of, as Go has written it into the binary. It has no date and no serial number, which would differ
 // each time.
-func writeBill(path, binary, name string, digest v1.Hash) (err error) {
+func writeBill(out, binary, name string, digest v1.Hash) (err error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return err
@@ -20,7 +21,7 @@ func writeBill(path, binary, name string, digest v1.Hash) (err error) {
 	bill := cdx.NewBOM()
 	bill.Metadata = &cdx.Metadata{Component: &cdx.Component{
 		Type: cdx.ComponentTypeContainer, Name: repository, Version: tag,
-		PackageURL: "pkg:oci/butler-ipam@" + strings.Replace(digest.String(), ":", "%3A", 1) + "?repository_url=" + repository,
+		PackageURL: "pkg:oci/" + path.Base(repository) + "@" + strings.Replace(digest.String(), ":", "%3A", 1) + "?repository_url=" + repository,
 		Hashes:     &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: digest.Hex}},
 	}}
 	goVersion := strings.TrimPrefix(info.GoVersion, "go")
@@ -35,7 +36,7 @@ func writeBill(path, binary, name string, digest v1.Hash) (err error) {
 		components = append(components, cdx.Component{Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, PackageURL: "pkg:golang/" + m.Path + "@" + m.Version})
 	}
 	bill.Components = &components
-	file, err := os.Create(path)
+	file, err := os.Create(out)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Command image writes an OCI archive and a bill of materials from static binaries, without a container engine: the image that the Dockerfile
-// makes. The same binaries give the same bytes.
+// Command image writes an OCI archive and a bill of materials from static binaries, without a container engine: an image like that which the
+// Dockerfile makes, with the binary and nothing else. The same binaries give the same bytes.
 //
 //	image -name NAME:TAG -out IMAGE.tar ARCH=BINARY...
 //
@@ -72,7 +72,7 @@ func named(name string) map[string]string {
 	return map[string]string{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": name[strings.LastIndex(name, ":")+1:]}
 }
 
-// imageOf is the last stage of the Dockerfile.
+// imageOf makes what the last stage of the Dockerfile does.
 func imageOf(arch, binary string) (v1.Image, error) {
 	layer, err := layerOf(binary)
 	if err != nil {
@@ -88,7 +88,7 @@ func imageOf(arch, binary string) (v1.Image, error) {
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", arch
-	config.Config.User, config.Config.Entrypoint = "65532:65532", []string{"/butler-ipam"}
+	config.Config.User, config.Config.Entrypoint = "65532:65532", []string{"/" + filepath.Base(binary)}
 	return mutate.ConfigFile(image, config)
 }
 
@@ -99,7 +99,7 @@ func layerOf(binary string) (v1.Layer, error) {
 	}
 	var layer bytes.Buffer
 	w := tar.NewWriter(&layer)
-	if err := add(w, "butler-ipam", 0o755, content); err != nil {
+	if err := add(w, filepath.Base(binary), 0o755, content); err != nil {
 		return nil, err
 	}
 	if err := w.Close(); err != nil {
