@@ -149,13 +149,12 @@ bench: controlplane build ## Measure, print a table, write bin/bench.json
 ##@ Cluster (Linux, root)
 
 .PHONY: test-cluster
-test-cluster: cluster-parts ## Test the manager on a real cluster of one node, which ends with the tests unless it was up before; RUN
-	@$(CLUSTER)/in true 2>/dev/null || trap '$(CLUSTER)/node down' EXIT; \
-	$(CLUSTER_UP); \
+test-cluster: cluster-parts ## Test image and chart on a fresh cluster of one node, which ends with the tests; KEEP=1 leaves it up, RUN
+	@$(if $(filter 1,$(KEEP)),,trap '$(CLUSTER)/node down' EXIT;) $(CLUSTER)/node down; $(CLUSTER_UP); \
 	IMAGE='$(IMAGE)' VERSION='$(VERSION)' $(GO) test -tags cluster -exec $(CLUSTER)/in -count=1 -v -timeout 30m $(if $(RUN),-run '$(RUN)') ./test/cluster
 
 .PHONY: cluster-up
-cluster-up: cluster-parts ## Run that cluster, with cert-manager, until make cluster-down
+cluster-up: cluster-parts ## Run such a cluster, with cert-manager, until make cluster-down
 	@$(CLUSTER_UP)
 	@echo 'it is up: $(CLUSTER)/kubectl get pods -A, or $(CLUSTER)/in COMMAND'
 
