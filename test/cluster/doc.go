@@ -2,20 +2,31 @@
 // from cert-manager.
 //
 //	make cluster-packages   # once, Debian or Ubuntu: containerd, runc, iptables, conntrack, CNI plugins
-//	make test-cluster       # Linux, root; RUN='TestManager/(First|Rotated)' for a part
-//	bin/cluster/kubectl get pods -A
-//	make cluster-down
+//	make test-cluster       # Linux, root: a fresh cluster, the tests, and its end
 //
-// make test runs none of this: it takes root. The tests have the build tag cluster for that, and fail where there is no cluster.
+// To look around, KEEP=1 leaves the cluster up, and make cluster-up starts one without tests; bin/cluster/kubectl get pods -A talks to it, and
+// make cluster-down ends it. Logs stay in bin/cluster/logs. The tests build on one another, so a part of them needs those that install:
+// RUN='TestManager/(Chart|First|Rotated)'.
+//
+// make test and CI run none of this: it takes root and packages of the distribution. The tests have the build tag cluster for that, and fail
+// where there is no cluster. A machine takes one cluster at a time.
 //
 // # How it is made
 //
 // The cluster has one node, of namespaces of its own (see node): etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet,
 // kube-proxy and kubectl are built from test/controlplane/go.mod, so all are of one version; CoreDNS and cert-manager from modules of their
-// own, here. There is no registry and no base image: image packs each binary into an archive, which containerd takes in. What is installed
-// before the manager is in manifests and platform.sh; how the manager itself comes in only install_test.go knows.
+// own, here. There is no registry and no base image: test/tools/image packs each binary into an archive, which containerd takes in; the manager's
+// is the one that make image writes. What is installed before the manager is in manifests and platform.sh.
+//
+// The manager comes as its chart, into a namespace under pod security "restricted"; one test takes config/default instead.
 //
 // The tests run on the node too (go test -exec bin/cluster/in), as its network has no way out, nor in.
+//
+// # Rights
+//
+// The API server's audit log holds all that service accounts ask of it. After the other tests what it says of the manager must equal what the
+// roles grant, but for rights that a run may not need, each with its reason in rights_test.go; and no service account may have been refused
+// anything for want of a right. The suites on the sandbox, under the same roles, see that their managers were refused nothing (WithinRights).
 //
 // # What it changes on the machine
 //

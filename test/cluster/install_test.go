@@ -91,7 +91,7 @@ func withoutHelm(t *testing.T) {
 	kubectl(t, "delete", "ipallocation/first", "--timeout=30s")
 	kubectl(t, "delete", "networkpool/first", "--timeout=30s")
 	kubectl(t, "delete", "deployment/butler-ipam", "--namespace="+namespace, "--cascade=foreground") // before the roles: it keeps asking
-	kubectl(t, "delete", "--kustomize="+overlay)
+	kubectl(t, "delete", "--kustomize="+overlay, "--ignore-not-found")
 }
 
 func accepted(t *testing.T) {

@@ -68,7 +68,7 @@ func removeCgroup(ctx context.Context) error {
 				break
 			}
 			if ctx.Err() != nil {
-				return fmt.Errorf("the cgroup cannot be removed: %w", err)
+				return fmt.Errorf("the cgroup of a cluster cannot be removed, as if another one on this machine were up: %w", err)
 			}
 			time.Sleep(pollInterval)
 		}
@@ -76,8 +76,11 @@ func removeCgroup(ctx context.Context) error {
 	return nil
 }
 
-// removeTree removes directories, innermost first: the files in a cgroup go with it.
+// removeTree removes directories, innermost first: the files in a cgroup go with it. The error is that of the outermost.
 func removeTree(top string) error {
+	if _, err := os.Stat(top); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	var dirs []string
 	err := filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
@@ -85,11 +88,8 @@ func removeTree(top string) error {
 		}
 		return err
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	for _, dir := range slices.Backward(dirs) {
-		err = errors.Join(err, os.Remove(dir))
+		err = os.Remove(dir)
 	}
 	return err
 }
