@@ -48,7 +48,7 @@ var shared *cluster
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	shared = start(ctx, sandbox.Options{Replicas: 1})
-	DeferCleanup(shared.Stop)
+	DeferCleanup(func() error { return errors.Join(shared.WithinRights(), shared.Stop()) })
 })
 
 func start(ctx context.Context, o sandbox.Options) *cluster {

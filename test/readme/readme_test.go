@@ -2,6 +2,7 @@ package readme
 
 import (
 	"context"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -32,7 +33,11 @@ func TestTheReadmesExamplesDoWhatItSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = box.Stop() }()
+	defer func() {
+		if err := errors.Join(box.WithinRights(), box.Stop()); err != nil {
+			t.Error(err)
+		}
+	}()
 
 	yamls := blocks(t, "yaml")
 	if len(yamls) != 2 {

@@ -57,7 +57,7 @@ func run(m *testing.M) (code int, err error) {
 	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{Replicas: 3, Links: true, ManagerArgs: []string{"--log-level=debug"}}); err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	defer func() { err = errors.Join(err, cluster.WithinRights(), cluster.Stop()) }()
 	config := cluster.Config()
 	config.WarningHandler = rest.NoWarnings{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &sentBack{next} })

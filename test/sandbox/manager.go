@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -197,4 +198,20 @@ func (s *Sandbox) restart(manager *Manager) bool {
 	}
 	s.logf("%s started again with pid %d", manager.Name(), manager.Pid())
 	return true
+}
+
+// lackedRight is what a client writes that the API server has refused something for want of a right, in whatever format.
+var lackedRight = regexp.MustCompile(`(?m)^.* is forbidden: User \S+ cannot .*$`)
+
+// WithinRights gives an error if the log of a manager says that it was refused something because its roles do not grant it. It is no
+// question for sandboxes whose API server or etcd was hurt: an API server that cannot read roles refuses too.
+func (s *Sandbox) WithinRights() (err error) {
+	for _, m := range s.Managers() {
+		text, readErr := os.ReadFile(m.LogPath())
+		err = errors.Join(err, readErr)
+		if line := lackedRight.Find(text); line != nil {
+			err = errors.Join(err, fmt.Errorf("%s needs a right that it does not have: %s", m.Name(), line))
+		}
+	}
+	return err
 }

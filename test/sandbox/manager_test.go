@@ -18,6 +18,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // The test binary is also the processes that these tests need: a manager, which only says its name, when it is started with the flags
@@ -52,8 +55,12 @@ func runManager() error {
 		values[name] = flags.String(name, "", "")
 	}
 	unready := flags.Bool("unready", false, "")
+	curious := flags.Bool("curious", false, "")
 	if err := flags.Parse(os.Args[1:]); err != nil {
 		return err
+	}
+	if *curious {
+		fmt.Fprintln(os.Stderr, readSecrets(*values["kubeconfig"]))
 	}
 	failed := make(chan error, 2)
 	go func() {
@@ -86,6 +93,19 @@ func runManager() error {
 	case <-terminated:
 		return nil
 	}
+}
+
+// readSecrets is what no manager may.
+func readSecrets(kubeconfig string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	api, err := client.New(config, client.Options{})
+	if err != nil {
+		return err
+	}
+	return api.List(context.Background(), &corev1.SecretList{})
 }
 
 // runSandbox starts a sandbox and never stops it.
@@ -173,6 +193,14 @@ func TestManagerThatDiesIsStartedAgainIfAsked(t *testing.T) {
 	wantNames(t, s, "manager-1")
 	if pid, want := readPid(t, s.file("pids/manager-1")), manager.Pid(); pid != want {
 		t.Errorf("pids/manager-1 holds %d, want that of the new process, %d", pid, want)
+	}
+}
+
+func TestManagerThatWasRefusedARightIsReported(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{Replicas: 1, ManagerBinary: testBinary(t), ManagerArgs: []string{"--curious"}})
+	if err := s.WithinRights(); err == nil || !strings.Contains(err.Error(), `manager-1 needs a right that it does not have: secrets is forbidden`) {
+		t.Errorf("got error %v, want one that names the Secrets", err)
 	}
 }
 
