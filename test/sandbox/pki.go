@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -26,6 +27,13 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
+	return selfSigned(key)
+}
+
+// renewed is the authority with another certificate and the key that it has.
+func (a *authority) renewed() (*authority, error) { return selfSigned(a.key) }
+
+func selfSigned(key *ecdsa.PrivateKey) (*authority, error) {
 	template, err := certificateTemplate(pkix.Name{CommonName: "sandbox"})
 	if err != nil {
 		return nil, err
@@ -107,33 +115,69 @@ func (a *authority) writePKI(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "webhook"), 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{"ca.crt", "webhook/ca.crt"} {
-		if err := writeFile(filepath.Join(dir, name), a.pem); err != nil {
-			return err
-		}
+	if err := writeFile(filepath.Join(dir, "ca.crt"), a.pem); err != nil {
+		return err
 	}
-	for _, pair := range []struct {
-		name string
-		dns  []string
-	}{
-		{name: "etcd"},
-		{name: "apiserver", dns: []string{"kubernetes.default.svc"}},
-		{name: "webhook/tls", dns: []string{webhookService + "." + ManagerNamespace + ".svc"}},
-	} {
-		certificate, key, err := a.server(pair.dns...)
-		if err != nil {
-			return err
-		}
-		if err := writeFile(filepath.Join(dir, pair.name+".crt"), certificate); err != nil {
-			return err
-		}
-		if err := writeFile(filepath.Join(dir, pair.name+".key"), key); err != nil {
-			return err
-		}
+	if err := a.writeWebhookPair(filepath.Join(dir, "webhook")); err != nil {
+		return err
+	}
+	if err := a.writePair(filepath.Join(dir, "etcd")); err != nil {
+		return err
+	}
+	if err := a.writePair(filepath.Join(dir, "apiserver"), "kubernetes.default.svc"); err != nil {
+		return err
 	}
 	_, key, err := a.server()
 	if err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(dir, "service-account.key"), key)
+}
+
+// writeWebhookPair writes the webhooks' key pair, and the authority beside it, as cert-manager does.
+func (a *authority) writeWebhookPair(dir string) error {
+	if err := writeFile(filepath.Join(dir, "ca.crt"), a.pem); err != nil {
+		return err
+	}
+	return a.writePair(filepath.Join(dir, "tls"), webhookService+"."+ManagerNamespace+".svc")
+}
+
+// writePair writes a new key pair into name.crt and name.key.
+func (a *authority) writePair(name string, dns ...string) error {
+	certificate, key, err := a.server(dns...)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(name+".crt", certificate); err != nil {
+		return err
+	}
+	return writeFile(name+".key", key)
+}
+
+// RenewAuthority gives the authority of the webhooks another certificate with the same key, as cert-manager does with the one that the chart
+// installs, and tells the API server. Managers have their certificates of the former one until RenewCertificate.
+func (s *Sandbox) RenewAuthority(ctx context.Context) error {
+	renewed, err := s.webhookAuthority().renewed()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.webhooks = renewed
+	s.mu.Unlock()
+	return s.InstallWebhooks(ctx)
+}
+
+// RenewCertificate gives one manager another certificate, as a kubelet does that sees a renewed Secret.
+func (s *Sandbox) RenewCertificate(m *Manager) error {
+	return s.webhookAuthority().writeWebhookPair(m.certDir)
+}
+
+// webhookAuthority signs the certificates of the managers.
+func (s *Sandbox) webhookAuthority() *authority {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.webhooks != nil {
+		return s.webhooks
+	}
+	return s.authority
 }

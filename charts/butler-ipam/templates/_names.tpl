@@ -42,9 +42,15 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{- /* The Secret with the certificate that the webhooks serve with. */ -}}
+{{- /* The Secret with the certificate that the webhooks serve with. Each mode has its own, so that a release can go from one to another. */ -}}
 {{- define "butler-ipam.certificate" -}}
-{{ .Values.certificates.existingSecret | default (printf "%s-webhook-tls" (include "butler-ipam.fullname" .)) }}
+{{- with .Values.certificates -}}
+{{- if eq .mode "secret" -}}
+  {{- .existingSecret -}}
+{{- else -}}
+  {{- include "butler-ipam.fullname" $ }}-{{ eq .mode "self-managed" | ternary "certificates" "webhook-tls" -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* The name by which the API server calls the webhooks. */ -}}
