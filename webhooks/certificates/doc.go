@@ -19,5 +19,7 @@
 // names, and whoever installs the webhooks could then take none away: what is left of it would be an entry with a caBundle and nothing else,
 // which the API server refuses.
 //
+// The rights for this are in the chart, which gives them where the manager makes its certificates itself and nowhere else.
+//
 // Everything here may be used from any number of goroutines.
 package certificates

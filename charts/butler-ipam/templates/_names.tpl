@@ -22,9 +22,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /* The metadata of an object in the release's namespace: list $ SUFFIX-OF-THE-NAME MORE-LABELS MORE-ANNOTATIONS, the last two or one may be left out. */ -}}
 {{- define "butler-ipam.metadata" -}}
+namespace: {{ (index . 0).Release.Namespace }}
+{{ include "butler-ipam.clusterMetadata" . }}
+{{- end -}}
+
+{{- /* The same for an object that is in no namespace. */ -}}
+{{- define "butler-ipam.clusterMetadata" -}}
 {{- $root := index . 0 -}}
 name: {{ include "butler-ipam.fullname" $root }}{{ index . 1 }}
-namespace: {{ $root.Release.Namespace }}
 labels:
   {{- include "butler-ipam.labels" $root | nindent 2 }}
   {{- with slice . 2 | first }}
