@@ -158,7 +158,8 @@ func allServe(t *testing.T) {
 // signer is the authority of the certificate that is stored, by its key.
 func signer(t *testing.T) string {
 	t.Helper()
-	pair, err := tls.X509KeyPair(stored(t).Data[corev1.TLSCertKey], stored(t).Data[corev1.TLSPrivateKeyKey])
+	data := stored(t).Data
+	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		t.Fatal(err)
 	}
