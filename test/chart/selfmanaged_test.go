@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -37,8 +37,9 @@ func keepCertificates(t *testing.T, namespace, name string) {
 	if err := certificates.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
+	quiet := funcr.New(func(string, string) {}, funcr.Options{})
 	mgr, err := manager.New(config, manager.Options{
-		Scheme: scheme, Logger: log.Log, Cache: cache.Options{ByObject: kept.Caches()}, Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: scheme, Logger: quiet, Cache: cache.Options{ByObject: kept.Caches()}, Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -110,12 +111,7 @@ func TestTheManagersCABundleOutlivesWhoeverInstallsTheWebhooks(t *testing.T) {
 	}
 	values := []string{"--values=testdata/selfmanaged.yaml", "--set=crds.install=false"}
 	run(append([]string{"install", "own", chart}, values...)...)
-	t.Cleanup(func() {
-		_, err := helm(t, cluster.KubectlEnv(), "uninstall", "own", "--namespace="+namespace, "--ignore-not-found")
-		if err != nil {
-			t.Error(err)
-		}
-	})
+	defer run("uninstall", "own", "--ignore-not-found")
 	keepCertificates(t, namespace, name)
 	trusted(5)
 	first := string(bundle)
