@@ -31,6 +31,7 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/webhooks"
+	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
 // version is set when the binary is built.
@@ -74,50 +75,50 @@ func run(ctx context.Context, o *options, log logr.Logger) error {
 	}
 	kube.UserAgent = "butler-ipam/" + version
 	kube.QPS = -1 // a write held back here is an allocation that is not Ready: the API server's own fairness decides
-	server, err := newWebhookServer(o, log.WithName("webhooks"))
+	certs, err := newCertificates(o, kube, log.WithName("certificates"))
 	if err != nil {
 		return err
 	}
-	metrics.Registry.MustRegister(certificateExpiry(server))
-	mgr, err := newManager(kube, o, server, log)
+	server, err := newWebhookServer(o, certs.source, log.WithName("webhooks"))
 	if err != nil {
 		return err
 	}
-	if err := wire(ctx, mgr, o, newPeerClient(o, server), log); err != nil {
+	metrics.Registry.MustRegister(certificateMetrics{certs.source, certs.renewal})
+	mgr, err := newManager(kube, o, server, certs, log)
+	if err != nil {
+		return err
+	}
+	checks := newProbes(server, certs)
+	if err := wire(ctx, mgr, o, newPeerClient(server), checks, log); err != nil {
+		return err
+	}
+	if err := errors.Join(certs.setUp(mgr), checks.addTo(mgr, o.probeBind)); err != nil {
 		return err
 	}
 	log.Info("Starting", "version", version, "identity", o.identity, "address", o.advertise)
 	return mgr.Start(ctx)
 }
 
-func newManager(kube *rest.Config, o *options, server *webhookServer, log logr.Logger) (manager.Manager, error) {
+func newManager(kube *rest.Config, o *options, server *webhookServer, certs certificateParts, log logr.Logger) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), certificates.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	stop := o.shutdownDelay + stopLimit
-	mgr, err := manager.New(kube, manager.Options{
+	return manager.New(kube, manager.Options{
 		Scheme: scheme,
 		Logger: log,
 		Cache: cache.Options{
+			ByObject:                    certs.caches(),
 			DefaultTransform:            cache.TransformStripManagedFields(), // nobody here reads them, and they are half of an object
 			ReaderFailOnMissingInformer: true,                                // a read of another kind would watch all of it, unasked
 		},
-		Metrics:                 metricsOptions(o),
-		HealthProbeBindAddress:  o.probeBind,
+		Metrics:                 metricsOptions(o, certs.source),
 		PprofBindAddress:        o.pprofBind,
 		WebhookServer:           server,
 		NewClient:               newWriter,
 		GracefulShutdownTimeout: &stop,
 	})
-	if err != nil {
-		return nil, err
-	}
-	serve := server.StartedChecker()
-	if err := mgr.AddHealthzCheck("webhooks", serve); err != nil {
-		return nil, err
-	}
-	return mgr, mgr.AddReadyzCheck("webhooks", serve)
 }
 
 // newWriter makes the client of the reconcilers, over HTTP/1.1: a status is written for every allocation, and for such calls HTTP/2 costs both
@@ -134,7 +135,7 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 }
 
 // wire puts the parts together. What one of them needs of another it gets here.
-func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, log logr.Logger) error {
+func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, checks *probes, log logr.Logger) error {
 	store, err := journal.NewLeaseStore(mgr.GetConfig(), o.namespace, takeOverAfter)
 	if err != nil {
 		return err
@@ -173,9 +174,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Ledger: l, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
 		Metrics: webhooks.NewMetrics(metrics.Registry), Log: log.WithName("webhooks"),
 	})
-	if err := mgr.AddReadyzCheck("ledger", func(*http.Request) error { return l.Ready() }); err != nil {
-		return err
-	}
+	checks.ready.Checks["ledger"] = func(*http.Request) error { return l.Ready() }
 	return mgr.Add(everywhere(func(ctx context.Context) error {
 		if !feed.Synced(ctx) {
 			return nil

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
 // minGrantLife is the shortest life of a grant after which the API server has surely given its create up: that takes 34 s.
@@ -29,6 +30,12 @@ type options struct {
 	webhookPort   int    // of webhookBind
 	certDir       string
 	clientCA      string
+	certSecret    string
+	certLife      time.Duration
+	service       string
+	mutating      string
+	validating    string
+	certificate   string
 	probeBind     string
 	metricsBind   string
 	metricsSecure bool
@@ -59,7 +66,13 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 	flags.StringVar(&o.identity, "identity", "", "`name` of this replica in the journal; without it $POD_NAME, else the host name")
 	flags.StringVar(&o.advertise, "advertise-address", "", "`host:port` at which other replicas reach these webhooks; without it $POD_IP and the port of --webhook-bind-address")
 	flags.StringVar(&o.webhookBind, "webhook-bind-address", ":9443", "`host:port` of the webhooks, HTTPS")
-	flags.StringVar(&o.certDir, "webhook-cert-dir", "/tls", "`directory` of tls.crt and tls.key, which are read again when they change")
+	flags.StringVar(&o.certDir, "webhook-cert-dir", "/tls", "`directory` of tls.crt, tls.key and, to know other replicas by, ca.crt; they are read again when they change")
+	flags.StringVar(&o.certificate, "certificate", "", "`name` of the Certificate in --namespace by which cert-manager renews these files: /readyz?verbose, the log and metrics say when it does not")
+	flags.StringVar(&o.certSecret, "webhook-cert-secret", "", "`name` of a Secret in --namespace, empty at first, where the manager keeps a CA and a certificate that it makes and renews itself; without it, --webhook-cert-dir has them")
+	flags.DurationVar(&o.certLife, "webhook-cert-duration", 90*24*time.Hour, fmt.Sprintf("how long a certificate in --webhook-cert-secret is good, renewed when a third is left; its CA ten times as long; at least %s", certificates.MinLife))
+	flags.StringVar(&o.service, "webhook-service", "butler-ipam-webhook", "`name` of the Service of the webhooks, for the certificate in --webhook-cert-secret")
+	flags.StringVar(&o.mutating, "mutating-webhook-configuration", "zz-butler-ipam", "`name` of the MutatingWebhookConfiguration whose caBundle comes from --webhook-cert-secret")
+	flags.StringVar(&o.validating, "validating-webhook-configuration", "butler-ipam", "`name` of the ValidatingWebhookConfiguration whose caBundle comes from --webhook-cert-secret")
 	flags.StringVar(&o.clientCA, "webhook-client-ca", "", "`file` with the CA of the client certificate that the API server presents; without it, whoever reaches the port can ask for grants")
 	flags.StringVar(&o.probeBind, "health-probe-bind-address", ":8081", "`host:port` of /healthz and /readyz, HTTP; 0 for none")
 	flags.StringVar(&o.metricsBind, "metrics-bind-address", ":8080", "`host:port` of /metrics; 0 for none")
@@ -143,6 +156,12 @@ func (o *options) complete(getenv func(string) string) error {
 	}
 	if host, _, err := splitAddress(o.advertise); err != nil || host == "" {
 		fault("--advertise-address %q must be host:port, as other replicas reach this one: give it, or set POD_IP", o.advertise)
+	}
+	if o.certSecret != "" && o.certificate != "" {
+		fault("--certificate %s and --webhook-cert-secret %s exclude each other: either cert-manager renews the certificate, or the manager", o.certificate, o.certSecret)
+	}
+	if o.certLife < certificates.MinLife {
+		fault("--webhook-cert-duration %s must be at least %s: API servers must learn of a new CA within a part of it", o.certLife, certificates.MinLife)
 	}
 	if o.grantLife < minGrantLife {
 		fault("--grant-expiry %s must be at least %s: the API server may store an object so late", o.grantLife, minGrantLife)

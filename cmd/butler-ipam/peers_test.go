@@ -8,40 +8,123 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
-// writePair writes a self-signed serving certificate with its key into a directory of its own.
-func writePair(t *testing.T) (dir string) {
+// Files in --webhook-cert-dir.
+const (
+	certName = "tls.crt"
+	keyName  = "tls.key"
+	caName   = "ca.crt"
+)
+
+// host is whom the certificates of these tests are for.
+const host = "webhook.ipam.svc"
+
+// authority signs certificates.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{}
+	a.key, a.certificate = (*authority)(nil).sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true})
+	return a
+}
+
+// sign makes a certificate for an hour; with no authority it signs itself.
+func (a *authority) sign(t *testing.T, template *x509.Certificate) (*ecdsa.PrivateKey, *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "webhook"}, DNSNames: []string{"webhook.ipam.svc"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(1), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if a == nil {
+		a = &authority{template, key}
 	}
-	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)
 	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, certificate
+}
+
+// writePair writes a serving certificate with its key into a directory, which it gives back. With no authority it signs itself.
+func (a *authority) writePair(t *testing.T, dir, host string) string {
+	t.Helper()
+	key, certificate := a.sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "webhook"}, DNSNames: []string{host}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
 	private, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir = t.TempDir()
-	for name, block := range map[string]*pem.Block{certName: {Type: "CERTIFICATE", Bytes: certificate}, keyName: {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	writePEM(t, filepath.Join(dir, certName), "CERTIFICATE", certificate.Raw)
+	writePEM(t, filepath.Join(dir, keyName), "PRIVATE KEY", private)
 	return dir
+}
+
+// writePair writes a self-signed serving certificate with its key into a directory of its own.
+func writePair(t *testing.T) (dir string) {
+	t.Helper()
+	return (*authority)(nil).writePair(t, t.TempDir(), host)
+}
+
+// trusted has the directory's replica trust an authority.
+func (a *authority) trusted(t *testing.T, dir string) {
+	t.Helper()
+	writePEM(t, filepath.Join(dir, caName), "CERTIFICATE", a.certificate.Raw)
+}
+
+func writePEM(t *testing.T, path, kind string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// files are the certificates of a directory.
+func files(t *testing.T, dir string) *certificates.Files {
+	t.Helper()
+	f, err := certificates.NewFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// peerWith is the client by which a replica with a directory's certificates asks others.
+func peerWith(t *testing.T, dir string) *http.Client {
+	t.Helper()
+	server, err := newWebhookServer(&options{}, files(t, dir), logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newPeerClient(server)
+}
+
+// reaches says whether a call is answered.
+func reaches(client *http.Client, o *options) error {
+	response, err := client.Get("https://" + o.webhookBind + "/")
+	if err == nil {
+		response.Body.Close()
+	}
+	return err
 }
 
 func TestReplicasKnowOneAnotherByTheirCertificate(t *testing.T) {
@@ -49,28 +132,13 @@ func TestReplicasKnowOneAnotherByTheirCertificate(t *testing.T) {
 	// The API server's CA is another one altogether.
 	o := &options{webhookBind: freeAddress(t), certDir: own, clientCA: filepath.Join(writePair(t), certName)}
 	defer serve(t, o)()
-	for name, tc := range map[string]struct {
-		dir string
-		ok  bool
-	}{"a peer": {own, true}, "a stranger": {other, false}} {
-		from := &options{certDir: tc.dir}
-		side, err := newWebhookServer(from, logr.Discard())
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := newPeerClient(from, side).Get("https://" + o.webhookBind + "/")
-		if (err == nil) != tc.ok {
-			t.Errorf("%s: got error %v", name, err)
-		}
-		if err == nil {
-			response.Body.Close()
-		}
+	if err := reaches(peerWith(t, own), o); err != nil {
+		t.Errorf("a peer is not let in: %v", err)
 	}
-	// Whoever trusts the certificate but shows none, or one of his own, is sent away.
-	side, err := newWebhookServer(&options{certDir: other}, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
+	if reaches(peerWith(t, other), o) == nil {
+		t.Error("a stranger was let in")
 	}
+	// Whoever trusts the certificate but shows one of his own is sent away.
 	trusted, err := os.ReadFile(filepath.Join(own, certName))
 	if err != nil {
 		t.Fatal(err)
@@ -78,8 +146,41 @@ func TestReplicasKnowOneAnotherByTheirCertificate(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(other, caName), trusted, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if response, err := newPeerClient(&options{certDir: other}, side).Get("https://" + o.webhookBind + "/"); err == nil {
-		response.Body.Close()
+	if reaches(peerWith(t, other), o) == nil {
 		t.Error("a client with a certificate of its own was let in")
+	}
+}
+
+// Replicas get their new files at different times.
+func TestReplicasKnowOneAnotherWhileTheirCertificateIsRenewed(t *testing.T) {
+	before, after := newAuthority(t), newAuthority(t)
+	server := before.writePair(t, t.TempDir(), host)
+	before.trusted(t, server)
+	o := &options{webhookBind: freeAddress(t), certDir: server, clientCA: filepath.Join(writePair(t), certName)}
+	defer serve(t, o)()
+	client := func(a *authority, host string) *http.Client {
+		dir := a.writePair(t, t.TempDir(), host)
+		before.trusted(t, dir)
+		return peerWith(t, dir)
+	}
+	renewed := client(before, host)
+	if err := reaches(renewed, o); err != nil {
+		t.Errorf("a peer with another certificate of the same authority is not let in: %v", err)
+	}
+	if reaches(client(before, "registry.ipam.svc"), o) == nil {
+		t.Error("a certificate of the same authority for another name was let in")
+	}
+	if reaches(client(after, host), o) == nil {
+		t.Error("a certificate of an authority that is not known here was let in")
+	}
+
+	// Another authority comes into the server's directory, and both count.
+	after.trusted(t, server)
+	if err := reaches(client(after, host), o); err != nil {
+		t.Errorf("a peer with a certificate of the new authority is not let in: %v", err)
+	}
+	renewed.CloseIdleConnections()
+	if err := reaches(renewed, o); err != nil {
+		t.Errorf("a peer with a certificate of the former authority is not let in any more: %v", err)
 	}
 }

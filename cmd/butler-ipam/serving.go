@@ -10,21 +10,15 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
-)
 
-// Names of the files in --webhook-cert-dir.
-const (
-	certName = "tls.crt"
-	keyName  = "tls.key"
+	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
 const (
@@ -43,17 +37,13 @@ type webhookServer struct {
 	*webhook.DefaultServer
 	address      string
 	clients      *x509.CertPool // nil where any client may call
-	certificates *certwatcher.CertWatcher
+	certificates certificates.Source
 	log          logr.Logger
 	serving      atomic.Bool
 }
 
-func newWebhookServer(o *options, log logr.Logger) (*webhookServer, error) {
-	s := &webhookServer{DefaultServer: &webhook.DefaultServer{}, address: o.webhookBind, log: log}
-	var err error
-	if s.certificates, err = certwatcher.New(filepath.Join(o.certDir, certName), filepath.Join(o.certDir, keyName)); err != nil {
-		return nil, fmt.Errorf("--webhook-cert-dir: %w", err)
-	}
+func newWebhookServer(o *options, source certificates.Source, log logr.Logger) (*webhookServer, error) {
+	s := &webhookServer{DefaultServer: &webhook.DefaultServer{}, address: o.webhookBind, certificates: source, log: log}
 	if o.clientCA == "" {
 		return s, nil
 	}
@@ -95,11 +85,6 @@ func (s *webhookServer) Start(ctx context.Context) error {
 		kept.dismiss(limit)
 		if server.Shutdown(limit) != nil {
 			_ = server.Close() // what it closes has had its time
-		}
-	}()
-	go func() {
-		if err := s.certificates.Start(ctx); err != nil {
-			s.log.Error(err, "Certificates are not read again when they change")
 		}
 	}()
 	s.serving.Store(true)

@@ -16,7 +16,7 @@ import (
 // serve starts a webhook server that answers "here". What it returns ends it.
 func serve(t *testing.T, o *options) (stop func()) {
 	t.Helper()
-	server, err := newWebhookServer(o, logr.Discard())
+	server, err := newWebhookServer(o, files(t, o.certDir), logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}

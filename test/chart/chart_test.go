@@ -109,7 +109,7 @@ func TestObjectsPointToThoseOfTheirRelease(t *testing.T) {
 			if !once && !strings.HasPrefix(name, "prod-butler-ipam") {
 				t.Errorf("%s %s does not bear the release's name", file, key(o))
 			}
-			if namespace := o.GetNamespace(); namespace != "" && namespace != "ipam" {
+			if namespace := o.GetNamespace(); namespace != "" && namespace != "ipam" || namespace != "" && strings.HasPrefix(o.GetKind(), "ClusterRole") {
 				t.Errorf("%s %s is in namespace %s", file, key(o), namespace)
 			}
 		}
@@ -172,11 +172,19 @@ func TestNamesHaveRoomForLongReleases(t *testing.T) {
 
 // The certificate that pods mount, the one that cert-manager makes and the one that the API server trusts are the same.
 func TestCertificates(t *testing.T) {
-	type certificate struct{ Secret, Issuer, Injected, Bundle string }
+	type certificate struct{ Secret, Issuer, Injected, Bundle, Watched, Kept string }
 	seen := func(objects []*unstructured.Unstructured) (got certificate) {
 		for _, v := range as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec.Template.Spec.Volumes {
 			if v.Name == "tls" {
 				got.Secret = v.Secret.SecretName
+			}
+		}
+		for _, arg := range as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec.Template.Spec.Containers[0].Args {
+			if name, is := strings.CutPrefix(arg, "--certificate="); is {
+				got.Watched = name
+			}
+			if name, is := strings.CutPrefix(arg, "--webhook-cert-secret="); is {
+				got.Kept = name
 			}
 		}
 		for _, o := range objects {
@@ -204,11 +212,51 @@ func TestCertificates(t *testing.T) {
 		return got
 	}
 	for file, want := range map[string]certificate{
-		"":            {Secret: "prod-butler-ipam-webhook-tls", Issuer: "Issuer prod-butler-ipam-ca", Injected: "ipam/prod-butler-ipam-webhook"},
-		"issuer.yaml": {Secret: "prod-butler-ipam-webhook-tls", Issuer: "ClusterIssuer platform", Injected: "ipam/prod-butler-ipam-webhook"},
-		"secret.yaml": {Secret: "my-certificate", Bundle: "-----BEGIN CERTIFICATE-----"},
+		"": {Secret: "prod-butler-ipam-webhook-tls", Issuer: "Issuer prod-butler-ipam-ca", Injected: "ipam/prod-butler-ipam-webhook",
+			Watched: "prod-butler-ipam-webhook"},
+		"issuer.yaml": {Secret: "prod-butler-ipam-webhook-tls", Issuer: "ClusterIssuer platform", Injected: "ipam/prod-butler-ipam-webhook",
+			Watched: "prod-butler-ipam-webhook"},
+		"secret.yaml":      {Secret: "my-certificate", Bundle: "-----BEGIN CERTIFICATE-----"},
+		"selfmanaged.yaml": {Kept: "prod-butler-ipam-certificates"},
 	} {
 		if diff := cmp.Diff(want, seen(render(t, file))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", file, diff)
+		}
+	}
+}
+
+// What a mode needs no right for, it has none for; and where it has one, it is for objects by their names.
+func TestRightsAreThoseThatTheModeNeeds(t *testing.T) {
+	type right struct{ Resource, Name, Verbs string }
+	for file, want := range map[string][]right{
+		"":            {{"certificates", "prod-butler-ipam-webhook", "get list watch"}},
+		"secret.yaml": nil,
+		"selfmanaged.yaml": {
+			{"mutatingwebhookconfigurations", "zz-butler-ipam", "get list watch patch"},
+			{"secrets", "prod-butler-ipam-certificates", "get list watch update"},
+			{"validatingwebhookconfigurations", "prod-butler-ipam", "get list watch patch"},
+		},
+	} {
+		var got []right
+		objects := render(t, file)
+		for _, o := range objects {
+			var rules []rbacv1.PolicyRule
+			switch o.GetKind() {
+			case "Role":
+				rules = as[rbacv1.Role](t, objects, key(o)).Rules
+			case "ClusterRole":
+				rules = as[rbacv1.ClusterRole](t, objects, key(o)).Rules
+			}
+			for _, rule := range rules {
+				for _, resource := range rule.Resources {
+					if slices.Contains([]string{"secrets", "certificates", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"}, resource) {
+						got = append(got, right{resource, strings.Join(rule.ResourceNames, " "), strings.Join(rule.Verbs, " ")})
+					}
+				}
+			}
+		}
+		slices.SortFunc(got, func(a, b right) int { return strings.Compare(a.Resource, b.Resource) })
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", file, diff)
 		}
 	}
@@ -288,7 +336,7 @@ func TestThePodIsWhatTheValuesSay(t *testing.T) {
 	deployment := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec
 	pod := deployment.Template.Spec
 	manager := pod.Containers[0]
-	if want := []string{"--log-level=2", "--log-format=console", "--webhook-client-ca=/client-ca/ca.crt", "--grant-expiry=3m"}; !slices.Equal(manager.Args, want) {
+	if want := []string{"--log-level=2", "--log-format=console", "--certificate=prod-butler-ipam-webhook", "--webhook-client-ca=/client-ca/ca.crt", "--grant-expiry=3m"}; !slices.Equal(manager.Args, want) {
 		t.Errorf("arguments %q, want %q", manager.Args, want)
 	}
 	if *deployment.Replicas != 3 || manager.Lifecycle.PreStop.Sleep.Seconds != 10 || *pod.TerminationGracePeriodSeconds != 25 || len(pod.Tolerations) != 1 ||
@@ -321,7 +369,9 @@ func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
 		"--set=commonLabels.team=1":                             "at '/commonLabels/team': got number, want string",
 		"--set=certificates.duration=90d":                       "at '/certificates/duration': '90d' does not match pattern",
 		"--set=certificates.caBundle=ca.crt":                    "at '/certificates/caBundle': 'ca.crt' does not match pattern",
-		"--set=certificates.existingSecret=x":                   "certificates.existingSecret needs certificates.caBundle",
+		"--set=certificates.mode=none":                          "at '/certificates/mode': value must be one of",
+		"--set=certificates.mode=secret":                        "needs certificates.existingSecret and certificates.caBundle",
+		"--set=certificates.existingSecret=x":                   "give certificates.mode=secret",
 		"--set=fullnameOverride=" + strings.Repeat("a-name", 7): "at '/fullnameOverride': maxLength",
 	} {
 		if _, err := template(t, "prod", "ipam", "", arg); err == nil || !strings.Contains(err.Error(), want) {

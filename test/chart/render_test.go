@@ -25,7 +25,7 @@ const (
 )
 
 // Values with which the chart is rendered, beside the default ones: "".
-var valuesFiles = []string{"", "everything.yaml", "issuer.yaml", "secret.yaml"}
+var valuesFiles = []string{"", "everything.yaml", "issuer.yaml", "secret.yaml", "selfmanaged.yaml"}
 
 // helm runs bin/helm with nothing of the user's own configuration.
 func helm(t *testing.T, env []string, args ...string) (stdout string, err error) {

@@ -2,8 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"io"
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -23,23 +21,14 @@ var _ = It("shows every metric that the chart's alerts and dashboard read", func
 	}
 	slices.Sort(read)
 	for _, name := range slices.Compact(read) {
+		if name == "butler_ipam_certificate_ready" {
+			continue // only where somebody's renewal is watched: the specs of that read it
+		}
 		Eventually(shared.metrics(ctx)).Should(MatchRegexp(`(?m)^`+name+`[{ ]`), name)
 	}
 })
 
 // metrics reads the metrics of the first manager, for Eventually.
 func (c *cluster) metrics(ctx context.Context) func() (string, error) {
-	return func() (string, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.Managers()[0].MetricsAddress+"/metrics", nil)
-		if err != nil {
-			return "", err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return "", err
-		}
-		defer response.Body.Close()
-		text, err := io.ReadAll(response.Body)
-		return string(text), err
-	}
+	return func() (string, error) { return get(ctx, "http://"+c.Managers()[0].MetricsAddress+"/metrics") }
 }

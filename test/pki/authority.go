@@ -26,6 +26,15 @@ func New(name string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
+	return selfSigned(name, key)
+}
+
+// Renewed is the authority with another certificate and the key that it has.
+func (a *Authority) Renewed() (*Authority, error) {
+	return selfSigned(a.Certificate.Subject.CommonName, a.key)
+}
+
+func selfSigned(name string, key *ecdsa.PrivateKey) (*Authority, error) {
 	t, err := template(pkix.Name{CommonName: name})
 	if err != nil {
 		return nil, err

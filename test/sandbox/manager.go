@@ -39,7 +39,8 @@ type Manager struct {
 	// API server reaches it directly. A caller on Peers is a manager's name.
 	APIServer, Peers *Link
 
-	clock string // file
+	clock   string // file
+	certDir string // of its own, since not all replicas see a renewed Secret at once; "" where it makes its certificate itself
 }
 
 // SetClock has the wall clock of the manager be ahead of the real one from now on, by whole seconds; behind it where by is negative. A
@@ -99,12 +100,20 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		"--identity=" + name,
 		"--webhook-bind-address=" + manager.WebhookAddress,
 		"--advertise-address=" + manager.PeerAddress,
-		"--webhook-cert-dir=" + s.pki("webhook"),
 		"--health-probe-bind-address=" + manager.HealthAddress,
 		"--metrics-bind-address=" + manager.MetricsAddress,
 		"--metrics-secure=false",
 		"--pprof-bind-address=" + manager.ProfileAddress,
 	}, s.options.ManagerArgs...)
+	if s.options.SelfManaged {
+		args = append(args, "--webhook-cert-secret=butler-ipam-certificates", "--webhook-service="+webhookService)
+	} else {
+		manager.certDir = filepath.Join(s.dir, "managers", name+".tls")
+		if err := os.CopyFS(manager.certDir, os.DirFS(s.WebhookCertDir())); err != nil {
+			return nil, err
+		}
+		args = append(args, "--webhook-cert-dir="+manager.certDir)
+	}
 	manager.Process = s.newProcess(name, s.options.ManagerBinary, args, probe)
 	manager.clock = filepath.Join(s.dir, "managers", name+".clock")
 	manager.env = []string{"BUTLER_IPAM_CHAOS_CLOCK=" + manager.clock}

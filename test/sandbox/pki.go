@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 
@@ -13,33 +14,69 @@ func writePKI(a *pki.Authority, dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "webhook"), 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{"ca.crt", "webhook/ca.crt"} {
-		if err := writeFile(filepath.Join(dir, name), a.PEM); err != nil {
-			return err
-		}
+	if err := writeFile(filepath.Join(dir, "ca.crt"), a.PEM); err != nil {
+		return err
 	}
-	for _, pair := range []struct {
-		name string
-		dns  []string
-	}{
-		{name: "etcd"},
-		{name: "apiserver", dns: []string{"kubernetes.default.svc"}},
-		{name: "webhook/tls", dns: []string{webhookService + "." + ManagerNamespace + ".svc"}},
-	} {
-		certificate, key, err := a.Server(pair.dns...)
-		if err != nil {
-			return err
-		}
-		if err := writeFile(filepath.Join(dir, pair.name+".crt"), certificate); err != nil {
-			return err
-		}
-		if err := writeFile(filepath.Join(dir, pair.name+".key"), key); err != nil {
-			return err
-		}
+	if err := writeWebhookPair(a, filepath.Join(dir, "webhook")); err != nil {
+		return err
+	}
+	if err := writePair(a, filepath.Join(dir, "etcd")); err != nil {
+		return err
+	}
+	if err := writePair(a, filepath.Join(dir, "apiserver"), "kubernetes.default.svc"); err != nil {
+		return err
 	}
 	_, key, err := a.Server()
 	if err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(dir, "service-account.key"), key)
+}
+
+// writeWebhookPair writes the webhooks' key pair, and the authority beside it, as cert-manager does.
+func writeWebhookPair(a *pki.Authority, dir string) error {
+	if err := writeFile(filepath.Join(dir, "ca.crt"), a.PEM); err != nil {
+		return err
+	}
+	return writePair(a, filepath.Join(dir, "tls"), webhookService+"."+ManagerNamespace+".svc")
+}
+
+// writePair writes a new key pair into name.crt and name.key.
+func writePair(a *pki.Authority, name string, dns ...string) error {
+	certificate, key, err := a.Server(dns...)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(name+".crt", certificate); err != nil {
+		return err
+	}
+	return writeFile(name+".key", key)
+}
+
+// RenewAuthority gives the authority of the webhooks another certificate with the same key, as cert-manager does with the one that the chart
+// installs, and tells the API server. Managers have their certificates of the former one until RenewCertificate.
+func (s *Sandbox) RenewAuthority(ctx context.Context) error {
+	renewed, err := s.webhookAuthority().Renewed()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.webhooks = renewed
+	s.mu.Unlock()
+	return s.InstallWebhooks(ctx)
+}
+
+// RenewCertificate gives one manager another certificate, as a kubelet does that sees a renewed Secret.
+func (s *Sandbox) RenewCertificate(m *Manager) error {
+	return writeWebhookPair(s.webhookAuthority(), m.certDir)
+}
+
+// webhookAuthority signs the certificates of the managers.
+func (s *Sandbox) webhookAuthority() *pki.Authority {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.webhooks != nil {
+		return s.webhooks
+	}
+	return s.authority
 }

@@ -53,6 +53,9 @@ type Options struct {
 	ManagerBinary string
 	// ManagerArgs are added to the command line of every manager.
 	ManagerArgs []string
+	// SelfManaged has the managers make their certificates themselves and tell the API server. What they need for that, the Secret
+	// butler-ipam-certificates and their rights, the chart installs: so Replicas must be 0, AddManager comes after that.
+	SelfManaged bool
 	// Links puts a Link between each manager and the API server, and between it and its peers.
 	Links bool
 	// Restart starts a manager that died again, as a kubelet does. Without it a dead manager stays dead.
@@ -87,6 +90,7 @@ type Sandbox struct {
 
 	mu           sync.Mutex
 	managers     []*Manager
+	webhooks     *pki.Authority // of the managers' certificates, once it is renewed
 	links        []*Link
 	reservations []*reservation
 	stopping     bool

@@ -57,7 +57,7 @@ func frontService() *unstructured.Unstructured {
 	return service
 }
 
-// pointToFront gives every clientConfig the front's port and the authority that signed its certificate.
+// pointToFront gives every clientConfig the front's port and the authority that signs the managers' certificates.
 func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
 	webhooks, _, err := unstructured.NestedSlice(configuration.Object, "webhooks")
 	if err != nil {
@@ -76,10 +76,13 @@ func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
 		if err != nil || !found {
 			return fmt.Errorf("%s %s, webhook %v: clientConfig.service.path is required", configuration.GetKind(), configuration.GetName(), fields["name"])
 		}
-		fields["clientConfig"] = map[string]any{
-			"service":  map[string]any{"name": webhookService, "namespace": ManagerNamespace, "path": path, "port": int64(front.Port())},
-			"caBundle": base64.StdEncoding.EncodeToString(s.authority.PEM),
+		client := map[string]any{
+			"service": map[string]any{"name": webhookService, "namespace": ManagerNamespace, "path": path, "port": int64(front.Port())},
 		}
+		if !s.options.SelfManaged {
+			client["caBundle"] = base64.StdEncoding.EncodeToString(s.webhookAuthority().PEM)
+		}
+		fields["clientConfig"] = client
 	}
 	return unstructured.SetNestedSlice(configuration.Object, webhooks, "webhooks")
 }

@@ -22,9 +22,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- /* The metadata of an object in the release's namespace: list $ SUFFIX-OF-THE-NAME MORE-LABELS MORE-ANNOTATIONS, the last two or one may be left out. */ -}}
 {{- define "butler-ipam.metadata" -}}
+namespace: {{ (index . 0).Release.Namespace }}
+{{ include "butler-ipam.clusterMetadata" . }}
+{{- end -}}
+
+{{- /* The same for an object that is in no namespace. */ -}}
+{{- define "butler-ipam.clusterMetadata" -}}
 {{- $root := index . 0 -}}
 name: {{ include "butler-ipam.fullname" $root }}{{ index . 1 }}
-namespace: {{ $root.Release.Namespace }}
 labels:
   {{- include "butler-ipam.labels" $root | nindent 2 }}
   {{- with slice . 2 | first }}
@@ -42,9 +47,15 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{- /* The Secret with the certificate that the webhooks serve with. */ -}}
+{{- /* The Secret with the certificate that the webhooks serve with. Each mode has its own, so that a release can go from one to another. */ -}}
 {{- define "butler-ipam.certificate" -}}
-{{ .Values.certificates.existingSecret | default (printf "%s-webhook-tls" (include "butler-ipam.fullname" .)) }}
+{{- with .Values.certificates -}}
+{{- if eq .mode "secret" -}}
+  {{- .existingSecret -}}
+{{- else -}}
+  {{- include "butler-ipam.fullname" $ }}-{{ eq .mode "self-managed" | ternary "certificates" "webhook-tls" -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* The name by which the API server calls the webhooks. */ -}}

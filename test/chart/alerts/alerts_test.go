@@ -79,6 +79,11 @@ var examples = map[string]example{
 		       certificate_expiry_timestamp_seconds{instance="b"} 8640000x5000`,
 		quiet: "72h", fires: "73h", want: `{} 601200`,
 	},
+	"ButlerIPAMCertificateNotRenewed": {
+		load: `certificate_ready{instance="a"} 1x30
+		       certificate_ready{instance="b"} 1x9 0x20`,
+		quiet: "9m", fires: "10m", want: `{} 0`,
+	},
 }
 
 var names = regexp.MustCompile(`(?m)^[\t ]*(\w+\{)`)
