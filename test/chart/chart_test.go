@@ -229,12 +229,12 @@ func TestCertificates(t *testing.T) {
 func TestRightsAreThoseThatTheModeNeeds(t *testing.T) {
 	type right struct{ Resource, Name, Verbs string }
 	for file, want := range map[string][]right{
-		"":            {{"certificates", "prod-butler-ipam-webhook", "get list watch"}},
+		"":            {{"certificates", "prod-butler-ipam-webhook", "list watch"}},
 		"secret.yaml": nil,
 		"selfmanaged.yaml": {
-			{"mutatingwebhookconfigurations", "zz-butler-ipam", "get list watch patch"},
+			{"mutatingwebhookconfigurations", "zz-butler-ipam", "list watch patch"},
 			{"secrets", "prod-butler-ipam-certificates", "get list watch update"},
-			{"validatingwebhookconfigurations", "prod-butler-ipam", "get list watch patch"},
+			{"validatingwebhookconfigurations", "prod-butler-ipam", "list watch patch"},
 		},
 	} {
 		var got []right
