@@ -160,7 +160,7 @@ func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) 
 	var secret corev1.Secret
 	switch err := s.live.Get(ctx, s.Secret, &secret); {
 	case apierrors.IsNotFound(err):
-		return 0, fmt.Errorf("Secret %s does not exist: install it again, empty, with what installed the manager", s.Secret)
+		return 0, fmt.Errorf("there is no Secret %s: install it again, empty, with what installed the manager", s.Secret)
 	case err != nil:
 		return 0, err
 	}
