@@ -14,24 +14,37 @@ import (
 // response. Of a connection closed without a word the API server cannot know what became of the call on it, and fails that.
 const farewell = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 0\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
-// keptConnections are those that are open and carry no call.
+// phase is what becomes of a connection.
+type phase int
+
+const (
+	busy phase = iota // it carries a call
+	idle              // it carries none
+	told              // and whoever keeps it has been told that there will be none
+)
+
+// keptConnections are all that are open.
 type keptConnections struct {
-	mu    sync.Mutex
-	leave map[net.Conn]bool // connection -> whether it has been told
+	mu  sync.Mutex
+	all map[net.Conn]phase
 }
 
 // note takes in what becomes of a connection: it is the ConnState of an http.Server.
 func (k *keptConnections) note(c net.Conn, state http.ConnState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if state == http.StateNew || state == http.StateIdle {
-		k.leave[c] = false
-	} else {
-		delete(k.leave, c)
+	switch state {
+	case http.StateNew, http.StateIdle:
+		k.all[c] = idle
+	case http.StateActive:
+		k.all[c] = busy
+	default:
+		delete(k.all, c)
 	}
 }
 
-// dismiss has all of them given up by those who keep them, and waits for that until ctx ends.
+// dismiss has all of them given up by those who keep them, each once it carries no call, and waits for that until ctx ends. One whose call was
+// answered this moment is still busy: who has the answer may send the next call over it.
 func (k *keptConnections) dismiss(ctx context.Context) {
 	for k.tell(ctx) > 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
@@ -42,15 +55,15 @@ func (k *keptConnections) tell(ctx context.Context) (left int) {
 	limit, _ := ctx.Deadline()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for c, told := range k.leave {
-		if told {
+	for c, phase := range k.all {
+		if phase != idle {
 			continue
 		}
-		k.leave[c] = true
+		k.all[c] = told
 		go func() {
 			_ = c.SetWriteDeadline(limit)
 			_, _ = io.WriteString(c, farewell) // who does not read it is gone
 		}()
 	}
-	return len(k.leave)
+	return len(k.all)
 }

@@ -69,7 +69,7 @@ func (s *webhookServer) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept := &keptConnections{leave: map[net.Conn]bool{}}
+	kept := &keptConnections{all: map[net.Conn]phase{}}
 	server := &http.Server{
 		Handler: s.WebhookMux(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ConnState: kept.note,
 		ErrorLog: stdlog.New(connectionLog{s.log}, "", 0),
