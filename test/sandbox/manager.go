@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -30,7 +29,6 @@ const forgetDelay = time.Second
 // Manager is one replica of the manager.
 type Manager struct {
 	*Process
-	unready atomic.Bool // by its last readiness probe
 	// WebhookAddress, HealthAddress, MetricsAddress and ProfileAddress are host:port; the first speaks HTTPS, the others plain HTTP.
 	WebhookAddress, HealthAddress, MetricsAddress, ProfileAddress string
 	// PeerAddress is where its peers reach the webhooks, by which the journal names it too.
@@ -129,8 +127,9 @@ func (s *Sandbox) startManager() (*Manager, error) {
 }
 
 func (m *Manager) isEndpoint() bool {
-	told := m.current().told.Load()
-	return m.Serving() && !m.unready.Load() && (told == nil || time.Since(*told) < forgetDelay)
+	r := m.current()
+	told := r.told.Load()
+	return r.isServing() && !r.unready.Load() && (told == nil || time.Since(*told) < forgetDelay)
 }
 
 // probeReadiness probes a manager until the sandbox stops.
@@ -144,7 +143,8 @@ func (s *Sandbox) probeReadiness(m *Manager) {
 		case <-ticker.C:
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
-		m.unready.Store(m.Serving() && m.probe(ctx) != nil)
+		r := m.current()
+		r.unready.Store(r.isServing() && m.probe(ctx) != nil)
 		cancel()
 	}
 }

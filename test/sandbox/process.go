@@ -41,6 +41,7 @@ type run struct {
 	serving  chan struct{} // closed when probe first succeeded
 	killed   atomic.Bool
 	told     atomic.Pointer[time.Time] // when it was asked to end
+	unready  atomic.Bool               // by its last readiness probe, if it is probed
 	exited   chan struct{}             // closed when the process is gone, after err was set
 	err      error                     // how it ended; nil for exit code 0
 }
@@ -153,10 +154,9 @@ func (p *Process) signalIfThere(sig syscall.Signal) error {
 func (p *Process) Exited() <-chan struct{} { return p.current().exited }
 
 // Serving says whether the present run has answered its first readiness probe and its process is there.
-func (p *Process) Serving() bool {
-	r := p.current()
-	return closed(r.serving) && !closed(r.exited) && !r.killed.Load()
-}
+func (p *Process) Serving() bool { return p.current().isServing() }
+
+func (r *run) isServing() bool { return closed(r.serving) && !closed(r.exited) && !r.killed.Load() }
 
 // Probe asks once whether the process serves now.
 func (p *Process) Probe(ctx context.Context) error { return p.probe(ctx) }
