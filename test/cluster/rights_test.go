@@ -83,13 +83,19 @@ func rights(t *testing.T) {
 	}
 }
 
-// namespaceGoes deletes a namespace with a pool whose addresses are held: the pool may go where its namespace does.
+// namespaceGoes deletes a namespace with a pool whose addresses are held for longer than it takes to come to the pool: that may go where its
+// namespace does.
 func namespaceGoes(t *testing.T) {
 	namespace := load.NewPool(t, admin, nextNetwork())
-	if err := admin.Create(t.Context(), load.Claim(namespace, "held")); err != nil {
+	held := load.Claim(namespace, "held")
+	held.Finalizers = []string{"example.com/held"}
+	if err := admin.Create(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "delete", "namespace/"+namespace, "--timeout=1m")
+	kubectl(t, "delete", "namespace/"+namespace, "--wait=false")
+	kubectl(t, "wait", "networkpool", "--all", "--namespace="+namespace, "--for=jsonpath={.metadata.deletionTimestamp}", "--timeout=30s")
+	kubectl(t, "patch", "ipallocation/held", "--namespace="+namespace, "--type=merge", `--patch={"metadata":{"finalizers":null}}`)
+	kubectl(t, "wait", "namespace/"+namespace, "--for=delete", "--timeout=1m")
 }
 
 // missingPool asks for addresses of a pool that is not there: the API server is asked for it before that is believed.
