@@ -27,6 +27,7 @@ type book struct {
 	inScope  map[string]scope              // namespace -> its open grants
 	bytes    int                           // that the open grants take in the journal
 	seen     map[string]uint64             // kind -> resourceVersion of the last event applied
+	stored   map[string]int                // kind -> claims or pools that are stored
 	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
 	resting  map[*holding]struct{}         // holdings with an end of rest
 	lastID   allocator.Holder
@@ -144,6 +145,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		lines:    map[journal.Token]*line{},
 		inScope:  map[string]scope{},
 		seen:     map[string]uint64{},
+		stored:   map[string]int{},
 		changed:  map[Key]struct{}{},
 		resting:  map[*holding]struct{}{},
 	}

@@ -14,6 +14,7 @@ func (b *book) observe(c Claim) {
 	if known == nil {
 		known = &claim{}
 		b.claims[c.UID] = known
+		b.stored[c.Key.Kind]++
 	} else if c.ResourceVersion <= known.ResourceVersion {
 		return
 	}
@@ -145,6 +146,7 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 		return
 	}
 	delete(b.claims, uid)
+	b.stored[c.Key.Kind]--
 	b.changed[c.Key] = struct{}{}
 	if c.holding == nil {
 		return

@@ -299,9 +299,13 @@ func (b *book) begin() journal.Record {
 	b.asked, b.asking = nil, append(b.asking, b.asked...)
 	r := journal.Record{Quarantine: b.quarantined, Seen: make(map[string]uint64, len(b.seen)), Lines: make([]journal.Line, 0, len(b.lines))}
 	for k, v := range b.seen {
+		if b.stored[k] == 0 {
+			v = 0 // a new holder has nothing to wait for
+		}
 		r.Seen[k] = v
 	}
 	for _, l := range b.lines {
+		r.Seen[l.Kind] = max(b.seen[l.Kind], 1) // also of a kind that nobody serves here: it is counted until the grant has ended
 		if l.state == queued {
 			l.state = inFlight
 		}

@@ -37,6 +37,7 @@ func (b *book) setPool(now time.Time, p Pool) {
 	case known == nil:
 		known = &pool{}
 		b.pools[p.Key] = known
+		b.stored[p.Key.Kind]++
 	case p.ResourceVersion <= known.ResourceVersion:
 		return
 	case known.Space != p.Space:
@@ -121,6 +122,7 @@ func (b *book) removePool(k Key, resourceVersion uint64) {
 	if p := b.pools[k]; p != nil {
 		b.close(p)
 		delete(b.pools, k)
+		b.stored[k.Kind]--
 		b.changed[k] = struct{}{}
 	}
 }

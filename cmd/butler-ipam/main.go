@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,6 +128,11 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	store.Now = now
 	identity := journal.NewIdentity(o.identity, o.advertise)
 	served, claimKinds, poolKinds := o.apis.parts()
+	if stored, err := store.Read(ctx); err == nil { // who holds the journal later looks again
+		if err := ledger.Serves(stored.Record, slices.Concat(claimKinds, poolKinds)); err != nil {
+			return err
+		}
+	}
 	changes := reconcilers.NewChanges(served...)
 	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
 	l := ledger.New(ledger.Config{
