@@ -305,7 +305,9 @@ func (b *book) begin() journal.Record {
 		r.Seen[k] = v
 	}
 	for _, l := range b.lines {
-		r.Seen[l.Kind] = max(b.seen[l.Kind], 1) // also of a kind that nobody serves here: it is counted until the grant has ended
+		if v, counted := b.seen[l.Kind]; counted {
+			r.Seen[l.Kind] = v
+		}
 		if l.state == queued {
 			l.state = inFlight
 		}

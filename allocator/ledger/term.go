@@ -105,8 +105,15 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 // Serves says whether who counts objects of these kinds alone may grant on top of a journal: every kind of which an object is stored, or a grant
 // open, must be among them.
 func Serves(r journal.Record, kinds []string) error {
-	for _, kind := range slices.Sorted(maps.Keys(r.Seen)) {
-		if r.Seen[kind] > 0 && !slices.Contains(kinds, kind) {
+	counted := map[string]bool{}
+	for kind, version := range r.Seen {
+		counted[kind] = version > 0
+	}
+	for _, l := range r.Lines {
+		counted[l.Kind] = true
+	}
+	for _, kind := range slices.Sorted(maps.Keys(counted)) {
+		if counted[kind] && !slices.Contains(kinds, kind) {
 			return fmt.Errorf("objects of %s are stored or being created, and this replica is told not to serve them, so it must not grant: "+
 				"switch their API on, delete them, and then switch it off", kind)
 		}
