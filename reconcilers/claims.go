@@ -214,6 +214,15 @@ func (d *desk) saveStatus(ctx context.Context, before, after client.Object) (boo
 	return err == nil, overtaken(err)
 }
 
+// replaceStatus writes the whole status of an object that is known whole, zeros included, if it differs, and says whether it did.
+func (d *desk) replaceStatus(ctx context.Context, before, after client.Object) (bool, error) {
+	if equality.Semantic.DeepEqual(before, after) {
+		return false, nil
+	}
+	err := d.client.Status().Update(ctx, after)
+	return err == nil, overtaken(err)
+}
+
 // overtaken drops the error of a write that a newer version, or the end, of its object got ahead of: the informer brings that.
 func overtaken(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

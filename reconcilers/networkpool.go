@@ -14,7 +14,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/status,verbs=patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/status,verbs=update
 
 // networkPools keeps a NetworkPool's counters, conditions and record of releases.
 type networkPools struct{}
@@ -51,7 +51,7 @@ func (networkPools) status(ctx context.Context, d *desk, p *v1alpha1.NetworkPool
 	p.Status = *poolStatus(p, usage, faults)
 	p.Status.Releases = releases.records
 	if !equality.Semantic.DeepEqual(before, p) {
-		if written, err := d.saveStatus(ctx, before, p); !written {
+		if written, err := d.replaceStatus(ctx, before, p); !written {
 			return reconcile.Result{}, err
 		}
 		memory.written, memory.records = d.now(), len(p.Status.Releases)

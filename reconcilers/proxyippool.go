@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,7 +16,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups=novaedge.io,resources=proxyippools,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=novaedge.io,resources=proxyippools/status,verbs=patch
+// +kubebuilder:rbac:groups=novaedge.io,resources=proxyippools/status,verbs=update
 
 // maxAllocations is how many addresses status.allocations of a pool lists, by its schema.
 const maxAllocations = 1000
@@ -58,10 +57,7 @@ func (proxyIPPools) status(ctx context.Context, d *desk, p *v1alpha1.ProxyIPPool
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonPoolConfigError, faults.ToAggregate().Error()
 	}
 	meta.SetStatusCondition(&p.Status.Conditions, ready)
-	if equality.Semantic.DeepEqual(before, p) {
-		return reconcile.Result{}, nil
-	}
-	written, err := d.saveStatus(ctx, before, p)
+	written, err := d.replaceStatus(ctx, before, p)
 	if written {
 		memory.written, memory.records = d.now(), len(p.Status.Allocations)
 	}

@@ -1,6 +1,7 @@
 package novaedge
 
 import (
+	"context"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -76,7 +77,7 @@ func TestAPoolThatMakesNoSenseIsRefused(t *testing.T) {
 
 func TestHostBitsAndOverlapsAreWarnedOf(t *testing.T) {
 	_, warning := kubectl(t, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: host-bits}, spec: {cidrs: [10.23.0.200/28]}}`, "create", "-f", "-")
-	t.Cleanup(func() { _ = admin.Delete(t.Context(), pool("host-bits")) })
+	t.Cleanup(func() { _ = admin.Delete(context.Background(), pool("host-bits")) })
 	contains(t, warning, "spec.cidrs[0]: 10.23.0.200/28 has bits set after the prefix, which do not count: it is 10.23.0.192/28, addresses 10.23.0.193 to 10.23.0.206")
 	becomes(t, pool("host-bits"), func(p *v1alpha1.ProxyIPPool) string {
 		if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
@@ -85,7 +86,7 @@ func TestHostBitsAndOverlapsAreWarnedOf(t *testing.T) {
 		return "not ready"
 	})
 	_, warning = kubectl(t, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: over}, spec: {cidrs: [10.23.0.0/24]}}`, "create", "-f", "-")
-	t.Cleanup(func() { _ = admin.Delete(t.Context(), pool("over")) })
+	t.Cleanup(func() { _ = admin.Delete(context.Background(), pool("over")) })
 	contains(t, warning, "pool over offers some of the same addresses as host-bits")
 }
 

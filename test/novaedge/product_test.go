@@ -1,6 +1,7 @@
 package novaedge
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +95,7 @@ func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 		kubectl(t, text, "create", "-f", "-")
 	}
 	t.Cleanup(func() {
-		_, _, err := cluster.Kubectl(t.Context(), "", "delete", "proxyippool,proxyvip", "--all", "--wait=false")
+		_, _, err := cluster.Kubectl(context.Background(), "", "delete", "proxyippool,proxyvip", "--all", "--wait=false")
 		if err != nil {
 			t.Log(err)
 		}
