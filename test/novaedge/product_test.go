@@ -95,9 +95,10 @@ func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 		kubectl(t, text, "create", "-f", "-")
 	}
 	t.Cleanup(func() {
-		_, _, err := cluster.Kubectl(context.Background(), "", "delete", "proxyippool,proxyvip", "--all", "--wait=false")
-		if err != nil {
-			t.Log(err)
+		for _, kind := range []string{"proxyvips", "proxyippools"} { // pools go after those that have addresses of them
+			if _, _, err := cluster.Kubectl(context.Background(), "", "delete", kind, "--all"); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	counts(t, named("main-vip-pool"), 0, 254)

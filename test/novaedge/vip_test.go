@@ -262,8 +262,9 @@ func TestAddressesThatStandInStatusAloneAreAdopted(t *testing.T) {
 	for i := range vips {
 		vips[i] = vip(fmt.Sprintf("earlier-%03d", i), "earlier")
 		create(t, vips[i])
+		before := vips[i].DeepCopy()
 		vips[i].Status.AllocatedAddress = fmt.Sprintf("10.42.0.%d/32", i+1)
-		if err := admin.Status().Update(t.Context(), vips[i]); err != nil {
+		if err := admin.Status().Patch(t.Context(), vips[i], client.MergeFrom(before)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -285,8 +286,8 @@ func TestNoAddressIsGivenTwiceWhateverDies(t *testing.T) {
 	const total, clients = 1000, 16
 	ns := namespace(t)
 	create(t,
-		pool("many-a", "10.43.0.0/22", "2001:db8:43::/118"), pool("many-b", "10.43.2.0/22", "2001:db8:43::/118"),
-		&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.43.0.0/21"}})
+		pool("many-a", "10.43.0.0/20", "2001:db8:43::/112"), pool("many-b", "10.43.8.0/21", "2001:db8:43::/116"),
+		&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.43.0.0/19"}})
 	var (
 		work sync.WaitGroup
 		next = make(chan int)
