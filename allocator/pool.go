@@ -77,9 +77,7 @@ func (p *Pool) Exact(r Range, h Holder) error {
 	if err := p.CheckExact(r); err != nil {
 		return err
 	}
-	for sp := range r.spans {
-		p.space.take(sp, h)
-	}
+	p.space.give(r, h)
 	return nil
 }
 
@@ -89,15 +87,7 @@ func (p *Pool) CheckExact(r Range) error {
 	if !slices.ContainsFunc(p.window, func(w Range) bool { return w.Covers(r) }) {
 		return &OutsideError{r, p.Window()}
 	}
-	for sp := range r.spans {
-		if blocked, ok := p.space.blockedIn(sp); ok {
-			return &BlockedError{blocked}
-		}
-	}
-	for held := range p.space.HeldIn(r) {
-		return &HeldError{held.Range, held.Holder}
-	}
-	return nil
+	return p.space.CheckExact(r)
 }
 
 // Window is the ranges the pool declares, in address order.

@@ -60,6 +60,55 @@ func (s *Space) Hold(r Range, h Holder) []Held {
 	return others
 }
 
+// Exact gives h all of r, in a pool or not, or nothing. Errors, in this order:
+// ErrNobody; a *BlockedError; a *HeldError for the first part of r that somebody,
+// h included, has.
+func (s *Space) Exact(r Range, h Holder) error {
+	if h == 0 {
+		return ErrNobody
+	}
+	if err := s.CheckExact(r); err != nil {
+		return err
+	}
+	s.give(r, h)
+	return nil
+}
+
+// CheckExact is the error that Exact would return to any holder, and takes
+// nothing.
+func (s *Space) CheckExact(r Range) error {
+	for sp := range r.spans {
+		if blocked, ok := s.blockedIn(sp); ok {
+			return &BlockedError{blocked}
+		}
+	}
+	for held := range s.HeldIn(r) {
+		return &HeldError{held.Range, held.Holder}
+	}
+	return nil
+}
+
+// give takes r, which nobody holds.
+func (s *Space) give(r Range, h Holder) {
+	for sp := range r.spans {
+		s.take(sp, h)
+	}
+}
+
+// Offering yields the pools that offer an address of r; one that has several
+// ranges over r comes up for each of them.
+func (s *Space) Offering(r Range) iter.Seq[*Pool] {
+	return func(yield func(*Pool) bool) {
+		for sp := range r.spans {
+			for pane := range s.panesOver(sp) {
+				if !yield(pane.pool) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Release frees what h holds inside r. The cost grows with the pieces held
 // inside r.
 func (s *Space) Release(r Range, h Holder) {

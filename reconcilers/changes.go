@@ -7,7 +7,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -15,12 +14,24 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Changes hands what the ledger says has changed to the reconcilers. What comes before they run waits for them. A key that waits
 // already takes no further room, so the size is bounded by the number of objects.
 type Changes struct {
-	allocations, pending, pools queue
+	lanes map[string]*lane // kind of claim or of pool ->
 }
 
-// NewChanges makes the queues, for the ledger's Config.Changed and for Register.
-func NewChanges() *Changes {
-	return &Changes{allocations: newQueue("ipallocation"), pending: newQueue("pending"), pools: newQueue("networkpool")}
+// lane is the queues of one API.
+type lane struct {
+	claimKind              string
+	claims, pending, pools queue
+}
+
+// NewChanges makes the queues of some APIs, for the ledger's Config.Changed and for Register.
+func NewChanges(apis ...API) *Changes {
+	c := &Changes{lanes: map[string]*lane{}}
+	for _, a := range apis {
+		claims, pools := a.Kinds()
+		l := &lane{claimKind: claims, claims: newQueue(claims), pending: newQueue("pending " + claims), pools: newQueue(pools)}
+		c.lanes[claims], c.lanes[pools] = l, l
+	}
+	return c
 }
 
 // Retries of a failed key: soon at first, and never so rarely that an outage is felt long after its end.
@@ -40,11 +51,13 @@ func newQueue(name string) queue {
 // Notify takes keys of any kind; it never blocks.
 func (c *Changes) Notify(keys []ledger.Key) {
 	for _, k := range keys {
-		switch k.Kind {
-		case butler.KindIPAllocation:
-			c.allocations.AddAfter(request(k), gather)
-		case butler.KindNetworkPool:
-			c.pool(request(k))
+		switch l := c.lanes[k.Kind]; {
+		case l == nil:
+		case k.Kind == l.claimKind:
+			l.claims.AddAfter(request(k), gather)
+		default:
+			l.pools.AddAfter(request(k), gather)
+			l.pending.AddAfter(request(k), settle)
 		}
 	}
 }
@@ -53,15 +66,9 @@ func (c *Changes) Notify(keys []ledger.Key) {
 const (
 	// gather leaves the moment after a change to the create that made it: its answer is still on the way.
 	gather = 20 * time.Millisecond
-	// settle is for the allocations that wait for a pool: each of its changes makes them ask the ledger anew.
+	// settle is for the claims that wait for a pool: each of its changes makes them ask the ledger anew.
 	settle = 50 * time.Millisecond
 )
-
-// pool looks at a pool, and then at the allocations that wait for it.
-func (c *Changes) pool(r reconcile.Request) {
-	c.pools.AddAfter(r, gather)
-	c.pending.AddAfter(r, settle)
-}
 
 func request(k ledger.Key) (r reconcile.Request) {
 	r.Namespace, r.Name = k.Namespace, k.Name

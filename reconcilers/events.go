@@ -7,13 +7,13 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Reasons of events. Those on an IPAllocation:
+// Reasons of events. Those on a claim:
 const (
 	eventAllocated       = "IPsAllocated"
 	eventFailed          = "AllocationFailed"
@@ -66,18 +66,18 @@ func (e *events) forget(pool ledger.Key) {
 	delete(e.routine, pool)
 }
 
-func (e *events) allocated(a *v1alpha1.IPAllocation, message string) {
-	if e.mayTell(butler.PoolKeyOf(a)) {
-		e.recorder.Event(a, corev1.EventTypeNormal, eventAllocated, message)
+func (e *events) allocated(claim client.Object, pool ledger.Key, message string) {
+	if e.mayTell(pool) {
+		e.recorder.Event(claim, corev1.EventTypeNormal, eventAllocated, message)
 	}
 }
 
-func (e *events) failed(a *v1alpha1.IPAllocation, message string) {
-	e.recorder.Event(a, corev1.EventTypeWarning, eventFailed, message)
+func (e *events) failed(claim client.Object, message string) {
+	e.recorder.Event(claim, corev1.EventTypeWarning, eventFailed, message)
 }
 
-func (e *events) conflict(a *v1alpha1.IPAllocation, message string) {
-	e.recorder.Event(a, corev1.EventTypeWarning, eventAddressConflict, message)
+func (e *events) conflict(claim client.Object, message string) {
+	e.recorder.Event(claim, corev1.EventTypeWarning, eventAddressConflict, message)
 }
 
 func (e *events) crossed(p *v1alpha1.NetworkPool, c crossing) {

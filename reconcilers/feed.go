@@ -50,12 +50,61 @@ type kind struct {
 }
 
 // NewFeed registers with the informers of a manager that has not started.
-func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger) (*Feed, error) {
+func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, apis ...API) (*Feed, error) {
 	f := &Feed{ledger: l, live: mgr.GetAPIReader(), kinds: map[string]*kind{}}
-	if err := f.addButler(ctx, mgr); err != nil {
-		return nil, err
+	for _, a := range apis {
+		if err := a.feed(ctx, f, mgr); err != nil {
+			return nil, err
+		}
 	}
 	return f, nil
+}
+
+func (a *api[T, P]) feed(ctx context.Context, f *Feed, mgr manager.Manager) error {
+	if err := f.add(ctx, mgr, a.claimKind, a.claims.empty(), claimsOf(f, a.claimKind, mgr, a.claims)); err != nil {
+		return err
+	}
+	return f.add(ctx, mgr, a.poolKind, a.pools.empty(), poolsOf(f, a.pools))
+}
+
+// claimsOf tells the ledger of one kind of claims.
+func claimsOf[T client.Object](f *Feed, name string, mgr manager.Manager, api claimAPI[T]) *kind {
+	claim := func(o client.Object) ledger.Claim { return api.claim(o.(T)) }
+	return &kind{
+		newList: api.emptyList,
+		claim:   claim,
+		observe: func(o client.Object) { f.ledger.Observe(claim(o)) },
+		forget:  func(o client.Object, version uint64) { f.ledger.Forget(name, string(o.GetUID()), version) },
+		replace: func(all []client.Object) {
+			claims := make([]ledger.Claim, len(all))
+			for i, o := range all {
+				claims[i] = claim(o)
+			}
+			f.ledger.ReplaceClaims(name, claims)
+		},
+		touch: func(ctx context.Context, k ledger.Key, uid string) (ledger.Claim, bool, error) {
+			c, there, err := api.touch(ctx, mgr.GetClient(), mgr.GetAPIReader(), k, uid)
+			if err != nil || !there {
+				return ledger.Claim{}, false, err
+			}
+			return api.claim(c), true, nil
+		},
+	}
+}
+
+// poolsOf tells the ledger of one kind of pools. One that breaks a rule offers nothing; its status says why.
+func poolsOf[P client.Object](f *Feed, api poolAPI[P]) *kind {
+	pool := func(o client.Object) ledger.Pool { p, _ := api.pool(o.(P)); return p }
+	return &kind{
+		newList: api.emptyList,
+		observe: func(o client.Object) { f.ledger.SetPool(pool(o)) },
+		forget:  func(o client.Object, version uint64) { f.ledger.RemovePool(pool(o).Key, version) },
+		replace: func(all []client.Object) {
+			for _, o := range all {
+				f.ledger.SetPool(pool(o))
+			}
+		},
+	}
 }
 
 func (f *Feed) add(ctx context.Context, mgr manager.Manager, name string, object client.Object, k *kind) error {

@@ -3,15 +3,16 @@ package reconcilers
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Indexes of the IPAllocations in the informer. They hold only what is in a passing state, so that looking for it costs the same
-// however many there are.
+// Indexes of the claims in the informers. They hold only what is in a passing state, so that looking for it costs the same however many
+// there are.
 const (
 	indexWaiting  = "waiting"  // pool -> without an answer of ours
 	indexReleased = "released" // pool -> Released, and still with our finalizer
@@ -20,22 +21,22 @@ const (
 
 const flagged = "flagged"
 
-func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
-	pool := func(a *v1alpha1.IPAllocation) string { return a.Spec.PoolRef.Name }
-	for _, index := range []struct {
-		name  string
-		has   func(*v1alpha1.IPAllocation) bool
-		value func(*v1alpha1.IPAllocation) string
-	}{
-		{indexWaiting, func(a *v1alpha1.IPAllocation) bool { return a.DeletionTimestamp == nil && !answered(a) }, pool},
-		{indexReleased, released, pool},
-		{indexConflict, butler.Flagged, func(*v1alpha1.IPAllocation) string { return flagged }},
+func (a *api[T, P]) addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
+	for name, has := range map[string]func(T) bool{
+		indexWaiting:  func(c T) bool { return c.GetDeletionTimestamp() == nil && !a.claims.answered(c) },
+		indexReleased: func(c T) bool { return released(c) },
+		indexConflict: a.claims.flagged,
 	} {
-		err := indexer.IndexField(ctx, &v1alpha1.IPAllocation{}, index.name, func(o client.Object) []string {
-			if a := o.(*v1alpha1.IPAllocation); index.has(a) {
-				return []string{index.value(a)}
+		err := indexer.IndexField(ctx, a.claims.empty(), name, func(o client.Object) []string {
+			c := o.(T)
+			switch {
+			case !has(c):
+				return nil
+			case name == indexConflict:
+				return []string{flagged}
+			default:
+				return []string{a.claims.claim(c).Pool.Name}
 			}
-			return nil
 		})
 		if err != nil {
 			return err
@@ -44,15 +45,23 @@ func addIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// listIndexed gives the allocations of a pool that are in an index. They are the informer's own: copy before changing.
-func (d *desk) listIndexed(ctx context.Context, index, namespace, pool string) ([]v1alpha1.IPAllocation, error) {
-	var list v1alpha1.IPAllocationList
-	err := d.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{index: pool}, client.UnsafeDisableDeepCopy)
-	return list.Items, err
+// listIndexed gives the claims of a pool that are in an index. They are the informer's own: copy before changing.
+func listIndexed[T client.Object](ctx context.Context, c client.Reader, list client.ObjectList, index, namespace, pool string) ([]T, error) {
+	err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{index: pool}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, err
+	}
+	var all []T
+	err = meta.EachListItem(list, func(o runtime.Object) error {
+		all = append(all, o.(T))
+		return nil
+	})
+	return all, err
 }
 
 // released says whether an allocation has been marked Released, and is there only until its release is recorded.
-func released(a *v1alpha1.IPAllocation) bool {
-	return a.DeletionTimestamp != nil && a.Status.Phase == v1alpha1.PhaseReleased && a.Status.ReleasedAt != nil &&
+func released(o client.Object) bool {
+	a, ok := o.(*v1alpha1.IPAllocation)
+	return ok && a.DeletionTimestamp != nil && a.Status.Phase == v1alpha1.PhaseReleased && a.Status.ReleasedAt != nil &&
 		controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation)
 }

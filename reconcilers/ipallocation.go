@@ -2,16 +2,15 @@ package reconcilers
 
 import (
 	"context"
-	"fmt"
+	"math"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -19,149 +18,122 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=update
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status,verbs=update
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status,verbs=patch
 
-// desk is what every reconciler works with. Its client reads from the informers and writes to the API server.
-type desk struct {
-	client  client.Client
-	ledger  *ledger.Ledger
-	changes *Changes
-	now     func() time.Time
-	events  *events
-	answers *sent  // written to allocations
-	drops   *sent  // finalizers taken off them
-	mirrors *turns // of statuses that say what the answer to the create has said already
+// Butler is the API butler.butlerlabs.dev.
+var Butler API = &api[*v1alpha1.IPAllocation, *v1alpha1.NetworkPool]{
+	claimKind: butler.KindIPAllocation, poolKind: butler.KindNetworkPool,
+	claimName: "ipallocation", poolName: "networkpool",
+	claims: ipAllocations{}, pools: networkPools{},
 }
 
-// allocations brings one IPAllocation to what the ledger says of it.
-//
-//	going                            ──▶ release
-//	no range                         ──▶ pending, with the others of its pool
-//	others have some of its range    ──▶ flagged
-//	not confirmed by a commit yet    ──▶ the commit brings it back
-//	range not answered by us         ──▶ adoption
-//	else                             ──▶ mirrored, Ready
-type allocations struct{ desk }
+// ipAllocations adapts IPAllocations: the answer is spec.pinnedRange and spec.count, and a finalizer keeps each until its release is recorded.
+type ipAllocations struct{}
 
-func (r *allocations) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !r.ledger.Serving() {
-		return reconcile.Result{}, nil
-	}
-	a := &v1alpha1.IPAllocation{}
-	if err := r.client.Get(ctx, req.NamespacedName, a); err != nil {
-		r.answers.forget(req.NamespacedName)
-		r.drops.forget(req.NamespacedName)
-		r.mirrors.forget(req.NamespacedName)
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	if a.DeletionTimestamp != nil {
-		return reconcile.Result{}, r.release(ctx, a)
-	}
-	rng, source, err := butler.RangeOf(a)
-	if err != nil {
-		return reconcile.Result{}, r.refuse(ctx, a, refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, err.Error()))
-	}
-	if source == butler.Nowhere {
-		r.changes.pending.Add(request(butler.PoolKeyOf(a)))
-		return reconcile.Result{}, nil
-	}
-	switch standing := r.ledger.Standing(string(a.UID)); {
-	case standing.Clash != nil:
-		return reconcile.Result{}, r.flag(ctx, a, standing.Clash)
-	case !standing.Confirmed:
-		return reconcile.Result{}, nil
-	case !answered(a):
-		return reconcile.Result{}, r.adopt(ctx, a, rng)
-	default:
-		r.answers.forget(req.NamespacedName)
-		return r.mirror(ctx, a, rng)
-	}
+func (ipAllocations) empty() *v1alpha1.IPAllocation { return &v1alpha1.IPAllocation{} }
+
+func (ipAllocations) emptyList() client.ObjectList { return &v1alpha1.IPAllocationList{} }
+
+func (ipAllocations) claim(a *v1alpha1.IPAllocation) ledger.Claim { return butler.ClaimOf(a) }
+
+func (ipAllocations) unreadable(a *v1alpha1.IPAllocation) error {
+	_, _, err := butler.RangeOf(a)
+	return err
 }
 
-// answered says whether an allocation carries an answer of ours.
-func answered(a *v1alpha1.IPAllocation) bool {
+func (ipAllocations) held(a *v1alpha1.IPAllocation) bool {
+	_, source, _ := butler.RangeOf(a)
+	return source != butler.Nowhere
+}
+
+func (ipAllocations) answered(a *v1alpha1.IPAllocation) bool {
 	return a.Spec.PinnedRange != nil && a.Annotations[v1alpha1.AnnotationOrigin] != ""
 }
 
-// mirror writes the status of an allocation that has its range. What somebody took off the object is put back first; the event of
-// that write brings the allocation here again.
-func (r *allocations) mirror(ctx context.Context, a *v1alpha1.IPAllocation, rng allocator.Range) (reconcile.Result, error) {
-	missing := butler.MissingLabels(a, r.spaceOf(ctx, a))
-	if len(missing) > 0 || !controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation) {
-		complete(a, missing)
-		return reconcile.Result{}, overtaken(r.client.Update(ctx, a))
-	}
-	want := allocatedStatus(a, rng, metav1.NewTime(r.now()))
-	if equality.Semantic.DeepEqual(&a.Status, want) {
-		return reconcile.Result{}, nil
-	}
-	if wait := r.mirrors.wait(client.ObjectKeyFromObject(a), r.now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	isNew := !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionReady)
-	written, err := r.writeStatus(ctx, a, want)
-	if written && isNew {
-		r.events.allocated(a, meta.FindStatusCondition(want.Conditions, v1alpha1.ConditionReady).Message)
-	}
-	return reconcile.Result{}, err
+func (ipAllocations) vouched(a *v1alpha1.IPAllocation) bool {
+	return a.Status.Phase == v1alpha1.PhaseAllocated
 }
 
-// spaceOf is the routing domain of an allocation: its pool's, or while that is missing what the allocation says itself.
-func (d *desk) spaceOf(ctx context.Context, a *v1alpha1.IPAllocation) string {
-	var p v1alpha1.NetworkPool
-	name := client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.PoolRef.Name}
-	if d.client.Get(ctx, name, &p, client.UnsafeDisableDeepCopy) != nil {
-		return a.Labels[v1alpha1.LabelRoutingDomain]
-	}
-	return p.Spec.RoutingDomain
+func (ipAllocations) flagged(a *v1alpha1.IPAllocation) bool { return butler.Flagged(a) }
+
+func (ipAllocations) failed(a *v1alpha1.IPAllocation) bool {
+	return a.Status.Phase == v1alpha1.PhaseFailed
 }
 
-// complete adds the labels and the finalizer, without writing them.
-func complete(a *v1alpha1.IPAllocation, labels map[string]string) {
-	controllerutil.AddFinalizer(a, v1alpha1.FinalizerIPAllocation)
+func (ipAllocations) condition(a *v1alpha1.IPAllocation) *metav1.Condition {
+	return meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady)
+}
+
+func (ipAllocations) wants(a *v1alpha1.IPAllocation, pool poolReader) []ledger.Want {
+	if r, _, err := butler.RangeOf(a); err == nil && r.IsValid() {
+		return []ledger.Want{{Exact: r, Count: r.Size()}}
+	}
+	p := &v1alpha1.NetworkPool{}
+	if pool(p) != nil {
+		p = nil
+	}
+	return []ledger.Want{{Count: int64(butler.CountFor(a, p))}}
+}
+
+func (ipAllocations) fill(a *v1alpha1.IPAllocation, ranges []allocator.Range) {
+	r, _, _ := butler.RangeOf(a)
+	if len(ranges) > 0 {
+		r = ranges[0]
+	}
+	if a.Spec.PinnedRange == nil {
+		a.Spec.PinnedRange = butler.PinnedRange(r)
+	}
+	if size := r.Size(); a.Spec.Count == nil && size <= math.MaxInt32 {
+		a.Spec.Count = ptr.To(int32(size))
+	}
+}
+
+func (ipAllocations) complete(a *v1alpha1.IPAllocation, space string) bool {
+	labels := butler.MissingLabels(a, space)
 	for k, v := range labels {
 		metav1.SetMetaDataLabel(&a.ObjectMeta, k, v)
 	}
+	return controllerutil.AddFinalizer(a, v1alpha1.FinalizerIPAllocation) || len(labels) > 0
 }
 
-// flag marks an allocation some of whose range others have. It keeps its spec: nobody is moved.
-func (r *allocations) flag(ctx context.Context, a *v1alpha1.IPAllocation, clash *ledger.HeldError) error {
-	message := fmt.Sprintf("%s: delete this allocation to have it made anew with other addresses, or delete the holder", clash.SeenFrom(a.Namespace))
-	isNew := !butler.Flagged(a)
-	written, err := r.writeStatus(ctx, a, refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAddressConflict, message))
-	if written && isNew {
-		r.events.conflict(a, message)
-	}
-	return err
+func (ipAllocations) allocated(a *v1alpha1.IPAllocation, now time.Time) {
+	r, _, _ := butler.RangeOf(a)
+	a.Status = *allocatedStatus(a, r, metav1.NewTime(now))
 }
 
-// refuse writes why an allocation has no addresses, and tells of a failure once.
-func (d *desk) refuse(ctx context.Context, a *v1alpha1.IPAllocation, want *v1alpha1.IPAllocationStatus) error {
-	was := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady)
-	is := meta.FindStatusCondition(want.Conditions, v1alpha1.ConditionReady)
-	isNew := was == nil || was.Reason != is.Reason
-	written, err := d.writeStatus(ctx, a, want)
-	if written && isNew && want.Phase == v1alpha1.PhaseFailed {
-		d.events.failed(a, is.Message)
-	}
-	return err
+func (ipAllocations) clashing(a *v1alpha1.IPAllocation, message string) {
+	a.Status = *refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAddressConflict, message)
 }
 
-// writeStatus writes a status if it differs, and says whether it did.
-func (d *desk) writeStatus(ctx context.Context, a *v1alpha1.IPAllocation, want *v1alpha1.IPAllocationStatus) (bool, error) {
-	if equality.Semantic.DeepEqual(&a.Status, want) {
-		return false, nil
+func (ipAllocations) refused(a *v1alpha1.IPAllocation, wants []ledger.Want, err error) {
+	count := int64(0)
+	if len(wants) > 0 {
+		count = wants[0].Count
 	}
-	a.Status = *want
-	err := d.client.Status().Update(ctx, a)
-	return err == nil, overtaken(err)
+	a.Status = *refusal(a, count, err)
 }
 
-// overtaken drops the error of a write that a newer version, or the end, of its object got ahead of: the informer brings that.
-func overtaken(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+// touch writes to an allocation that has no range: a write of one that is still on its way was decided on that. One that has its range is left
+// alone, as such a write can only write that.
+func (ipAllocations) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (*v1alpha1.IPAllocation, bool, error) {
+	a, there := &v1alpha1.IPAllocation{}, false
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		there = false
+		if err := live.Get(ctx, request(k).NamespacedName, a); err != nil {
+			return err
+		}
+		_, source, _ := butler.RangeOf(a)
+		if there = string(a.UID) == uid; !there || source != butler.Nowhere {
+			return nil
+		}
+		before := a.DeepCopy()
+		// The time makes it a change whatever was there before.
+		meta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAllocationFailed, ObservedGeneration: a.Generation,
+			Message: "the range could not be written and is given anew (" + time.Now().UTC().Format(time.RFC3339Nano) + ")",
+		})
+		return c.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+	return a, there, client.IgnoreNotFound(err)
 }

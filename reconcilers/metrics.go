@@ -4,11 +4,11 @@ import (
 	"context"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
-	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // poolGauge is one number of a pool.
@@ -25,13 +25,13 @@ var poolGauges = []poolGauge{
 	newPoolGauge("total_ips", "Addresses that can be allocated from the pool.", func(u ledger.Usage) int64 { return u.Total }),
 	newPoolGauge("allocated_ips", "Addresses of the pool that are held.", func(u ledger.Usage) int64 { return u.Allocated }),
 	newPoolGauge("available_ips", "Addresses of the pool that are free.", func(u ledger.Usage) int64 { return u.Available }),
-	newPoolGauge("allocation_count", "Allocations that hold addresses of the pool.", func(u ledger.Usage) int64 { return int64(u.Claims) }),
+	newPoolGauge("allocation_count", "Claims that hold addresses of the pool.", func(u ledger.Usage) int64 { return int64(u.Claims) }),
 	newPoolGauge("fragmentation_percent", "Share of the free addresses outside the largest free block.", func(u ledger.Usage) int64 { return int64(u.Fragmentation) }),
 	newPoolGauge("largest_free_block", "Addresses of the longest run of free ones.", func(u ledger.Usage) int64 { return u.LargestFree }),
 }
 
 var conflictGauge = prometheus.NewDesc("butler_ipam_address_conflicts",
-	"Allocations that are flagged because others have some of their addresses.", nil, nil)
+	"Claims that are flagged because others have some of their addresses.", nil, nil)
 
 // collector reads the gauges when they are scraped: they are never behind, and end with their pool. Only the replica that holds the
 // journal shows them, so that a sum over replicas counts nothing twice.
@@ -39,10 +39,11 @@ type collector struct {
 	ctx    context.Context // of the process; reads from the informers need none
 	cache  client.Reader
 	ledger *ledger.Ledger
+	apis   []API
 }
 
 // Describe implements prometheus.Collector.
-func (c collector) Describe(descs chan<- *prometheus.Desc) {
+func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, g := range poolGauges {
 		descs <- g.desc
 	}
@@ -50,25 +51,43 @@ func (c collector) Describe(descs chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (c collector) Collect(metrics chan<- prometheus.Metric) {
+func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	if !c.ledger.Serving() {
 		return
 	}
-	var pools v1alpha1.NetworkPoolList
-	var conflicts v1alpha1.IPAllocationList
-	if c.cache.List(c.ctx, &pools, client.UnsafeDisableDeepCopy) != nil ||
-		c.cache.List(c.ctx, &conflicts, client.MatchingFields{indexConflict: flagged}, client.UnsafeDisableDeepCopy) != nil {
-		return // the informers have not started
-	}
-	for i := range pools.Items {
-		p := &pools.Items[i]
-		usage, known := c.ledger.Usage(butler.NetworkPoolKey(p.Namespace, p.Name))
-		if !known {
-			continue
+	total := 0
+	for _, a := range c.apis {
+		pools, conflicts, err := a.collect(c)
+		if err != nil {
+			return // the informers have not started
 		}
-		for _, g := range poolGauges {
-			metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.value(usage)), p.Name, p.Namespace)
+		total += conflicts
+		for _, p := range pools {
+			usage, known := c.ledger.Usage(p)
+			if !known {
+				continue
+			}
+			for _, g := range poolGauges {
+				metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.value(usage)), p.Name, p.Namespace)
+			}
 		}
 	}
-	metrics <- prometheus.MustNewConstMetric(conflictGauge, prometheus.GaugeValue, float64(len(conflicts.Items)))
+	metrics <- prometheus.MustNewConstMetric(conflictGauge, prometheus.GaugeValue, float64(total))
+}
+
+// collect names the pools, and counts the claims that clash.
+func (a *api[T, P]) collect(c *collector) (pools []ledger.Key, conflicts int, err error) {
+	all, clashing := a.pools.emptyList(), a.claims.emptyList()
+	if err := c.cache.List(c.ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, 0, err
+	}
+	if err := c.cache.List(c.ctx, clashing, client.MatchingFields{indexConflict: flagged}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, 0, err
+	}
+	err = meta.EachListItem(all, func(o runtime.Object) error {
+		p, _ := a.pools.pool(o.(P))
+		pools = append(pools, p.Key)
+		return nil
+	})
+	return pools, meta.LenList(clashing), err
 }

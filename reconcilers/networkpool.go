@@ -2,14 +2,10 @@ package reconcilers
 
 import (
 	"context"
-	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -17,173 +13,74 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools,verbs=update
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/status,verbs=update
 
-// Pace of writes to one pool. A change while all is quiet is written at once; under load the last state always follows.
-const (
-	countersEvery = 500 * time.Millisecond
-	releasesEvery = 25 * time.Millisecond // while allocations wait for their release to be recorded
-	// perRecord is added for each record in status.releases: it costs the API server a quarter of that with each write of the pool.
-	perRecord = time.Millisecond
-)
+// networkPools keeps a NetworkPool's counters, conditions and record of releases.
+type networkPools struct{}
 
-// pools keeps a NetworkPool's status, finalizer and record of releases: all in one place, as they share one object.
-type pools struct {
-	desk
-	metrics *ledger.Metrics
+func (networkPools) empty() *v1alpha1.NetworkPool { return &v1alpha1.NetworkPool{} }
 
-	mu    sync.Mutex
-	known map[types.NamespacedName]*poolMemory
+func (networkPools) emptyList() client.ObjectList { return &v1alpha1.NetworkPoolList{} }
+
+func (networkPools) pool(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
+	return butler.PoolOf(p)
 }
 
-// poolMemory is what is remembered of a pool between two looks at it. It belongs to the goroutine that handles the pool.
-type poolMemory struct {
-	written time.Time            // when its status was last written
-	records int                  // in status.releases then
-	usage   ledger.Usage         // as last mirrored; guarded by pools.mu, for the neighbours
-	told    map[string]time.Time // event -> when it was last sent
+func (networkPools) finalizer() string { return v1alpha1.FinalizerNetworkPool }
+
+// leaving is the allocations of a pool that wait for their release to be recorded.
+func leaving(ctx context.Context, d *desk, pool client.ObjectKey) ([]*v1alpha1.IPAllocation, error) {
+	return listIndexed[*v1alpha1.IPAllocation](ctx, d.client, &v1alpha1.IPAllocationList{}, indexReleased, pool.Namespace, pool.Name)
 }
 
-func (r *pools) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !r.ledger.Serving() {
-		return reconcile.Result{}, nil
-	}
-	memory := r.remember(req.NamespacedName)
-	leaving, err := r.listIndexed(ctx, indexReleased, req.Namespace, req.Name)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	pace := countersEvery
-	if len(leaving) > 0 {
-		pace = releasesEvery
-	}
-	pace += time.Duration(memory.records) * perRecord
-	if wait := memory.written.Add(pace).Sub(r.now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	p := &v1alpha1.NetworkPool{}
-	if err := r.client.Get(ctx, req.NamespacedName, p); err != nil {
-		return reconcile.Result{}, r.gone(req, leaving, err)
-	}
-	usage, known := r.ledger.Usage(butler.NetworkPoolKey(p.Namespace, p.Name))
-	if !known {
-		return reconcile.Result{}, nil // the ledger hears of it in a moment, and brings it back
-	}
-	if done, err := r.finalizer(ctx, p, usage); done || err != nil {
-		return reconcile.Result{}, err
-	}
-	return r.status(ctx, p, usage, leaving, memory)
-}
-
-// finalizer keeps the pool from going while addresses of it are held. It reports whether there is nothing more to do.
-func (r *pools) finalizer(ctx context.Context, p *v1alpha1.NetworkPool, usage ledger.Usage) (done bool, err error) {
-	has := controllerutil.ContainsFinalizer(p, v1alpha1.FinalizerNetworkPool)
-	switch going := p.DeletionTimestamp != nil; {
-	case going && !has:
-		return true, nil
-	case going && usage.Claims == 0:
-		controllerutil.RemoveFinalizer(p, v1alpha1.FinalizerNetworkPool)
-		return true, overtaken(r.client.Update(ctx, p))
-	case !going && !has:
-		controllerutil.AddFinalizer(p, v1alpha1.FinalizerNetworkPool)
-		err := r.client.Update(ctx, p)
-		return err != nil, overtaken(err)
-	default:
-		return false, nil
-	}
+func (networkPools) urgent(ctx context.Context, d *desk, req reconcile.Request) (bool, error) {
+	waiting, err := leaving(ctx, d, req.NamespacedName)
+	return len(waiting) > 0, err
 }
 
 // status writes counters, conditions and releases in one, and lets go of the allocations whose release is recorded then.
-func (r *pools) status(ctx context.Context, p *v1alpha1.NetworkPool, usage ledger.Usage, leaving []v1alpha1.IPAllocation, memory *poolMemory) (reconcile.Result, error) {
-	pool, faults := butler.PoolOf(p)
-	want := poolStatus(p, usage, faults)
-	releases := recordReleases(p, leaving, r.now())
-	want.Releases = releases.records
-	before := p.Status
-	if !equality.Semantic.DeepEqual(&before, want) {
-		p.Status = *want
-		if err := r.client.Status().Update(ctx, p); err != nil {
-			return reconcile.Result{}, overtaken(err)
+func (networkPools) status(ctx context.Context, d *desk, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
+	waiting, err := leaving(ctx, d, client.ObjectKeyFromObject(p))
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	_, faults := butler.PoolOf(p)
+	before := p.DeepCopy()
+	releases := recordReleases(p, waiting, d.now())
+	p.Status = *poolStatus(p, usage, faults)
+	p.Status.Releases = releases.records
+	if !equality.Semantic.DeepEqual(before, p) {
+		if written, err := d.replaceStatus(ctx, before, p); !written {
+			return reconcile.Result{}, err
 		}
-		memory.written, memory.records = r.now(), len(want.Releases)
+		memory.written, memory.records = d.now(), len(p.Status.Releases)
 		logReleases(ctx, releases)
 	}
-	r.mu.Lock()
-	memory.usage = usage
-	r.mu.Unlock()
-	if c, ok := crossingOf(before.Conditions, want.Conditions); ok && memory.mayTell(c.reason+c.condition, r.now()) {
-		r.events.crossed(p, c)
+	if c, ok := crossingOf(before.Status.Conditions, p.Status.Conditions); ok && memory.mayTell(c.reason+c.condition, d.now()) {
+		d.events.crossed(p, c)
 	}
-	if releases.room > 0 && memory.mayTell(eventReleasesWait, r.now()) {
-		r.events.releasesWait(p, releases.left)
+	if releases.room > 0 && memory.mayTell(eventReleasesWait, d.now()) {
+		d.events.releasesWait(p, releases.left)
 	}
-	r.tellNeighbours(pool)
-	if err := r.dropFinalizers(ctx, p, leaving); err != nil {
+	if err := d.dropFinalizers(ctx, p, waiting); err != nil {
 		return reconcile.Result{}, err
 	}
 	switch {
 	case releases.room > 0:
 		return reconcile.Result{RequeueAfter: releases.room}, nil
 	case releases.left > 0:
-		return reconcile.Result{RequeueAfter: releasesEvery}, nil
+		return reconcile.Result{RequeueAfter: urgentEvery}, nil
 	default:
 		return reconcile.Result{}, nil
 	}
 }
 
-// tellNeighbours looks at the pools that share addresses with this one, where their status is behind: the ledger says of a change
-// only whose it is.
-func (r *pools) tellNeighbours(pool ledger.Pool) {
-	for _, k := range r.ledger.Overlapping(pool) {
-		usage, known := r.ledger.Usage(k)
-		req := request(k)
-		r.mu.Lock()
-		memory := r.known[req.NamespacedName]
-		behind := known && memory != nil && memory.usage != usage
-		r.mu.Unlock()
-		if behind {
-			r.changes.pool(req)
-		}
+// gone lets the allocations go that waited for the pool to record their release.
+func (networkPools) gone(ctx context.Context, d *desk, req reconcile.Request) error {
+	waiting, err := leaving(ctx, d, req.NamespacedName)
+	for _, a := range waiting {
+		d.changes.claims.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(a)})
 	}
-}
-
-// gone forgets a pool. Allocations that waited for it to record their release need not any more.
-func (r *pools) gone(req reconcile.Request, leaving []v1alpha1.IPAllocation, err error) error {
-	if !apierrors.IsNotFound(err) {
-		return err
-	}
-	r.mu.Lock()
-	delete(r.known, req.NamespacedName)
-	r.mu.Unlock()
-	key := butler.NetworkPoolKey(req.Namespace, req.Name)
-	r.metrics.ForgetPool(key)
-	r.events.forget(key)
-	for i := range leaving {
-		r.changes.allocations.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&leaving[i])})
-	}
-	return nil
-}
-
-func (r *pools) remember(name types.NamespacedName) *poolMemory {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.known[name]
-	if m == nil {
-		m = &poolMemory{told: map[string]time.Time{}}
-		r.known[name] = m
-	}
-	return m
-}
-
-// tellEvery is how often people hear of one thing about one pool at most.
-const tellEvery = 10 * time.Minute
-
-// mayTell says whether an event may be sent now, and takes it as sent.
-func (m *poolMemory) mayTell(event string, now time.Time) bool {
-	if last, ok := m.told[event]; ok && now.Sub(last) < tellEvery {
-		return false
-	}
-	m.told[event] = now
-	return true
+	return err
 }

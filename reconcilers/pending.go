@@ -12,73 +12,66 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // parallelWrites is how many objects of one pool are written to at a time.
 const parallelWrites = 8
 
-// pending serves the allocations of one pool that are stored without an answer: the pool appeared or grew after them, addresses came
+// pending serves the claims of one pool that are stored without an answer: the pool appeared or grew after them, addresses came
 // free, or the webhooks were not asked. Ranges are given in the order of creation, and written side by side.
-type pending struct{ desk }
+type pending[T client.Object] struct{ claims[T] }
 
-func (r *pending) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !r.ledger.Serving() {
 		return reconcile.Result{}, nil
 	}
-	waiting, err := r.waiting(ctx, req)
+	waiting, err := listIndexed[T](ctx, r.client, r.api.emptyList(), indexWaiting, req.Namespace, req.Name)
 	if err != nil || len(waiting) == 0 {
 		return reconcile.Result{}, err
 	}
-	pool := &v1alpha1.NetworkPool{}
-	if err := r.client.Get(ctx, req.NamespacedName, pool); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, err
-	}
+	slices.SortFunc(waiting, oldestFirst)
 	var writes errgroup.Group
 	writes.SetLimit(parallelWrites)
-	for i := range waiting {
-		a := waiting[i].DeepCopy()
-		name := client.ObjectKeyFromObject(a)
-		if _, source, _ := butler.RangeOf(a); source != butler.Nowhere {
-			r.changes.allocations.Add(reconcile.Request{NamespacedName: name}) // to be adopted
+	for _, stored := range waiting {
+		c := copied(stored)
+		name := client.ObjectKeyFromObject(c)
+		if r.api.held(c) || r.api.unreadable(c) != nil {
+			r.changes.claims.Add(reconcile.Request{NamespacedName: name}) // to be adopted, or refused
 			continue
 		}
-		if r.answers.has(name, a.UID) {
+		if r.answers.has(name, c.GetUID()) {
 			continue
 		}
-		count := int64(butler.CountFor(a, pool))
-		grant, err := r.give(ctx, a, count)
+		wants := r.api.wants(c, r.poolOf(ctx, c))
+		grant, err := r.give(ctx, c, wants)
 		if down := (*ledger.NotServingError)(nil); errors.As(err, &down) {
 			return reconcile.Result{RequeueAfter: max(down.RetryAfter, time.Second)}, writes.Wait()
 		}
 		writes.Go(func() error {
 			if err != nil {
-				return r.refuse(ctx, a, refusal(a, count, err))
+				return r.refuse(ctx, c, wants, err)
 			}
-			return r.write(ctx, a, grant, v1alpha1.OriginAuto)
+			return r.write(ctx, c, grant, v1alpha1.OriginAuto)
 		})
 	}
 	return reconcile.Result{}, writes.Wait()
 }
 
 // give asks the ledger first what it would grant: a request that is tried again and again should not count as failed each time.
-func (r *pending) give(ctx context.Context, a *v1alpha1.IPAllocation, count int64) (ledger.Grant, error) {
-	q := ledger.Request{Claim: butler.IPAllocationKey(a.Namespace, a.Name), UID: string(a.UID), Pool: butler.PoolKeyOf(a), Count: count}
+func (r *pending[T]) give(ctx context.Context, c T, wants []ledger.Want) (ledger.Grant, error) {
+	asks := r.api.claim(c)
+	q := ledger.Request{Claim: asks.Key, UID: asks.UID, Pool: asks.Pool, Wants: wants}
 	if _, err := r.ledger.Preview(ctx, q); err != nil {
 		return ledger.Grant{}, err
 	}
 	return r.ledger.Grant(ctx, q)
 }
 
-// waiting lists the allocations of a pool without an answer, oldest first. They are the informer's own.
-func (r *pending) waiting(ctx context.Context, pool reconcile.Request) ([]v1alpha1.IPAllocation, error) {
-	waiting, err := r.listIndexed(ctx, indexWaiting, pool.Namespace, pool.Name)
-	slices.SortFunc(waiting, func(x, y v1alpha1.IPAllocation) int {
-		if c := x.CreationTimestamp.Compare(y.CreationTimestamp.Time); c != 0 {
-			return c
-		}
-		return strings.Compare(x.Name, y.Name)
-	})
-	return waiting, err
+func oldestFirst[T client.Object](x, y T) int {
+	created := x.GetCreationTimestamp()
+	if c := created.Compare(y.GetCreationTimestamp().Time); c != 0 {
+		return c
+	}
+	return strings.Compare(x.GetName(), y.GetName())
 }

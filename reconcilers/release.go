@@ -35,25 +35,27 @@ const (
 //
 //	deleted ──▶ phase Released ──▶ recorded in the pool ──▶ finalizer off ──▶ gone ──▶ addresses free, or resting
 //	              release()            recordReleases()       dropFinalizers()         the ledger, by the informer
-func (r *allocations) release(ctx context.Context, a *v1alpha1.IPAllocation) error {
+func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocation) error {
 	if !controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation) {
 		return nil // others have theirs on it
 	}
 	rng, _, err := butler.RangeOf(a)
 	if err != nil || !rng.IsValid() || butler.Flagged(a) {
-		return r.dropFinalizer(ctx, a)
+		return d.dropFinalizer(ctx, a)
 	}
 	if !released(a) {
-		_, err := r.writeStatus(ctx, a, releasedStatus(a, metav1.NewTime(r.now())))
+		before := a.DeepCopy()
+		a.Status = *releasedStatus(a, metav1.NewTime(d.now()))
+		_, err := d.saveStatus(ctx, before, a)
 		return err
 	}
 	pool := butler.PoolKeyOf(a)
-	err = r.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: pool.Name}, &v1alpha1.NetworkPool{})
+	err = d.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: pool.Name}, &v1alpha1.NetworkPool{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.dropFinalizer(ctx, a)
+		return d.dropFinalizer(ctx, a)
 	case err == nil:
-		r.changes.pools.Add(request(pool))
+		d.changes.pools.Add(request(pool))
 	}
 	return err
 }
@@ -64,8 +66,9 @@ func (d *desk) dropFinalizer(ctx context.Context, a *v1alpha1.IPAllocation) erro
 	if d.drops.has(name, a.UID) {
 		return nil
 	}
+	before := a.DeepCopy()
 	controllerutil.RemoveFinalizer(a, v1alpha1.FinalizerIPAllocation)
-	if err := d.client.Update(ctx, a); err != nil {
+	if err := d.save(ctx, before, a); err != nil {
 		return overtaken(err)
 	}
 	d.drops.add(name, a.UID)
@@ -82,11 +85,11 @@ type recording struct {
 
 // recordReleases adds the records of the leaving allocations to a pool's. Records that are more than enough go when their range no
 // longer rests, the oldest first.
-func recordReleases(p *v1alpha1.NetworkPool, leaving []v1alpha1.IPAllocation, now time.Time) recording {
+func recordReleases(p *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation, now time.Time) recording {
 	known := keysOf(p.Status.Releases)
 	var fresh []v1alpha1.Release
 	for i := range leaving {
-		if record, ok := releaseOf(&leaving[i], p); ok && !known[keyOf(record)] {
+		if record, ok := releaseOf(leaving[i], p); ok && !known[keyOf(record)] {
 			fresh = append(fresh, record)
 		}
 	}
@@ -169,7 +172,7 @@ func keysOf(records []v1alpha1.Release) map[recordKey]bool {
 }
 
 // dropFinalizers lets go of the allocations whose release is recorded in the pool as stored.
-func (d *desk) dropFinalizers(ctx context.Context, stored *v1alpha1.NetworkPool, leaving []v1alpha1.IPAllocation) error {
+func (d *desk) dropFinalizers(ctx context.Context, stored *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation) error {
 	if len(leaving) == 0 {
 		return nil
 	}
@@ -177,7 +180,7 @@ func (d *desk) dropFinalizers(ctx context.Context, stored *v1alpha1.NetworkPool,
 	var writes errgroup.Group
 	writes.SetLimit(parallelWrites)
 	for i := range leaving {
-		if record, ok := releaseOf(&leaving[i], stored); ok && known[keyOf(record)] {
+		if record, ok := releaseOf(leaving[i], stored); ok && known[keyOf(record)] {
 			writes.Go(func() error { return d.dropFinalizer(ctx, leaving[i].DeepCopy()) })
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -15,12 +14,12 @@ import (
 var releaseTime = time.Unix(1_700_000_000, 0)
 
 // leavingAt is an allocation marked Released, so long after releaseTime.
-func leavingAt(t *testing.T, name, span string, after time.Duration) v1alpha1.IPAllocation {
+func leavingAt(t *testing.T, name, span string, after time.Duration) *v1alpha1.IPAllocation {
 	a := allocation(name)
 	a.Spec.PinnedRange = butler.PinnedRange(mustRange(t, span))
 	at := metav1.NewTime(releaseTime.Add(after))
 	a.Status = *releasedStatus(a, at)
-	return *a
+	return a
 }
 
 func poolWithDelay(delay time.Duration) *v1alpha1.NetworkPool {
@@ -29,7 +28,7 @@ func poolWithDelay(delay time.Duration) *v1alpha1.NetworkPool {
 
 func TestReleaseIsRecordedOnceAndOldestFirst(t *testing.T) {
 	p := poolWithDelay(time.Minute)
-	leaving := []v1alpha1.IPAllocation{leavingAt(t, "late", "10.0.0.8-10.0.0.9", 2*time.Second), leavingAt(t, "early", "10.0.0.0/29", 0)}
+	leaving := []*v1alpha1.IPAllocation{leavingAt(t, "late", "10.0.0.8-10.0.0.9", 2*time.Second), leavingAt(t, "early", "10.0.0.0/29", 0)}
 	to := recordReleases(p, leaving, releaseTime)
 	if len(to.records) != 2 || to.records[0].Name != "early" || to.records[1].Name != "late" || to.fresh != 2 || to.left != 0 || to.room != 0 {
 		t.Fatalf("got %+v", to)
@@ -49,7 +48,7 @@ func TestReleaseIsRecordedOnceAndOldestFirst(t *testing.T) {
 }
 
 func TestReleaseWithoutDelayIsFreeAtOnce(t *testing.T) {
-	to := recordReleases(poolWithDelay(0), []v1alpha1.IPAllocation{leavingAt(t, "a", "10.0.0.1", 0)}, releaseTime)
+	to := recordReleases(poolWithDelay(0), []*v1alpha1.IPAllocation{leavingAt(t, "a", "10.0.0.1", 0)}, releaseTime)
 	if until := to.records[0].ReusableAt; until != nil {
 		t.Errorf("rests until %s", until)
 	}
@@ -58,7 +57,7 @@ func TestReleaseWithoutDelayIsFreeAtOnce(t *testing.T) {
 func TestRecordsThatRestNoMoreGoOldestFirst(t *testing.T) {
 	p := poolWithDelay(time.Minute)
 	for i := range keptReleases + 8 {
-		r, _ := releaseOf(ptr.To(leavingAt(t, fmt.Sprintf("old-%02d", i), "10.0.0.1", time.Duration(i)*time.Second)), p)
+		r, _ := releaseOf(leavingAt(t, fmt.Sprintf("old-%02d", i), "10.0.0.1", time.Duration(i)*time.Second), p)
 		p.Status.Releases = append(p.Status.Releases, r)
 	}
 	if to := recordReleases(p, nil, releaseTime); len(to.records) != keptReleases+8 {
@@ -67,7 +66,7 @@ func TestRecordsThatRestNoMoreGoOldestFirst(t *testing.T) {
 	// All but one have rested.
 	now := releaseTime.Add(time.Hour)
 	p.Status.Releases[1].ReusableAt = &metav1.Time{Time: now.Add(time.Hour)}
-	to := recordReleases(p, []v1alpha1.IPAllocation{leavingAt(t, "new", "10.0.0.2", time.Hour)}, now)
+	to := recordReleases(p, []*v1alpha1.IPAllocation{leavingAt(t, "new", "10.0.0.2", time.Hour)}, now)
 	records := to.records
 	if len(records) != keptReleases || to.left != 0 || to.room != 0 {
 		t.Fatalf("%d records, %d left, room in %s", len(records), to.left, to.room)
@@ -80,10 +79,10 @@ func TestRecordsThatRestNoMoreGoOldestFirst(t *testing.T) {
 func TestReleasesWaitWhileEverythingRests(t *testing.T) {
 	p := poolWithDelay(time.Hour)
 	for i := range maxReleases - 1 {
-		r, _ := releaseOf(ptr.To(leavingAt(t, fmt.Sprintf("old-%04d", i), "10.0.0.1", time.Duration(i)*time.Second)), p)
+		r, _ := releaseOf(leavingAt(t, fmt.Sprintf("old-%04d", i), "10.0.0.1", time.Duration(i)*time.Second), p)
 		p.Status.Releases = append(p.Status.Releases, r)
 	}
-	leaving := []v1alpha1.IPAllocation{leavingAt(t, "new-a", "10.0.0.2", 20*time.Minute), leavingAt(t, "new-b", "10.0.0.3", 21*time.Minute)}
+	leaving := []*v1alpha1.IPAllocation{leavingAt(t, "new-a", "10.0.0.2", 20*time.Minute), leavingAt(t, "new-b", "10.0.0.3", 21*time.Minute)}
 	now := releaseTime.Add(30 * time.Minute)
 	to := recordReleases(p, leaving, now)
 	if len(to.records) != maxReleases || to.records[maxReleases-1].Name != "new-a" || to.left != 1 || to.room != 0 {
@@ -105,7 +104,7 @@ func TestReleasesWaitWhileEverythingRests(t *testing.T) {
 }
 
 func TestOneWriteTakesNoMoreThanABatch(t *testing.T) {
-	var leaving []v1alpha1.IPAllocation
+	var leaving []*v1alpha1.IPAllocation
 	for i := range releaseBatch + 5 {
 		leaving = append(leaving, leavingAt(t, fmt.Sprintf("a-%03d", i), "10.0.0.1", 0))
 	}

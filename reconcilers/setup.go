@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -17,8 +18,8 @@ import (
 
 // Objects of one kind that are worked on at a time.
 const (
-	allocationWorkers = 8
-	poolWorkers       = 4
+	claimWorkers = 8
+	poolWorkers  = 4
 )
 
 // mirrorEvery is the time between the turns in which statuses are written that nobody waits for: long enough that most creates meet none,
@@ -30,9 +31,11 @@ type Options struct {
 	Ledger *ledger.Ledger
 	// Metrics of that ledger.
 	Metrics *ledger.Metrics
+	// APIs are those that are served.
+	APIs []API
 	// Changes are those that the ledger's Config.Changed tells.
 	Changes *Changes
-	// Recorder takes events about IPAllocations and NetworkPools.
+	// Recorder takes events about claims and pools.
 	Recorder record.EventRecorder
 	// Now is the clock of the times in statuses.
 	Now func() time.Time
@@ -43,32 +46,45 @@ type Options struct {
 // Register adds every reconciler to a manager that has not started. They run on every replica, and act on the one that holds the
 // journal.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
-	if err := addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
-		return err
-	}
-	if o.Registry != nil {
-		if err := o.Registry.Register(collector{ctx, mgr.GetCache(), o.Ledger}); err != nil {
+	for _, a := range o.APIs {
+		if err := a.register(ctx, mgr, o); err != nil {
 			return err
 		}
 	}
-	d := desk{client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: o.Changes, events: newEvents(o.Recorder), answers: newSent(), drops: newSent(), mirrors: newTurns(mirrorEvery)}
-	for _, c := range []struct {
+	if o.Registry == nil {
+		return nil
+	}
+	return o.Registry.Register(&collector{ctx, mgr.GetCache(), o.Ledger, o.APIs})
+}
+
+func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options) error {
+	if err := a.addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+	lane := o.Changes.lanes[a.claimKind]
+	d := &desk{client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, events: newEvents(o.Recorder), answers: newSent(), drops: newSent(), mirrors: newTurns(mirrorEvery)}
+	c := claims[T]{
+		desk: d, api: a.claims,
+		none:  func() client.Object { return a.pools.empty() },
+		pools: func(o client.Object) ledger.Pool { pool, _ := a.pools.pool(o.(P)); return pool },
+	}
+	for _, ctrl := range []struct {
 		name       string
 		queue      queue
 		workers    int
 		reconciler reconcile.Reconciler
 	}{
-		{"ipallocation", o.Changes.allocations, allocationWorkers, &allocations{d}},
-		{"pending", o.Changes.pending, poolWorkers, &pending{d}},
-		{"networkpool", o.Changes.pools, poolWorkers, &pools{desk: d, metrics: o.Metrics, known: map[types.NamespacedName]*poolMemory{}}},
+		{a.claimName, lane.claims, claimWorkers, &c},
+		{"pending-" + a.claimName, lane.pending, poolWorkers, &pending[T]{c}},
+		{a.poolName, lane.pools, poolWorkers, &pools[P]{desk: d, api: a.pools, metrics: o.Metrics, known: map[types.NamespacedName]*poolMemory{}}},
 	} {
 		everywhere := false
-		_, err := controller.New(c.name, mgr, controller.Options{
-			Reconciler:              c.reconciler,
-			MaxConcurrentReconciles: c.workers,
+		_, err := controller.New(ctrl.name, mgr, controller.Options{
+			Reconciler:              ctrl.reconciler,
+			MaxConcurrentReconciles: ctrl.workers,
 			NeedLeaderElection:      &everywhere,
 			NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-				return c.queue
+				return ctrl.queue
 			},
 		})
 		if err != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -26,21 +28,24 @@ type adapter[T metav1.Object] interface {
 	subject() subject
 	// decode reads an object. One that is not stored yet has no status: the API server drops what it brings.
 	decode(raw []byte, stored bool) (T, error)
-	// claim is what the ledger would make of the object: key, pool, token, and the range that it has or asks for exactly.
+	// claim is what the ledger would make of the object: key, pool, token, and the ranges that it has or asks for exactly.
 	claim(T) ledger.Claim
-	// answered tells whether a stored claim has its range, whatever it is worth.
+	// answered tells whether a stored claim has its ranges, whatever they are worth.
 	answered(T) bool
+	// moves tells whether an update of a claim that has its ranges asks for others. What it leaves out has been put back.
+	moves(old, c T) bool
 	// faults of an object about to be stored, by the rules that need no other object, and by what an update may change of the stored
 	// one; old is nil for a create.
 	faults(old, c T) field.ErrorList
-	// count is how many addresses a claim asks for that names no range. It reads the pool only where the claim leaves that to it;
-	// *ledger.NoPoolError where that does not exist.
-	count(ctx context.Context, c T, pools client.Reader) (int64, error)
+	// wants is what a claim asks for. It reads the pool only where the claim leaves that to it; *ledger.NoPoolError where that does not
+	// exist.
+	wants(ctx context.Context, c T, pools client.Reader) ([]ledger.Want, error)
 	// pool is one as the ledger knows it; *ledger.NoPoolError where it does not exist.
 	pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error)
-	// fill writes a range into the fields of a claim that are absent, and warns of those that say something else.
-	fill(p *patch, c T, r allocator.Range) (warnings []string)
-	// restore writes what of the stored answer the updated claim leaves out.
+	// fill writes ranges, one for each want that is not met yet, into the fields of a claim that are absent, and warns of those that say
+	// something else.
+	fill(p *patch, c T, ranges []allocator.Range) (warnings []string)
+	// restore writes what of the stored answer the updated claim leaves out, into the patch and the claim.
 	restore(p *patch, stored, updated T)
 	// complete writes the labels that a claim in a space should carry and does not, and the finalizer that keeps it until its release
 	// is recorded.
@@ -61,9 +66,11 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 		return admission.Allowed(""), err
 	}
 	update := req.Operation == admissionv1.Update
+	var p patch
 	if update && k.answered(old) {
-		var p patch
-		k.restore(&p, old, c)
+		if k.restore(&p, old, c); k.moves(old, c) {
+			return k.move(ctx, req, p, c, old)
+		}
 		p.annotations(c, absent(c, old, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin))
 		return admission.Patched("", p...), nil
 	}
@@ -71,32 +78,36 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 		return admission.Response{}, invalid(faults)
 	}
 	if !update {
-		return k.give(ctx, req, c, "")
+		return k.give(ctx, req, p, c, "")
 	}
 	asked, uid := k.claim(c), string(old.GetUID())
-	if len(asked.Ranges) == 1 && !asked.Token.IsZero() {
+	if len(asked.Ranges) > 0 && !asked.Token.IsZero() {
 		// A Pending claim that is fulfilled by the reconciler brings range and token with it.
-		if err := k.ledger.Granted(ctx, asked.Key, uid, asked.Ranges[0], asked.Token); !errors.Is(err, ledger.ErrForged) {
+		if err := k.ledger.Granted(ctx, asked.Key, uid, asked.Ranges, asked.Token); !errors.Is(err, ledger.ErrForged) {
 			return admission.Allowed(""), err
 		}
 	}
-	return k.give(ctx, req, c, uid)
+	return k.give(ctx, req, p, c, uid)
 }
 
-// give answers a claim that has no range yet. uid is that of the stored claim, "" for a create.
-func (k *claims[T]) give(ctx context.Context, req *admission.Request, c T, uid string) (admission.Response, error) {
-	asked := k.claim(c)
-	q := ledger.Request{Claim: asked.Key, UID: uid, ID: string(req.UID), Pool: asked.Pool}
-	if len(asked.Ranges) > 0 {
-		q.Exact = asked.Ranges[0]
+// move answers a claim that has its ranges and asks for others: they are given it beside those that it has until the update is seen.
+func (k *claims[T]) move(ctx context.Context, req *admission.Request, p patch, c, old T) (admission.Response, error) {
+	if faults := k.faults(old, c); len(faults) > 0 {
+		return admission.Response{}, invalid(faults)
 	}
+	return k.give(ctx, req, p, c, string(old.GetUID()))
+}
+
+// give answers a claim that has no range yet, or asks for others. uid is that of the stored claim, "" for a create; p is part of the answer.
+func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c T, uid string) (admission.Response, error) {
+	asked := k.claim(c)
+	q := ledger.Request{Claim: asked.Key, UID: uid, ID: string(req.UID), Pool: asked.Pool, Space: asked.Space}
 	var (
-		p      patch
 		hints  []string
 		token  string
 		origin string
 	)
-	grant, err := k.allocate(ctx, q, c, isDryRun(req))
+	grant, err := k.allocate(ctx, &q, c, isDryRun(req))
 	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) {
 		// Without a range, or with one that is adopted then: in both cases the reconciler answers.
 		hints = []string{fmt.Sprintf("pool %s does not exist: the claim is stored as Pending and gets its addresses when the pool appears", missing.Pool)}
@@ -108,10 +119,10 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, c T, uid s
 			return admission.Response{}, &ledger.NotServingError{Reason: "the call ended before its answer could leave"}
 		}
 		token, origin = grant.Token.String(), v1alpha1.OriginAuto
-		if q.Exact.IsValid() {
+		if !slices.ContainsFunc(q.Wants, func(w ledger.Want) bool { return !w.Exact.IsValid() }) {
 			origin = v1alpha1.OriginPinned
 		}
-		hints = k.fill(&p, c, grant.Range)
+		hints = k.fill(&p, c, grant.Ranges)
 	}
 	p.annotations(c, map[string]string{v1alpha1.AnnotationGrant: token, v1alpha1.AnnotationOrigin: origin})
 	k.complete(&p, c, grant.Space)
@@ -119,19 +130,17 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, c T, uid s
 }
 
 // allocate asks the ledger, and where the answer rests on what it knows of the pool, once more with the pool as it is stored now.
-func (k *claims[T]) allocate(ctx context.Context, q ledger.Request, c T, dryRun bool) (ledger.Grant, error) {
+func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun bool) (ledger.Grant, error) {
 	ask := func(pools client.Reader) (g ledger.Grant, err error) {
-		if !q.Exact.IsValid() {
-			if q.Count, err = k.count(ctx, c, pools); err != nil {
-				return g, err
-			}
+		if q.Wants, err = k.wants(ctx, c, pools); err != nil {
+			return g, err
 		}
 		if dryRun {
-			g, err = k.ledger.Preview(ctx, q)
+			g, err = k.ledger.Preview(ctx, *q)
 		} else {
-			g, err = k.ledger.Grant(ctx, q)
+			g, err = k.ledger.Grant(ctx, *q)
 		}
-		if held := (*ledger.HeldError)(nil); errors.As(err, &held) {
+		if held := (*ledger.HeldError)(nil); errors.As(err, &held) && q.Pool.Name != "" {
 			err = &ledger.PoolError{Pool: q.Pool, Err: err}
 		}
 		return g, err
@@ -153,10 +162,12 @@ func restsOnPool(err error) bool {
 	var (
 		missing  *ledger.NoPoolError
 		deleting *ledger.PoolDeletingError
+		manual   *ledger.NotAutomaticError
+		family   *ledger.FamilyError
 		pool     *ledger.PoolError
 		held     *ledger.HeldError
 	)
-	return errors.As(err, &missing) || errors.As(err, &deleting) || errors.As(err, &pool) && !errors.As(err, &held)
+	return errors.As(err, &missing) || errors.As(err, &deleting) || errors.As(err, &manual) || errors.As(err, &family) || errors.As(err, &pool) && !errors.As(err, &held)
 }
 
 // validate sees to it that what is about to be stored is what was granted, and that what is stored stays.
@@ -171,8 +182,10 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 		answered bool
 	)
 	if req.Operation == admissionv1.Update {
-		faults = append(faults, answerFaults(old, c)...)
-		uid, answered = string(old.GetUID()), k.answered(old)
+		uid, answered = string(old.GetUID()), k.answered(old) && !k.moves(old, c)
+		if answered {
+			faults = append(faults, answerFaults(old, c)...)
+		}
 	}
 	if len(faults) > 0 {
 		return admission.Response{}, invalid(faults)
@@ -181,19 +194,32 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	if answered || len(stored.Ranges) == 0 || isDryRun(req) {
 		return admission.Allowed(""), nil
 	}
-	if _, known := k.ledger.Usage(stored.Pool); !known {
+	if _, known := k.ledger.Usage(stored.Pool); !known && stored.Pool.Name != "" {
 		return admission.Allowed(""), nil // it waits for its pool, and is adopted then
 	}
 	if stored.Token.IsZero() {
 		// The pool may have appeared since the range was looked at, or nobody looked.
 		return admission.Response{}, &ledger.NotServingError{Here: true, RetryAfter: time.Second,
-			Reason: fmt.Sprintf("range %s of pool %s comes without annotation %s", stored.Ranges[0], stored.Pool, v1alpha1.AnnotationGrant)}
+			Reason: fmt.Sprintf("%s comes without annotation %s", described(stored), v1alpha1.AnnotationGrant)}
 	}
-	err = k.ledger.Granted(ctx, stored.Key, uid, stored.Ranges[0], stored.Token)
+	err = k.ledger.Granted(ctx, stored.Key, uid, stored.Ranges, stored.Token)
 	if errors.Is(err, ledger.ErrForged) {
-		err = fmt.Errorf("range %s of pool %s: %w: another webhook or client has changed what the allocator answered, find and correct it", stored.Ranges[0], stored.Pool, err)
+		err = fmt.Errorf("%s: %w: another webhook or client has changed what the allocator answered, find and correct it", described(stored), err)
 	}
 	return admission.Allowed(""), err
+}
+
+// described names what a claim is about to have.
+func described(c ledger.Claim) string {
+	texts := make([]string, len(c.Ranges))
+	for i, r := range c.Ranges {
+		texts[i] = r.String()
+	}
+	what := "range " + strings.Join(texts, " and ")
+	if c.Pool.Name != "" {
+		what += " of pool " + c.Pool.String()
+	}
+	return what
 }
 
 // answerFaults are changes to the annotations of an answer that is stored. One without origin nobody gave: it may still be adopted.
@@ -258,7 +284,7 @@ func metadataFaults(o metav1.Object) field.ErrorList {
 		// The name is generated after admission, from as many characters of it.
 		meta.Name = meta.GenerateName[:min(len(meta.GenerateName), 58)] + "00000"
 	}
-	return validation.ValidateObjectMeta(&meta, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	return validation.ValidateObjectMeta(&meta, meta.Namespace != "", validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
 
 // decode reads an object, or parts of one. What is wrong with it is said of the field, where that is known.

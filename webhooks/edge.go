@@ -230,7 +230,7 @@ func (e *edge) checked(ctx context.Context, req *admission.Request) (answer admi
 		return admission.Response{}, badRequest(fmt.Sprintf("request.operation %q is none of %q", req.Operation, operations))
 	case req.SubResource != "":
 		return admission.Allowed(""), nil // status and the like hold no addresses
-	case req.Namespace == "":
+	case req.Namespace == "" && !e.subject.clusterScoped:
 		return admission.Response{}, badRequest("request.namespace is empty, the object has one")
 	}
 	return e.answer(ctx, req)

@@ -39,6 +39,7 @@ func follower(t *testing.T, stopping <-chan struct{}) (paths, *prometheus.Regist
 		Ledger: ledger.New(ledger.Config{
 			Identity: "follower", ClaimKinds: []string{butler.KindIPAllocation}, PoolKinds: []string{butler.KindNetworkPool}, Log: logr.Discard(),
 		}),
+		APIs:     []API{Butler, NovaEdge},
 		Stopping: stopping,
 		Metrics:  NewMetrics(reg),
 		Log:      logr.Discard(),

@@ -20,7 +20,11 @@ type ipAllocations struct{}
 
 func (ipAllocations) subject() subject {
 	spec := field.NewPath("spec")
-	return subject{kind: v1alpha1.GroupVersion.WithKind("IPAllocation"), exact: spec.Child("pinnedRange"), count: spec.Child("count")}
+	return subject{
+		kind:  v1alpha1.GroupVersion.WithKind("IPAllocation"),
+		exact: func(allocator.Range) *field.Path { return spec.Child("pinnedRange") },
+		count: spec.Child("count"),
+	}
 }
 
 func (ipAllocations) decode(raw []byte, stored bool) (*v1alpha1.IPAllocation, error) {
@@ -48,27 +52,28 @@ func (ipAllocations) faults(old, a *v1alpha1.IPAllocation) field.ErrorList {
 	return butler.ValidateIPAllocationUpdate(old, a)
 }
 
-func (ipAllocations) count(ctx context.Context, a *v1alpha1.IPAllocation, pools client.Reader) (int64, error) {
+func (ipAllocations) moves(_, _ *v1alpha1.IPAllocation) bool { return false }
+
+func (ipAllocations) wants(ctx context.Context, a *v1alpha1.IPAllocation, pools client.Reader) ([]ledger.Want, error) {
+	if r, _, err := butler.RangeOf(a); err == nil && r.IsValid() {
+		return []ledger.Want{{Exact: r}}, nil
+	}
 	if a.Spec.Count != nil {
-		return int64(*a.Spec.Count), nil
+		return []ledger.Want{{Count: int64(*a.Spec.Count)}}, nil
 	}
-	pool, err := readNetworkPool(ctx, butler.PoolKeyOf(a), pools)
+	pool, err := readPool(ctx, butler.PoolKeyOf(a), pools, &v1alpha1.NetworkPool{})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return int64(butler.CountFor(a, pool)), nil
+	return []ledger.Want{{Count: int64(butler.CountFor(a, pool))}}, nil
 }
 
 func (ipAllocations) pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
-	np, err := readNetworkPool(ctx, k, pools)
-	if err != nil {
-		return ledger.Pool{}, err
-	}
-	pool, _ := butler.PoolOf(np) // one that breaks a rule offers nothing, and says so itself
-	return pool, nil
+	return storedPool(ctx, networkPools{}, k, pools)
 }
 
-func (ipAllocations) fill(p *patch, a *v1alpha1.IPAllocation, r allocator.Range) (warnings []string) {
+func (ipAllocations) fill(p *patch, a *v1alpha1.IPAllocation, ranges []allocator.Range) (warnings []string) {
+	r := ranges[0]
 	if a.Spec.PinnedRange == nil {
 		p.set(butler.PinnedRange(r), "spec", "pinnedRange")
 	}

@@ -7,6 +7,7 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -18,7 +19,7 @@ func given(t *testing.T, object, first, last string) (string, []string) {
 		t.Fatal(err)
 	}
 	var p patch
-	warnings := ipAllocations{}.fill(&p, a, addresses(first, last))
+	warnings := ipAllocations{}.fill(&p, a, []allocator.Range{addresses(first, last)})
 	p.annotations(a, map[string]string{v1alpha1.AnnotationGrant: "", v1alpha1.AnnotationOrigin: "auto"})
 	ipAllocations{}.complete(&p, a, "dc1")
 	return patched(t, object, p), warnings

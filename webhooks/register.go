@@ -7,32 +7,48 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Paths that Register mounts. The webhook configurations name them.
+// FirstTry follows the path of a mutating webhook in the entry that the API server asks first, and may ignore.
+const FirstTry = "/first"
+
 const (
-	// FirstTry follows the path of a mutating webhook in the entry that the API server asks first, and may ignore.
-	FirstTry                  = "/first"
-	MutateIPAllocation        = "/mutate-butler-butlerlabs-dev-v1alpha1-ipallocation"
-	ValidateIPAllocation      = "/validate-butler-butlerlabs-dev-v1alpha1-ipallocation"
-	ValidateNetworkPool       = "/validate-butler-butlerlabs-dev-v1alpha1-networkpool"
-	ValidateDeleteNetworkPool = "/validate-delete-butler-butlerlabs-dev-v1alpha1-networkpool"
+	verbMutate         = "mutate"
+	verbValidate       = "validate"
+	verbValidateDelete = "validate-delete"
 )
+
+// Paths that Register mounts, where the API is served. The webhook configurations name them.
+var (
+	MutateIPAllocation        = path(verbMutate, ipAllocations{}.subject().kind)
+	ValidateIPAllocation      = path(verbValidate, ipAllocations{}.subject().kind)
+	ValidateNetworkPool       = path(verbValidate, networkPools{}.subject().kind)
+	ValidateDeleteNetworkPool = path(verbValidateDelete, networkPools{}.subject().kind)
+	MutateProxyVIP            = path(verbMutate, proxyVIPs{}.subject().kind)
+)
+
+// path is where a webhook is mounted, as in /mutate-butler-butlerlabs-dev-v1alpha1-ipallocation.
+func path(verb string, kind schema.GroupVersionKind) string {
+	return "/" + strings.Join([]string{verb, strings.ReplaceAll(kind.Group, ".", "-"), kind.Version, strings.ToLower(kind.Kind)}, "-")
+}
 
 // Options are what the webhooks stand on.
 type Options struct {
 	Ledger *ledger.Ledger
-	// Cached reads NetworkPools from the manager's informers.
+	// APIs are those that are served.
+	APIs []API
+	// Cached reads pools from the manager's informers.
 	Cached client.Reader
-	// Live reads NetworkPools, and the metadata of Namespaces, from the API server itself.
+	// Live reads pools, and the metadata of Namespaces, from the API server itself.
 	Live client.Reader
 	// Identity of this replica in the journal, and a client that reaches the others at the addresses which theirs say; nil where there
 	// are none.
@@ -51,16 +67,11 @@ func Register(server interface {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)
 	}
-	allocations := &claims[*v1alpha1.IPAllocation]{adapter: ipAllocations{}, ledger: o.Ledger, cached: o.Cached, live: o.Live}
-	pools := &networkPools{ledger: o.Ledger, live: o.Live, log: o.Log}
 	calls := make(chan struct{}, maxCalls)
 	again := &repeats{until: map[types.UID]time.Time{}}
-	hooks := map[string]hook{
-		MutateIPAllocation + FirstTry: {"mutate-ipallocation", allocations.subject(), allocations.mutate},
-		MutateIPAllocation:            {"mutate-ipallocation", allocations.subject(), allocations.mutate},
-		ValidateIPAllocation:          {"validate-ipallocation", allocations.subject(), allocations.validate},
-		ValidateNetworkPool:           {"validate-networkpool", poolSubject, pools.validate},
-		ValidateDeleteNetworkPool:     {"validate-delete-networkpool", poolSubject, pools.validateDelete},
+	hooks := map[string]hook{}
+	for _, api := range o.APIs {
+		api(o, hooks)
 	}
 	for path, h := range hooks {
 		_, second := hooks[path+FirstTry]
@@ -69,6 +80,33 @@ func Register(server interface {
 			calls: calls, repeats: again, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
 		})
 	}
+}
+
+// API is the webhooks of one API group: it adds them to those that Register mounts.
+type API func(o Options, hooks map[string]hook)
+
+// Butler is the webhooks of butler.butlerlabs.dev.
+func Butler(o Options, hooks map[string]hook) {
+	addHooks(o, hooks, ipAllocations{}, networkPools{})
+}
+
+// NovaEdge is the webhooks of novaedge.io.
+func NovaEdge(o Options, hooks map[string]hook) {
+	addHooks(o, hooks, proxyVIPs{}, proxyIPPools{})
+}
+
+// addHooks adds the webhooks of a claim and its pool.
+func addHooks[T metav1.Object, P client.Object](o Options, hooks map[string]hook, claim adapter[T], pool poolAdapter[P]) {
+	c := &claims[T]{adapter: claim, ledger: o.Ledger, cached: o.Cached, live: o.Live}
+	p := &pools[P]{poolAdapter: pool, ledger: o.Ledger, live: o.Live, log: o.Log}
+	add := func(s subject, verb, suffix string, answer func(context.Context, *admission.Request) (admission.Response, error)) {
+		hooks[path(verb, s.kind)+suffix] = hook{verb + "-" + strings.ToLower(s.kind.Kind), s, answer}
+	}
+	add(c.subject(), verbMutate, FirstTry, c.mutate)
+	add(c.subject(), verbMutate, "", c.mutate)
+	add(c.subject(), verbValidate, "", c.validate)
+	add(p.subject(), verbValidate, "", p.validate)
+	add(p.subject(), verbValidateDelete, "", p.validateDelete)
 }
 
 // hook is one webhook.
@@ -82,6 +120,9 @@ type hook struct {
 // subject is the kind of object that a webhook is about.
 type subject struct {
 	kind schema.GroupVersionKind
-	// exact and count are the fields by which a claim asks for a range, nil for other objects.
-	exact, count *field.Path
+	// exact and count are the fields by which a claim asks for a certain range or for any, family that by which it asks for addresses of a
+	// family; nil for other objects.
+	exact         func(allocator.Range) *field.Path
+	count, family *field.Path
+	clusterScoped bool
 }

@@ -27,13 +27,18 @@ func (e badRequest) Error() string { return string(e) }
 
 // poolInUse is a pool that cannot be deleted.
 type poolInUse struct {
-	pool   ledger.Key
-	claims int
+	pool            ledger.Key
+	claims          int
+	words, resource string // for the claims
 }
 
 func (e *poolInUse) Error() string {
-	return fmt.Sprintf("pool %s cannot be deleted while allocations hold addresses of it (%d): delete them first, see kubectl get ipallocations -n %s",
-		e.pool, e.claims, e.pool.Namespace)
+	where := ""
+	if e.pool.Namespace != "" {
+		where = " -n " + e.pool.Namespace
+	}
+	return fmt.Sprintf("pool %s cannot be deleted while %s hold addresses of it (%d): delete them first, see kubectl get %s%s",
+		e.pool, e.words, e.claims, e.resource, where)
 }
 
 // statusOf words an error for whoever made the request.
@@ -61,18 +66,26 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		held       *ledger.HeldError
 		inUse      *ledger.InUseError
 		deleting   *ledger.PoolDeletingError
+		manual     *ledger.NotAutomaticError
+		family     *ledger.FamilyError
 		missing    *ledger.NoPoolError
 		populated  *poolInUse
 	)
 	switch {
 	case errors.As(err, &faults):
 		return invalidStatus(s, req, field.ErrorList(faults))
-	case errors.As(err, &outside), errors.As(err, &blocked):
-		return invalidStatus(s, req, field.ErrorList{field.Invalid(s.exact, field.OmitValueType{}, err.Error())})
+	case errors.As(err, &outside):
+		return invalidStatus(s, req, field.ErrorList{field.Invalid(s.exact(outside.Range), field.OmitValueType{}, err.Error())})
+	case errors.As(err, &blocked):
+		return invalidStatus(s, req, field.ErrorList{field.Invalid(s.exact(blocked.Range), field.OmitValueType{}, err.Error())})
+	case errors.As(err, &manual):
+		return invalidStatus(s, req, field.ErrorList{field.Required(s.exact(allocator.Range{}), err.Error())})
+	case errors.As(err, &family):
+		return invalidStatus(s, req, field.ErrorList{field.Invalid(s.family, field.OmitValueType{}, err.Error())})
 	case errors.As(err, &exhausted):
 		return refusal(s, req, s.count, err.Error())
 	case errors.As(err, &held):
-		return refusal(s, req, s.exact, heldMessage(err, held, req.Namespace))
+		return refusal(s, req, s.exact(held.Range), heldMessage(err, held, req.Namespace))
 	case errors.As(err, &inUse):
 		return refusal(s, req, field.NewPath("spec"), fmt.Sprintf("pool %s: %s %s while it is held %s: delete the holder first, or keep the range in the pool",
 			inUse.Pool, inUse.Range, inUse.What, inUse.Holder.SeenFrom(req.Namespace)))

@@ -135,7 +135,7 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 				"would become reserved while it is held in another namespace: delete the holder first, or keep the range in the pool"}},
 		},
 		"a pool in use that is deleted": {
-			err:         &poolInUse{pool: pool, claims: 3},
+			err:         &poolInUse{pool: pool, claims: 3, words: "allocations", resource: "ipallocations"},
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40 cannot be deleted while allocations hold addresses of it (3): delete them first, see kubectl get ipallocations -n team-a",

@@ -17,6 +17,7 @@ type book struct {
 
 	spaces   map[string]*space             // routing domain ->
 	pools    map[Key]*pool                 // pool ->
+	offers   map[*allocator.Pool]Key       // a pool, or its part of one family ->
 	claims   map[string]*claim             // UID -> every stored claim, answered or not
 	ofPool   map[Key]map[*claim]struct{}   // pool, known or not -> stored claims that have a range of it
 	holdings map[allocator.Holder]*holding // every range that is not free
@@ -26,6 +27,7 @@ type book struct {
 	inScope  map[string]scope              // namespace -> its open grants
 	bytes    int                           // that the open grants take in the journal
 	seen     map[string]uint64             // kind -> resourceVersion of the last event applied
+	stored   map[string]int                // kind -> claims or pools that are stored
 	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
 	resting  map[*holding]struct{}         // holdings with an end of rest
 	lastID   allocator.Holder
@@ -60,7 +62,31 @@ type space struct {
 
 type pool struct {
 	Pool
-	core *allocator.Pool
+	exactly
+	core     *allocator.Pool         // nil where exact ranges of no certain pool are asked for
+	families map[int]*allocator.Pool // bits of an address -> the ranges of that family, core itself where it has no other
+}
+
+// exactly is where an exact range is asked for: in a pool, or for claims of no pool in the whole space.
+type exactly interface {
+	CheckExact(allocator.Range) error
+	Exact(allocator.Range, allocator.Holder) error
+}
+
+// offer is what of a pool a want may be chosen from.
+func (p *pool) offer(w Want) (*allocator.Pool, error) {
+	family := p.families[w.Bits]
+	switch {
+	case p.core == nil:
+		return nil, &NoPoolError{}
+	case p.Manual:
+		return nil, &NotAutomaticError{Pool: p.Key}
+	case w.Bits == 0:
+		return p.core, nil
+	case family == nil:
+		return nil, &FamilyError{Pool: p.Key, Bits: w.Bits}
+	}
+	return family, nil
 }
 
 // claim is a stored object.
@@ -110,6 +136,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		newToken: newToken,
 		spaces:   map[string]*space{},
 		pools:    map[Key]*pool{},
+		offers:   map[*allocator.Pool]Key{},
 		claims:   map[string]*claim{},
 		ofPool:   map[Key]map[*claim]struct{}{},
 		holdings: map[allocator.Holder]*holding{},
@@ -118,6 +145,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		lines:    map[journal.Token]*line{},
 		inScope:  map[string]scope{},
 		seen:     map[string]uint64{},
+		stored:   map[string]int{},
 		changed:  map[Key]struct{}{},
 		resting:  map[*holding]struct{}{},
 	}
@@ -136,7 +164,7 @@ func (b *book) space(name string) *space {
 	return s
 }
 
-// changedBy marks everything whose standing depends on h.
+// changedBy marks everything whose standing depends on h: its claim, its pool, and whatever pool offers some of its addresses.
 func (b *book) changedBy(h *holding) {
 	if h.claim != nil {
 		b.changed[h.claim.Key] = struct{}{}
@@ -144,14 +172,9 @@ func (b *book) changedBy(h *holding) {
 	if h.pool.Name != "" {
 		b.changed[h.pool] = struct{}{}
 	}
-}
-
-// changedAround marks the pools that offer addresses of h, where it is of none: a grant of an earlier holder that came to nothing, or a
-// change of a pool that was not stored.
-func (b *book) changedAround(h *holding) {
-	for k, p := range b.pools {
-		if p.Space == h.space && h.overlaps(p.Window) {
-			b.changed[k] = struct{}{}
+	for _, r := range h.ranges {
+		for p := range b.space(h.space).core.Offering(r) {
+			b.changed[b.offers[p]] = struct{}{}
 		}
 	}
 }
@@ -274,9 +297,6 @@ func (b *book) free(h *holding) {
 		s.core.Release(r, h.id)
 	}
 	b.changedBy(h)
-	if h.pool.Name == "" {
-		b.changedAround(h)
-	}
 	b.unname(h)
 	delete(b.byCall, h.call)
 	delete(b.holdings, h.id)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,15 +57,15 @@ func key(name string) Key { return Key{Kind: modelClaims, Namespace: "ns", Name:
 func (d *desk) ask(q Request) (Grant, error) {
 	d.t.Helper()
 	q.Pool = modelPool
-	if q.Count == 0 {
-		q.Count = 1
+	if q.Wants == nil {
+		q.Wants = []Want{{Count: 1}}
 	}
 	l, err := d.grant(d.now, q)
 	if err != nil {
 		return Grant{}, err
 	}
 	d.commit()
-	return Grant{Range: l.Ranges[0], Token: l.Token}, nil
+	return Grant{Ranges: l.Ranges, Token: l.Token}, nil
 }
 
 func (d *desk) must(q Request) Grant {
@@ -127,7 +128,7 @@ func TestAClaimIsConfirmedByTheFirstCommitThatStartsAfterItWasSeen(t *testing.T)
 	d := newDesk(t)
 	g := d.must(Request{Claim: key("a")})
 	d.begin()
-	d.stored("a", g.Range.String(), g.Token)
+	d.stored("a", g.Ranges[0].String(), g.Token)
 	d.landed(d.now)
 	d.expectStanding("a", "waits")
 	if r := d.commit(); len(r.Lines) != 0 {
@@ -140,10 +141,10 @@ func TestANameAskedAgainGetsItsRangeUnderANewToken(t *testing.T) {
 	d := newDesk(t)
 	first := d.must(Request{Claim: key("a")})
 	second := d.must(Request{Claim: key("a")})
-	if first.Range != second.Range || first.Token == second.Token {
+	if first.Ranges[0] != second.Ranges[0] || first.Token == second.Token {
 		t.Errorf("%v, then %v", first, second)
 	}
-	d.stored("a", first.Range.String(), first.Token)
+	d.stored("a", first.Ranges[0].String(), first.Token)
 	d.gone("a")
 	if d.free() != 9 {
 		t.Errorf("%d free while the second answer may still be stored", d.free())
@@ -180,7 +181,7 @@ func TestARepeatedCallOfAnUnnamedClaimGetsItsRangeAgain(t *testing.T) {
 	first := d.must(Request{Claim: key(""), ID: "call"})
 	again := d.must(Request{Claim: key(""), ID: "call"})
 	other := d.must(Request{Claim: key(""), ID: "other"})
-	if first.Range != again.Range || first.Token == again.Token || other.Range == first.Range {
+	if first.Ranges[0] != again.Ranges[0] || first.Token == again.Token || other.Ranges[0] == first.Ranges[0] {
 		t.Errorf("%v, %v, %v", first, again, other)
 	}
 }
@@ -192,7 +193,7 @@ func TestAWaiterThatLeavesTakesNothingWithIt(t *testing.T) {
 		"during the commit": func(l *line) { d.begin(); d.withdraw(l); d.landed(d.now) },
 		"after the commit":  func(l *line) { d.commit(); d.withdraw(l) },
 	} {
-		l, err := d.grant(d.now, Request{Claim: key("a"), Pool: modelPool, Count: 4})
+		l, err := d.grant(d.now, Request{Claim: key("a"), Pool: modelPool, Wants: []Want{{Count: 4}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,19 +273,19 @@ func TestALateArrivalLosesToTheOneThatGotItsRange(t *testing.T) {
 		d.end(l)
 	}
 	g := d.must(Request{Claim: key("next")})
-	if g.Range != late.Range {
+	if g.Ranges[0] != late.Ranges[0] {
 		t.Fatalf("%v, then %v", late, g)
 	}
-	d.stored("late", late.Range.String(), late.Token, func(c *Claim) { c.Created = modelStart.Add(-time.Hour) })
+	d.stored("late", late.Ranges[0].String(), late.Token, func(c *Claim) { c.Created = modelStart.Add(-time.Hour) })
 	d.expectStanding("late", "clashes with next")
-	d.stored("next", g.Range.String(), g.Token)
+	d.stored("next", g.Ranges[0].String(), g.Token)
 	d.commit()
 	d.expectStanding("late", "clashes with next")
 	d.expectStanding("next", "waits")
 	if _, err := d.ask(Request{Claim: key("next")}); err != nil {
 		t.Errorf("next asked again: %v", err)
 	}
-	d.stored("late", late.Range.String(), late.Token, flagged)
+	d.stored("late", late.Ranges[0].String(), late.Token, flagged)
 	d.expectStanding("next", "confirmed")
 }
 
@@ -308,13 +309,13 @@ func TestATakenOverGrantIsHeldButNeverGrantedAgain(t *testing.T) {
 	n.lastID = 100
 	n.newToken = func() journal.Token { return journal.Token{99} }
 	again, err := n.ask(Request{Claim: key("a")})
-	if err != nil || again.Range == g.Range {
+	if err != nil || again.Ranges[0] == g.Ranges[0] {
 		t.Errorf("got %v, %v after %v", again, err, g)
 	}
-	if err := n.granted(key("a"), "", g.Range, g.Token); err != nil {
+	if err := n.granted(key("a"), "", g.Ranges, g.Token); err != nil {
 		t.Errorf("its claim is refused: %v", err)
 	}
-	n.stored("a", g.Range.String(), g.Token)
+	n.stored("a", g.Ranges[0].String(), g.Token)
 	n.commit()
 	n.expectStanding("a", "confirmed")
 }
@@ -341,20 +342,20 @@ func TestAPoolHearsOfATakenOverGrantThatComesToNothing(t *testing.T) {
 
 func TestGrantedAcceptsOnlyWhatWasGranted(t *testing.T) {
 	d := newDesk(t)
-	g := d.must(Request{Claim: key("a"), Count: 2})
-	other := d.must(Request{Claim: key("b"), Count: 2})
+	g := d.must(Request{Claim: key("a"), Wants: []Want{{Count: 2}}})
+	other := d.must(Request{Claim: key("b"), Wants: []Want{{Count: 2}}})
 	for name, tt := range map[string]struct {
 		key   Key
-		r     allocator.Range
+		r     []allocator.Range
 		token journal.Token
 		want  error
 	}{
-		"as granted":      {key("a"), g.Range, g.Token, nil},
-		"another name":    {key("c"), g.Range, g.Token, ErrForged},
-		"another range":   {key("a"), other.Range, g.Token, ErrForged},
-		"another's token": {key("a"), g.Range, other.Token, ErrForged},
-		"no token":        {key("a"), g.Range, journal.Token{}, ErrForged},
-		"another kind":    {Key{Kind: modelPools, Namespace: "ns", Name: "a"}, g.Range, g.Token, ErrForged},
+		"as granted":      {key("a"), g.Ranges, g.Token, nil},
+		"another name":    {key("c"), g.Ranges, g.Token, ErrForged},
+		"another range":   {key("a"), other.Ranges, g.Token, ErrForged},
+		"another's token": {key("a"), g.Ranges, other.Token, ErrForged},
+		"no token":        {key("a"), g.Ranges, journal.Token{}, ErrForged},
+		"another kind":    {Key{Kind: modelPools, Namespace: "ns", Name: "a"}, g.Ranges, g.Token, ErrForged},
 	} {
 		if err := d.granted(tt.key, "", tt.r, tt.token); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
@@ -364,10 +365,10 @@ func TestGrantedAcceptsOnlyWhatWasGranted(t *testing.T) {
 
 func TestAPoolsChangeMayNotTakeWhatIsHeld(t *testing.T) {
 	d := newDesk(t)
-	g := d.must(Request{Claim: key("a"), Exact: mustRange("10.0.0.4-10.0.0.5")})
+	g := d.must(Request{Claim: key("a"), Wants: []Want{{Exact: mustRange("10.0.0.4-10.0.0.5")}}})
 	for _, state := range []string{"granted", "stored"} {
 		if state == "stored" {
-			d.stored("a", g.Range.String(), g.Token)
+			d.stored("a", g.Ranges[0].String(), g.Token)
 		}
 		for change, p := range map[string]Pool{
 			"reserved over it":       d.pool("10.0.0.0-10.0.0.9", "10.0.0.5"),
@@ -392,7 +393,7 @@ func TestAddressesAPoolsChangeTakesAwayAreHeldBackUntilItIsSeen(t *testing.T) {
 	if d.free() != 6 {
 		t.Errorf("%d free after admission", d.free())
 	}
-	if g := d.must(Request{Claim: key("a")}); g.Range != mustRange("10.0.0.4") {
+	if g := d.must(Request{Claim: key("a")}); g.Ranges[0] != mustRange("10.0.0.4") {
 		t.Errorf("granted %v", g)
 	}
 	n := newDesk(t)
@@ -442,7 +443,7 @@ func TestAReleasedRangeRestsForTheReuseDelay(t *testing.T) {
 		t.Errorf("%d free while resting", d.free())
 	}
 	var held *HeldError
-	if _, err := d.ask(Request{Claim: key("b"), Exact: mustRange("10.0.0.0")}); !errors.As(err, &held) || held.Until.IsZero() {
+	if _, err := d.ask(Request{Claim: key("b"), Wants: []Want{{Exact: mustRange("10.0.0.0")}}}); !errors.As(err, &held) || held.Until.IsZero() {
 		t.Errorf("a pinned claim on it: %v", err)
 	}
 	d.tick(d.now.Add(59 * time.Second))
@@ -492,15 +493,15 @@ func TestNothingIsGrantedWhileAnEarlierJournalMayHavePromisedIt(t *testing.T) {
 
 func TestADryRunGivesWhatACreateWould(t *testing.T) {
 	d := newDesk(t)
-	q := Request{Claim: key("a"), Pool: modelPool, Count: 3}
+	q := Request{Claim: key("a"), Pool: modelPool, Wants: []Want{{Count: 3}}}
 	dry, err := d.preview(q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.must(q); got.Range != dry.Range {
+	if got := d.must(q); !slices.Equal(got.Ranges, dry.Ranges) {
 		t.Errorf("dry run %v, create %v", dry, got)
 	}
-	if again, err := d.preview(q); err != nil || again.Range != dry.Range || len(d.lines) != 1 {
+	if again, err := d.preview(q); err != nil || !slices.Equal(again.Ranges, dry.Ranges) || len(d.lines) != 1 {
 		t.Errorf("dry run of a name that has its range: %v, %v", again, err)
 	}
 }
@@ -519,5 +520,148 @@ func TestAPoolSeenAfterItsClaimsTakesThemIntoItsSpace(t *testing.T) {
 	d.gone("a")
 	if u, _ := d.usage(modelPool); u.Available != 10 || u.Claims != 0 {
 		t.Errorf("%+v", u)
+	}
+}
+
+var twoFamilies = []Want{{Count: 1, Bits: 32}, {Count: 1, Bits: 128}}
+
+func TestAClaimOfTwoFamiliesGetsBothOrNeither(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.2")
+	if _, err := d.ask(Request{Claim: key("none"), Wants: twoFamilies}); !errors.As(err, new(*FamilyError)) {
+		t.Fatalf("from a pool of one family: %v", err)
+	}
+	p.Window = append(p.Window, mustRange("2001:db8::1-2001:db8::2"))
+	d.setPool(d.now, p)
+	both := d.must(Request{Claim: key("both"), Wants: twoFamilies})
+	if want := []allocator.Range{mustRange("10.0.0.0"), mustRange("2001:db8::1")}; !slices.Equal(both.Ranges, want) {
+		t.Fatalf("got %v, want %v", both.Ranges, want)
+	}
+	six := d.must(Request{Claim: key("six"), Wants: []Want{{Count: 1, Bits: 128}}})
+	for name, g := range map[string]Grant{"both": both, "six": six} {
+		d.stored(name, "", g.Token, func(c *Claim) { c.Ranges = g.Ranges })
+	}
+	if _, err := d.ask(Request{Claim: key("late"), Wants: twoFamilies}); !errors.Is(err, allocator.ErrExhausted) {
+		t.Fatalf("without an IPv6 address left: %v", err)
+	}
+	if u, _ := d.usage(modelPool); u.Allocated != 3 {
+		t.Errorf("%d addresses are held: a refusal left one behind", u.Allocated)
+	}
+	if _, err := d.ask(Request{Claim: key("late"), Wants: []Want{{Exact: mustRange("10.0.0.1")}, {Exact: mustRange("2001:db8::1")}}}); !errors.As(err, new(*HeldError)) {
+		t.Fatalf("of a held IPv6 address: %v", err)
+	}
+	if again := d.must(Request{Claim: key("both"), Wants: twoFamilies}); !slices.Equal(again.Ranges, both.Ranges) || again.Token == both.Token {
+		t.Errorf("asked again: %v", again)
+	}
+	if err := d.granted(key("both"), "", both.Ranges[:1], both.Token); !errors.Is(err, ErrForged) {
+		t.Errorf("half of a grant passes: %v", err)
+	}
+}
+
+func TestANewHolderKnowsGrantsOfTwoFamilies(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.2")
+	p.Window = append(p.Window, mustRange("2001:db8::1-2001:db8::2"))
+	d.setPool(d.now, p)
+	g := d.must(Request{Claim: key("a"), Wants: twoFamilies})
+	n := newDesk(t)
+	n.takeOver(journal.Version{Record: d.commit()})
+	n.setPool(n.now, p)
+	n.serve(n.now)
+	n.lastID = 100
+	n.newToken = func() journal.Token { return journal.Token{99} }
+	if again, err := n.ask(Request{Claim: key("b"), Wants: twoFamilies}); err != nil || again.Ranges[0] == g.Ranges[0] || again.Ranges[1] == g.Ranges[1] {
+		t.Errorf("%v, %v: the first claim may be stored yet", again, err)
+	}
+	n.stored("a", "", g.Token, func(c *Claim) { c.Ranges = g.Ranges })
+	if st := n.standing("a"); st.Clash != nil || !st.Answered {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestAPoolThatAssignsNothingByItselfGivesWhatIsAskedFor(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.9")
+	p.Manual = true
+	d.setPool(d.now, p)
+	if _, err := d.ask(Request{Claim: key("a")}); !errors.As(err, new(*NotAutomaticError)) {
+		t.Errorf("any: %v", err)
+	}
+	d.must(Request{Claim: key("a"), Wants: []Want{{Exact: mustRange("10.0.0.4")}}})
+}
+
+func TestAnAddressOfNoPoolIsNoPoolsToGive(t *testing.T) {
+	d := newDesk(t)
+	static := func(address string) Request {
+		return Request{Claim: key("static-" + address), Wants: []Want{{Exact: mustRange(address)}}}
+	}
+	for _, address := range []string{"10.0.0.0", "192.0.2.1"} {
+		l, err := d.grant(d.now, static(address))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.commit()
+		if err := d.granted(key("static-"+address), "", l.Ranges, l.Token); err != nil {
+			t.Fatal(err)
+		}
+		d.stored("static-"+address, address, l.Token, func(c *Claim) { c.Pool = Key{} })
+	}
+	if g := d.must(Request{Claim: key("a")}); g.Ranges[0] == mustRange("10.0.0.0") {
+		t.Error("an address is given twice")
+	}
+	held := (*HeldError)(nil)
+	if _, err := d.grant(d.now, Request{Claim: key("thief"), Wants: []Want{{Exact: mustRange("192.0.2.1")}}}); !errors.As(err, &held) || held.Holder != key("static-192.0.2.1") {
+		t.Errorf("%v", err)
+	}
+	if u, _ := d.usage(modelPool); u.Claims != 0 {
+		t.Errorf("%d claims of the pool: they are of none", u.Claims)
+	}
+}
+
+func TestAClaimThatLeavesItsPoolKeepsItsAddress(t *testing.T) {
+	d := newDesk(t)
+	g := d.must(Request{Claim: key("a")})
+	d.stored("a", g.Ranges[0].String(), g.Token)
+	d.stored("a", g.Ranges[0].String(), g.Token, func(c *Claim) { c.Pool = Key{} })
+	if u, _ := d.usage(modelPool); u.Claims != 0 || u.Allocated != 1 {
+		t.Errorf("%+v: want no claim of the pool, and the address held", u)
+	}
+}
+
+func TestAClaimThatIsGivenMoreKeepsWhatItHas(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.2")
+	p.Window = append(p.Window, mustRange("2001:db8::1-2001:db8::2"))
+	d.setPool(d.now, p)
+	four, six := mustRange("10.0.0.1"), mustRange("2001:db8::1")
+	d.stored("a", "10.0.0.1", journal.Token{}, ready)
+	q := Request{Claim: key("a"), UID: "a", Wants: []Want{{Exact: four}, {Count: 1, Bits: 128}}}
+	g := d.must(q)
+	if !slices.Equal(g.Ranges, []allocator.Range{six}) {
+		t.Fatalf("given %v, want %v beside what it has", g.Ranges, six)
+	}
+	if err := d.granted(key("a"), "a", []allocator.Range{four, six}, g.Token); err != nil {
+		t.Error(err)
+	}
+	if err := d.granted(key("a"), "", []allocator.Range{four, six}, g.Token); !errors.Is(err, ErrForged) {
+		t.Errorf("another object of its name: %v", err)
+	}
+	d.stored("a", "", g.Token, func(c *Claim) { c.Ranges, c.Ready = []allocator.Range{four, six}, true })
+	d.commit()
+	d.expectStanding("a", "confirmed")
+	if u, _ := d.usage(modelPool); u.Allocated != 2 || len(d.lines) != 0 {
+		t.Errorf("%d addresses held, %d grants open: want 2 and none", u.Allocated, len(d.lines))
+	}
+
+	// And one that moves gives up what it left when that is seen.
+	moved := Request{Claim: key("a"), UID: "a", Wants: []Want{{Exact: mustRange("10.0.0.2")}, {Exact: six}}}
+	d.must(moved)
+	g = d.must(moved) // the call came twice
+	if u, _ := d.usage(modelPool); u.Allocated != 3 {
+		t.Errorf("%d addresses held while it moves, want the old and the new one", u.Allocated)
+	}
+	d.stored("a", "", g.Token, func(c *Claim) { c.Ranges, c.Ready = []allocator.Range{mustRange("10.0.0.2"), six}, true })
+	if u, _ := d.usage(modelPool); u.Allocated != 2 || len(d.lines) != 0 {
+		t.Errorf("%d addresses held, %d grants open: want 2 and none", u.Allocated, len(d.lines))
 	}
 }

@@ -14,6 +14,7 @@ func (b *book) observe(c Claim) {
 	if known == nil {
 		known = &claim{}
 		b.claims[c.UID] = known
+		b.stored[c.Key.Kind]++
 	} else if c.ResourceVersion <= known.ResourceVersion {
 		return
 	}
@@ -22,8 +23,8 @@ func (b *book) observe(c Claim) {
 	b.changed[c.Key] = struct{}{}
 
 	h := known.holding
-	if h != nil && !slices.Equal(before.Ranges, c.Ranges) {
-		// Schema rules forbid it; whoever did it all the same has given up the old range.
+	if h != nil && (!slices.Equal(before.Ranges, c.Ranges) || before.Pool != c.Pool) {
+		// What is not among the new ranges is given up. The rest is free for no moment that anybody sees: who wants it meanwhile is weaker.
 		b.detach(known, time.Time{})
 		h = nil
 	}
@@ -52,12 +53,15 @@ func (b *book) bind(c *claim) {
 	if p := b.pools[c.Pool]; p != nil {
 		c.Space = p.Space
 	}
-	if b.ofPool[c.Pool] == nil {
-		b.ofPool[c.Pool] = map[*claim]struct{}{}
+	if c.Pool != (Key{}) {
+		if b.ofPool[c.Pool] == nil {
+			b.ofPool[c.Pool] = map[*claim]struct{}{}
+		}
+		b.ofPool[c.Pool][c] = struct{}{}
 	}
-	b.ofPool[c.Pool][c] = struct{}{}
 	h := b.grantOf(c)
 	if h == nil {
+		b.absorb(c)
 		h = b.newHolding(c.Key, c.Pool, c.Space, c.Ranges...)
 		h.claim, c.holding = c, h
 		b.rebind(h)
@@ -90,6 +94,23 @@ func (b *book) grantOf(c *claim) *holding {
 		}
 	}
 	return nil
+}
+
+// absorb ends the grant of those ranges of a claim that were added to what it had: the claim is about to have them all.
+func (b *book) absorb(c *claim) {
+	l := b.lines[c.Token]
+	if l == nil || !l.names(c.Key, c.UID) || l.Space != c.Space {
+		return
+	}
+	for _, r := range l.Ranges {
+		if !slices.Contains(c.Ranges, r) {
+			return
+		}
+	}
+	c.granted = true
+	for _, l := range slices.Clone(l.holding.lines) {
+		b.retire(l)
+	}
 }
 
 // names reports whether the grant is one to the claim of this key.
@@ -127,6 +148,7 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 		return
 	}
 	delete(b.claims, uid)
+	b.stored[c.Key.Kind]--
 	b.changed[c.Key] = struct{}{}
 	if c.holding == nil {
 		return
@@ -165,6 +187,7 @@ type Standing struct {
 	// Confirmed: it has its whole range, a commit of this term has started since it was seen, and each rival is stored as flagged,
 	// so that no older write can mark that one Ready any more. Only then may it be marked Ready.
 	Confirmed bool
+	Space     string // the routing domain that its addresses are of
 	// Clash is set where another has some of the range.
 	Clash *HeldError
 }
@@ -179,7 +202,7 @@ func (b *book) standing(uid string) Standing {
 	if h == nil {
 		return Standing{Known: true}
 	}
-	st := Standing{Known: true, Answered: true}
+	st := Standing{Known: true, Answered: true, Space: h.space}
 	if h.contested {
 		st.Clash = b.clash(h)
 		return st

@@ -26,7 +26,11 @@ func (b *book) grant(now time.Time, q Request) (*line, error) {
 		return nil, &NotServingError{Reason: "an earlier journal was lost: waiting until every grant it may have held has ended", RetryAfter: 5 * time.Second, Here: true}
 	}
 	if b.inScope[q.Claim.Namespace].bytes >= b.limits.share {
-		return nil, &NotServingError{Reason: "namespace " + q.Claim.Namespace + " has its share of open grants: creates that fail keep theirs for " + b.limits.life.String(), RetryAfter: time.Second, Here: true}
+		whose := "namespace " + q.Claim.Namespace + " has its"
+		if q.Claim.Namespace == "" {
+			whose = "cluster-scoped claims have their"
+		}
+		return nil, &NotServingError{Reason: whose + " share of open grants: creates that fail keep theirs for " + b.limits.life.String(), RetryAfter: time.Second, Here: true}
 	}
 	if err := b.full(ordinaryLine); err != nil {
 		return nil, err
@@ -69,23 +73,61 @@ func (b *book) preview(q Request) (Grant, error) {
 		return Grant{}, err
 	}
 	if h := b.repeatable(p, q); h != nil {
-		return Grant{Range: h.ranges[0], Space: h.space}, nil
+		return Grant{Ranges: h.ranges, Space: h.space}, nil
 	}
-	r := q.Exact
-	if r.IsValid() {
-		err = p.core.CheckExact(r)
-	} else {
-		r, err = p.core.Preview(q.Count, p.Policy)
+	var ranges []allocator.Range
+	for _, w := range b.lacking(q) {
+		r, err := b.look(p, w)
+		if err != nil {
+			return Grant{}, err
+		}
+		ranges = append(ranges, r)
 	}
-	if err != nil {
-		return Grant{}, b.poolError(p, err)
+	return Grant{Ranges: ranges, Space: p.Space}, nil
+}
+
+// lacking is what a request wants and its stored claim does not have yet.
+func (b *book) lacking(q Request) []Want {
+	return slices.DeleteFunc(slices.Clone(q.Wants), func(w Want) bool { return b.has(q.UID, w.Exact) })
+}
+
+// has tells whether the claim with this UID is seen to have a range, for itself.
+func (b *book) has(uid string, r allocator.Range) bool {
+	c := b.claims[uid]
+	return c != nil && c.holding != nil && !c.holding.contested && slices.Contains(c.holding.ranges, r)
+}
+
+// look says which range a want would get.
+func (b *book) look(p *pool, w Want) (r allocator.Range, err error) {
+	if w.Exact.IsValid() {
+		return w.Exact, b.poolError(p, p.CheckExact(w.Exact))
 	}
-	return Grant{Range: r, Space: p.Space}, nil
+	offer, err := p.offer(w)
+	if err == nil {
+		r, err = offer.Preview(w.Count, p.Policy)
+		err = b.poolError(p, err)
+	}
+	return r, err
+}
+
+// pick takes a range for a want.
+func (b *book) pick(p *pool, w Want, id allocator.Holder) (r allocator.Range, err error) {
+	if w.Exact.IsValid() {
+		return w.Exact, b.poolError(p, p.Exact(w.Exact, id))
+	}
+	offer, err := p.offer(w)
+	if err == nil {
+		r, err = offer.Allocate(w.Count, p.Policy, id)
+		err = b.poolError(p, err)
+	}
+	return r, err
 }
 
 func (b *book) poolFor(q Request) (*pool, error) {
 	p := b.pools[q.Pool]
 	switch {
+	case q.Pool == Key{}:
+		return &pool{Pool: Pool{Space: q.Space}, exactly: b.space(q.Space).core}, nil
 	case p == nil:
 		return nil, &NoPoolError{Pool: q.Pool}
 	case p.Deleting:
@@ -97,19 +139,22 @@ func (b *book) poolFor(q Request) (*pool, error) {
 // repeatable finds a range that this very claim was given before and that still answers the request. At most one object of a
 // name exists, and one call makes at most one object, so handing it out again is safe, under a token of its own.
 func (b *book) repeatable(p *pool, q Request) *holding {
+	wants := b.lacking(q)
 	fits := func(h *holding) bool {
 		switch {
 		case h.claim == nil && h.inherited,
 			h.claim == nil && len(h.lines) == 0,
 			h.contested, b.rivalled(h), !h.until.IsZero(), h.space != p.Space, h.pool != q.Pool,
 			h.claim != nil && h.claim.Deleting && p.ReuseDelay > 0,
-			len(h.ranges) != 1:
+			len(h.ranges) != len(wants):
 			return false
-		case q.Exact.IsValid():
-			return h.ranges[0] == q.Exact
-		default:
-			return h.ranges[0].Size() == q.Count && len(allocator.Subtract(h.ranges, p.Window)) == 0
 		}
+		for i, w := range wants {
+			if !w.meets(h.ranges[i], p.Window) {
+				return false
+			}
+		}
+		return true
 	}
 	if q.Claim.Name == "" {
 		if h := b.byCall[q.ID]; h != nil && q.ID != "" && fits(h) {
@@ -125,6 +170,14 @@ func (b *book) repeatable(p *pool, q Request) *holding {
 	return nil
 }
 
+// meets reports whether a range answers the want, in a pool with this window.
+func (w Want) meets(r allocator.Range, window []allocator.Range) bool {
+	if w.Exact.IsValid() {
+		return r == w.Exact
+	}
+	return r.Size() == w.Count && (w.Bits == 0 || w.Bits == r.First.BitLen()) && len(allocator.Subtract([]allocator.Range{r}, window)) == 0
+}
+
 // rivalled reports whether another wants some of the addresses that h has.
 func (b *book) rivalled(h *holding) bool {
 	for o := range b.space(h.space).contested {
@@ -135,20 +188,21 @@ func (b *book) rivalled(h *holding) bool {
 	return false
 }
 
-// take makes a holding of a range that is free.
+// take makes a holding of ranges that are free: of all that are wanted, or of none.
 func (b *book) take(p *pool, q Request) (*holding, error) {
 	id := b.lastID + 1
-	r := q.Exact
-	var err error
-	if r.IsValid() {
-		err = p.core.Exact(r, id)
-	} else {
-		r, err = p.core.Allocate(q.Count, p.Policy, id)
+	var ranges []allocator.Range
+	for _, w := range b.lacking(q) {
+		r, err := b.pick(p, w, id)
+		if err != nil {
+			for _, taken := range ranges {
+				b.space(p.Space).core.Release(taken, id)
+			}
+			return nil, err
+		}
+		ranges = append(ranges, r)
 	}
-	if err != nil {
-		return nil, b.poolError(p, err)
-	}
-	h := b.newHolding(q.Claim, q.Pool, p.Space, r)
+	h := b.newHolding(q.Claim, q.Pool, p.Space, ranges...)
 	if q.Claim.Name == "" && q.ID != "" {
 		h.call = q.ID
 		b.byCall[q.ID] = h
@@ -157,10 +211,13 @@ func (b *book) take(p *pool, q Request) (*holding, error) {
 	return h, nil
 }
 
-// poolError puts names to what the core says.
+// poolError puts names to what the core says, if it says anything.
 func (b *book) poolError(p *pool, err error) error {
 	var held *allocator.HeldError
-	if errors.As(err, &held) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &held):
 		return b.heldError(allocator.Held{Range: held.Range, Holder: held.Holder})
 	}
 	return &PoolError{Pool: p.Key, Err: err}
@@ -242,9 +299,15 @@ func (b *book) begin() journal.Record {
 	b.asked, b.asking = nil, append(b.asking, b.asked...)
 	r := journal.Record{Quarantine: b.quarantined, Seen: make(map[string]uint64, len(b.seen)), Lines: make([]journal.Line, 0, len(b.lines))}
 	for k, v := range b.seen {
+		if b.stored[k] == 0 {
+			v = 0 // a new holder has nothing to wait for
+		}
 		r.Seen[k] = v
 	}
 	for _, l := range b.lines {
+		if v, counted := b.seen[l.Kind]; counted {
+			r.Seen[l.Kind] = v
+		}
 		if l.state == queued {
 			l.state = inFlight
 		}
@@ -317,7 +380,7 @@ func (b *book) withTokens(lines []journal.Line) map[journal.Token]*claim {
 // inherit files a line of an earlier holder of the journal.
 func (b *book) inherit(l *line) {
 	s := b.space(l.Space)
-	for held := range s.core.HeldIn(l.Ranges[0]) {
+	for held := range s.core.HeldIn(l.Ranges[0]) { // who has one of several ranges has them all
 		h := b.holdings[held.Holder]
 		if h.inherited && h.claim == nil && slices.Equal(h.ranges, l.Ranges) && h.lines[0].sameClaim(l) ||
 			h.claim != nil && slices.Equal(h.ranges, l.Ranges) && l.names(h.claim.Key, h.claim.UID) && l.NameHash != 0 {
@@ -395,13 +458,14 @@ func (b *book) ask(done chan<- error) error {
 // stopping refuses further grants; what is queued still goes into the last commit.
 func (b *book) stopping() { b.serving = false }
 
-// granted reports whether a claim about to be stored carries what an open grant says.
-func (b *book) granted(k Key, uid string, r allocator.Range, t journal.Token) error {
+// granted reports whether a claim about to be stored carries what an open grant says, beside what the stored claim has already.
+func (b *book) granted(k Key, uid string, ranges []allocator.Range, t journal.Token) error {
 	if !b.serving {
 		return &NotServingError{Reason: "this replica does not hold the journal"}
 	}
 	l := b.lines[t]
-	if l == nil || l.state != open || !l.names(k, uid) || len(l.Ranges) != 1 || l.Ranges[0] != r {
+	fresh := slices.DeleteFunc(slices.Clone(ranges), func(r allocator.Range) bool { return b.has(uid, r) })
+	if l == nil || l.state != open || !l.names(k, uid) || !slices.Equal(l.Ranges, fresh) {
 		return ErrForged
 	}
 	return nil

@@ -143,8 +143,8 @@ func (l *Ledger) do(f func(*book)) {
 	}
 }
 
-// Grant gives a range to a claim and returns once the journal holds it. Errors: *NoPoolError, *PoolDeletingError, *PoolError (with
-// allocator's errors inside), *HeldError, *NotServingError. When ctx ends first nothing is given.
+// Grant gives a claim its ranges and returns once the journal holds them. Errors: *NoPoolError, *PoolDeletingError, *NotAutomaticError,
+// *FamilyError, *PoolError (with allocator's errors inside), *HeldError, *NotServingError. When ctx ends first nothing is given.
 func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	var ln *line
 	done := make(chan error, 1)
@@ -161,7 +161,7 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	if err != nil {
 		return Grant{}, err
 	}
-	return Grant{Range: ln.Ranges[0], Space: ln.Space, Token: ln.Token}, nil
+	return Grant{Ranges: ln.Ranges, Space: ln.Space, Token: ln.Token}, nil
 }
 
 // committed waits until done says that the journal holds a line.
@@ -259,10 +259,10 @@ func (l *Ledger) prove(ctx context.Context) (err error) {
 	return l.outcome(ctx, done, func() {})
 }
 
-// Granted reports whether a claim that is about to be stored carries range and token of a grant made for it: nil, ErrForged or
+// Granted reports whether a claim that is about to be stored carries ranges and token of a grant made for it: nil, ErrForged or
 // *NotServingError. The UID is that of a stored claim, "" for a create.
-func (l *Ledger) Granted(ctx context.Context, k Key, uid string, r allocator.Range, t journal.Token) error {
-	return l.sure(ctx, true, func(b *book) error { return b.granted(k, uid, r, t) })
+func (l *Ledger) Granted(ctx context.Context, k Key, uid string, ranges []allocator.Range, t journal.Token) error {
+	return l.sure(ctx, true, func(b *book) error { return b.granted(k, uid, ranges, t) })
 }
 
 // ChangePool checks a new version of a pool, and holds back what it takes away until the version is seen. With dryRun it only
@@ -346,6 +346,13 @@ func (l *Ledger) Standing(uid string) (st Standing) {
 func (l *Ledger) Usage(pool Key) (u Usage, ok bool) {
 	l.do(func(b *book) { u, ok = b.usage(pool) })
 	return u, ok
+}
+
+// HeldOf lists what stored claims of a kind have of a pool's addresses, through this pool or not, in address order and up to a limit, and
+// counts them all. The cost grows with what is held.
+func (l *Ledger) HeldOf(pool Key, kind string, limit int) (list []Held, total int64) {
+	l.do(func(b *book) { list, total = b.heldOf(pool, kind, limit) })
+	return list, total
 }
 
 // Overlapping lists the pools of p's space whose windows overlap p's, in order of name.

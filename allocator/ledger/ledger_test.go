@@ -98,7 +98,9 @@ func running(t *testing.T, store journal.Store, me string, source Source) (l *Le
 	}
 }
 
-func request(name string) Request { return Request{Claim: key(name), Pool: modelPool, Count: 1} }
+func request(name string) Request {
+	return Request{Claim: key(name), Pool: modelPool, Wants: []Want{{Count: 1}}}
+}
 
 func TestGrantsThatComeInDuringOneCommitShareTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -175,7 +177,7 @@ func TestAHolderThatMayHaveBeenReplacedSendsItsCallersToAnother(t *testing.T) {
 			}
 			started = time.Now()
 		}
-		if err := l.Granted(t.Context(), key("x"), "", mustRange("10.0.0.1-10.0.0.1"), journal.Token{1}); !errors.As(err, &down) {
+		if err := l.Granted(t.Context(), key("x"), "", []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
 			t.Errorf("a question that needs the journal: %v, want that it does not serve", err)
 		}
 		if l.Ready() == nil {
@@ -363,12 +365,12 @@ func TestAHolderThatMayHaveBeenReplacedRefusesNothing(t *testing.T) {
 		s := &shelf{}
 		l, stop := running(t, s, "a", &stores{})
 		defer stop()
-		if err := l.Granted(t.Context(), key("x"), "", mustRange("10.0.0.1-10.0.0.1"), journal.Token{1}); !errors.Is(err, ErrForged) {
+		if err := l.Granted(t.Context(), key("x"), "", []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.Is(err, ErrForged) {
 			t.Errorf("a holder says of an unknown token: %v, want %v", err, ErrForged)
 		}
 		before := s.count()
 		tooMany := request("too many")
-		tooMany.Count = 101
+		tooMany.Wants = []Want{{Count: 101}}
 		if _, err := l.Preview(t.Context(), tooMany); !errors.Is(err, allocator.ErrExhausted) {
 			t.Errorf("a holder says of a pool too small: %v, want %v", err, allocator.ErrExhausted)
 		}
@@ -384,7 +386,7 @@ func TestAHolderThatMayHaveBeenReplacedRefusesNothing(t *testing.T) {
 		l.proven = time.Now().Add(-sureFor)
 		l.mu.Unlock()
 		var down *NotServingError
-		if err := l.Granted(t.Context(), key("x"), "", mustRange("10.0.0.1-10.0.0.1"), journal.Token{1}); !errors.As(err, &down) {
+		if err := l.Granted(t.Context(), key("x"), "", []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
 			t.Errorf("a former holder says of an unknown token: %v, want that it does not serve", err)
 		}
 		if _, err := l.Preview(t.Context(), tooMany); !errors.As(err, &down) {

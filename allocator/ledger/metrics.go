@@ -53,12 +53,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// granted counts an answered request. A pool that does not exist makes no series, a replica that cannot serve no result.
+// granted counts an answered request of a pool. One that does not exist makes no series, a replica that cannot serve no result.
 func (m *Metrics) granted(pool Key, err error) {
 	var noPool *NoPoolError
 	var notServing *NotServingError
 	switch {
-	case errors.As(err, &noPool), errors.As(err, &notServing):
+	case pool == Key{}, errors.As(err, &noPool), errors.As(err, &notServing):
 	case err != nil:
 		m.processed.WithLabelValues(pool.Name, pool.Namespace, "failed").Inc()
 	default:

@@ -234,7 +234,7 @@ func (w *world) fulfil(r *replica) {
 	if c == nil || len(c.Ranges) > 0 || r.fulfils[c.UID] != nil {
 		return
 	}
-	l, err := r.book.grant(w.now, Request{Claim: c.Key, UID: c.UID, Pool: modelPool, Count: 1})
+	l, err := r.book.grant(w.now, Request{Claim: c.Key, UID: c.UID, Pool: modelPool, Wants: []Want{{Count: 1}}})
 	if err != nil {
 		return
 	}

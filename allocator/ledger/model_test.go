@@ -414,7 +414,7 @@ func (w *world) admit(c *create) {
 		case err := <-k.done:
 			k.ended = true
 			if err == nil {
-				w.answer(c, k, Grant{Range: k.line.Ranges[0], Token: k.line.Token})
+				w.answer(c, k, Grant{Ranges: []allocator.Range{k.line.Ranges[0]}, Token: k.line.Token})
 			}
 		default:
 		}
@@ -426,10 +426,10 @@ func (w *world) handle(c *create, k *call) {
 	b := k.to.book
 	if l := b.lines[c.brought]; w.breaks.trustToken && l != nil && l.state == open && l.Ranges[0] == c.exact {
 		k.ended = true
-		w.answer(c, k, Grant{Range: c.exact, Token: c.brought})
+		w.answer(c, k, Grant{Ranges: []allocator.Range{c.exact}, Token: c.brought})
 		return
 	}
-	q := Request{Claim: Key{Kind: modelClaims, Namespace: "ns", Name: c.name}, ID: k.id, Pool: modelPool, Exact: c.exact, Count: 1}
+	q := Request{Claim: Key{Kind: modelClaims, Namespace: "ns", Name: c.name}, ID: k.id, Pool: modelPool, Wants: []Want{{Exact: c.exact, Count: 1}}}
 	l, err := b.grant(w.now, q)
 	switch {
 	case err != nil:
@@ -438,7 +438,7 @@ func (w *world) handle(c *create, k *call) {
 	case l.state == open: // only where the protocol is broken
 		k.ended = true
 		k.line = l
-		w.answer(c, k, Grant{Range: l.Ranges[0], Token: l.Token})
+		w.answer(c, k, Grant{Ranges: l.Ranges, Token: l.Token})
 	default:
 		w.logf("%s takes %s for create %d, token %s", k.to.name(), l.Ranges[0], c.id, l.Token)
 		k.line, k.done = l, make(chan error, 1)
@@ -451,7 +451,7 @@ func (w *world) answer(c *create, k *call, g Grant) {
 		w.failf("token %s answers %s and %s", g.Token, other, k.id)
 	}
 	w.tokens[g.Token] = k.id
-	w.logf("%s answers create %d: %s token %s", k.to.name(), c.id, g.Range, g.Token)
+	w.logf("%s answers create %d: %s token %s", k.to.name(), c.id, g.Ranges[0], g.Token)
 	c.answer, c.answered = g, true
 }
 
@@ -468,12 +468,12 @@ func (w *world) persist(c *create) {
 	o := w.newObject(c.name)
 	if c.validated {
 		v := w.replicas[w.rng.IntN(len(w.replicas))]
-		if err := v.book.granted(o.Key, "", c.answer.Range, c.answer.Token); err != nil {
+		if err := v.book.granted(o.Key, "", c.answer.Ranges, c.answer.Token); err != nil {
 			w.logf("create %d is not validated: %v", c.id, err)
 			return
 		}
 	}
-	o.Ranges, o.Token = []allocator.Range{c.answer.Range}, c.answer.Token
+	o.Ranges, o.Token = c.answer.Ranges, c.answer.Token
 	w.store(o, fmt.Sprintf("create %d", c.id))
 	w.tally.creates++
 }

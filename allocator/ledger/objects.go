@@ -22,15 +22,19 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
-// SeenFrom names a holder as far as a namespace may know it: "by ipallocations/web".
+// SeenFrom names a holder as far as a namespace may know it: "by ipallocations/web". Cluster-scoped objects everybody may know, and who deals
+// with them (namespace "") may know everything.
 func (k Key) SeenFrom(namespace string) string {
 	switch {
-	case k.Namespace != namespace:
+	case k.Namespace != "" && namespace != "" && k.Namespace != namespace:
 		return "in another namespace"
 	case k.Name == "":
 		return "by a create that is under way"
 	}
 	resource, _, _ := strings.Cut(k.Kind, ".")
+	if k.Namespace != "" && k.Namespace != namespace {
+		return "by " + resource + "/" + k.Name + " in namespace " + k.Namespace
+	}
 	return "by " + resource + "/" + k.Name
 }
 
@@ -42,6 +46,7 @@ type Pool struct {
 	Window          []allocator.Range
 	Blocked         []allocator.Range // never allocated, in the whole space
 	Policy          allocator.Policy  // BestFit where nil
+	Manual          bool              // gives only ranges that are asked for by name
 	ReuseDelay      time.Duration     // how long a released range rests
 	Cooling         []Cooling         // recorded releases that may still rest
 	Flagged         bool              // stored as one whose range another has (AddressConflict)
@@ -60,7 +65,7 @@ type Claim struct {
 	UID             string
 	ResourceVersion uint64
 	Created         time.Time
-	Pool            Key
+	Pool            Key               // zero for one of no pool
 	Space           string            // as the claim's label says; the pool's own space counts where the pool is known
 	Ranges          []allocator.Range // empty while unanswered
 	Token           journal.Token     // zero where nobody granted the ranges

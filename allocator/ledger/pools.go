@@ -37,18 +37,20 @@ func (b *book) setPool(now time.Time, p Pool) {
 	case known == nil:
 		known = &pool{}
 		b.pools[p.Key] = known
+		b.stored[p.Key.Kind]++
 	case p.ResourceVersion <= known.ResourceVersion:
 		return
 	case known.Space != p.Space:
-		b.space(known.Space).core.RemovePool(p.Key.coreName())
+		b.close(known)
 	default:
 		moved = false
 	}
+	b.changedByBlocks(p.Space, known.Blocked, p.Blocked)
 	known.Pool = p
 	if known.Policy == nil {
 		known.Policy = allocator.BestFit
 	}
-	known.core = b.space(p.Space).core.SetPool(p.Key.coreName(), p.Window, p.Blocked)
+	b.open(known)
 	if moved {
 		b.rehome(known)
 	}
@@ -61,12 +63,66 @@ func (b *book) setPool(now time.Time, p Pool) {
 	b.changed[p.Key] = struct{}{}
 }
 
+// changedByBlocks marks the pools that addresses were taken from, or given back to, by what another one blocks.
+func (b *book) changedByBlocks(space string, before, after []allocator.Range) {
+	if slices.Equal(before, after) {
+		return
+	}
+	blocks := slices.Concat(before, after)
+	for k, p := range b.pools {
+		if p.Space == space && slices.ContainsFunc(p.Window, func(r allocator.Range) bool { return slices.ContainsFunc(blocks, r.Overlaps) }) {
+			b.changed[k] = struct{}{}
+		}
+	}
+}
+
+// open shows the window of a pool in its space, and of a pool with two families each for itself as well.
+func (b *book) open(p *pool) {
+	core, name := b.space(p.Space).core, p.Key.coreName()
+	for _, part := range p.families {
+		delete(b.offers, part)
+	}
+	p.core = core.SetPool(name, p.Window, p.Blocked)
+	p.exactly, p.families = p.core, map[int]*allocator.Pool{}
+	b.offers[p.core] = p.Key
+	for _, bits := range families {
+		part := slices.DeleteFunc(slices.Clone(p.Window), func(r allocator.Range) bool { return r.First.BitLen() != bits })
+		switch {
+		case len(part) == 0:
+			core.RemovePool(partName(name, bits))
+		case len(part) == len(p.Window):
+			p.families[bits] = p.core
+			core.RemovePool(partName(name, bits))
+		default:
+			p.families[bits] = core.SetPool(partName(name, bits), part, nil)
+			b.offers[p.families[bits]] = p.Key
+		}
+	}
+}
+
+// close takes a pool out of its space.
+func (b *book) close(p *pool) {
+	core, name := b.space(p.Space).core, p.Key.coreName()
+	core.RemovePool(name)
+	delete(b.offers, p.core)
+	for _, bits := range families {
+		core.RemovePool(partName(name, bits))
+		delete(b.offers, p.families[bits])
+	}
+}
+
+// families are those of addresses, by their bits.
+var families = []int{32, 128}
+
+func partName(pool string, bits int) string { return fmt.Sprintf("%s/%d", pool, bits) }
+
 // removePool takes in that a pool is gone. What is held of it stays held.
 func (b *book) removePool(k Key, resourceVersion uint64) {
 	b.saw(k.Kind, resourceVersion)
 	if p := b.pools[k]; p != nil {
-		b.space(p.Space).core.RemovePool(k.coreName())
+		b.close(p)
 		delete(b.pools, k)
+		b.stored[k.Kind]--
 		b.changed[k] = struct{}{}
 	}
 }
@@ -113,6 +169,34 @@ func (b *book) usage(k Key) (Usage, bool) {
 		return Usage{}, false
 	}
 	return Usage{Stats: p.core.Stats(), Claims: len(b.ofPool[k])}, true
+}
+
+// Held is a range of a pool and the stored claim that has it.
+type Held struct {
+	Range  allocator.Range
+	Holder Key
+}
+
+// heldOf lists what claims of a kind have of a pool's addresses, through this pool or not, in address order and up to a limit, and counts
+// them all.
+func (b *book) heldOf(k Key, kind string, limit int) (list []Held, total int64) {
+	p := b.pools[k]
+	if p == nil {
+		return nil, 0
+	}
+	core := b.space(p.Space).core
+	for _, r := range allocator.Union(p.Window) {
+		for held := range core.HeldIn(r) {
+			h := b.holdings[held.Holder]
+			if h.claim == nil || h.claim.Key.Kind != kind {
+				continue
+			}
+			if total++; len(list) < limit {
+				list = append(list, Held{held.Range, h.claim.Key})
+			}
+		}
+	}
+	return list, total
 }
 
 // change checks a new version of a pool before it is stored. Addresses that it takes away are held back from then on, under a line

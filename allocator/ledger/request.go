@@ -9,22 +9,30 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Request asks for the range of one claim.
+// Want is one range that a claim asks for.
+type Want struct {
+	// Exact asks for this very range; where it is zero, Count addresses are chosen by the pool's policy.
+	Exact allocator.Range
+	Count int64
+	// Bits is the length of the addresses to choose, 32 or 128; 0 where the pool has one family anyway.
+	Bits int
+}
+
+// Request asks for the ranges of one claim, all or none. Those among them that a stored claim has already are not given again.
 type Request struct {
 	Claim Key    // Name is empty where the API server is yet to generate it
 	UID   string // of a claim that is stored without a range; empty for a create
 	ID    string // of the admission request, the same for each repetition of one call; empty for a reconciler
-	Pool  Key
-	// Exact asks for this very range; where it is zero, Count addresses are chosen by the pool's policy.
-	Exact allocator.Range
-	Count int64
+	Pool  Key    // zero for a claim that asks for exact ranges, of no certain pool
+	Space string // of a claim of no pool
+	Wants []Want // that share no address
 }
 
 // Grant is the answer to a Request: committed to the journal, and marked by a token that no other answer carries.
 type Grant struct {
-	Range allocator.Range
-	Space string
-	Token journal.Token
+	Ranges []allocator.Range // one for each want, in their order
+	Space  string
+	Token  journal.Token
 }
 
 // NoPoolError says that the pool is not known (yet).
@@ -37,6 +45,23 @@ type PoolDeletingError struct{ Pool Key }
 
 func (e *PoolDeletingError) Error() string {
 	return fmt.Sprintf("pool %s is being deleted and gives out no more addresses: use another pool", e.Pool)
+}
+
+// NotAutomaticError says that the pool gives only addresses that are asked for by name.
+type NotAutomaticError struct{ Pool Key }
+
+func (e *NotAutomaticError) Error() string {
+	return fmt.Sprintf("pool %s does not assign addresses by itself: ask for a certain one of its addresses, or turn its automatic assignment on", e.Pool)
+}
+
+// FamilyError says that the pool has no addresses of a family.
+type FamilyError struct {
+	Pool Key
+	Bits int // of the addresses asked for: 32 or 128
+}
+
+func (e *FamilyError) Error() string {
+	return fmt.Sprintf("pool %s offers no %s addresses: use a pool that does, or add some to it", e.Pool, map[int]string{32: "IPv4", 128: "IPv6"}[e.Bits])
 }
 
 // PoolError puts the pool's name to what the core says (ExhaustedError, OutsideError, BlockedError, ErrCount).

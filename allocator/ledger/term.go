@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -64,11 +65,8 @@ func (l *Ledger) note(holder string, err error) {
 func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	started := time.Now()
 	before := l.session.Current()
-	served := append(slices.Clone(l.cfg.ClaimKinds), l.cfg.PoolKinds...)
-	for kind := range before.Seen {
-		if !slices.Contains(served, kind) {
-			return fmt.Errorf("the journal counts %s, which this replica does not serve: it must not grant", kind)
-		}
+	if err := Serves(before.Record, append(slices.Clone(l.cfg.ClaimKinds), l.cfg.PoolKinds...)); err != nil {
+		return err
 	}
 	lost := before.ResourceVersion == ""
 	if lost {
@@ -102,6 +100,25 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	go l.sweep(beside, source)
 	go l.revisit(beside)
 	return l.commit(ctx)
+}
+
+// Serves says whether who counts objects of these kinds alone may grant on top of a journal: every kind of which an object is stored, or a grant
+// open, must be among them.
+func Serves(r journal.Record, kinds []string) error {
+	counted := map[string]bool{}
+	for kind, version := range r.Seen {
+		counted[kind] = version > 0
+	}
+	for _, l := range r.Lines {
+		counted[l.Kind] = true
+	}
+	for _, kind := range slices.Sorted(maps.Keys(counted)) {
+		if counted[kind] && !slices.Contains(kinds, kind) {
+			return fmt.Errorf("objects of %s are stored or being created, and this replica is told not to serve them, so it must not grant: "+
+				"switch their API on, delete them, and then switch it off", kind)
+		}
+	}
+	return nil
 }
 
 // revisit has the reconcilers look at everything, as they rest while another replica holds the journal: bit by bit, since nobody

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +28,6 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
-	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/webhooks"
 	"butlerlabs.dev/ipam/webhooks/certificates"
@@ -101,8 +100,13 @@ func run(ctx context.Context, o *options, log logr.Logger) error {
 
 func newManager(kube *rest.Config, o *options, server *webhookServer, certs certificateParts, log logr.Logger) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(v1alpha1.AddToScheme(scheme), certificates.AddToScheme(scheme)); err != nil {
+	if err := certificates.AddToScheme(scheme); err != nil {
 		return nil, err
+	}
+	for _, a := range o.apis {
+		if err := a.addToScheme(scheme); err != nil {
+			return nil, err
+		}
 	}
 	stop := o.shutdownDelay + stopLimit
 	return manager.New(kube, manager.Options{
@@ -142,13 +146,19 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	}
 	store.Now = now
 	identity := journal.NewIdentity(o.identity, o.advertise)
-	changes := reconcilers.NewChanges()
+	served, claimKinds, poolKinds := o.apis.parts()
+	if stored, err := store.Read(ctx); err == nil { // who holds the journal later looks again
+		if err := ledger.Serves(stored.Record, slices.Concat(claimKinds, poolKinds)); err != nil {
+			return err
+		}
+	}
+	changes := reconcilers.NewChanges(served...)
 	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
 	l := ledger.New(ledger.Config{
 		Store:      store,
 		Identity:   identity,
-		ClaimKinds: []string{butler.KindIPAllocation},
-		PoolKinds:  []string{butler.KindNetworkPool},
+		ClaimKinds: claimKinds,
+		PoolKinds:  poolKinds,
 		GrantLife:  o.grantLife,
 		Timing:     journal.Timing{Expiry: takeOverAfter},
 		Metrics:    ledgerMetrics,
@@ -156,7 +166,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Now:        now,
 		Changed:    changes.Notify,
 	})
-	feed, err := reconcilers.NewFeed(ctx, mgr, l)
+	feed, err := reconcilers.NewFeed(ctx, mgr, l, served...)
 	if err != nil {
 		return err
 	}
@@ -165,13 +175,13 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		return err
 	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Registry: metrics.Registry,
+		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Registry: metrics.Registry,
 	})
 	if err != nil {
 		return err
 	}
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
-		Ledger: l, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
+		Ledger: l, APIs: o.apis.webhooks(), Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
 		Metrics: webhooks.NewMetrics(metrics.Registry), Log: log.WithName("webhooks"),
 	})
 	checks.ready.Checks["ledger"] = func(*http.Request) error { return l.Ready() }

@@ -23,6 +23,7 @@ const minGrantLife = 45 * time.Second
 // options are what the command line and the environment say.
 type options struct {
 	namespace     string
+	apis          apis
 	identity      string
 	advertise     string
 	webhookBind   string
@@ -47,9 +48,9 @@ type options struct {
 	version       bool
 }
 
-const usage = `butler-ipam answers the creation of an IPAllocation with its addresses.
+const usage = `butler-ipam answers the creation of an IPAllocation or a ProxyVIP with its addresses.
 
-It serves the admission webhooks and keeps the status of NetworkPools and IPAllocations. Any number of replicas may run: they share
+It serves the admission webhooks and keeps the status of pools and claims. Any number of replicas may run: they share
 one list of open grants, the Lease butler-ipam-journal.
 
 Every flag but --kubeconfig can be given as an environment variable, --log-level as BUTLER_IPAM_LOG_LEVEL; the flag wins.
@@ -58,11 +59,12 @@ Every flag but --kubeconfig can be given as an environment variable, --log-level
 
 // parse reads the command line and, for what it leaves out, the environment. The error is flag.ErrHelp where help was asked for.
 func parse(args []string, getenv func(string) string, output io.Writer) (*options, error) {
-	o := &options{}
+	o := &options{apis: allAPIs}
 	flags := flag.NewFlagSet("butler-ipam", flag.ContinueOnError)
 	flags.SetOutput(output)
 	flags.Usage = func() { printUsage(flags, output) }
 	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the Lease butler-ipam-journal; without it $POD_NAMESPACE")
+	flags.Var(&o.apis, "apis", "`names` of the APIs to serve, separated by commas; one of which objects exist cannot be left out")
 	flags.StringVar(&o.identity, "identity", "", "`name` of this replica in the journal; without it $POD_NAME, else the host name")
 	flags.StringVar(&o.advertise, "advertise-address", "", "`host:port` at which other replicas reach these webhooks; without it $POD_IP and the port of --webhook-bind-address")
 	flags.StringVar(&o.webhookBind, "webhook-bind-address", ":9443", "`host:port` of the webhooks, HTTPS")

@@ -38,7 +38,7 @@ func startUnserving(t *testing.T, certificates string) *unserving {
 		t.Fatal(err)
 	}
 	u := &unserving{}
-	webhooks.Register(u, webhooks.Options{Ledger: ledger.New(ledger.Config{Log: logr.Discard()}), Log: logr.Discard()})
+	webhooks.Register(u, webhooks.Options{APIs: []webhooks.API{webhooks.Butler}, Ledger: ledger.New(ledger.Config{Log: logr.Discard()}), Log: logr.Discard()})
 	u.Server = httptest.NewUnstartedServer(&u.mux)
 	u.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 	u.StartTLS()

@@ -24,7 +24,7 @@ import (
 
 // What the chart writes a second time, with values in it, is what config/ has; what it takes from there has lost nothing.
 func TestTheChartInstallsWhatConfigDoes(t *testing.T) {
-	rendered, err := template(t, "butler-ipam", "butler-ipam-system", "", "--set=image.tag=latest")
+	rendered, err := template(t, "butler-ipam", "butler-ipam-system", "", "--set=image.tag=latest", "--set=apis.novaedge=true")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,6 +36,22 @@ func TestTheChartInstallsWhatConfigDoes(t *testing.T) {
 	delete(want, "Namespace/butler-ipam-system")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("objects (-config +chart):\n%s", diff)
+	}
+}
+
+func TestAnAPIThatIsSwitchedOffLeavesNothingBehind(t *testing.T) {
+	for off, group := range map[string]string{"novaedge": "novaedge.io", "butler": "apiGroups:\n  - butler.butlerlabs.dev"} {
+		args := []string{"--set=apis.novaedge=true,apis." + off + "=false"}
+		if off == "novaedge" {
+			args = nil // by default
+		}
+		text, err := template(t, "prod", "ipam", "", args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text, group) {
+			t.Errorf("without %s there is still something of %q", off, group)
+		}
 	}
 }
 
@@ -336,7 +352,7 @@ func TestThePodIsWhatTheValuesSay(t *testing.T) {
 	deployment := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec
 	pod := deployment.Template.Spec
 	manager := pod.Containers[0]
-	if want := []string{"--log-level=2", "--log-format=console", "--certificate=prod-butler-ipam-webhook", "--webhook-client-ca=/client-ca/ca.crt", "--grant-expiry=3m"}; !slices.Equal(manager.Args, want) {
+	if want := []string{"--apis=butler", "--log-level=2", "--log-format=console", "--certificate=prod-butler-ipam-webhook", "--webhook-client-ca=/client-ca/ca.crt", "--grant-expiry=3m"}; !slices.Equal(manager.Args, want) {
 		t.Errorf("arguments %q, want %q", manager.Args, want)
 	}
 	if *deployment.Replicas != 3 || manager.Lifecycle.PreStop.Sleep.Seconds != 10 || *pod.TerminationGracePeriodSeconds != 25 || len(pod.Tolerations) != 1 ||

@@ -32,7 +32,7 @@ var _ = Describe("what the ledger asks of the API server", Ordered, func() {
 		mgr, err := manager.New(c.Config(), manager.Options{Scheme: c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 		Expect(err).NotTo(HaveOccurred())
 		l = ledger.New(ledger.Config{ClaimKinds: []string{butler.KindIPAllocation}, PoolKinds: []string{butler.KindNetworkPool}})
-		feed, err = reconcilers.NewFeed(ctx, mgr, l)
+		feed, err = reconcilers.NewFeed(ctx, mgr, l, reconcilers.Butler)
 		Expect(err).NotTo(HaveOccurred())
 	})
 

@@ -1,17 +1,14 @@
 package butler
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -37,7 +34,7 @@ func RangeOf(a *v1alpha1.IPAllocation) (allocator.Range, Source, error) {
 	}
 	if s := a.Status; s.StartAddress != "" && s.EndAddress != "" {
 		path := field.NewPath("status")
-		r, errs := readRange(path, text{path.Child("startAddress"), s.StartAddress}, text{path.Child("endAddress"), s.EndAddress})
+		r, errs := fields.Range(path, fields.At(path.Child("startAddress"), s.StartAddress), fields.At(path.Child("endAddress"), s.EndAddress))
 		return r, InStatus, errs.ToAggregate()
 	}
 	return allocator.Range{}, Nowhere, nil
@@ -45,7 +42,7 @@ func RangeOf(a *v1alpha1.IPAllocation) (allocator.Range, Source, error) {
 
 func readPinned(p *v1alpha1.PinnedIPRange) (allocator.Range, field.ErrorList) {
 	path := field.NewPath("spec", "pinnedRange")
-	return readRange(path, text{path.Child("startAddress"), p.StartAddress}, text{path.Child("endAddress"), p.EndAddress})
+	return fields.Range(path, fields.At(path.Child("startAddress"), p.StartAddress), fields.At(path.Child("endAddress"), p.EndAddress))
 }
 
 // ClaimOf is what the ledger needs to know of a stored allocation. It holds its range wherever RangeOf finds one, answered by us
@@ -54,7 +51,7 @@ func ClaimOf(a *v1alpha1.IPAllocation) ledger.Claim {
 	claim := ledger.Claim{
 		Key:             IPAllocationKey(a.Namespace, a.Name),
 		UID:             string(a.UID),
-		ResourceVersion: resourceVersion(a),
+		ResourceVersion: fields.ResourceVersion(a),
 		Created:         a.CreationTimestamp.Time,
 		Pool:            PoolKeyOf(a),
 		Space:           a.Labels[v1alpha1.LabelRoutingDomain],
@@ -92,9 +89,9 @@ func CIDRText(r allocator.Range) string {
 // space, routing domain. What its author wrote stays, whatever it says.
 func MissingLabels(a *v1alpha1.IPAllocation, space string) map[string]string {
 	missing := map[string]string{
-		v1alpha1.LabelNetworkPool:    LabelValue(a.Spec.PoolRef.Name),
-		v1alpha1.LabelTenant:         LabelValue(a.Spec.TenantClusterRef.Name),
-		v1alpha1.LabelTeam:           LabelValue(a.Spec.TenantClusterRef.Namespace),
+		v1alpha1.LabelNetworkPool:    fields.LabelValue(a.Spec.PoolRef.Name),
+		v1alpha1.LabelTenant:         fields.LabelValue(a.Spec.TenantClusterRef.Name),
+		v1alpha1.LabelTeam:           fields.LabelValue(a.Spec.TenantClusterRef.Namespace),
 		v1alpha1.LabelAllocationType: string(a.Spec.Type),
 	}
 	if space != "" {
@@ -104,15 +101,4 @@ func MissingLabels(a *v1alpha1.IPAllocation, space string) map[string]string {
 		delete(missing, label)
 	}
 	return missing
-}
-
-// LabelValue is the name of an object as the value of a label. A name of up to 63 characters is its own; of a longer one it is
-// the first 52, a dash, and 10 hexadecimal digits of the SHA-256 of the whole.
-func LabelValue(name string) string {
-	if len(name) <= validation.LabelValueMaxLength {
-		return name
-	}
-	const digits = 10
-	sum := sha256.Sum256([]byte(name))
-	return name[:validation.LabelValueMaxLength-1-digits] + "-" + hex.EncodeToString(sum[:])[:digits]
 }

@@ -12,6 +12,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -177,20 +178,20 @@ func TestMissingLabelsLeavesWhatTheAuthorWrote(t *testing.T) {
 
 func TestLabelValueOfALongNameIsAValidLabelOfItsOwn(t *testing.T) {
 	fits := strings.Repeat("a", 63)
-	if got := butler.LabelValue(fits); got != fits {
+	if got := fields.LabelValue(fits); got != fits {
 		t.Errorf("a name of 63 characters became %q", got)
 	}
 	one, other := strings.Repeat("pool.", 50)+"one", strings.Repeat("pool.", 50)+"two"
 	for _, name := range []string{one, other} {
-		if faults := validation.IsValidLabelValue(butler.LabelValue(name)); len(faults) > 0 {
-			t.Errorf("%q: %v", butler.LabelValue(name), faults)
+		if faults := validation.IsValidLabelValue(fields.LabelValue(name)); len(faults) > 0 {
+			t.Errorf("%q: %v", fields.LabelValue(name), faults)
 		}
 	}
-	if butler.LabelValue(one) == butler.LabelValue(other) {
+	if fields.LabelValue(one) == fields.LabelValue(other) {
 		t.Error("two names share a label value")
 	}
 	// Selectors rely on it: the value of a name never changes.
-	if want, got := "pool.pool.pool.pool.pool.pool.pool.pool.pool.pool.po-3770ae4287", butler.LabelValue(one); got != want {
+	if want, got := "pool.pool.pool.pool.pool.pool.pool.pool.pool.pool.po-3770ae4287", fields.LabelValue(one); got != want {
 		t.Errorf("want %q, got %q", want, got)
 	}
 }

@@ -1,10 +1,6 @@
 package butler
 
 import (
-	"strconv"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
@@ -28,13 +24,4 @@ func IPAllocationKey(namespace, name string) ledger.Key {
 // PoolKeyOf names the pool that an allocation draws from: it lies in the allocation's own namespace.
 func PoolKeyOf(a *v1alpha1.IPAllocation) ledger.Key {
 	return NetworkPoolKey(a.Namespace, a.Spec.PoolRef.Name)
-}
-
-// resourceVersion is 0 for an object that is not stored yet.
-func resourceVersion(o metav1.Object) uint64 {
-	v, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return v
 }

@@ -8,6 +8,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -23,7 +24,7 @@ func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 	read, errs := readPool(p)
 	pool := ledger.Pool{
 		Key:             NetworkPoolKey(p.Namespace, p.Name),
-		ResourceVersion: resourceVersion(p),
+		ResourceVersion: fields.ResourceVersion(p),
 		Space:           p.Spec.RoutingDomain,
 		Blocked:         read.blocked(),
 		Policy:          allocator.BestFit,
@@ -65,7 +66,7 @@ func coolingOf(releases []v1alpha1.Release) []ledger.Cooling {
 		if r.ReusableAt == nil {
 			continue
 		}
-		if rng, errs := readRange(nil, text{value: r.StartAddress}, text{value: r.EndAddress}); len(errs) == 0 {
+		if rng, errs := fields.Range(nil, fields.Text{Value: r.StartAddress}, fields.Text{Value: r.EndAddress}); len(errs) == 0 {
 			cooling = append(cooling, ledger.Cooling{Range: rng, Until: r.ReusableAt.Time})
 		}
 	}
@@ -113,16 +114,16 @@ func readPool(p *v1alpha1.NetworkPool) (readable, field.ErrorList) {
 		errs field.ErrorList
 	)
 	spec := field.NewPath("spec")
-	cidr := text{spec.Child("cidr"), p.Spec.CIDR}
-	if prefix, err := cidr.prefix(); err != nil {
+	cidr := fields.At(spec.Child("cidr"), p.Spec.CIDR)
+	if prefix, err := cidr.Prefix(); err != nil {
 		errs = append(errs, err)
 	} else {
 		r.network = allocator.RangeOfPrefix(prefix)
 	}
 	for i, res := range p.Spec.Reserved {
-		t := text{spec.Child("reserved").Index(i).Child("cidr"), res.CIDR}
-		part := placed{path: t.path}
-		if prefix, err := t.prefix(); err != nil {
+		t := fields.At(spec.Child("reserved").Index(i).Child("cidr"), res.CIDR)
+		part := placed{path: t.Path}
+		if prefix, err := t.Prefix(); err != nil {
 			errs = append(errs, err)
 		} else {
 			part.Range = allocator.RangeOfPrefix(prefix)
@@ -143,14 +144,14 @@ func readPool(p *v1alpha1.NetworkPool) (readable, field.ErrorList) {
 }
 
 func readTenants(path *field.Path, t *v1alpha1.TenantAllocation) ([]placed, field.ErrorList) {
-	start, end := text{path.Child("start"), t.Start}, text{path.Child("end"), t.End}
+	start, end := fields.At(path.Child("start"), t.Start), fields.At(path.Child("end"), t.End)
 	switch {
 	case t.Start != "" && t.End == "":
-		return nil, field.ErrorList{field.Required(end.path, "start and end must be set together: set both, or use ranges instead")}
+		return nil, field.ErrorList{field.Required(end.Path, "start and end must be set together: set both, or use ranges instead")}
 	case t.Start == "" && t.End != "":
-		return nil, field.ErrorList{field.Required(start.path, "start and end must be set together: set both, or use ranges instead")}
+		return nil, field.ErrorList{field.Required(start.Path, "start and end must be set together: set both, or use ranges instead")}
 	case len(t.Ranges) == 0 && t.Start != "":
-		r, errs := readRange(path, start, end)
+		r, errs := fields.Range(path, start, end)
 		return []placed{{path, r}}, errs
 	}
 	var (
@@ -159,7 +160,7 @@ func readTenants(path *field.Path, t *v1alpha1.TenantAllocation) ([]placed, fiel
 	)
 	for i, v := range t.Ranges {
 		at := path.Child("ranges").Index(i)
-		r, bad := readRange(at, text{at.Child("start"), v.Start}, text{at.Child("end"), v.End})
+		r, bad := fields.Range(at, fields.At(at.Child("start"), v.Start), fields.At(at.Child("end"), v.End))
 		tenants, errs = append(tenants, placed{at, r}), append(errs, bad...)
 	}
 	return tenants, errs

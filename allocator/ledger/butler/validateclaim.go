@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -17,9 +18,9 @@ func ValidateIPAllocation(a *v1alpha1.IPAllocation) field.ErrorList {
 		spec   = field.NewPath("spec")
 		tenant = spec.Child("tenantClusterRef")
 	)
-	errs = append(errs, checkName(spec.Child("poolRef", "name"), a.Spec.PoolRef.Name, validation.IsDNS1123Subdomain)...)
-	errs = append(errs, checkName(tenant.Child("name"), a.Spec.TenantClusterRef.Name, validation.IsDNS1123Subdomain)...)
-	errs = append(errs, checkName(tenant.Child("namespace"), a.Spec.TenantClusterRef.Namespace, validation.IsDNS1123Label)...)
+	errs = append(errs, fields.CheckName(spec.Child("poolRef", "name"), a.Spec.PoolRef.Name, validation.IsDNS1123Subdomain)...)
+	errs = append(errs, fields.CheckName(tenant.Child("name"), a.Spec.TenantClusterRef.Name, validation.IsDNS1123Subdomain)...)
+	errs = append(errs, fields.CheckName(tenant.Child("namespace"), a.Spec.TenantClusterRef.Namespace, validation.IsDNS1123Label)...)
 	switch a.Spec.Type {
 	case v1alpha1.TypeNodes, v1alpha1.TypeLoadBalancer:
 	case "":
@@ -34,19 +35,8 @@ func ValidateIPAllocation(a *v1alpha1.IPAllocation) field.ErrorList {
 		_, bad := readPinned(p)
 		errs = append(errs, bad...)
 		path := spec.Child("pinnedRange")
-		errs = append(errs, text{path.Child("startAddress"), p.StartAddress}.canonicalAddress()...)
-		errs = append(errs, text{path.Child("endAddress"), p.EndAddress}.canonicalAddress()...)
-	}
-	return errs
-}
-
-func checkName(path *field.Path, name string, check func(string) []string) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(path, "name the object that is meant")}
-	}
-	var errs field.ErrorList
-	for _, rule := range check(name) {
-		errs = append(errs, field.Invalid(path, name, rule))
+		errs = append(errs, fields.At(path.Child("startAddress"), p.StartAddress).CanonicalAddress()...)
+		errs = append(errs, fields.At(path.Child("endAddress"), p.EndAddress).CanonicalAddress()...)
 	}
 	return errs
 }
@@ -54,7 +44,7 @@ func checkName(path *field.Path, name string, check func(string) []string) field
 // ValidateIPAllocationUpdate is ValidateIPAllocation without the faults that the stored allocation has already; and once a range is
 // held, in spec or in an earlier allocator's status, nothing of spec may change but what was absent.
 func ValidateIPAllocationUpdate(old, updated *v1alpha1.IPAllocation) field.ErrorList {
-	errs := newFaults(ValidateIPAllocation(old), ValidateIPAllocation(updated))
+	errs := fields.NewFaults(ValidateIPAllocation(old), ValidateIPAllocation(updated))
 	held, source, err := RangeOf(old)
 	if source == Nowhere || err != nil && source == InStatus {
 		return errs

@@ -2,13 +2,13 @@ package butler
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -27,18 +27,18 @@ const (
 func ValidateNetworkPool(p *v1alpha1.NetworkPool) field.ErrorList {
 	_, errs := readPool(p)
 	spec := field.NewPath("spec")
-	errs = append(errs, text{spec.Child("cidr"), p.Spec.CIDR}.canonicalPrefix()...)
+	errs = append(errs, fields.At(spec.Child("cidr"), p.Spec.CIDR).CanonicalPrefix()...)
 	for i, r := range p.Spec.Reserved {
-		errs = append(errs, text{spec.Child("reserved").Index(i).Child("cidr"), r.CIDR}.canonicalPrefix()...)
+		errs = append(errs, fields.At(spec.Child("reserved").Index(i).Child("cidr"), r.CIDR).CanonicalPrefix()...)
 	}
 	if t := p.Spec.TenantAllocation; t != nil {
 		path := spec.Child("tenantAllocation")
-		errs = append(errs, text{path.Child("start"), t.Start}.canonicalAddress()...)
-		errs = append(errs, text{path.Child("end"), t.End}.canonicalAddress()...)
+		errs = append(errs, fields.At(path.Child("start"), t.Start).CanonicalAddress()...)
+		errs = append(errs, fields.At(path.Child("end"), t.End).CanonicalAddress()...)
 		for i, r := range t.Ranges {
 			at := path.Child("ranges").Index(i)
-			errs = append(errs, text{at.Child("start"), r.Start}.canonicalAddress()...)
-			errs = append(errs, text{at.Child("end"), r.End}.canonicalAddress()...)
+			errs = append(errs, fields.At(at.Child("start"), r.Start).CanonicalAddress()...)
+			errs = append(errs, fields.At(at.Child("end"), r.End).CanonicalAddress()...)
 		}
 	}
 	for _, rule := range validation.IsValidLabelValue(p.Spec.RoutingDomain) {
@@ -53,7 +53,7 @@ func ValidateNetworkPool(p *v1alpha1.NetworkPool) field.ErrorList {
 // ValidateNetworkPoolUpdate is ValidateNetworkPool without the faults that the stored pool has already, and its cidr may only
 // grow. Whether an address that is held falls out of the pool only the ledger can tell.
 func ValidateNetworkPoolUpdate(old, updated *v1alpha1.NetworkPool) field.ErrorList {
-	errs := newFaults(ValidateNetworkPool(old), ValidateNetworkPool(updated))
+	errs := fields.NewFaults(ValidateNetworkPool(old), ValidateNetworkPool(updated))
 	before, _ := readPool(old)
 	after, _ := readPool(updated)
 	if before.network.IsValid() && after.network.IsValid() && !after.network.Covers(before.network) {
@@ -62,16 +62,6 @@ func ValidateNetworkPoolUpdate(old, updated *v1alpha1.NetworkPool) field.ErrorLi
 			updated.Spec.CIDR, old.Spec.CIDR)))
 	}
 	return errs
-}
-
-// newFaults is the errors of an update that its stored object does not have: whoever changes one field of an object that came
-// in under older rules is not asked to mend the others.
-func newFaults(old, updated field.ErrorList) field.ErrorList {
-	known := map[string]bool{}
-	for _, err := range old {
-		known[err.Error()] = true
-	}
-	return slices.DeleteFunc(updated, func(err *field.Error) bool { return known[err.Error()] })
 }
 
 // WarningsFor says what of a valid pool is allowed but most likely not meant: one line each, no line breaks.

@@ -41,6 +41,13 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{- /* The APIs that are switched on, as --apis takes them. */ -}}
+{{- define "butler-ipam.apis" -}}
+{{- $on := list -}}
+{{- range $name, $is := .Values.apis }}{{ if $is }}{{ $on = append $on $name }}{{ end }}{{ end -}}
+{{- $on | sortAlpha | join "," | required "apis: switch at least one of them on" -}}
+{{- end -}}
+
 {{- define "butler-ipam.image" -}}
 {{- with .Values.image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}

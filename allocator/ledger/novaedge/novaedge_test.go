@@ -1,0 +1,131 @@
+package novaedge
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// vipOf is a ProxyVIP whose spec and status are written in YAML; what it does not say is valid.
+func vipOf(t *testing.T, text string) *v1alpha1.ProxyVIP {
+	t.Helper()
+	v := &v1alpha1.ProxyVIP{}
+	v.Name, v.Spec.Mode, v.Spec.Ports = "web", v1alpha1.ModeBGP, []int32{80}
+	if err := yaml.UnmarshalStrict([]byte(text), v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return v
+}
+
+func texts(ranges []allocator.Range) []string {
+	all := []string{}
+	for _, r := range ranges {
+		all = append(all, r.Text())
+	}
+	return all
+}
+
+func TestUsableAddresses(t *testing.T) {
+	for network, want := range map[string]string{
+		"10.0.0.0/8":           "10.0.0.1-10.255.255.254",
+		"10.0.0.0/15":          "10.0.0.1-10.1.255.254",
+		"10.0.0.200/28":        "10.0.0.193-10.0.0.206",
+		"10.0.0.0/30":          "10.0.0.1-10.0.0.2",
+		"10.0.0.0/31":          "10.0.0.0-10.0.0.1",
+		"10.0.0.7/32":          "10.0.0.7",
+		"2001:db8::/64":        "2001:db8::1-2001:db8::ffff:ffff:ffff:ffff",
+		"2001:db8::/126":       "2001:db8::1-2001:db8::3",
+		"2001:db8::/127":       "2001:db8::-2001:db8::1",
+		"2001:db8::5/128":      "2001:db8::5",
+		"ffff:ffff::/32":       "ffff:ffff::1-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+		"255.255.255.254/31":   "255.255.255.254-255.255.255.255",
+		"255.255.255.255/32":   "255.255.255.255",
+		"0.0.0.0/0":            "0.0.0.1-255.255.255.254",
+		"2001:db8:0:1::/64":    "2001:db8:0:1::1-2001:db8:0:1:ffff:ffff:ffff:ffff",
+		"2001:db8::ffff:0/112": "2001:db8::ffff:1-2001:db8::ffff:ffff",
+	} {
+		window, errs := readWindow(&v1alpha1.ProxyIPPool{Spec: v1alpha1.ProxyIPPoolSpec{CIDRs: []string{network}}})
+		if len(errs) > 0 || len(window) != 1 || window[0].String() != want {
+			t.Errorf("%s: %v, %v; want %s", network, window, errs, want)
+		}
+	}
+}
+
+func TestWhatAVIPHolds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		vip  string
+		want []string
+		all  bool
+	}{
+		"nothing":                       {`{spec: {poolRef: {name: p}}}`, []string{}, false},
+		"in spec":                       {`{spec: {address: 10.0.0.1/32}}`, []string{"10.0.0.1/32"}, true},
+		"bare, with a network's length": {`{spec: {address: 10.0.0.1/24}}`, []string{"10.0.0.1/32"}, true},
+		"half of two":                   {`{spec: {addressFamily: dual, address: 10.0.0.1/32}}`, []string{"10.0.0.1/32"}, false},
+		"two":                           {`{spec: {addressFamily: dual, address: 10.0.0.1, ipv6Address: "2001:db8::1"}}`, []string{"10.0.0.1/32", "2001:db8::1/128"}, true},
+		"IPv6 where IPv4 stands":        {`{spec: {addressFamily: ipv6, address: "2001:db8::1/128"}}`, []string{"2001:db8::1/128"}, true},
+		"status alone":                  {`{spec: {poolRef: {name: p}}, status: {allocatedAddress: 10.0.0.1/32}}`, []string{"10.0.0.1/32"}, true},
+		"status of the other family":    {`{spec: {poolRef: {name: p}}, status: {allocatedAddress: "2001:db8::1/128"}}`, []string{"2001:db8::1/128"}, true},
+		"spec before status":            {`{spec: {address: 10.0.0.1}, status: {allocatedAddress: 10.0.0.2/32}}`, []string{"10.0.0.1/32"}, true},
+		"unreadable":                    {`{spec: {address: nonsense}}`, []string{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := vipOf(t, tc.vip)
+			if diff := cmp.Diff(tc.want, texts(ClaimOf(v).Ranges)); diff != "" {
+				t.Error(diff)
+			}
+			if got := Held(v).Complete(v); got != tc.all {
+				t.Errorf("all it is to have: %v, want %v", got, tc.all)
+			}
+		})
+	}
+}
+
+// What an update may do: fill stands for what is put back, asks for whether the ledger is asked, faults for what is refused.
+func TestUpdatesOfAVIPThatHasItsAddresses(t *testing.T) {
+	const four, dual = `{spec: {poolRef: {name: p}, address: 10.0.0.1/32}}`, `{spec: {addressFamily: dual, poolRef: {name: p}, address: 10.0.0.1/32, ipv6Address: "2001:db8::1/128"}}`
+	for name, tc := range map[string]struct {
+		old, updated string
+		restored     map[string]string
+		asks         bool
+		faults       []string
+	}{
+		"nothing changes":          {four, four, map[string]string{}, false, nil},
+		"the address left out":     {four, `{spec: {poolRef: {name: p}}}`, map[string]string{"address": "10.0.0.1/32"}, false, nil},
+		"written otherwise":        {four, `{spec: {poolRef: {name: p}, address: 10.0.0.1}}`, map[string]string{}, false, nil},
+		"another address":          {four, `{spec: {poolRef: {name: p}, address: 10.0.0.2/32}}`, map[string]string{}, true, nil},
+		"the pool left":            {four, `{spec: {}}`, map[string]string{"address": "10.0.0.1/32"}, false, nil},
+		"another pool":             {four, `{spec: {poolRef: {name: q}}}`, map[string]string{"address": "10.0.0.1/32"}, false, []string{"spec.poolRef"}},
+		"a family more":            {four, `{spec: {addressFamily: dual, poolRef: {name: p}}}`, map[string]string{"address": "10.0.0.1/32"}, true, nil},
+		"a family less":            {dual, `{spec: {poolRef: {name: p}}}`, map[string]string{"address": "10.0.0.1/32"}, false, nil},
+		"the other family":         {four, `{spec: {addressFamily: ipv6, poolRef: {name: p}}}`, map[string]string{}, true, nil},
+		"both left out":            {dual, `{spec: {addressFamily: dual, poolRef: {name: p}}}`, map[string]string{"address": "10.0.0.1/32", "ipv6Address": "2001:db8::1/128"}, false, nil},
+		"status alone, unanswered": {`{spec: {poolRef: {name: p}}, status: {allocatedAddress: 10.0.0.1/32}}`, `{spec: {poolRef: {name: p}}}`, map[string]string{}, false, nil},
+		"status alone, adopted":    {`{spec: {poolRef: {name: p}}, status: {allocatedAddress: "2001:db8::1/128"}}`, `{spec: {poolRef: {name: p}, address: "2001:db8::1/128"}}`, map[string]string{}, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old, updated := vipOf(t, tc.old), vipOf(t, tc.updated)
+			if diff := cmp.Diff(tc.restored, Restore(old, updated)); diff != "" {
+				t.Errorf("put back (-want +got):\n%s", diff)
+			}
+			if got := Asks(old, updated); got != tc.asks {
+				t.Errorf("asks the ledger: %v, want %v", got, tc.asks)
+			}
+			if diff := cmp.Diff(tc.faults, paths(ValidateProxyVIPUpdate(old, updated))); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func paths(errs field.ErrorList) []string {
+	var all []string
+	for _, err := range errs {
+		all = append(all, err.Field)
+	}
+	return all
+}

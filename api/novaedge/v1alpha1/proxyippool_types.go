@@ -1,0 +1,112 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ProxyIPPoolSpec is the addresses that a pool offers.
+// +kubebuilder:validation:XValidation:rule="size(self.?cidrs.orValue([])) + size(self.?addresses.orValue([])) > 0",reason=FieldValueRequired,message="name at least one network in cidrs or one address in addresses"
+type ProxyIPPoolSpec struct {
+	// cidrs are networks whose addresses the pool offers, in numeric order. Of IPv4 networks of /30 and larger the first and the last
+	// address are left out (network and broadcast), of IPv6 networks of /126 and larger the first (subnet-router anycast). Bits after
+	// the prefix do not count: 10.0.0.200/28 is 10.0.0.192/28.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=49
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="must be an IPv4 or IPv6 network in CIDR notation, such as 10.200.0.0/24 or 2001:db8::/120"
+	CIDRs []string `json:"cidrs,omitempty"`
+
+	// addresses are single addresses that the pool offers, also such as a network of cidrs leaves out. A prefix length says nothing:
+	// 203.0.113.10/32 and 203.0.113.10 are the same.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:MaxLength=49
+	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an IPv4 or IPv6 address, such as 203.0.113.10/32 or 2001:db8::1/128"
+	Addresses []string `json:"addresses,omitempty"`
+
+	// autoAssign lets ProxyVIPs that name no address have any free one. Without it each must ask for a certain address of the pool.
+	// +optional
+	// +kubebuilder:default=false
+	AutoAssign bool `json:"autoAssign"`
+}
+
+// ProxyIPAllocation is an address of a pool and who has it.
+type ProxyIPAllocation struct {
+	// address, as in 10.200.0.1/32 or 2001:db8::1/128.
+	// +required
+	// +kubebuilder:validation:MaxLength=49
+	Address string `json:"address"`
+
+	// vipRef is the name of the ProxyVIP.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	VIPRef string `json:"vipRef"`
+
+	// allocatedAt is since when the ProxyVIP has it.
+	// +optional
+	AllocatedAt *metav1.Time `json:"allocatedAt,omitempty"`
+}
+
+// ProxyIPPoolStatus says how much of a pool is held, and by whom.
+type ProxyIPPoolStatus struct {
+	// allocated is how many addresses of the pool are held, by anybody. It saturates at the largest int64.
+	// +optional
+	Allocated int64 `json:"allocated"`
+
+	// available is how many addresses of the pool are free. It saturates at the largest int64.
+	// +optional
+	Available int64 `json:"available"`
+
+	// allocations are the addresses of the pool that ProxyVIPs hold, in numeric order: the first 1,000.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Allocations []ProxyIPAllocation `json:"allocations,omitempty"`
+
+	// allocationsNotListed is how many more there are.
+	// +optional
+	AllocationsNotListed int64 `json:"allocationsNotListed,omitempty"`
+
+	// conditions holds Ready: the spec is valid and the pool serves.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the metadata.generation that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// ProxyIPPool offers addresses to ProxyVIPs.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=".status.allocated"
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=".status.available"
+// +kubebuilder:printcolumn:name="Auto-Assign",type=boolean,JSONPath=".spec.autoAssign"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="CIDRs",type=string,JSONPath=".spec.cidrs",priority=1
+type ProxyIPPool struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the pool offers.
+	// +required
+	Spec ProxyIPPoolSpec `json:"spec"`
+
+	// status is written by the allocator.
+	// +optional
+	Status ProxyIPPoolStatus `json:"status,omitempty"`
+}
+
+// ProxyIPPoolList is a list of ProxyIPPools.
+// +kubebuilder:object:root=true
+type ProxyIPPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ProxyIPPool `json:"items"`
+}

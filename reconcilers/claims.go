@@ -1,0 +1,232 @@
+package reconcilers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// desk is what every reconciler of one API works with. Its client reads from the informers and writes to the API server.
+type desk struct {
+	client  client.Client
+	ledger  *ledger.Ledger
+	changes *lane
+	now     func() time.Time
+	events  *events
+	answers *sent  // written to claims
+	drops   *sent  // finalizers taken off them
+	mirrors *turns // of statuses that say what the answer to the create has said already
+}
+
+// claims brings one claim to what the ledger says of it.
+//
+//	going                              ──▶ release
+//	no addresses, or not all           ──▶ pending, with the others of its pool
+//	others have some of its addresses  ──▶ flagged
+//	not confirmed by a commit yet      ──▶ the commit brings it back
+//	addresses not answered by us       ──▶ adoption
+//	else                               ──▶ mirrored, Ready
+type claims[T client.Object] struct {
+	*desk
+	api   claimAPI[T]
+	pools func(client.Object) ledger.Pool
+	none  func() client.Object // an empty pool
+}
+
+func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !r.ledger.Serving() {
+		return reconcile.Result{}, nil
+	}
+	c := r.api.empty()
+	if err := r.client.Get(ctx, req.NamespacedName, c); err != nil {
+		r.answers.forget(req.NamespacedName)
+		r.drops.forget(req.NamespacedName)
+		r.mirrors.forget(req.NamespacedName)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if c.GetDeletionTimestamp() != nil {
+		return reconcile.Result{}, r.api.release(ctx, r.desk, c)
+	}
+	if err := r.api.unreadable(c); err != nil {
+		return reconcile.Result{}, r.refuse(ctx, c, nil, err)
+	}
+	if !r.api.held(c) {
+		pool := r.api.claim(c).Pool
+		if pool.Name == "" {
+			return reconcile.Result{}, r.refuse(ctx, c, nil, errors.New("it names neither all its addresses nor a pool to take them from"))
+		}
+		r.changes.pending.Add(request(pool))
+		return reconcile.Result{}, nil
+	}
+	switch standing := r.ledger.Standing(string(c.GetUID())); {
+	case standing.Clash != nil:
+		return reconcile.Result{}, r.flag(ctx, c, standing.Clash)
+	case !standing.Confirmed:
+		return reconcile.Result{}, nil
+	case !r.api.answered(c):
+		return reconcile.Result{}, r.adopt(ctx, c, standing.Space)
+	default:
+		r.answers.forget(req.NamespacedName)
+		return r.mirror(ctx, c, standing.Space)
+	}
+}
+
+// mirror writes the status of a claim that has its addresses. What somebody took off the object is put back first; the event of that write
+// brings the claim here again.
+func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Result, error) {
+	before := copied(c)
+	if r.api.complete(c, space) {
+		return reconcile.Result{}, overtaken(r.save(ctx, before, c))
+	}
+	r.api.allocated(c, r.now())
+	if equality.Semantic.DeepEqual(before, c) {
+		return reconcile.Result{}, nil
+	}
+	if wait := r.mirrors.wait(client.ObjectKeyFromObject(c), r.now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	was, is := r.api.condition(before), r.api.condition(c)
+	written, err := r.saveStatus(ctx, before, c)
+	if written && (was == nil || was.Status != metav1.ConditionTrue) {
+		r.events.allocated(c, r.api.claim(c).Pool, is.Message)
+	}
+	return reconcile.Result{}, err
+}
+
+// adopt answers a claim that holds addresses nobody here gave it: one of an earlier allocator, where they may stand in status alone, or one
+// that was stored around the webhooks or before its pool. The ledger has held them since it first saw the object and has confirmed that they
+// are this one's; nothing is granted, this writes down how it is.
+func (r *claims[T]) adopt(ctx context.Context, c T, space string) error {
+	if r.answers.has(client.ObjectKeyFromObject(c), c.GetUID()) {
+		return nil
+	}
+	if !r.api.vouched(c) {
+		if err := r.offered(ctx, r.api.claim(c)); err != nil {
+			return r.refuse(ctx, c, r.api.wants(c, r.poolOf(ctx, c)), err)
+		}
+	}
+	return r.write(ctx, c, ledger.Grant{Space: space}, v1alpha1.OriginAdopted)
+}
+
+// offered checks addresses that came in around the webhooks as they would have.
+func (r *claims[T]) offered(ctx context.Context, c ledger.Claim) error {
+	if c.Pool.Name == "" {
+		return nil
+	}
+	stored := r.none()
+	if err := r.client.Get(ctx, request(c.Pool).NamespacedName, stored); err != nil {
+		return &ledger.NoPoolError{Pool: c.Pool} // the informers know no other error
+	}
+	pool := r.pools(stored)
+	for _, rng := range c.Ranges {
+		if !slices.ContainsFunc(pool.Window, func(w allocator.Range) bool { return w.Covers(rng) }) {
+			return &ledger.PoolError{Pool: c.Pool, Err: &allocator.OutsideError{Range: rng, Window: pool.Window}}
+		}
+		for _, b := range pool.Blocked {
+			if b.Overlaps(rng) {
+				return &ledger.PoolError{Pool: c.Pool, Err: &allocator.BlockedError{Range: b}}
+			}
+		}
+	}
+	return nil
+}
+
+// poolOf reads the pool of a claim from the informers.
+func (r *claims[T]) poolOf(ctx context.Context, c T) poolReader {
+	return func(into client.Object) error {
+		return r.client.Get(ctx, request(r.api.claim(c).Pool).NamespacedName, into)
+	}
+}
+
+// write puts an answer on a stored claim: all that a create gets from the webhooks, in one write. What is adopted comes without a
+// token: nobody granted it. A write whose outcome is unknown needs no word: the ledger keeps the grant until it cannot land any more.
+func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin string) error {
+	before := copied(c)
+	r.api.fill(c, g.Ranges)
+	annotations := c.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	if !g.Token.IsZero() {
+		annotations[v1alpha1.AnnotationGrant] = g.Token.String()
+	}
+	annotations[v1alpha1.AnnotationOrigin] = origin
+	c.SetAnnotations(annotations)
+	r.api.complete(c, g.Space)
+	if err := r.save(ctx, before, c); err != nil {
+		return overtaken(err)
+	}
+	r.answers.add(client.ObjectKeyFromObject(c), c.GetUID())
+	return nil
+}
+
+// flag marks a claim some of whose addresses others have. It keeps its spec: nobody is moved.
+func (r *claims[T]) flag(ctx context.Context, c T, clash *ledger.HeldError) error {
+	before := copied(c)
+	message := fmt.Sprintf("%s: delete this allocation to have it made anew with other addresses, or delete the holder", clash.SeenFrom(c.GetNamespace()))
+	r.api.clashing(c, message)
+	written, err := r.saveStatus(ctx, before, c)
+	if written && !r.api.flagged(before) {
+		r.events.conflict(c, message)
+	}
+	return err
+}
+
+// refuse writes why a claim has no addresses, and tells of a failure once.
+func (r *claims[T]) refuse(ctx context.Context, c T, wants []ledger.Want, refusal error) error {
+	before := copied(c)
+	r.api.refused(c, wants, refusal)
+	was, is := r.api.condition(before), r.api.condition(c)
+	isNew := was == nil || was.Reason != is.Reason
+	written, err := r.saveStatus(ctx, before, c)
+	if written && isNew && r.api.failed(c) {
+		r.events.failed(c, is.Message)
+	}
+	return err
+}
+
+// copied is a claim as it is now.
+func copied[T client.Object](c T) T { return c.DeepCopyObject().(T) }
+
+// save writes what has changed of an object, on top of the version that it was decided on. What this release does not know of it stays.
+func (d *desk) save(ctx context.Context, before, after client.Object) error {
+	return d.client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// saveStatus writes a status if it differs, and says whether it did.
+func (d *desk) saveStatus(ctx context.Context, before, after client.Object) (bool, error) {
+	if equality.Semantic.DeepEqual(before, after) {
+		return false, nil
+	}
+	err := d.client.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return err == nil, overtaken(err)
+}
+
+// replaceStatus writes the whole status of an object that is known whole, zeros included, if it differs, and says whether it did.
+func (d *desk) replaceStatus(ctx context.Context, before, after client.Object) (bool, error) {
+	if equality.Semantic.DeepEqual(before, after) {
+		return false, nil
+	}
+	err := d.client.Status().Update(ctx, after)
+	return err == nil, overtaken(err)
+}
+
+// overtaken drops the error of a write that a newer version, or the end, of its object got ahead of: the informer brings that.
+func overtaken(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,129 @@
+package reconcilers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+)
+
+// Pace of writes to one pool. A change while all is quiet is written at once; under load the last state always follows.
+const (
+	countersEvery = 500 * time.Millisecond
+	urgentEvery   = 25 * time.Millisecond // while claims wait for a write
+	// perRecord is added for each entry of a list in the status: it costs the API server a quarter of that with each write of the pool.
+	perRecord = time.Millisecond
+)
+
+// pools keeps a pool's status and finalizer, and whatever else is recorded in it: all in one place, as they share one object.
+type pools[P client.Object] struct {
+	*desk
+	api     poolAPI[P]
+	metrics *ledger.Metrics
+
+	mu    sync.Mutex
+	known map[types.NamespacedName]*poolMemory
+}
+
+// poolMemory is what is remembered of a pool between two looks at it. It belongs to the goroutine that handles the pool.
+type poolMemory struct {
+	written time.Time            // when its status was last written
+	records int                  // entries of its lists then
+	told    map[string]time.Time // event -> when it was last sent
+}
+
+func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !r.ledger.Serving() {
+		return reconcile.Result{}, nil
+	}
+	memory := r.remember(req.NamespacedName)
+	pace := countersEvery
+	if urgent, err := r.api.urgent(ctx, r.desk, req); err != nil {
+		return reconcile.Result{}, err
+	} else if urgent {
+		pace = urgentEvery
+	}
+	pace += time.Duration(memory.records) * perRecord
+	if wait := memory.written.Add(pace).Sub(r.now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	p := r.api.empty()
+	if err := r.client.Get(ctx, req.NamespacedName, p); err != nil {
+		return reconcile.Result{}, r.gone(ctx, req, err)
+	}
+	pool, _ := r.api.pool(p)
+	usage, known := r.ledger.Usage(pool.Key)
+	if !known {
+		return reconcile.Result{}, nil // the ledger hears of it in a moment, and brings it back
+	}
+	if done, err := r.finalizer(ctx, p, usage); done || err != nil {
+		return reconcile.Result{}, err
+	}
+	return r.api.status(ctx, r.desk, p, usage, memory)
+}
+
+// finalizer keeps the pool from going while addresses of it are held. It reports whether there is nothing more to do.
+func (r *pools[P]) finalizer(ctx context.Context, p P, usage ledger.Usage) (done bool, err error) {
+	before, finalizer := copied(p), r.api.finalizer()
+	has := controllerutil.ContainsFinalizer(p, finalizer)
+	switch going := p.GetDeletionTimestamp() != nil; {
+	case going && !has:
+		return true, nil
+	case going && usage.Claims == 0:
+		controllerutil.RemoveFinalizer(p, finalizer)
+		return true, overtaken(r.save(ctx, before, p))
+	case !going && !has:
+		controllerutil.AddFinalizer(p, finalizer)
+		err := r.save(ctx, before, p)
+		return err != nil, overtaken(err)
+	default:
+		return false, nil
+	}
+}
+
+// gone forgets a pool.
+func (r *pools[P]) gone(ctx context.Context, req reconcile.Request, err error) error {
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	r.mu.Lock()
+	delete(r.known, req.NamespacedName)
+	r.mu.Unlock()
+	p := r.api.empty()
+	p.SetNamespace(req.Namespace)
+	p.SetName(req.Name)
+	pool, _ := r.api.pool(p)
+	r.metrics.ForgetPool(pool.Key)
+	r.events.forget(pool.Key)
+	return r.api.gone(ctx, r.desk, req)
+}
+
+func (r *pools[P]) remember(name types.NamespacedName) *poolMemory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.known[name]
+	if m == nil {
+		m = &poolMemory{told: map[string]time.Time{}}
+		r.known[name] = m
+	}
+	return m
+}
+
+// tellEvery is how often people hear of one thing about one pool at most.
+const tellEvery = 10 * time.Minute
+
+// mayTell says whether an event may be sent now, and takes it as sent.
+func (m *poolMemory) mayTell(event string, now time.Time) bool {
+	if last, ok := m.told[event]; ok && now.Sub(last) < tellEvery {
+		return false
+	}
+	m.told[event] = now
+	return true
+}

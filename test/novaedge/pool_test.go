@@ -1,0 +1,113 @@
+package novaedge
+
+import (
+	"context"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// The names are those of the scenarios that the product's own tests had, and of those that they lacked.
+func TestWhatAPoolOffers(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		offers []string
+		size   int64
+		first  []string // addresses in the order in which they are given
+	}{
+		{"p1-28", []string{"10.21.1.0/28"}, 14, []string{"10.21.1.1/32", "10.21.1.2/32"}},
+		{"p2-explicit", []string{"10.21.2.30", "10.21.2.10", "10.21.2.20"}, 3, []string{"10.21.2.10/32", "10.21.2.20/32", "10.21.2.30/32"}},
+		{"p3-mixed", []string{"10.21.3.0/30", "10.21.4.1"}, 3, []string{"10.21.3.1/32", "10.21.3.2/32", "10.21.4.1/32"}},
+		{"p4-32", []string{"10.21.5.1/32"}, 1, []string{"10.21.5.1/32"}},
+		{"t12-24", []string{"10.21.6.0/24"}, 254, []string{"10.21.6.1/32", "10.21.6.2/32", "10.21.6.3/32"}},
+		{"t12-120", []string{"2001:db8:21::/120"}, 255, []string{"2001:db8:21::1/128", "2001:db8:21::2/128"}},
+		{"t13-31", []string{"10.21.7.0/31"}, 2, []string{"10.21.7.0/32", "10.21.7.1/32"}},
+		{"t13-127", []string{"2001:db8:22::/127"}, 2, []string{"2001:db8:22::/128", "2001:db8:22::1/128"}},
+		{"t13-128", []string{"2001:db8:23::5/128"}, 1, []string{"2001:db8:23::5/128"}},
+		{"t13-15", []string{"10.22.0.0/15"}, 131070, []string{"10.22.0.1/32"}},
+		{"t13-64", []string{"fd21::/64"}, 1<<63 - 1, []string{"fd21::1/128"}}, // the counter saturates
+		{"t13-host-bits", []string{"10.21.8.200/28"}, 14, []string{"10.21.8.193/32"}},
+		{"readmitted", []string{"10.21.9.0/30", "10.21.9.0"}, 3, []string{"10.21.9.0/32", "10.21.9.1/32"}},
+		{"repeated", []string{"10.21.10.0/30", "10.21.10.1"}, 2, []string{"10.21.10.1/32", "10.21.10.2/32"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := pool(tc.name, tc.offers...)
+			create(t, p)
+			counts(t, p, 0, tc.size)
+			for i, want := range tc.first {
+				v := vip(tc.name+string(rune('a'+i)), p.Name)
+				if want[0] == '2' || want[0] == 'f' {
+					v.Spec.AddressFamily = v1alpha1.FamilyIPv6
+				}
+				gets(t, v, want)
+			}
+			left := tc.size - int64(len(tc.first))
+			if tc.name == "t13-64" {
+				left = tc.size
+			}
+			becomes(t, p, func(p *v1alpha1.ProxyIPPool) string {
+				if p.Status.Allocated == int64(len(tc.first)) && (p.Status.Available == left || tc.name == "t13-64") {
+					return ""
+				}
+				return "counters are behind"
+			})
+		})
+	}
+}
+
+func TestAPoolThatMakesNoSenseIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pool *v1alpha1.ProxyIPPool
+		says string
+	}{
+		"p5-invalid":   {pool("p5", "invalid/24"), "spec.cidrs[0]"},
+		"a2-invalid":   {pool("a2", "10.0.0.300"), "spec.addresses[0]"},
+		"t13-mapped":   {pool("t13m", "::ffff:10.0.0.0/120"), "spec.cidrs[0]"},
+		"nothing":      {pool("nothing"), "at least one network in cidrs or one address in addresses"},
+		"no-networks6": {pool("all6", "::/0"), "spec.cidrs[0]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, admin.Create(t.Context(), tc.pool), 422, tc.says)
+		})
+	}
+}
+
+func TestHostBitsAndOverlapsAreWarnedOf(t *testing.T) {
+	_, warning := kubectl(t, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: host-bits}, spec: {cidrs: [10.23.0.200/28]}}`, "create", "-f", "-")
+	t.Cleanup(func() { _ = admin.Delete(context.Background(), pool("host-bits")) })
+	contains(t, warning, "spec.cidrs[0]: 10.23.0.200/28 has bits set after the prefix, which do not count: it is 10.23.0.192/28, addresses 10.23.0.193 to 10.23.0.206")
+	becomes(t, pool("host-bits"), func(p *v1alpha1.ProxyIPPool) string {
+		if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
+			return ""
+		}
+		return "not ready"
+	})
+	_, warning = kubectl(t, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: over}, spec: {cidrs: [10.23.0.0/24]}}`, "create", "-f", "-")
+	t.Cleanup(func() { _ = admin.Delete(context.Background(), pool("over")) })
+	contains(t, warning, "pool over offers some of the same addresses as host-bits")
+}
+
+func TestAPoolKeepsWhatIsHeldOfIt(t *testing.T) {
+	p := pool("held", "10.24.0.0/29", "10.24.1.0/29")
+	create(t, p)
+	a := vip("held-a", p.Name, at("10.24.1.3"))
+	create(t, a)
+	// A3: it may grow; T9: it may shrink where nothing held falls out.
+	if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.CIDRs = []string{"10.24.1.0/28"} }); err != nil {
+		t.Fatal(err)
+	}
+	counts(t, p, 1, 13)
+	err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.CIDRs = []string{"10.24.0.0/29"} })
+	refused(t, err, 403, "pool held: 10.24.1.3 would leave the pool's ranges while it is held by proxyvips/held-a")
+	// T8, A4
+	refused(t, admin.Delete(t.Context(), p), 403, "pool held cannot be deleted while VIPs hold addresses of it (1)")
+	gone(t, a)
+	counts(t, p, 0, 14)
+	gone(t, p)
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err == nil {
+		t.Error("the pool is still there")
+	}
+}

@@ -1,0 +1,387 @@
+package novaedge
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+func contains(t *testing.T, text, part string) {
+	t.Helper()
+	if !strings.Contains(text, part) {
+		t.Errorf("%q does not say %q", text, part)
+	}
+}
+
+// P6 to P9, A6, A8, A13, A15 to A17, T5, T11, T17.
+func TestAddressesAreGivenInOrderAndComeBack(t *testing.T) {
+	p, other := pool("small", "10.31.0.10", "10.31.0.11", "10.31.0.12"), pool("other", "10.31.1.0/30")
+	create(t, p, other)
+	a := vip("small-a", p.Name)
+	gets(t, a, "10.31.0.10/32")
+	gets(t, vip("other-a", other.Name), "10.31.1.1/32")
+	counts(t, p, 1, 2)
+	gets(t, vip("small-b", p.Name), "10.31.0.11/32")
+	gets(t, vip("small-c", p.Name), "10.31.0.12/32")
+	counts(t, p, 3, 0)
+	if out, _ := kubectl(t, "", "get", "proxyippool", p.Name, "--no-headers"); strings.Fields(out)[2] != "0" {
+		t.Errorf("an empty pool is shown as %q", out)
+	}
+	refused(t, admin.Create(t.Context(), vip("small-d", p.Name)), 403, "pool small: 1 addresses requested, 0 free")
+	gone(t, a)
+	counts(t, p, 2, 1)
+	gets(t, vip("small-d", p.Name), "10.31.0.10/32")
+}
+
+// T3, T4, T16, N4.
+func TestAStaticAddressIsReserved(t *testing.T) {
+	p := pool("static", "10.32.0.0/29")
+	p.Spec.AutoAssign = false
+	create(t, p)
+	refused(t, admin.Create(t.Context(), vip("static-any", p.Name)), 422, "spec.address", "does not assign addresses by itself")
+	gets(t, vip("static-2", p.Name, at("10.32.0.2/32")), "10.32.0.2/32")
+	refused(t, admin.Create(t.Context(), vip("static-thief", p.Name, at("10.32.0.2"))), 403, "10.32.0.2 is held by proxyvips/static-2")
+	refused(t, admin.Create(t.Context(), vip("static-out", p.Name, at("10.33.0.2/32"))), 422, "spec.address", "10.33.0.2 is outside the pool")
+	gets(t, vip("static-bare", "", at("10.32.0.1")), "10.32.0.1") // without poolRef, inside the pool
+	gets(t, vip("static-nowhere", "", at("192.0.2.77/32")), "192.0.2.77/32")
+	if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = true }); err != nil {
+		t.Fatal(err)
+	}
+	gets(t, vip("static-auto", p.Name), "10.32.0.3/32")
+	late := pool("static-late", "192.0.2.76/30", "192.0.2.77")
+	create(t, late)
+	gets(t, vip("static-late", late.Name), "192.0.2.78/32")
+	counts(t, late, 2, 0)
+	if got, want := bound(t, vip("static-nowhere", "")), "AddressAllocated: Address 192.0.2.77/32 reserved, of no pool"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A VIP that says nothing of use, or one thing too many.
+func TestAVIPThatMakesNoSenseIsRefused(t *testing.T) {
+	create(t, pool("sense", "10.34.0.0/29"))
+	for name, tc := range map[string]struct {
+		vip  *v1alpha1.ProxyVIP
+		says []string
+	}{
+		"nothing":      {vip("x", ""), []string{"name an address (address, ipv6Address), or the pool"}},
+		"no-address":   {vip("x", "", at("10.0.0.300")), []string{"spec.address"}},
+		"s15-mode":     {vip("x", "sense", func(s *v1alpha1.ProxyVIPSpec) { s.Mode = "l2arp" }), []string{"spec.mode", `"L2ARP", "BGP", "OSPF"`}},
+		"s15-family":   {vip("x", "sense", of("IPv4")), []string{"spec.addressFamily", `"ipv4", "ipv6", "dual"`}},
+		"other-family": {vip("x", "", at("2001:db8::1/128")), []string{"spec.address", "must be IPv4 with addressFamily ipv4"}},
+		"two-of-one":   {vip("x", "", of(v1alpha1.FamilyIPv6), at("2001:db8::1"), at6("2001:db8::2")), []string{"spec.address", "one address too many"}},
+		"half":         {vip("x", "", of(v1alpha1.FamilyDual), at("10.34.1.1")), []string{"spec.poolRef", "takes two addresses"}},
+		"no-ports":     {vip("x", "sense", func(s *v1alpha1.ProxyVIPSpec) { s.Ports = nil }), []string{"spec.ports"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refused(t, admin.Create(t.Context(), tc.vip), 422, tc.says...)
+		})
+	}
+}
+
+// T14.
+func TestFamilies(t *testing.T) {
+	four, six, both := pool("four", "10.35.0.0/29"), pool("six", "2001:db8:35::/125"), pool("both", "10.35.1.0/30", "2001:db8:35:1::/126")
+	create(t, four, six, both)
+	gets(t, vip("f-4", both.Name), "10.35.1.1/32")
+	gets(t, vip("f-6", both.Name, of(v1alpha1.FamilyIPv6)), "2001:db8:35:1::1/128")
+	gets(t, vip("f-dual", both.Name, of(v1alpha1.FamilyDual)), "10.35.1.2/32 2001:db8:35:1::2/128")
+	counts(t, both, 4, 1)
+	refused(t, admin.Create(t.Context(), vip("f-none", both.Name, of(v1alpha1.FamilyDual))), 403, "pool both")
+	counts(t, both, 4, 1) // no half of it is left behind
+	gets(t, vip("f-last", both.Name, of(v1alpha1.FamilyIPv6)), "2001:db8:35:1::3/128")
+	for _, family := range []v1alpha1.AddressFamily{v1alpha1.FamilyIPv6, v1alpha1.FamilyDual} {
+		refused(t, admin.Create(t.Context(), vip("f-lacks", four.Name, of(family))), 422, "spec.addressFamily", "pool four offers no IPv6 addresses")
+	}
+	refused(t, admin.Create(t.Context(), vip("f-lacks", six.Name)), 422, "spec.addressFamily", "pool six offers no IPv4 addresses")
+	d := vip("f-dual", "")
+	if got, want := bound(t, d), "AddressAllocated: Addresses 10.35.1.2/32 and 2001:db8:35:1::2/128 allocated from pool both"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if d.Status.AllocatedAddress != "10.35.1.2/32" || d.Status.AllocatedIPv6Address != "2001:db8:35:1::2/128" {
+		t.Errorf("status %+v", d.Status)
+	}
+}
+
+// T2, A11, N3.
+func TestOverlappingPoolsGiveAnAddressOnce(t *testing.T) {
+	one, two := pool("over-1", "10.36.0.0/29"), pool("over-2", "10.36.0.0/28")
+	create(t, one, two)
+	gets(t, vip("over-a", one.Name), "10.36.0.1/32")
+	gets(t, vip("over-b", two.Name), "10.36.0.2/32")
+	refused(t, admin.Create(t.Context(), vip("over-c", two.Name, at("10.36.0.1"))), 403, "10.36.0.1 is held by proxyvips/over-a")
+	counts(t, one, 2, 4)
+	counts(t, two, 2, 12)
+}
+
+func TestAllKindsShareOneSpace(t *testing.T) {
+	ns := namespace(t)
+	p, np := pool("kinds", "10.37.0.0/29"), &butlerv1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.37.0.0/29", Reserved: []butlerv1.ReservedRange{{CIDR: "10.37.0.6/32"}}},
+	}
+	create(t, p, np)
+	allocation := func(name, first, last string) *butlerv1.IPAllocation {
+		return &butlerv1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns}, Spec: butlerv1.IPAllocationSpec{
+			PoolRef: butlerv1.LocalObjectReference{Name: "pool"}, TenantClusterRef: butlerv1.NamespacedObjectReference{Name: "web", Namespace: "team"},
+			Type: butlerv1.TypeNodes, PinnedRange: &butlerv1.PinnedIPRange{StartAddress: first, EndAddress: last},
+		}}
+	}
+	held := allocation("held", "10.37.0.1", "10.37.0.2")
+	create(t, held)
+	gets(t, vip("kinds-a", p.Name), "10.37.0.3/32")
+	refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.2"))), 403, "10.37.0.2 is held by ipallocations/held in namespace "+ns)
+	refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.2"))), 403, "10.37.0.2 is held by ipallocations/held in namespace "+ns)
+	refused(t, admin.Create(t.Context(), allocation("thief", "10.37.0.3", "10.37.0.4")), 403, "10.37.0.3 is held by proxyvips/kinds-a")
+	refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.6"))), 422, "10.37.0.6 is reserved")
+	counts(t, p, 3, 2)
+	becomes(t, np, func(np *butlerv1.NetworkPool) string {
+		if np.Status.AllocatedIPs == 3 {
+			return ""
+		}
+		return fmt.Sprintf("%d allocated, want 3", np.Status.AllocatedIPs)
+	})
+}
+
+// T10, A5, N12.
+func TestAVIPBeforeItsPoolIsServedWhenThatAppears(t *testing.T) {
+	v := vip("early", "later", of(v1alpha1.FamilyDual))
+	create(t, v)
+	unbound(t, v, v1alpha1.ReasonPoolNotFound)
+	fixed := vip("early-fixed", "later", at("10.38.0.5"))
+	create(t, fixed)
+	create(t, pool("later", "10.38.0.0/29", "2001:db8:38::/126"))
+	becomes(t, v, func(v *v1alpha1.ProxyVIP) string {
+		if addresses(v) == "10.38.0.1/32 2001:db8:38::1/128" {
+			return ""
+		}
+		return addresses(v)
+	})
+	bound(t, v)
+	bound(t, fixed)
+}
+
+// T6, T7, and what 11.3 wants of updates.
+func TestUpdates(t *testing.T) {
+	p, other := pool("up", "10.39.0.0/28", "2001:db8:39::/126"), pool("up-other", "10.39.1.0/28")
+	create(t, p, other)
+	v := vip("up", p.Name)
+	gets(t, v, "10.39.0.1/32")
+	bound(t, v)
+	err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef.Name = other.Name })
+	refused(t, err, 422, "poolRef cannot be changed while addresses are held")
+
+	t.Run("what is left out comes back", func(t *testing.T) {
+		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = ""; v.Spec.Ports = []int32{443} }); err != nil {
+			t.Fatal(err)
+		}
+		if addresses(v) != "10.39.0.1/32" || v.Spec.Ports[0] != 443 {
+			t.Errorf("%+v", v.Spec)
+		}
+	})
+	t.Run("another address", func(t *testing.T) {
+		create(t, vip("up-taken", p.Name, at("10.39.0.2")))
+		refused(t, change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.2/32" }), 403, "10.39.0.2 is held by proxyvips/up-taken")
+		refused(t, change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.40.0.2/32" }), 422, "10.40.0.2 is outside the pool")
+		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.9/32" }); err != nil {
+			t.Fatal(err)
+		}
+		becomes(t, v, func(v *v1alpha1.ProxyVIP) string {
+			if v.Status.AllocatedAddress == "10.39.0.9/32" {
+				return ""
+			}
+			return v.Status.AllocatedAddress
+		})
+		gets(t, vip("up-next", p.Name), "10.39.0.1/32") // what it left is free
+	})
+	t.Run("a family more, and less", func(t *testing.T) {
+		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.AddressFamily = v1alpha1.FamilyDual }); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := addresses(v), "10.39.0.9/32 2001:db8:39::1/128"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		counts(t, p, 2, 15) // those of the subtests before are gone
+		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.AddressFamily = v1alpha1.FamilyIPv4; v.Spec.IPv6Address = "" }); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := addresses(v), "10.39.0.9/32"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		counts(t, p, 1, 16)
+	})
+	t.Run("the pool left", func(t *testing.T) {
+		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef, v.Spec.Address = nil, "" }); err != nil {
+			t.Fatal(err)
+		}
+		if addresses(v) != "10.39.0.9/32" || v.Spec.PoolRef != nil {
+			t.Errorf("%+v", v.Spec)
+		}
+		refused(t, admin.Create(t.Context(), vip("up-thief", p.Name, at("10.39.0.9"))), 403, "10.39.0.9 is held by proxyvips/up")
+	})
+}
+
+func TestADryRunReservesNothing(t *testing.T) {
+	p := pool("dry", "10.41.0.0/30")
+	create(t, p)
+	for range 3 {
+		v := vip("dry", p.Name)
+		if err := admin.Create(t.Context(), v, client.DryRunAll); err != nil || addresses(v) != "10.41.0.1/32" {
+			t.Errorf("%q, %v", addresses(v), err)
+		}
+	}
+	counts(t, p, 0, 2)
+}
+
+// N1, and the 200 of an earlier controller.
+func TestAddressesThatStandInStatusAloneAreAdopted(t *testing.T) {
+	const total = 200
+	for _, kind := range []string{"mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/butler-ipam"} {
+		kubectl(t, "", "delete", kind)
+	}
+	restored := false
+	restore := func() {
+		if !restored {
+			restored = true
+			if err := cluster.InstallWebhooks(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Cleanup(restore)
+	vips := make([]*v1alpha1.ProxyVIP, total)
+	for i := range vips {
+		vips[i] = vip(fmt.Sprintf("earlier-%03d", i), "earlier")
+		create(t, vips[i])
+		before := vips[i].DeepCopy()
+		vips[i].Status.AllocatedAddress = fmt.Sprintf("10.42.0.%d/32", i+1)
+		if err := admin.Status().Patch(t.Context(), vips[i], client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restore()
+	p := pool("earlier", "10.42.0.0/24")
+	create(t, p)
+	gets(t, vip("new", p.Name), "10.42.0.201/32")
+	for i, v := range vips {
+		bound(t, v)
+		if want := fmt.Sprintf("10.42.0.%d/32", i+1); v.Spec.Address != want || v.Status.AllocatedAddress != want || v.Annotations[butlerv1.AnnotationOrigin] != butlerv1.OriginAdopted {
+			t.Errorf("%s: %s, %s, %s; want %s", v.Name, v.Spec.Address, v.Status.AllocatedAddress, v.Annotations[butlerv1.AnnotationOrigin], want)
+		}
+	}
+	counts(t, p, total+1, 254-total-1)
+}
+
+// A14, T1, T15: many at once over pools that overlap each other and a NetworkPool, with the holder killed in between.
+func TestNoAddressIsGivenTwiceWhateverDies(t *testing.T) {
+	const total, clients = 1000, 16
+	ns := namespace(t)
+	create(t,
+		pool("many-a", "10.43.0.0/20", "2001:db8:43::/112"), pool("many-b", "10.43.8.0/21", "2001:db8:43::/116"),
+		&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.43.0.0/19"}})
+	var (
+		work sync.WaitGroup
+		next = make(chan int)
+	)
+	errs := make([]error, total)
+	for range clients {
+		work.Go(func() {
+			for i := range next {
+				errs[i] = persistently(t, func(ctx context.Context) error {
+					if i%5 == 4 {
+						return admin.Create(ctx, &butlerv1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("a-%d", i), Namespace: ns}, Spec: butlerv1.IPAllocationSpec{
+							PoolRef: butlerv1.LocalObjectReference{Name: "pool"}, TenantClusterRef: butlerv1.NamespacedObjectReference{Name: "web", Namespace: "team"}, Type: butlerv1.TypeNodes,
+						}})
+					}
+					v := vip(fmt.Sprintf("many-%d", i), []string{"many-a", "many-b"}[i%2])
+					if i%3 == 0 {
+						v.Spec.AddressFamily = v1alpha1.FamilyDual
+					}
+					return admin.Create(ctx, v)
+				})
+			}
+		})
+	}
+	for i := range total {
+		if i == total/3 {
+			if err := cluster.Managers()[0].Kill(); err != nil { // it is started again
+				t.Fatal(err)
+			}
+		}
+		if i == 2*total/3 {
+			if err := cluster.Managers()[1].Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next <- i
+	}
+	close(next)
+	work.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("create %d: %v", i, err)
+		}
+	}
+
+	var vips v1alpha1.ProxyVIPList
+	var others butlerv1.IPAllocationList
+	if err := admin.List(t.Context(), &vips); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.List(t.Context(), &others, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	owner, held := map[string]string{}, 0
+	has := func(address, name string) {
+		held++
+		if other := owner[address]; other != "" {
+			t.Errorf("%s belongs to %s and %s", address, other, name)
+		}
+		owner[address] = name
+	}
+	for _, v := range vips.Items {
+		if !strings.HasPrefix(v.Name, "many-") {
+			continue
+		}
+		t.Cleanup(func() { _ = admin.Delete(context.Background(), &v) })
+		if v.Spec.Address == "" || (v.Spec.AddressFamily == v1alpha1.FamilyDual) != (v.Spec.IPv6Address != "") {
+			t.Errorf("%s has %q", v.Name, addresses(&v))
+		}
+		for _, a := range strings.Fields(addresses(&v)) {
+			has(a, v.Name)
+		}
+	}
+	for _, a := range others.Items {
+		t.Cleanup(func() { _ = admin.Delete(context.Background(), &a) })
+		r, err := allocator.ParseRange(a.Spec.PinnedRange.StartAddress + "-" + a.Spec.PinnedRange.EndAddress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for address := range r.Addresses() {
+			has(address.String()+"/32", a.Name)
+		}
+	}
+	if len(vips.Items) == 0 || held < total {
+		t.Errorf("%d addresses are held", held)
+	}
+}
+
+// persistently repeats a create until it succeeds, as a controller does: both managers may be away for a moment.
+func persistently(t *testing.T, create func(context.Context) error) (err error) {
+	deadline := time.Now().Add(time.Minute)
+	for time.Now().Before(deadline) {
+		if err = create(t.Context()); err == nil || strings.Contains(err.Error(), "already exists") {
+			return nil
+		}
+	}
+	return err
+}

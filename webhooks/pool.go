@@ -1,0 +1,164 @@
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+)
+
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
+
+// poolAdapter is what the generic path needs to know of one kind of pool, whose objects are P.
+type poolAdapter[P client.Object] interface {
+	// subject of its webhooks.
+	subject() subject
+	// empty is an object to read into.
+	empty() P
+	// pool is what the ledger makes of one. A pool that breaks a rule offers nothing, and says so itself.
+	pool(P) ledger.Pool
+	// sameOffer tells whether an update leaves what the pool offers as it is.
+	sameOffer(old, p P) bool
+	// faults of a pool about to be stored, by the rules that need no other object; of an update only those that the stored one has not.
+	// updating tells whether there is a stored one.
+	faults(old, p P, updating bool) field.ErrorList
+	// warnings say what is allowed, but most likely not meant.
+	warnings(P) []string
+	// holders names the claims in words, and as kubectl get knows them.
+	holders() (words, resource string)
+}
+
+// pools validates one kind of pool: nothing that is held may fall out of one.
+type pools[P client.Object] struct {
+	poolAdapter[P]
+	ledger *ledger.Ledger
+	live   client.Reader
+	log    logr.Logger
+}
+
+func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
+	if !stores(req) {
+		return admission.Allowed(""), nil
+	}
+	pool, err := n.decode(req.Object.Raw)
+	if err != nil || pool.GetDeletionTimestamp() != nil {
+		return admission.Allowed(""), err
+	}
+	pool.SetNamespace(req.Namespace)
+	var (
+		old      P
+		updating = req.Operation == admissionv1.Update
+	)
+	if updating {
+		if old, err = n.decode(req.OldObject.Raw); err != nil {
+			return admission.Response{}, err
+		}
+		if n.sameOffer(old, pool) {
+			return admission.Allowed(""), nil
+		}
+	}
+	if errs := n.faults(old, pool, updating); len(errs) > 0 {
+		return admission.Response{}, invalid(errs)
+	}
+	changed := n.pool(pool) // a fault that the stored pool has too is let pass
+	if updating {
+		if err := n.change(ctx, changed, isDryRun(req)); err != nil {
+			return admission.Response{}, err
+		}
+	}
+	return admission.Allowed("").WithWarnings(append(n.warnings(pool), n.overlaps(changed)...)...), nil
+}
+
+// change asks the ledger whether a pool may become what the update makes of it. A pool that the ledger does not know yet is read
+// first: what a request says is stored is no more than its word.
+func (n *pools[P]) change(ctx context.Context, changed ledger.Pool, dryRun bool) error {
+	if _, known := n.ledger.Usage(changed.Key); !known {
+		stored, err := storedPool(ctx, n.poolAdapter, changed.Key, n.live)
+		if err != nil {
+			return err
+		}
+		n.ledger.LearnPool(stored)
+	}
+	return n.ledger.ChangePool(ctx, changed, dryRun)
+}
+
+// maxNamed is how many pools one warning names: the API server shortens long ones.
+const maxNamed = 4
+
+func (n *pools[P]) overlaps(pool ledger.Pool) []string {
+	others := n.ledger.Overlapping(pool)
+	if len(others) == 0 {
+		return nil
+	}
+	names := make([]string, 0, maxNamed+1)
+	for i, k := range others {
+		if i == maxNamed {
+			names = append(names, fmt.Sprintf("%d more", len(others)-maxNamed))
+			break
+		}
+		names = append(names, k.String())
+	}
+	return []string{fmt.Sprintf("pool %s offers some of the same addresses as %s: each is given once only, by whichever pool is asked first", pool.Key, strings.Join(names, ", "))}
+}
+
+// validateDelete refuses to delete a pool that claims hold addresses of. The pool's finalizer would keep it in any case; this says so at
+// once, and leaves the pool as it is.
+func (n *pools[P]) validateDelete(ctx context.Context, req *admission.Request) (admission.Response, error) {
+	if req.Operation != admissionv1.Delete {
+		return admission.Allowed(""), nil
+	}
+	pool, err := n.decode(req.OldObject.Raw) // the request of a deletecollection has no name
+	if err != nil || pool.GetDeletionTimestamp() != nil {
+		return admission.Allowed(""), err
+	}
+	pool.SetNamespace(req.Namespace)
+	key := n.pool(pool).Key
+	usage, _ := n.ledger.Usage(key)
+	if usage.Claims == 0 || req.Namespace != "" && n.terminating(ctx, req.Namespace) {
+		return admission.Allowed(""), nil
+	}
+	words, resource := n.holders()
+	return admission.Response{}, &poolInUse{pool: key, claims: usage.Claims, words: words, resource: resource}
+}
+
+// terminating tells whether a namespace is going, and lets the delete through where that cannot be told.
+func (n *pools[P]) terminating(ctx context.Context, name string) bool {
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
+	if err := n.live.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+		n.log.Error(err, "Namespace cannot be read, the pool's finalizer alone keeps it", "namespace", name)
+		return true
+	}
+	return namespace.DeletionTimestamp != nil
+}
+
+func (n *pools[P]) decode(raw []byte) (P, error) {
+	p := n.empty()
+	return p, decode(raw, p, strings.ToLower(n.subject().kind.Kind))
+}
+
+// readPool reads a pool; *ledger.NoPoolError where it does not exist.
+func readPool[P client.Object](ctx context.Context, k ledger.Key, pools client.Reader, into P) (P, error) {
+	if err := pools.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, into); err != nil {
+		return into, readError(err, k)
+	}
+	return into, nil
+}
+
+// storedPool is a pool as the ledger knows it; *ledger.NoPoolError where it does not exist.
+func storedPool[P client.Object](ctx context.Context, adapter poolAdapter[P], k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	p, err := readPool(ctx, k, pools, adapter.empty())
+	if err != nil {
+		return ledger.Pool{}, err
+	}
+	return adapter.pool(p), nil
+}

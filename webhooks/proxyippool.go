@@ -1,0 +1,42 @@
+package webhooks
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=novaedge.io,resources=proxyippools,verbs=get
+
+// proxyIPPools adapts ProxyIPPools.
+type proxyIPPools struct{}
+
+func (proxyIPPools) subject() subject {
+	return subject{kind: v1alpha1.GroupVersion.WithKind("ProxyIPPool"), clusterScoped: true}
+}
+
+func (proxyIPPools) empty() *v1alpha1.ProxyIPPool { return &v1alpha1.ProxyIPPool{} }
+
+func (proxyIPPools) pool(p *v1alpha1.ProxyIPPool) ledger.Pool {
+	pool, _ := novaedge.PoolOf(p)
+	return pool
+}
+
+func (proxyIPPools) sameOffer(old, p *v1alpha1.ProxyIPPool) bool {
+	return equality.Semantic.DeepEqual(old.Spec, p.Spec) && old.Labels[butlerv1.LabelRoutingDomain] == p.Labels[butlerv1.LabelRoutingDomain]
+}
+
+func (proxyIPPools) faults(old, p *v1alpha1.ProxyIPPool, updating bool) field.ErrorList {
+	if updating {
+		return novaedge.ValidateProxyIPPoolUpdate(old, p)
+	}
+	return novaedge.ValidateProxyIPPool(p)
+}
+
+func (proxyIPPools) warnings(p *v1alpha1.ProxyIPPool) []string { return novaedge.WarningsFor(p) }
+
+func (proxyIPPools) holders() (words, resource string) { return "VIPs", "proxyvips" }
