@@ -60,7 +60,8 @@ func connect() error {
 	return err
 }
 
-// The parts build on one another, on a cluster that is fresh: the third one installs the manager, the last one judges what all have made it do.
+// The parts build on one another, on a cluster that is fresh: the third one installs the manager, and that about rights judges what those
+// before it have made it do.
 func TestManager(t *testing.T) {
 	for _, part := range []struct {
 		name string
@@ -74,6 +75,7 @@ func TestManager(t *testing.T) {
 		{"WithoutEndpointsAllButCreatesGoesOn", withoutEndpoints},
 		{"RotatedCertificatesCostNoCreate", rotation},
 		{"RightsGrantedAreRightsUsed", rights},
+		{"AnAPIGroupIsSwitchedOnAndOff", switches},
 	} {
 		if !t.Run(part.name, part.test) {
 			t.FailNow()
