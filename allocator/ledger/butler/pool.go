@@ -81,8 +81,9 @@ type placed struct {
 // readable is what can be read of a NetworkPool's spec.
 type readable struct {
 	network  allocator.Range
-	reserved []placed // one per spec.reserved
-	tenants  []placed // effective tenant ranges: ranges, else start and end, else none
+	gateway  allocator.Range // not valid where nothing is to be kept for it
+	reserved []placed        // one per spec.reserved
+	tenants  []placed        // effective tenant ranges: ranges, else start and end, else none
 }
 
 func (r readable) blocked() []allocator.Range {
@@ -91,6 +92,9 @@ func (r readable) blocked() []allocator.Range {
 		if res.IsValid() {
 			blocked = append(blocked, res.Range)
 		}
+	}
+	if r.gateway.IsValid() {
+		blocked = append(blocked, r.gateway)
 	}
 	return blocked
 }
@@ -119,6 +123,8 @@ func readPool(p *v1alpha1.NetworkPool) (readable, field.ErrorList) {
 	} else {
 		r.network = allocator.RangeOfPrefix(prefix)
 	}
+	gateway, bad := readGateway(p, r.network)
+	r.gateway, errs = gateway, append(errs, bad...)
 	for i, res := range p.Spec.Reserved {
 		t := text{spec.Child("reserved").Index(i).Child("cidr"), res.CIDR}
 		part := placed{path: t.path}

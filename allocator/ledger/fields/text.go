@@ -1,0 +1,98 @@
+package fields
+
+import (
+	"fmt"
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+const (
+	addressRule = "must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100"
+	networkRule = "must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64"
+)
+
+// Text is a value of an object, and where it stands.
+type Text struct {
+	Path  *field.Path
+	Value string
+}
+
+// At is the value of the field at a path.
+func At(path *field.Path, value string) Text { return Text{path, value} }
+
+// Invalid is a fault of the value.
+func (t Text) Invalid(format string, args ...any) *field.Error {
+	return field.Invalid(t.Path, t.Value, fmt.Sprintf(format, args...))
+}
+
+// Address reads an IPv4 or IPv6 address in any form.
+func (t Text) Address() (netip.Addr, *field.Error) {
+	a, err := netip.ParseAddr(t.Value)
+	switch {
+	case err != nil:
+		return a, t.Invalid(addressRule)
+	case a.Zone() != "":
+		return a, t.Invalid("must not have a zone: write %s", a.WithZone(""))
+	case a.Is4In6():
+		return a, t.Invalid("must not be IPv4 written as IPv6: write %s", a.Unmap())
+	}
+	return a, nil
+}
+
+// Prefix reads an IPv4 or IPv6 network in any form, host bits included.
+func (t Text) Prefix() (netip.Prefix, *field.Error) {
+	p, err := netip.ParsePrefix(t.Value)
+	switch {
+	case err != nil:
+		return p, t.Invalid(networkRule)
+	case p.Addr().Is4In6():
+		return p, t.Invalid("must not be IPv4 written as IPv6: write it as IPv4")
+	case p.Bits() == 0 && p.Addr().Is6():
+		return p, t.Invalid("is more than a pool can hold: use a longer prefix")
+	}
+	return p, nil
+}
+
+// CanonicalAddress finds fault with an address that could be written in another, canonical form.
+func (t Text) CanonicalAddress() field.ErrorList {
+	if a, err := t.Address(); err == nil && a.String() != t.Value {
+		return field.ErrorList{t.Invalid("must be in canonical form: write %s", a)}
+	}
+	return nil
+}
+
+// CanonicalPrefix finds fault with host bits, and with a network that could be written in another, canonical form.
+func (t Text) CanonicalPrefix() field.ErrorList {
+	p, err := t.Prefix()
+	switch {
+	case err != nil || p.Masked().String() == t.Value:
+		return nil
+	case p != p.Masked():
+		return field.ErrorList{t.Invalid("has bits set after the prefix: write %s", p.Masked())}
+	}
+	return field.ErrorList{t.Invalid("must be in canonical form: write %s", p)}
+}
+
+// Range reads the range from first to last. path is that of both together.
+func Range(path *field.Path, first, last Text) (allocator.Range, field.ErrorList) {
+	var errs field.ErrorList
+	a, err := first.Address()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	b, err := last.Address()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return allocator.Range{}, errs
+	}
+	r, bad := allocator.NewRange(a, b)
+	if bad != nil {
+		errs = append(errs, field.Invalid(path, first.Value+"-"+last.Value, bad.Error()))
+	}
+	return r, errs
+}
