@@ -164,10 +164,10 @@ func TestASecondAnswerToAStoredClaimEndsTheFirst(t *testing.T) {
 	d.stored("a", "", journal.Token{})
 	first := d.must(Request{Claim: key("a"), UID: "a"})
 	second := d.must(Request{Claim: key("a"), UID: "a"})
-	if first.Range != second.Range || first.Token == second.Token {
+	if !slices.Equal(first.Ranges, second.Ranges) || first.Token == second.Token {
 		t.Errorf("%v, then %v", first, second)
 	}
-	d.stored("a", second.Range.String(), second.Token)
+	d.stored("a", second.Ranges[0].String(), second.Token)
 	if r := d.commit(); len(r.Lines) != 0 {
 		t.Errorf("in the journal are still %v", r.Lines)
 	}
