@@ -81,6 +81,9 @@ const (
 	// ConditionLoadBalancerIPsAvailable on a TenantCluster: every Service that waits for an address can be given one. False says
 	// what is in the way, such as a quota.
 	ConditionLoadBalancerIPsAvailable = "LoadBalancerIPsAvailable"
+	// ConditionTenantClusterMissing on an IPAllocation: the TenantCluster that it is for does not exist, or is another one of the same
+	// name. Its lastTransitionTime says since when.
+	ConditionTenantClusterMissing = "TenantClusterMissing"
 	// ConditionPoolAvailable on a ProviderConfig: its pools have free addresses.
 	ConditionPoolAvailable = "PoolAvailable"
 	// ConditionCapacityWarning is True from 70 % of a pool's addresses allocated.
