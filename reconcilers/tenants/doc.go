@@ -13,8 +13,8 @@
 // A tenant never gets more than its quota. Every Service that MetalLB could serve from our pool is served while quota and pools have
 // room; where they have room for a part, for that part. A block that was added is given back when none of its addresses has been used
 // for Timing.ShrinkAfter without a break, and first leaves the tenant's pool: the range is released only when it was seen to be gone
-// from there for Timing.Settle and still nobody uses it. With Services that do not change, decisions come to an end: what a waiting Service keeps busy is
-// not idle, so nothing is given back in order to be asked for again.
+// from there for Timing.Settle and still nobody uses it. With Services that do not change, decisions come to an end: what a waiting
+// Service keeps busy is not idle, so nothing is given back in order to be asked for again.
 //
 // The first blocks stay, and so do those of origin "pinned", of annotation keep, and of other tenants: a block belongs to a tenant by
 // its tenantClusterRef and, once recorded, the tenant's UID; never by its name.

@@ -47,7 +47,9 @@ func Missing(t Tenant, p Policy, blocks []Block, pools map[string]*v1alpha1.Netw
 	return wishes
 }
 
-func wishFor(kind v1alpha1.IPAllocationType, p Policy, blocks []Block, pools map[string]*v1alpha1.NetworkPool, count func(*v1alpha1.NetworkPool) int32) (Wish, bool) {
+func wishFor(
+	kind v1alpha1.IPAllocationType, p Policy, blocks []Block, pools map[string]*v1alpha1.NetworkPool, count func(*v1alpha1.NetworkPool) int32,
+) (Wish, bool) {
 	w := Wish{Kind: kind}
 	order := p.Pools
 	for _, b := range blocks {
@@ -103,7 +105,9 @@ func NetworkReady(p Policy, blocks []Block, wishes []Wish, refusals map[v1alpha1
 			c.Reason, c.Message = v1alpha1.ReasonPoolExhausted, fmt.Sprintf("no pool has room for %s: %s", w.Kind, refusal)
 			return c
 		}
-		c.Reason, c.Message = v1alpha1.ReasonReconciling, fmt.Sprintf("addresses for %s are being allocated", w.Kind)
+	}
+	if len(wishes) > 0 {
+		c.Reason, c.Message = v1alpha1.ReasonReconciling, fmt.Sprintf("addresses for %s are being allocated", wishes[0].Kind)
 		return c
 	}
 	var ready []string

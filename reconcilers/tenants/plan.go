@@ -38,7 +38,8 @@ type View struct {
 
 // Plan is what to do now for a tenant's load balancers. Names are of blocks.
 type Plan struct {
-	// Addresses is the content of the tenant's MetalLB pool, in order: one range for a block.
+	// Addresses is the content of the tenant's MetalLB pool, in order: one range for a block. Where there is none the pool must go:
+	// MetalLB refuses a pool without addresses, and all of its configuration with it, and works on with what it had.
 	Addresses []allocator.Range
 
 	// Need is how many addresses are to be added so that every Service is served that waits for one; Want, how many to ask for: as many

@@ -29,8 +29,8 @@ const (
 	Kept
 )
 
-// KinshipOf compares an allocation with the UID of the TenantCluster that its tenantClusterRef names: "" where the API server has said that there
-// is none. Where it could not say, there is no kinship to ask for. The time is when an Orphaned one becomes Abandoned.
+// KinshipOf compares an allocation with the UID of the TenantCluster that its tenantClusterRef names: "" where the API server has said
+// that there is none. Where it could not say, there is no kinship to ask for. The time is when an Orphaned one becomes Abandoned.
 func KinshipOf(a *v1alpha1.IPAllocation, uid string, orphanAfter time.Duration, now time.Time) (Kinship, time.Time) {
 	recorded := a.Annotations[v1alpha1.AnnotationTenantUID]
 	switch {
