@@ -269,7 +269,7 @@ func (w *world) step(load bool) {
 
 func TestTenantsUnderLoadComeToRest(t *testing.T) {
 	var grown, denied, exhausted int
-	for seed := range uint64(6) {
+	for seed := range uint64(4) {
 		w := newWorld(t, seed)
 		for range 15 * 60 {
 			w.step(true)
