@@ -47,8 +47,9 @@ generate: $(BIN)/controller-gen ## Write the deepcopy functions of the API types
 	$(BIN)/controller-gen object paths=./api/...
 
 .PHONY: manifests
-manifests: $(BIN)/controller-gen ## Write config/crd and config/rbac/role.yaml from the markers in the code, and the chart's files from config/ and values.yaml
+manifests: $(BIN)/controller-gen ## Write config/crd, config/tenants and config/rbac/role.yaml from the markers in the code, and the chart's files from config/ and values.yaml
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
+	mv config/crd/butler.butlerlabs.dev_{providerconfigs,tenantclusters}.yaml config/tenants
 	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers/... paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
 	rm -rf $(CHART)/files/config && mkdir $(CHART)/files/config
 	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name '%.yaml',kustomization namespace deployment $(UNSERVED)) -exec cp {} $(CHART)/files/config \;
