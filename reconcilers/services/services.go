@@ -1,0 +1,156 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// refusedAgain is when a ProxyVIP that was refused is asked for again, unless its pool has room earlier.
+const refusedAgain = 30 * time.Second
+
+// reconciler brings one Service and its ProxyVIP together.
+//
+//	no ProxyVIP is asked for          ──▶ the one there is deleted
+//	the one there is another's        ──▶ deleted, and made anew: of a Service of that name before, or of another pool
+//	there is none                     ──▶ created, which gives it its addresses
+//	else                              ──▶ brought to what the Service says
+//	then                              ──▶ its addresses into the Service's status
+type reconciler struct {
+	client  client.Client
+	live    client.Reader
+	turn    *turn
+	events  record.EventRecorder
+	waiting *waiting
+}
+
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !r.turn.has() {
+		return reconcile.Result{}, nil
+	}
+	s, vip := &corev1.Service{}, newVIP(vipName(req.NamespacedName))
+	if err := client.IgnoreNotFound(r.live.Get(ctx, req.NamespacedName, s)); err != nil {
+		return reconcile.Result{}, err
+	}
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(vip), vip)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	there := err == nil
+	if !asks(s) {
+		r.waiting.forget(req.NamespacedName)
+		if there && ours(vip) {
+			return reconcile.Result{}, r.release(ctx, s, vip)
+		}
+		return reconcile.Result{}, nil
+	}
+	spec, err := specOf(s)
+	if bad := (*senseless)(nil); errors.As(err, &bad) {
+		r.complain(s, bad.reason, bad.message)
+		return reconcile.Result{}, nil
+	}
+	if there && !ours(vip) {
+		r.complain(s, eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName()))
+		return reconcile.Result{RequeueAfter: refusedAgain}, nil
+	}
+	if there && anothers(vip, s) {
+		if err := r.drop(ctx, vip); err != nil {
+			return reconcile.Result{}, err
+		}
+		vip, there = newVIP(vip.GetName()), false
+	}
+	if refusal, err := r.write(ctx, s, vip, spec, there); refusal != "" || err != nil {
+		r.complain(s, eventNoAddress, refusal)
+		return reconcile.Result{RequeueAfter: refusedAgain}, err
+	}
+	return reconcile.Result{}, r.announce(ctx, s, vip)
+}
+
+func newVIP(name string) *unstructured.Unstructured {
+	vip := &unstructured.Unstructured{}
+	vip.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProxyVIP"))
+	vip.SetName(name)
+	return vip
+}
+
+// anothers tells whether a ProxyVIP is of an earlier Service of that name, or of another pool: what it has cannot become what is asked for.
+func anothers(vip *unstructured.Unstructured, s *corev1.Service) bool {
+	pool, _, _ := unstructured.NestedString(vip.Object, "spec", "poolRef", "name")
+	return vip.GetAnnotations()[v1alpha1.AnnotationServiceUID] != string(s.UID) || pool != poolOf(s)
+}
+
+// write stores a ProxyVIP as a Service wants it. The refusal says why it cannot be.
+func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, spec map[string]any, there bool) (refusal string, err error) {
+	before := vip.DeepCopy()
+	fill(vip, s, spec)
+	switch {
+	case !there:
+		if err = r.client.Create(ctx, vip); err == nil {
+			r.events.Eventf(s, corev1.EventTypeNormal, eventCreated, "ProxyVIP %s created", vip.GetName())
+		}
+	case !equality.Semantic.DeepEqual(before, vip):
+		err = r.client.Update(ctx, vip)
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		return err.Error(), nil
+	}
+	return "", err
+}
+
+// announce writes the addresses of a ProxyVIP into the status of its Service.
+func (r *reconciler) announce(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
+	v, err := typed(vip)
+	if err != nil {
+		return err
+	}
+	addresses := ingress(v)
+	if len(addresses) > 0 {
+		r.waiting.forget(client.ObjectKeyFromObject(s))
+	} else if bound := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound); bound != nil {
+		r.complain(s, eventNoAddress, bound.Message)
+	}
+	return r.setIngress(ctx, s, addresses)
+}
+
+func (r *reconciler) setIngress(ctx context.Context, s *corev1.Service, addresses []corev1.LoadBalancerIngress) error {
+	if sameIPs(s.Status.LoadBalancer.Ingress, addresses) {
+		return nil
+	}
+	before := s.DeepCopy()
+	s.Status.LoadBalancer.Ingress = addresses
+	return client.IgnoreNotFound(r.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+}
+
+// release lets go of a ProxyVIP that nobody asks for any more. A Service that stays, and still shows its addresses, shows them no longer.
+func (r *reconciler) release(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
+	if v, err := typed(vip); err == nil && s.UID != "" && s.DeletionTimestamp == nil && sameIPs(s.Status.LoadBalancer.Ingress, ingress(v)) {
+		if err := r.setIngress(ctx, s, nil); err != nil {
+			return err
+		}
+	}
+	return r.drop(ctx, vip)
+}
+
+func (r *reconciler) drop(ctx context.Context, vip *unstructured.Unstructured) error {
+	return client.IgnoreNotFound(r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
+}
+
+// complain tells of what keeps a Service from its addresses, once until it is something else.
+func (r *reconciler) complain(s *corev1.Service, reason, message string) {
+	if message != "" && r.waiting.add(s, message) {
+		r.events.Event(s, corev1.EventTypeWarning, reason, message)
+	}
+}
