@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -30,7 +31,9 @@ func startIn(t *testing.T, dir string, replicas int, args ...string) (*sandbox.S
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), butlerv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, nil, err
 	}
-	c, err := client.New(s.Config(), client.Options{Scheme: scheme})
+	config := s.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	c, err := client.New(config, client.Options{Scheme: scheme})
 	return s, c, err
 }
 
@@ -45,6 +48,10 @@ func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
 	if err := c.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
+	old := admin
+	t.Cleanup(func() { admin = old })
+	admin = c
+	counts(t, p, 0, 254) // the managers have seen it
 	if err := both.Stop(); err != nil {
 		t.Fatal(err)
 	}
