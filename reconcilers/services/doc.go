@@ -16,7 +16,7 @@
 // nobody was looking; a Service needs no finalizer for that. A ProxyVIP of that name which carries no mark of ours is left alone.
 //
 // What makes no sense in a Service is said in an event, and what it has stays as it is. Another pool means another ProxyVIP, and so another
-// address; another mode, family or port does not.
+// address, once there is one to be had; another mode, family or port does not.
 //
 // # Concurrency
 //

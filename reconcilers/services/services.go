@@ -66,13 +66,19 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.complain(s, eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName()))
 		return reconcile.Result{RequeueAfter: refusedAgain}, nil
 	}
-	if there && anothers(vip, s) {
-		if err := r.drop(ctx, vip); err != nil {
-			return reconcile.Result{}, err
-		}
+	refusal, err := "", error(nil)
+	outlived, elsewhere := there && !isOf(vip, s), there && poolOfVIP(vip) != poolOf(s)
+	if elsewhere && !outlived {
+		refusal, err = r.rehearse(ctx, s, spec)
+	}
+	if (elsewhere || outlived) && refusal == "" && err == nil {
+		err = r.drop(ctx, vip)
 		vip, there = newVIP(vip.GetName()), false
 	}
-	if refusal, err := r.write(ctx, s, vip, spec, there); refusal != "" || err != nil {
+	if refusal == "" && err == nil {
+		refusal, err = r.write(ctx, s, vip, spec, there)
+	}
+	if refusal != "" || err != nil {
 		r.complain(s, eventNoAddress, refusal)
 		return reconcile.Result{RequeueAfter: refusedAgain}, err
 	}
@@ -86,10 +92,14 @@ func newVIP(name string) *unstructured.Unstructured {
 	return vip
 }
 
-// anothers tells whether a ProxyVIP is of an earlier Service of that name, or of another pool: what it has cannot become what is asked for.
-func anothers(vip *unstructured.Unstructured, s *corev1.Service) bool {
+// isOf tells a Service's own ProxyVIP from that of an earlier one of the same name.
+func isOf(vip *unstructured.Unstructured, s *corev1.Service) bool {
+	return vip.GetAnnotations()[v1alpha1.AnnotationServiceUID] == string(s.UID)
+}
+
+func poolOfVIP(vip *unstructured.Unstructured) string {
 	pool, _, _ := unstructured.NestedString(vip.Object, "spec", "poolRef", "name")
-	return vip.GetAnnotations()[v1alpha1.AnnotationServiceUID] != string(s.UID) || pool != poolOf(s)
+	return pool
 }
 
 // write stores a ProxyVIP as a Service wants it. The refusal says why it cannot be.
@@ -104,6 +114,18 @@ func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstruct
 	case !equality.Semantic.DeepEqual(before, vip):
 		err = r.client.Update(ctx, vip)
 	}
+	return refused(overtaken(err))
+}
+
+// rehearse says whether a ProxyVIP could be made beside the one that there is: that one goes only where it can be replaced.
+func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[string]any) (refusal string, err error) {
+	vip := newVIP(vipName(client.ObjectKeyFromObject(s)) + ".next")
+	fill(vip, s, spec)
+	return refused(r.client.Create(ctx, vip, client.DryRunAll))
+}
+
+// refused tells a refusal of what is asked for from a failure.
+func refused(err error) (refusal string, failure error) {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		return err.Error(), nil
 	}
@@ -131,7 +153,7 @@ func (r *reconciler) setIngress(ctx context.Context, s *corev1.Service, addresse
 	}
 	before := s.DeepCopy()
 	s.Status.LoadBalancer.Ingress = addresses
-	return client.IgnoreNotFound(r.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+	return overtaken(r.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 
 // release lets go of a ProxyVIP that nobody asks for any more. A Service that stays, and still shows its addresses, shows them no longer.
@@ -145,7 +167,15 @@ func (r *reconciler) release(ctx context.Context, s *corev1.Service, vip *unstru
 }
 
 func (r *reconciler) drop(ctx context.Context, vip *unstructured.Unstructured) error {
-	return client.IgnoreNotFound(r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
+	return overtaken(r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
+}
+
+// overtaken drops the error of a write that a newer version, or the end, of its object got ahead of: that brings the Service here again.
+func overtaken(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // complain tells of what keeps a Service from its addresses, once until it is something else.

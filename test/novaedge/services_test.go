@@ -241,6 +241,15 @@ func TestAnAddressIsOneServicesAndGoesWithIt(t *testing.T) {
 		}
 	})
 	t.Run("another pool", func(t *testing.T) {
+		create(t, pool("lives-manual", "10.64.2.0/28"))
+		if err := change(t, pool("lives-manual"), func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = "lives-manual" }); err != nil {
+			t.Fatal(err)
+		}
+		told(t, s, "IPAllocationFailed", "pool lives-manual does not assign addresses by itself")
+		shows(t, s, "10.64.0.1") // it keeps what it has until there is another
 		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = other.Name }); err != nil {
 			t.Fatal(err)
 		}
