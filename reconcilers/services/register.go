@@ -130,8 +130,8 @@ func (t *turn) watch(stored cache.Cache) func(context.Context, queue) error {
 					return
 				case <-ticks.C:
 				}
-				if t.serving() && t.missed.Swap(false) {
-					t.missed.CompareAndSwap(false, !enqueue(ctx, stored, q))
+				if t.serving() && t.missed.Swap(false) && !enqueue(ctx, stored, q) {
+					t.missed.Store(true)
 				}
 			}
 		}()

@@ -57,32 +57,44 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, nil
 	}
-	spec, err := specOf(s)
-	if bad := (*senseless)(nil); errors.As(err, &bad) {
-		r.complain(s, bad.reason, bad.message)
-		return reconcile.Result{}, nil
-	}
-	if there && !ours(vip) {
-		r.complain(s, eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName()))
+	err = r.serve(ctx, s, vip, there)
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		r.complain(s, refused)
 		return reconcile.Result{RequeueAfter: refusedAgain}, nil
 	}
-	refusal, err := "", error(nil)
+	return reconcile.Result{}, err
+}
+
+// serve gives a Service that asks for it its ProxyVIP and its addresses. The error is a *refusal where it asks for what cannot be.
+func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, there bool) error {
+	spec, err := specOf(s)
+	if err != nil {
+		return err
+	}
+	if there && !ours(vip) {
+		return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName())}
+	}
 	outlived, elsewhere := there && !isOf(vip, s), there && poolOfVIP(vip) != poolOf(s)
 	if elsewhere && !outlived {
-		refusal, err = r.rehearse(ctx, s, spec)
+		if err := r.rehearse(ctx, s, spec); err != nil {
+			return err
+		}
 	}
-	if (elsewhere || outlived) && refusal == "" && err == nil {
-		err = r.drop(ctx, vip)
+	if elsewhere || outlived {
+		if err := r.drop(ctx, vip); err != nil {
+			return err
+		}
 		vip, there = newVIP(vip.GetName()), false
 	}
-	if refusal == "" && err == nil {
-		refusal, err = r.write(ctx, s, vip, spec, there)
+	if err = r.write(ctx, s, vip, spec, there); err == nil {
+		return r.announce(ctx, s, vip)
 	}
-	if refusal != "" || err != nil {
-		r.complain(s, eventNoAddress, refusal)
-		return reconcile.Result{RequeueAfter: refusedAgain}, err
+	if !there && errors.As(err, new(*refusal)) { // it shows the address of one that is gone
+		if err := r.setIngress(ctx, s, nil); err != nil {
+			return err
+		}
 	}
-	return reconcile.Result{}, r.announce(ctx, s, vip)
+	return err
 }
 
 func newVIP(name string) *unstructured.Unstructured {
@@ -102,8 +114,8 @@ func poolOfVIP(vip *unstructured.Unstructured) string {
 	return pool
 }
 
-// write stores a ProxyVIP as a Service wants it. The refusal says why it cannot be.
-func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, spec map[string]any, there bool) (refusal string, err error) {
+// write stores a ProxyVIP as a Service wants it.
+func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, spec map[string]any, there bool) (err error) {
 	before := vip.DeepCopy()
 	fill(vip, s, spec)
 	switch {
@@ -118,18 +130,18 @@ func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstruct
 }
 
 // rehearse says whether a ProxyVIP could be made beside the one that there is: that one goes only where it can be replaced.
-func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[string]any) (refusal string, err error) {
+func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[string]any) error {
 	vip := newVIP(vipName(client.ObjectKeyFromObject(s)) + ".next")
 	fill(vip, s, spec)
 	return refused(r.client.Create(ctx, vip, client.DryRunAll))
 }
 
-// refused tells a refusal of what is asked for from a failure.
-func refused(err error) (refusal string, failure error) {
+// refused tells the API server's refusal of what is asked for from other errors.
+func refused(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		return err.Error(), nil
+		return &refusal{eventNoAddress, err.Error()}
 	}
-	return "", err
+	return err
 }
 
 // announce writes the addresses of a ProxyVIP into the status of its Service.
@@ -142,7 +154,7 @@ func (r *reconciler) announce(ctx context.Context, s *corev1.Service, vip *unstr
 	if len(addresses) > 0 {
 		r.waiting.forget(client.ObjectKeyFromObject(s))
 	} else if bound := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound); bound != nil {
-		r.complain(s, eventNoAddress, bound.Message)
+		r.complain(s, &refusal{eventNoAddress, bound.Message})
 	}
 	return r.setIngress(ctx, s, addresses)
 }
@@ -179,8 +191,8 @@ func overtaken(err error) error {
 }
 
 // complain tells of what keeps a Service from its addresses, once until it is something else.
-func (r *reconciler) complain(s *corev1.Service, reason, message string) {
-	if message != "" && r.waiting.add(s, message) {
-		r.events.Event(s, corev1.EventTypeWarning, reason, message)
+func (r *reconciler) complain(s *corev1.Service, about *refusal) {
+	if r.waiting.add(s, about.message) {
+		r.events.Event(s, corev1.EventTypeWarning, about.reason, about.message)
 	}
 }

@@ -50,10 +50,10 @@ func poolOf(s *corev1.Service) string {
 	return v1alpha1.DefaultAddressPool
 }
 
-// senseless says what of a Service makes no sense.
-type senseless struct{ reason, message string }
+// refusal says why a Service does not get what it asks for, as an event.
+type refusal struct{ reason, message string }
 
-func (s *senseless) Error() string { return s.message }
+func (r *refusal) Error() string { return r.message }
 
 // The fields of a ProxyVIP's spec that annotations hold as JSON: annotation -> field.
 var verbatim = map[string]string{
@@ -63,14 +63,14 @@ var verbatim = map[string]string{
 }
 
 // specOf is what a Service says of the spec of its ProxyVIP: field -> value, nil for those that are not to be there. Fields that it says
-// nothing of are the allocator's, or somebody else's.
+// nothing of are the allocator's, or somebody else's. The error is a *refusal.
 func specOf(s *corev1.Service) (map[string]any, error) {
 	mode := v1alpha1.VIPMode(s.Annotations[v1alpha1.AnnotationVIPMode])
 	if modes := []v1alpha1.VIPMode{v1alpha1.ModeL2ARP, v1alpha1.ModeBGP, v1alpha1.ModeOSPF}; !slices.Contains(modes, mode) {
-		return nil, &senseless{eventInvalidMode, fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, mode, modes)}
+		return nil, &refusal{eventInvalidMode, fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, mode, modes)}
 	}
 	fault := func(annotation, format string, args ...any) (map[string]any, error) {
-		return nil, &senseless{eventInvalidAnnotation, fmt.Sprintf("annotation %s is %q: %s", annotation, s.Annotations[annotation], fmt.Sprintf(format, args...))}
+		return nil, &refusal{eventInvalidAnnotation, fmt.Sprintf("annotation %s is %q: %s", annotation, s.Annotations[annotation], fmt.Sprintf(format, args...))}
 	}
 	family := v1alpha1.AddressFamily(s.Annotations[v1alpha1.AnnotationAddressFamily])
 	if family == "" {

@@ -149,6 +149,20 @@ func TestAServiceThatAsksHasAnAddress(t *testing.T) {
 		})
 		shows(t, s, strings.TrimSuffix(v.Spec.Address, "/32"))
 	})
+	t.Run("the ProxyVIP is deleted and there is no other", func(t *testing.T) {
+		if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.Delete(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		told(t, s, "IPAllocationFailed", "pool default does not assign addresses by itself")
+		shows(t, s, "")
+		if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = true }); err != nil {
+			t.Fatal(err)
+		}
+		withAddress(t, s)
+	})
 }
 
 // S1, S2, S6, S11, S15: there is nothing to be had, and where something was meant an event says what is wrong.
@@ -249,7 +263,10 @@ func TestAnAddressIsOneServicesAndGoesWithIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		told(t, s, "IPAllocationFailed", "pool lives-manual does not assign addresses by itself")
-		shows(t, s, "10.64.0.1") // it keeps what it has until there is another
+		if v := vipFor(s); admin.Get(t.Context(), client.ObjectKeyFromObject(v), v) != nil || v.Spec.PoolRef.Name != p.Name {
+			t.Errorf("its ProxyVIP is gone before there is another: %+v", v.Spec)
+		}
+		shows(t, s, "10.64.0.1")
 		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = other.Name }); err != nil {
 			t.Fatal(err)
 		}
