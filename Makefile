@@ -24,6 +24,9 @@ ARCHS ?= $(shell $(GO) env GOARCH)
 CHART := charts/butler-ipam
 CLUSTER := $(BIN)/cluster
 
+# CRDs of groups that no manager serves yet: in config/crd, where the tests of the API take them from, and in no installation.
+UNSERVED := ipam.metal3.io_*
+
 ##@ General
 
 .PHONY: help
@@ -44,11 +47,12 @@ generate: $(BIN)/controller-gen ## Write the deepcopy functions of the API types
 	$(BIN)/controller-gen object paths=./api/...
 
 .PHONY: manifests
-manifests: $(BIN)/controller-gen ## Write config/crd and config/rbac/role.yaml from the markers in the code, and the chart's files from config/ and values.yaml
+manifests: $(BIN)/controller-gen ## Write config/crd, config/tenants and config/rbac/role.yaml from the markers in the code, and the chart's files from config/ and values.yaml
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
+	mv config/crd/butler.butlerlabs.dev_{providerconfigs,tenantclusters}.yaml config/tenants
 	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers/... paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
 	rm -rf $(CHART)/files/config && mkdir $(CHART)/files/config
-	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name %.yaml,kustomization namespace deployment) -exec cp {} $(CHART)/files/config \;
+	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name '%.yaml',kustomization namespace deployment $(UNSERVED)) -exec cp {} $(CHART)/files/config \;
 	$(GO) run ./test/chart/values $(CHART)
 
 .PHONY: fmt

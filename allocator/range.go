@@ -121,6 +121,19 @@ func (r Range) Contains(a netip.Addr) bool {
 	return r.Covers(Range{a, a})
 }
 
+// At is the address n places behind First (0 is First), false where n is negative
+// or r ends before it.
+func (r Range) At(n int64) (netip.Addr, bool) {
+	rest := number{lo: uint64(n)}
+	for sp := range r.spans {
+		if n >= 0 && !sp.last.minus(sp.first).less(rest) {
+			return sp.first.plus(rest).addr(), true
+		}
+		rest = rest.minus(sp.size())
+	}
+	return netip.Addr{}, false
+}
+
 // Covers tells whether every address of o is in r. A range that is not valid
 // covers nothing and is covered by none.
 func (r Range) Covers(o Range) bool {

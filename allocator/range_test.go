@@ -199,3 +199,27 @@ func FuzzParseRange(f *testing.F) {
 		}
 	})
 }
+
+func TestRangeAt(t *testing.T) {
+	for r, want := range map[string]map[int64]string{
+		"10.0.0.250-10.0.1.5":             {-1: "", 0: "10.0.0.250", 6: "10.0.1.0", 11: "10.0.1.5", 12: "", math.MaxInt64: ""},
+		"255.255.255.255":                 {0: "255.255.255.255", 1: ""},
+		"::1-ffff::":                      {0: "::1", math.MaxInt64: "::8000:1:0:0"},      // 2^32 of the numbers between are IPv4
+		"::fffe:ffff:ffff-::1:0:0:0":      {0: "::fffe:ffff:ffff", 1: "::1:0:0:0", 2: ""}, // over IPv4, which lies between
+		"2001:db8::-2001:db8::":           {0: "2001:db8::", 1: ""},
+		"ffff:ffff::fffe-ffff:ffff::ffff": {1: "ffff:ffff::ffff", 2: "", math.MinInt64: ""},
+	} {
+		for n, want := range want {
+			got := ""
+			if a, ok := mustParse(r).At(n); ok {
+				got = a.String()
+			}
+			if got != want {
+				t.Errorf("%s at %d: want %q, got %q", r, n, want, got)
+			}
+		}
+	}
+	if a, ok := (Range{}).At(0); ok {
+		t.Errorf("a range without addresses has %s", a)
+	}
+}

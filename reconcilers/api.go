@@ -81,8 +81,11 @@ type API interface {
 type api[T, P client.Object] struct {
 	claimKind, poolKind string
 	claimName, poolName string // of the controllers
-	claims              claimAPI[T]
-	pools               poolAPI[P]
+	// wholeStatus says that nobody else writes a claim's status and that its type knows every field: it is written whole, which costs the
+	// API server less than a patch.
+	wholeStatus bool
+	claims      claimAPI[T]
+	pools       poolAPI[P]
 }
 
 // Kinds implements API.

@@ -28,6 +28,7 @@ type desk struct {
 	answers *sent  // written to claims
 	drops   *sent  // finalizers taken off them
 	mirrors *turns // of statuses that say what the answer to the create has said already
+	whole   bool   // see api.wholeStatus
 }
 
 // claims brings one claim to what the ledger says of it.
@@ -205,8 +206,11 @@ func (d *desk) save(ctx context.Context, before, after client.Object) error {
 	return d.client.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// saveStatus writes a status if it differs, and says whether it did.
+// saveStatus writes the status of a claim if it differs, and says whether it did.
 func (d *desk) saveStatus(ctx context.Context, before, after client.Object) (bool, error) {
+	if d.whole {
+		return d.replaceStatus(ctx, before, after)
+	}
 	if equality.Semantic.DeepEqual(before, after) {
 		return false, nil
 	}

@@ -19,12 +19,12 @@ import (
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status,verbs=patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status,verbs=update
 
 // Butler is the API butler.butlerlabs.dev.
 var Butler API = &api[*v1alpha1.IPAllocation, *v1alpha1.NetworkPool]{
 	claimKind: butler.KindIPAllocation, poolKind: butler.KindNetworkPool,
-	claimName: "ipallocation", poolName: "networkpool",
+	claimName: "ipallocation", poolName: "networkpool", wholeStatus: true,
 	claims: ipAllocations{}, pools: networkPools{},
 }
 

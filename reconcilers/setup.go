@@ -62,7 +62,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 		return err
 	}
 	lane := o.Changes.lanes[a.claimKind]
-	d := &desk{client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, events: newEvents(o.Recorder), answers: newSent(), drops: newSent(), mirrors: newTurns(mirrorEvery)}
+	d := &desk{client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, events: newEvents(o.Recorder), answers: newSent(), drops: newSent(), mirrors: newTurns(mirrorEvery), whole: a.wholeStatus}
 	c := claims[T]{
 		desk: d, api: a.claims,
 		none:  func() client.Object { return a.pools.empty() },

@@ -26,6 +26,8 @@
 // few milliseconds, and is answered by whoever takes it, this replica or another. A port that refuses connections is news too:
 // its journal is taken over at once. That a call may be asked twice this way costs nothing but a grant that nobody uses.
 //
+// So are calls for an API that this replica is told not to serve, while it is being switched on: the holder serves it.
+//
 // A holder may live and be out of reach: it goes on writing the journal, and this replica has no answer of it for a second. Then the API server is
 // sent to another replica, which may be the holder itself. So it is where this replica neither reaches the holder nor sees the journal, and
 // where it holds the journal, could not write it for as long as others leave it alone, and does not learn within moments who holds it.

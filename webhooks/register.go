@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -44,8 +45,8 @@ func path(verb string, kind schema.GroupVersionKind) string {
 // Options are what the webhooks stand on.
 type Options struct {
 	Ledger *ledger.Ledger
-	// APIs are those that are served.
-	APIs []API
+	// APIs are those that are served, Others those that this replica is told not to serve: their calls go to the replica that does.
+	APIs, Others []API
 	// Cached reads pools from the manager's informers.
 	Cached client.Reader
 	// Live reads pools, and the metadata of Namespaces, from the API server itself.
@@ -70,6 +71,13 @@ func Register(server interface {
 	calls := make(chan struct{}, maxCalls)
 	again := &repeats{until: map[types.UID]time.Time{}}
 	hooks := map[string]hook{}
+	for _, api := range o.Others {
+		api(o, hooks)
+	}
+	for path, h := range hooks {
+		h.answer = elsewhere(h.subject.kind.Kind)
+		hooks[path] = h
+	}
 	for _, api := range o.APIs {
 		api(o, hooks)
 	}
@@ -107,6 +115,14 @@ func addHooks[T metav1.Object, P client.Object](o Options, hooks map[string]hook
 	add(c.subject(), verbValidate, "", c.validate)
 	add(p.subject(), verbValidate, "", p.validate)
 	add(p.subject(), verbValidateDelete, "", p.validateDelete)
+}
+
+// elsewhere answers for a kind that this replica is told not to serve, while others may: an API is being switched on or off.
+func elsewhere(kind string) func(context.Context, *admission.Request) (admission.Response, error) {
+	return func(context.Context, *admission.Request) (admission.Response, error) {
+		return admission.Response{}, &ledger.NotServingError{RetryAfter: time.Second,
+			Reason: fmt.Sprintf("%s is of an API that this replica is told not to serve: switch it on, or remove its webhooks", kind)}
+	}
 }
 
 // hook is one webhook.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -37,6 +38,7 @@ func (t Timing) withDefaults() Timing {
 type Session struct {
 	store   Store
 	me      string // see NewIdentity
+	kinds   []string
 	timing  Timing
 	current Version
 
@@ -45,9 +47,9 @@ type Session struct {
 	ousted  time.Time              // when a journal was last taken over for that
 }
 
-// NewSession makes a session for the replica identified by me.
-func NewSession(store Store, me string, timing Timing) *Session {
-	return &Session{store: store, me: me, timing: timing.withDefaults(), hurry: make(chan struct{}, 1)}
+// NewSession makes a session for the replica identified by me, which counts objects of these kinds.
+func NewSession(store Store, me string, kinds []string, timing Timing) *Session {
+	return &Session{store: store, me: me, kinds: kinds, timing: timing.withDefaults(), hurry: make(chan struct{}, 1)}
 }
 
 // Current is the version last read or written.
@@ -71,7 +73,7 @@ func (s *Session) Refused(holder string) {
 }
 
 // Follow returns when the journal is there for the taking, and why: it is missing, was handed over, did not change for the expiry, its
-// holder's address refuses connections, or is this process's own. Time counts on this process's monotonic clock and only while reads
+// holder's address refuses connections, or is this process's own, or its holder counts only some of the kinds that this replica does. Time counts on this process's monotonic clock and only while reads
 // succeed: an API server that was away proves nothing about the holder. report gets every version read and every error. Follow
 // returns an error only when ctx ends.
 func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why string, err error) {
@@ -94,6 +96,9 @@ func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why 
 		case s.isRefused(stored.Holder):
 			s.current, s.ousted = stored, time.Now()
 			return fmt.Sprintf("nobody listens at the address of holder %s", stored.Holder), nil
+		case s.countsMore(stored.Record):
+			s.current = stored
+			return fmt.Sprintf("holder %s does not count all kinds that this replica does", stored.Holder), nil
 		case since.IsZero() || stored.ResourceVersion != s.current.ResourceVersion:
 			s.current, since = stored, time.Now()
 		case time.Since(since) >= s.timing.Expiry:
@@ -103,6 +108,17 @@ func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why 
 			return "", err
 		}
 	}
+}
+
+// countsMore says whether this replica counts every kind that a journal's holder does, and others. Where each counts something that the other
+// does not, neither may take the journal from the other.
+func (s *Session) countsMore(r Record) bool {
+	for kind := range r.Seen {
+		if !slices.Contains(s.kinds, kind) {
+			return false
+		}
+	}
+	return len(s.kinds) > len(r.Seen)
 }
 
 // isRefused says whether a holder's address refuses connections. It does so once in an expiry at most: replicas that cannot reach each
@@ -131,7 +147,7 @@ func (s *Session) rest(ctx context.Context) error {
 
 // Fence makes this replica the holder of a new epoch, on top of the version that Follow saw. ErrLost: somebody else was faster.
 func (s *Session) Fence(ctx context.Context, quarantine bool) error {
-	next := s.current.TakenOver(s.me)
+	next := s.current.TakenOver(s.me).Counting(s.kinds)
 	next.Quarantine = next.Quarantine || quarantine
 	return s.write(ctx, next)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // shelf is a Store in this process: a compare-and-swap whose next replies can be lost, before or after the write took place.
@@ -66,9 +68,9 @@ func (s *shelf) land() {
 	s.late = nil
 }
 
-func taken(t *testing.T, s *shelf, me string) *Session {
+func taken(t *testing.T, s *shelf, me string, kinds ...string) *Session {
 	t.Helper()
-	session := NewSession(s, me, Timing{})
+	session := NewSession(s, me, kinds, Timing{})
 	if _, err := session.Follow(t.Context(), func(Version, error) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +164,7 @@ func TestFollowersWaitForSilenceButNotAfterAHandOver(t *testing.T) {
 		}()
 		took := make(chan time.Time)
 		go func() {
-			b := NewSession(s, "b", Timing{})
+			b := NewSession(s, "b", nil, Timing{})
 			_, _ = b.Follow(t.Context(), func(Version, error) {})
 			took <- time.Now()
 		}()
@@ -180,12 +182,52 @@ func TestFollowersWaitForSilenceButNotAfterAHandOver(t *testing.T) {
 	})
 }
 
+// Else an API that is switched on replica by replica would wait for the last of them.
+func TestWhoCountsMoreTakesTheJournalAtOnceAndWhoCountsOtherThingsDoesNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		holder := taken(t, s, "a", "claims", "pools")
+		if err := holder.Commit(t.Context(), Record{Seen: map[string]uint64{"claims": 7, "pools": 5}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			me    string
+			kinds []string
+			waits bool
+		}{
+			{"same", []string{"claims", "pools"}, true},
+			{"fewer", []string{"claims"}, true},
+			{"others", []string{"claims", "vips", "nets"}, true},
+			{"more", []string{"claims", "pools", "vips"}, false},
+			{"as many as the one before", []string{"claims", "pools", "vips"}, true}, // whose first commit is still to come
+		} {
+			began := time.Now()
+			session := NewSession(s, tc.me, tc.kinds, Timing{})
+			if _, err := session.Follow(t.Context(), func(Version, error) {}); err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(began) >= 4*time.Second; waited != tc.waits {
+				t.Errorf("%s counts %v and waits: %v", tc.me, tc.kinds, waited)
+			}
+			if tc.waits {
+				continue
+			}
+			if err := session.Fence(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(map[string]uint64{"claims": 7, "pools": 5, "vips": 0}, s.stored.Seen); diff != "" {
+				t.Errorf("seen (-want +got):\n%s", diff)
+			}
+		}
+	})
+}
+
 func TestAnAPIServerThatWasAwayProvesNothingAboutTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shelf{}
 		taken(t, s, "a")
 		away := &unreachable{Store: s}
-		b := NewSession(away, "b", Timing{})
+		b := NewSession(away, "b", nil, Timing{})
 		took := make(chan time.Time, 1)
 		go func() {
 			_, _ = b.Follow(t.Context(), func(Version, error) {})

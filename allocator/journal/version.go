@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"maps"
 	"slices"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -21,7 +22,7 @@ type Record struct {
 	// whole life has passed, and then clears it.
 	Quarantine bool
 	// Seen maps each kind of claim and pool the holder counts to the resourceVersion of the last event it had applied.
-	// A successor serves when it has applied as much.
+	// A successor serves when it has applied as much; of a kind with 0 it reads what is stored first.
 	Seen map[string]uint64
 	// Lines are the open grants.
 	Lines []Line
@@ -52,6 +53,17 @@ func (v Version) TakenOver(holder string) Version {
 	v.Epoch++
 	v.Commit++
 	v.Holder = holder
+	return v
+}
+
+// Counting is v with further kinds that its holder counts, of which it has applied nothing yet.
+func (v Version) Counting(kinds []string) Version {
+	seen := make(map[string]uint64, len(kinds))
+	for _, kind := range kinds {
+		seen[kind] = 0
+	}
+	maps.Copy(seen, v.Seen)
+	v.Seen = seen
 	return v
 }
 

@@ -665,3 +665,39 @@ func TestAClaimThatIsGivenMoreKeepsWhatItHas(t *testing.T) {
 		t.Errorf("%d addresses held, %d grants open: want 2 and none", u.Allocated, len(d.lines))
 	}
 }
+
+// Between a grant and the commit that ends it a claim may have been changed, and the journal change hands.
+func TestANewHolderKnowsAClaimThatHasChangedSinceItsGrant(t *testing.T) {
+	four, six := mustRange("10.0.0.1"), mustRange("2001:db8::1")
+	for name, tc := range map[string]struct {
+		line journal.Line
+		has  []allocator.Range
+	}{
+		"gave up a range of its create":      {journal.Line{Ranges: []allocator.Range{four, six}}, []allocator.Range{four}},
+		"was given a range more":             {journal.Line{Ranges: []allocator.Range{six}, Stored: "a", UID: "a"}, []allocator.Range{four, six}},
+		"was given one and gave it up again": {journal.Line{Ranges: []allocator.Range{six}, Stored: "a", UID: "a"}, []allocator.Range{four}},
+	} {
+		for order, first := range map[string]bool{"seen before the journal is taken": true, "seen after it": false} {
+			t.Run(name+", "+order, func(t *testing.T) {
+				tc.line.Token, tc.line.Kind, tc.line.Namespace, tc.line.NameHash = journal.Token{7}, modelClaims, "ns", journal.HashName("a")
+				d := newDesk(t)
+				p := d.pool("10.0.0.0-10.0.0.2")
+				p.Window = append(p.Window, six)
+				d.setPool(d.now, p)
+				see := func() { d.stored("a", "", tc.line.Token, func(c *Claim) { c.Ranges = tc.has }) }
+				if d.stepDown(); first {
+					see()
+				}
+				d.takeOver(journal.Version{Record: journal.Record{Lines: []journal.Line{tc.line}}})
+				if d.serve(d.now); !first {
+					see()
+				}
+				d.commit()
+				d.expectStanding("a", "confirmed")
+				if u, _ := d.usage(modelPool); u.Allocated != int64(len(tc.has)) || len(d.lines) != 0 {
+					t.Errorf("%d addresses held, %d grants open: want %d and none", u.Allocated, len(d.lines), len(tc.has))
+				}
+			})
+		}
+	}
+}

@@ -96,21 +96,19 @@ func (b *book) grantOf(c *claim) *holding {
 	return nil
 }
 
-// absorb ends the grant of those ranges of a claim that were added to what it had: the claim is about to have them all.
+// absorb ends the grant that a claim was given its ranges by, where the claim has others by now: those that it had before too, or only some.
 func (b *book) absorb(c *claim) {
-	l := b.lines[c.Token]
-	if l == nil || !l.names(c.Key, c.UID) || l.Space != c.Space {
-		return
+	if l := b.lines[c.Token]; l != nil && l.Space == c.Space && l.spentBy(c) {
+		c.granted = b.unline(l.holding, c)
 	}
-	for _, r := range l.Ranges {
-		if !slices.Contains(c.Ranges, r) {
-			return
-		}
-	}
-	c.granted = true
-	for _, l := range slices.Clone(l.holding.lines) {
-		b.retire(l)
-	}
+}
+
+// spentBy tells whether a claim is what came of the grant, so that nothing else will: it carries the token. One that was given to a create must
+// have nothing but ranges of the grant, as its token could be copied to another object of the name. One that was given to a stored claim was
+// written to it, whatever has become of the ranges since.
+func (l *line) spentBy(c *claim) bool {
+	return l.Token == c.Token && l.names(c.Key, c.UID) &&
+		(l.UID != "" || !slices.ContainsFunc(c.Ranges, func(r allocator.Range) bool { return !slices.Contains(l.Ranges, r) }))
 }
 
 // names reports whether the grant is one to the claim of this key.

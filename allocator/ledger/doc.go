@@ -12,6 +12,9 @@
 // claims overlap, the one stored as Ready keeps the range, then the one whose token the journal holds, then the older, then the
 // smaller UID. The other one keeps what nobody else has of its range, and is told whom it clashes with.
 //
+// A replica grants only where it counts every kind of which something is stored or granted. One that counts all that the holder does, and more,
+// takes the journal from it at once, and reads what is stored of the others first: an API is switched on by replacing replicas one by one.
+//
 // A refusal leaves only a holder that knows it still is one: by a commit that began a moment ago, or by one made for it. A process
 // that was paused goes by what has changed since.
 //

@@ -355,7 +355,7 @@ func (b *book) takeOver(v journal.Version) {
 	slices.SortFunc(lines, func(x, y journal.Line) int { return bytes.Compare(x.Token[:], y.Token[:]) })
 	for _, jl := range lines {
 		l := &line{Line: jl.Clone(), state: open}
-		if c := seen[l.Token]; c != nil && l.names(c.Key, c.UID) && slices.Equal(c.Ranges, l.Ranges) && c.holding.space == l.Space {
+		if c := seen[l.Token]; c != nil && c.holding.space == l.Space && l.spentBy(c) {
 			c.granted = true // seen already
 			continue
 		}

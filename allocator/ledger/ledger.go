@@ -101,14 +101,10 @@ func New(cfg Config) *Ledger {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	kinds := append(append([]string(nil), cfg.ClaimKinds...), cfg.PoolKinds...)
-	return &Ledger{
-		cfg:     cfg,
-		session: journal.NewSession(cfg.Store, cfg.Identity, cfg.Timing),
-		wake:    make(chan struct{}, 1),
-		moved:   make(chan struct{}),
-		book:    newBook(kinds, limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken),
-	}
+	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), moved: make(chan struct{})}
+	l.session = journal.NewSession(cfg.Store, cfg.Identity, l.kinds(), cfg.Timing)
+	l.book = newBook(l.kinds(), limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken)
+	return l
 }
 
 func randomToken() journal.Token {

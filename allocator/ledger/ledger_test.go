@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 )
@@ -62,11 +64,23 @@ func (s *shelf) count() int {
 type stores struct {
 	claims []Claim
 	any    bool
+
+	mu   sync.Mutex
+	read []string // kinds that were read from the store itself
 }
 
-func (s *stores) Seen(string) uint64                          { return 1 << 60 }
-func (s *stores) Refresh(context.Context, string, bool) error { return nil }
-func (s *stores) Any(context.Context) (bool, error)           { return s.any, nil }
+func (s *stores) Seen(string) uint64                { return 1 << 60 }
+func (s *stores) Any(context.Context) (bool, error) { return s.any, nil }
+
+func (s *stores) Refresh(_ context.Context, kind string, live bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if live {
+		s.read = append(s.read, kind)
+	}
+	return nil
+}
+
 func (s *stores) Touch(context.Context, Key, string) (Claim, bool, error) {
 	return Claim{}, false, nil
 }
@@ -100,6 +114,18 @@ func running(t *testing.T, store journal.Store, me string, source Source) (l *Le
 
 func request(name string) Request {
 	return Request{Claim: key(name), Pool: modelPool, Wants: []Want{{Count: 1}}}
+}
+
+func TestWhatTheLastHolderDidNotCountIsReadBeforeAnythingIsGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, source := &shelf{}, &stores{}
+		s.stored = journal.Version{ResourceVersion: "0", Epoch: 1, Record: journal.Record{Seen: map[string]uint64{modelClaims: 3}}}
+		_, stop := running(t, s, "a", source)
+		stop()
+		if diff := cmp.Diff([]string{modelPools}, source.read); diff != "" {
+			t.Errorf("read (-want +got):\n%s", diff)
+		}
+	})
 }
 
 func TestGrantsThatComeInDuringOneCommitShareTheNext(t *testing.T) {

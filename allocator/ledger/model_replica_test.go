@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -225,8 +226,15 @@ func (w *world) fulfil(r *replica) {
 		l := f.line
 		w.sendUpdate(&update{
 			what: r.name() + " fulfils", name: l.Stored, uid: uid, resourceVersion: f.rv,
-			change: func(c *Claim) { w.tally.fulfilled++; c.Ranges, c.Token = []allocator.Range{l.Ranges[0]}, l.Token },
-			done:   func(bool) { delete(r.fulfils, uid) },
+			change: func(c *Claim) {
+				if len(c.Ranges) > 0 {
+					w.tally.extended++
+				} else {
+					w.tally.fulfilled++
+				}
+				c.Ranges, c.Token = slices.Concat(c.Ranges, l.Ranges), l.Token
+			},
+			done: func(bool) { delete(r.fulfils, uid) },
 		})
 		return
 	}
@@ -234,8 +242,29 @@ func (w *world) fulfil(r *replica) {
 	if c == nil || len(c.Ranges) > 0 || r.fulfils[c.UID] != nil {
 		return
 	}
-	l, err := r.book.grant(w.now, Request{Claim: c.Key, UID: c.UID, Pool: modelPool, Wants: []Want{{Count: 1}}})
+	o := w.objects[c.Key.Name]
+	w.giveStored(r, c.Claim, modelWants(allocator.Range{}, o != nil && o.dual))
+}
+
+// extend is the mutating webhook's answer to an update that asks for an IPv6 address beside what the claim has. It goes by what is stored, not by
+// what the replica has seen.
+func (w *world) extend(r *replica, o *object) {
+	if r.fulfils[o.UID] == nil {
+		w.giveStored(r, o.Claim, modelWants(o.Ranges[0], true))
+	}
+}
+
+// giveStored takes what a stored claim lacks of what it wants. It is written, once a commit holds it, on top of the version that was asked for.
+func (w *world) giveStored(r *replica, c Claim, wants []Want) {
+	if len(c.Ranges) > 0 && c.Pool == (Key{}) {
+		return // nowhere to take more from
+	}
+	l, err := r.book.grant(w.now, Request{Claim: c.Key, UID: c.UID, Pool: c.Pool, Wants: wants})
 	if err != nil {
+		return
+	}
+	if len(c.Ranges) > 0 && slices.ContainsFunc(l.Ranges, func(r allocator.Range) bool { return r.First.Is4() }) {
+		r.book.withdraw(l) // it is not known here yet what the claim has
 		return
 	}
 	f := &fulfil{line: l, done: make(chan error, 1), rv: c.ResourceVersion}
@@ -245,5 +274,5 @@ func (w *world) fulfil(r *replica) {
 		l.done = f.done
 	}
 	r.fulfils[c.UID] = f
-	w.logf("%s takes %s for stored %s, token %s", r.name(), l.Ranges[0], c.Key.Name, l.Token)
+	w.logf("%s takes %s for stored %s, token %s", r.name(), l.Ranges, c.Key.Name, l.Token)
 }

@@ -26,6 +26,7 @@ const (
 var (
 	modelPool  = Key{Kind: modelPools, Namespace: "ns", Name: "pool"}
 	modelRange = allocator.Range{First: netip.MustParseAddr("10.0.0.0"), Last: netip.MustParseAddr("10.0.0.9")}
+	modelSix   = allocator.Range{First: netip.MustParseAddr("2001:db8::"), Last: netip.MustParseAddr("2001:db8::5")}
 	modelStart = time.Unix(1_000_000, 0)
 )
 
@@ -66,19 +67,21 @@ type world struct {
 }
 
 // tally counts what a schedule came to: one that idles proves nothing.
-type tally struct{ creates, takeOvers, ended, fulfilled uint64 }
+type tally struct{ creates, takeOvers, ended, fulfilled, extended uint64 }
 
 func (t *tally) add(o tally) {
 	t.creates += o.creates
 	t.takeOvers += o.takeOvers
 	t.ended += o.ended
 	t.fulfilled += o.fulfilled
+	t.extended += o.extended
 }
 
 // object is a stored claim.
 type object struct {
 	Claim
 	intruder bool // came in around admission
+	dual     bool // is to have a range of each family
 }
 
 type event struct {
@@ -107,7 +110,9 @@ type update struct {
 type create struct {
 	id        int
 	name      string // empty: to be generated
+	pool      Key
 	exact     allocator.Range
+	dual      bool // asks for an IPv6 address too
 	brought   journal.Token
 	started   time.Time
 	call      *call
@@ -203,7 +208,7 @@ func (w *world) start(r *replica) {
 	}
 	r.book = newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
 	r.book.breaks = w.breaks.breaks
-	r.book.setPool(w.now, Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{modelRange}, Policy: allocator.BestFit})
+	r.book.setPool(w.now, Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{modelRange, modelSix}, Policy: allocator.BestFit})
 	r.pos, r.phase, r.current, r.since, r.attempt, r.scan = 0, following, journal.Version{}, time.Time{}, nil, nil
 	r.fulfils = map[string]*fulfil{}
 	for to := len(w.events)/2 + w.rng.IntN(len(w.events)/2+1); r.pos < to; {
@@ -233,16 +238,20 @@ func (w *world) store(o *object, what string) {
 	w.events = append(w.events, event{claim: o.Claim})
 	w.logf("stored %s %s %v ready=%v flagged=%v token=%s rv=%d: %s", o.Key.Name, o.UID, o.Ranges, o.Ready, o.Flagged, o.Token, w.rv, what)
 	for _, other := range w.objects {
-		if other == o || len(o.Ranges) == 0 || len(other.Ranges) == 0 || !other.Ranges[0].Overlaps(o.Ranges[0]) {
+		if other == o || !overlap(o.Ranges, other.Ranges) {
 			continue
 		}
 		if !o.intruder && !other.intruder {
-			w.failf("%w: %s and %s hold %s", errTwice, o.Key.Name, other.Key.Name, o.Ranges[0])
+			w.failf("%w: %s and %s hold %s", errTwice, o.Key.Name, other.Key.Name, o.Ranges)
 		}
 		if o.Ready && other.Ready {
-			w.failf("%w: %s and %s are Ready on %s", errTwice, o.Key.Name, other.Key.Name, o.Ranges[0])
+			w.failf("%w: %s and %s are Ready on %s", errTwice, o.Key.Name, other.Key.Name, o.Ranges)
 		}
 	}
+}
+
+func overlap(a, b []allocator.Range) bool {
+	return slices.ContainsFunc(a, func(r allocator.Range) bool { return slices.ContainsFunc(b, r.Overlaps) })
 }
 
 func (w *world) remove(o *object) {
@@ -319,26 +328,47 @@ func (w *world) client() {
 	name := names[w.rng.IntN(len(names))]
 	switch n := w.rng.IntN(20); {
 	case n < 9:
-		w.create(&create{name: name})
-	case n < 11:
-		w.create(&create{})
+		w.create(&create{name: name, pool: modelPool, dual: w.rng.IntN(3) == 0})
+	case n < 10:
+		w.create(&create{pool: modelPool})
+	case n < 11: // of no pool
+		w.create(&create{name: name, exact: w.someRange()})
 	case n < 12: // exactly what somebody may have, with a copied token
-		c := &create{name: name, exact: w.someRange()}
+		c := &create{name: name, pool: modelPool, exact: w.someRange()}
 		for _, l := range w.replicas[w.rng.IntN(len(w.replicas))].book.due(w.now.Add(time.Hour)) {
-			c.exact, c.brought = l.Ranges[0], l.Token
+			if l.Ranges[0].First.Is4() {
+				c.exact, c.brought = l.Ranges[0], l.Token
+			}
 		}
 		w.create(c)
 	case n < 14 && w.objects[name] == nil: // admitted without a range: the pool was not there
-		w.store(w.newObject(name), "pending")
+		o := w.newObject(name)
+		o.dual = w.rng.IntN(3) == 0
+		w.store(o, "pending")
 	case n < 15 && w.intruders && w.objects[name] == nil:
 		o := w.newObject(name)
 		o.Ranges, o.intruder = []allocator.Range{w.someRange()}, true
 		w.store(o, "around admission")
+	case n < 17 && w.objects[name] != nil && len(w.objects[name].Ranges) > 0:
+		w.change(w.objects[name])
 	default:
 		if o := w.objects[name]; o != nil {
 			w.remove(o)
 		}
 	}
+}
+
+// change is an update of a claim that has its ranges: it gives up its IPv6 address, or asks for one beside what it has.
+func (w *world) change(o *object) {
+	if o.Ranges[len(o.Ranges)-1].First.Is6() {
+		if len(o.Ranges) > 1 {
+			n := *o
+			n.Ranges, n.dual = o.Ranges[:1:1], false
+			w.store(&n, "without IPv6")
+		}
+		return
+	}
+	w.extend(w.someReplica(), o)
 }
 
 func (w *world) someRange() allocator.Range {
@@ -414,11 +444,20 @@ func (w *world) admit(c *create) {
 		case err := <-k.done:
 			k.ended = true
 			if err == nil {
-				w.answer(c, k, Grant{Ranges: []allocator.Range{k.line.Ranges[0]}, Token: k.line.Token})
+				w.answer(c, k, Grant{Ranges: slices.Clone(k.line.Ranges), Token: k.line.Token})
 			}
 		default:
 		}
 	}
+}
+
+// modelWants is what a claim asks for: an IPv4 address, a certain one or any, and an IPv6 address where it is to have both.
+func modelWants(exact allocator.Range, dual bool) []Want {
+	wants := []Want{{Exact: exact, Count: 1, Bits: 32}}
+	if dual {
+		wants = append(wants, Want{Count: 1, Bits: 128})
+	}
+	return wants
 }
 
 // handle is the mutating webhook.
@@ -429,7 +468,7 @@ func (w *world) handle(c *create, k *call) {
 		w.answer(c, k, Grant{Ranges: []allocator.Range{c.exact}, Token: c.brought})
 		return
 	}
-	q := Request{Claim: Key{Kind: modelClaims, Namespace: "ns", Name: c.name}, ID: k.id, Pool: modelPool, Wants: []Want{{Exact: c.exact, Count: 1}}}
+	q := Request{Claim: Key{Kind: modelClaims, Namespace: "ns", Name: c.name}, ID: k.id, Pool: c.pool, Wants: modelWants(c.exact, c.dual)}
 	l, err := b.grant(w.now, q)
 	switch {
 	case err != nil:
@@ -440,7 +479,7 @@ func (w *world) handle(c *create, k *call) {
 		k.line = l
 		w.answer(c, k, Grant{Ranges: l.Ranges, Token: l.Token})
 	default:
-		w.logf("%s takes %s for create %d, token %s", k.to.name(), l.Ranges[0], c.id, l.Token)
+		w.logf("%s takes %s for create %d, token %s", k.to.name(), l.Ranges, c.id, l.Token)
 		k.line, k.done = l, make(chan error, 1)
 		l.done = k.done
 	}
@@ -451,7 +490,7 @@ func (w *world) answer(c *create, k *call, g Grant) {
 		w.failf("token %s answers %s and %s", g.Token, other, k.id)
 	}
 	w.tokens[g.Token] = k.id
-	w.logf("%s answers create %d: %s token %s", k.to.name(), c.id, g.Ranges[0], g.Token)
+	w.logf("%s answers create %d: %s token %s", k.to.name(), c.id, g.Ranges, g.Token)
 	c.answer, c.answered = g, true
 }
 
@@ -466,6 +505,7 @@ func (w *world) persist(c *create) {
 		return
 	}
 	o := w.newObject(c.name)
+	o.Pool, o.dual = c.pool, c.dual
 	if c.validated {
 		v := w.replicas[w.rng.IntN(len(w.replicas))]
 		if err := v.book.granted(o.Key, "", c.answer.Ranges, c.answer.Token); err != nil {
@@ -584,17 +624,19 @@ func (w *world) difference() string {
 		}
 		var held []string
 		space := r.book.space("")
-		for h := range space.core.HeldIn(modelRange) {
-			for a := range h.Range.Addresses() {
-				held = append(held, a.String())
-			}
-		}
 		var want []string
-		for a := range modelRange.Addresses() {
-			for _, o := range w.objects {
-				if len(o.Ranges) > 0 && o.Ranges[0].Contains(a) {
-					want = append(want, a.String())
-					break
+		for _, window := range []allocator.Range{modelRange, modelSix} {
+			for h := range space.core.HeldIn(window) {
+				for a := range h.Range.Addresses() {
+					held = append(held, a.String())
+				}
+			}
+			for a := range window.Addresses() {
+				for _, o := range w.objects {
+					if slices.ContainsFunc(o.Ranges, func(r allocator.Range) bool { return r.Contains(a) }) {
+						want = append(want, a.String())
+						break
+					}
 				}
 			}
 		}

@@ -65,7 +65,7 @@ func (l *Ledger) note(holder string, err error) {
 func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	started := time.Now()
 	before := l.session.Current()
-	if err := Serves(before.Record, append(slices.Clone(l.cfg.ClaimKinds), l.cfg.PoolKinds...)); err != nil {
+	if err := Serves(before.Record, l.kinds()); err != nil {
 		return err
 	}
 	lost := before.ResourceVersion == ""
@@ -101,6 +101,9 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	go l.revisit(beside)
 	return l.commit(ctx)
 }
+
+// kinds are those that this replica counts.
+func (l *Ledger) kinds() []string { return slices.Concat(l.cfg.ClaimKinds, l.cfg.PoolKinds) }
 
 // Serves says whether who counts objects of these kinds alone may grant on top of a journal: every kind of which an object is stored, or a grant
 // open, must be among them.
@@ -140,11 +143,13 @@ func (l *Ledger) revisit(ctx context.Context) {
 }
 
 // catchUp waits until this replica has applied what the last holder had. A claim whose grant left the journal was seen by then, so
-// it is known here before anything is granted.
+// it is known here before anything is granted. What the last holder did not count, or had seen nothing of, is read: it may be stored all the
+// same.
 func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Version) error {
 	started := time.Now()
-	for kind, rv := range before.Seen {
-		live := false
+	for _, kind := range l.kinds() {
+		rv := before.Seen[kind]
+		live := rv == 0
 		for source.Seen(kind) < rv && !live {
 			if err := journal.Pause(ctx, 5*time.Millisecond); err != nil {
 				return err
@@ -153,7 +158,7 @@ func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Vers
 		}
 		var applied uint64
 		l.do(func(b *book) { applied = b.seen[kind] })
-		if applied >= rv {
+		if applied >= rv && !live {
 			continue
 		}
 		if err := source.Refresh(ctx, kind, live); err != nil {

@@ -38,7 +38,7 @@ func (a *apis) Set(text string) error {
 		if at < 0 {
 			return fmt.Errorf("%q is no API of this release: use some of %s, separated by commas", name, allAPIs)
 		}
-		if !slices.ContainsFunc(chosen, func(c api) bool { return c.name == allAPIs[at].name }) {
+		if !chosen.has(allAPIs[at].name) {
 			chosen = append(chosen, allAPIs[at])
 		}
 	}
@@ -55,6 +55,11 @@ func (a apis) String() string {
 	return strings.Join(names, ",")
 }
 
+// has tells whether an API of that name is among them.
+func (a apis) has(name string) bool {
+	return slices.ContainsFunc(a, func(one api) bool { return one.name == name })
+}
+
 // parts are the reconcilers of the APIs, and their kinds.
 func (a apis) parts() (served []reconcilers.API, claimKinds, poolKinds []string) {
 	for _, one := range a {
@@ -64,10 +69,14 @@ func (a apis) parts() (served []reconcilers.API, claimKinds, poolKinds []string)
 	return served, claimKinds, poolKinds
 }
 
-func (a apis) webhooks() []webhooks.API {
-	var served []webhooks.API
-	for _, one := range a {
-		served = append(served, one.webhooks)
+// webhooks of the APIs, and of those that are not among them.
+func (a apis) webhooks() (served, others []webhooks.API) {
+	for _, one := range allAPIs {
+		if a.has(one.name) {
+			served = append(served, one.webhooks)
+		} else {
+			others = append(others, one.webhooks)
+		}
 	}
-	return served
+	return served, others
 }

@@ -29,6 +29,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers"
+	"butlerlabs.dev/ipam/reconcilers/services"
 	"butlerlabs.dev/ipam/webhooks"
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
@@ -152,7 +153,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 			return err
 		}
 	}
-	changes := reconcilers.NewChanges(served...)
+	changes, forServices := reconcilers.NewChanges(served...), services.New()
 	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
 	l := ledger.New(ledger.Config{
 		Store:      store,
@@ -164,7 +165,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Metrics:    ledgerMetrics,
 		Log:        log.WithName("ledger"),
 		Now:        now,
-		Changed:    changes.Notify,
+		Changed:    func(keys []ledger.Key) { changes.Notify(keys); forServices.Notify(keys) },
 	})
 	feed, err := reconcilers.NewFeed(ctx, mgr, l, served...)
 	if err != nil {
@@ -180,8 +181,14 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	if err != nil {
 		return err
 	}
+	if o.serviceVIPs {
+		if err := forServices.Register(mgr, l.Serving, recorder); err != nil {
+			return err
+		}
+	}
+	hooks, others := o.apis.webhooks()
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
-		Ledger: l, APIs: o.apis.webhooks(), Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
+		Ledger: l, APIs: hooks, Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
 		Metrics: webhooks.NewMetrics(metrics.Registry), Log: log.WithName("webhooks"),
 	})
 	checks.ready.Checks["ledger"] = func(*http.Request) error { return l.Ready() }

@@ -24,6 +24,7 @@ const minGrantLife = 45 * time.Second
 type options struct {
 	namespace     string
 	apis          apis
+	serviceVIPs   bool
 	identity      string
 	advertise     string
 	webhookBind   string
@@ -65,6 +66,7 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 	flags.Usage = func() { printUsage(flags, output) }
 	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the Lease butler-ipam-journal; without it $POD_NAMESPACE")
 	flags.Var(&o.apis, "apis", "`names` of the APIs to serve, separated by commas; one of which objects exist cannot be left out")
+	flags.BoolVar(&o.serviceVIPs, "service-vips", false, "make a ProxyVIP for every Service of type LoadBalancer with the annotation novaedge.io/vip-mode; needs novaedge among --apis")
 	flags.StringVar(&o.identity, "identity", "", "`name` of this replica in the journal; without it $POD_NAME, else the host name")
 	flags.StringVar(&o.advertise, "advertise-address", "", "`host:port` at which other replicas reach these webhooks; without it $POD_IP and the port of --webhook-bind-address")
 	flags.StringVar(&o.webhookBind, "webhook-bind-address", ":9443", "`host:port` of the webhooks, HTTPS")
@@ -158,6 +160,9 @@ func (o *options) complete(getenv func(string) string) error {
 	}
 	if host, _, err := splitAddress(o.advertise); err != nil || host == "" {
 		fault("--advertise-address %q must be host:port, as other replicas reach this one: give it, or set POD_IP", o.advertise)
+	}
+	if o.serviceVIPs && !o.apis.has("novaedge") {
+		fault("--service-vips needs novaedge among --apis, which are %s: add it, or leave the flag out", o.apis)
 	}
 	if o.certSecret != "" && o.certificate != "" {
 		fault("--certificate %s and --webhook-cert-secret %s exclude each other: either cert-manager renews the certificate, or the manager", o.certificate, o.certSecret)

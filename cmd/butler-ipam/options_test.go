@@ -48,6 +48,7 @@ func TestFaultsOfTheCommandLineAreAllNamed(t *testing.T) {
 		"unknown flag":    {append(whole, "--leader-elect"), nil, []string{"leader-elect"}},
 		"negative delay":  {append(whole, "--shutdown-delay=-1s"), nil, []string{"--shutdown-delay -1s must not be negative"}},
 		"two renewers":    {append(whole, "--certificate=a", "--webhook-cert-secret=b"), nil, []string{"--certificate a and --webhook-cert-secret b exclude each other"}},
+		"no ProxyVIPs":    {append(whole, "--apis=butler", "--service-vips"), nil, []string{"--service-vips needs novaedge among --apis, which are butler"}},
 		"short life":      {append(whole, "--webhook-cert-duration=59s"), nil, []string{"--webhook-cert-duration 59s must be at least 1m0s"}},
 		"advertised port": {[]string{"--namespace=ipam", "--advertise-address=:9443"}, nil, []string{"--advertise-address"}},
 	} {

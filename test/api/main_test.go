@@ -48,7 +48,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return 1, err
 	}
-	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{}); err != nil {
+	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{Tenants: true}); err != nil {
 		return 1, err
 	}
 	config := cluster.Config()

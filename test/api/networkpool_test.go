@@ -60,6 +60,29 @@ func TestNetworkPoolRules(t *testing.T) {
 			spec: `{cidr: "::/0"}`,
 			want: []string{`spec.cidr: Invalid value: "::/0": cidr ::/0 is more than a pool can hold: use a longer prefix`},
 		},
+		"gateway: inside":                  {spec: `{cidr: 10.40.0.0/24, gateway: 10.40.0.1}`},
+		"gateway: link-local in IPv6":      {spec: `{cidr: "2001:db8:40::/64", gateway: "fe80::1"}`},
+		"gateway: the subnet's own router": {spec: `{cidr: "2001:db8:40::/64", gateway: "2001:db8:40::"}`},
+		"gateway: outside": {
+			spec: `{cidr: 10.40.0.0/24, gateway: 10.41.0.1}`,
+			want: []string{`spec.gateway: Invalid value: gateway must lie inside spec.cidr, or be link-local IPv6 in an IPv6 pool: correct it or remove it`},
+		},
+		"gateway: link-local in IPv4": {
+			spec: `{cidr: 10.40.0.0/24, gateway: 169.254.0.1}`,
+			want: []string{`spec.gateway: Invalid value: gateway must lie inside spec.cidr, or be link-local IPv6 in an IPv6 pool: correct it or remove it`},
+		},
+		"gateway: foreign family": {
+			spec: `{cidr: 10.40.0.0/24, gateway: "fe80::1"}`,
+			want: []string{`spec.gateway: Invalid value: gateway must lie inside spec.cidr, or be link-local IPv6 in an IPv6 pool: correct it or remove it`},
+		},
+		"gateway: not canonical": {
+			spec: `{cidr: "2001:db8:40::/64", gateway: "2001:db8:40::01"}`,
+			want: []string{`spec.gateway: Invalid value: "2001:db8:40::01": gateway must be an IPv4 or IPv6 address in canonical form, such as 10.40.0.1 or 2001:db8::1`},
+		},
+		"gateway: empty": {
+			spec: `{cidr: 10.40.0.0/24, gateway: ""}`,
+			want: []string{`spec.gateway: Invalid value: "": gateway must be an IPv4 or IPv6 address in canonical form, such as 10.40.0.1 or 2001:db8::1`},
+		},
 		"reserved: unreadable": {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0}]}`,
 			want: []string{`spec.reserved[0].cidr: Invalid value: "10.40.0.0": reserved cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/28 or 2001:db8::/120`},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,14 +36,14 @@ func newClaim(name string) *v1alpha1.IPAllocation {
 }
 
 // columns is what kubectl get prints of one object, without its age.
-func columns(t *testing.T, resource, name string) map[string]string {
+func columns(t *testing.T, group schema.GroupVersion, resource, name string) map[string]string {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(cluster.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	body, err := clients.RESTClient().Get().
-		AbsPath("/apis", apiVersion, "namespaces", namespace, resource, name).
+		AbsPath("/apis", group.Group, group.Version, "namespaces", namespace, resource, name).
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
 		DoRaw(t.Context())
 	if err != nil {
@@ -69,7 +70,7 @@ func TestColumnsOfANetworkPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"Name": "columns", "CIDR": "10.40.0.0/24", "Available": "0", "Allocated": "4611686018427387904", "Total": "4611686018427387904"}
-	if diff := cmp.Diff(want, columns(t, "networkpools", "columns")); diff != "" {
+	if diff := cmp.Diff(want, columns(t, v1alpha1.GroupVersion, "networkpools", "columns")); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 }
@@ -81,7 +82,7 @@ func TestColumnsOfAnIPAllocationReadTheAnswerFromSpec(t *testing.T) {
 	want := map[string]string{
 		"Name": "columns", "Pool": "vlan40-pool", "Cluster": "my-cluster", "Type": "nodes", "Phase": "<nil>", "Start": "10.40.0.64", "End": "10.40.0.68",
 	}
-	if diff := cmp.Diff(want, columns(t, "ipallocations", "columns")); diff != "" {
+	if diff := cmp.Diff(want, columns(t, v1alpha1.GroupVersion, "ipallocations", "columns")); diff != "" {
 		t.Errorf("columns before status is written (-want +got):\n%s", diff)
 	}
 	a.Status.Phase = v1alpha1.PhaseAllocated
@@ -89,7 +90,7 @@ func TestColumnsOfAnIPAllocationReadTheAnswerFromSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	want["Phase"] = "Allocated"
-	if diff := cmp.Diff(want, columns(t, "ipallocations", "columns")); diff != "" {
+	if diff := cmp.Diff(want, columns(t, v1alpha1.GroupVersion, "ipallocations", "columns")); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
 }

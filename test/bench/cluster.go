@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
@@ -56,7 +57,7 @@ func onSandbox(ctx context.Context, replicas int, do func(*bench) ([]figure, err
 
 func (b *bench) connect() error {
 	known := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(known), v1alpha1.AddToScheme(known)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(known), v1alpha1.AddToScheme(known), novaedgev1.AddToScheme(known)); err != nil {
 		return err
 	}
 	config := b.sandbox.Config()
@@ -96,21 +97,23 @@ type collection struct {
 	*bench
 	subject
 	namespace string
-	pool      *v1alpha1.NetworkPool // nil where the subject needs none
+	pool      client.Object // nil where the subject needs none
 }
 
 func (b *bench) newCollection(ctx context.Context, of subject) (*collection, error) {
 	b.runs++
-	c := &collection{bench: b, subject: of, namespace: fmt.Sprintf("bench-%d", b.runs)}
+	c := &collection{bench: b, subject: of, namespace: fmt.Sprintf("bench-%d", b.runs)} // those of no namespace have the cluster for themselves
 	if err := b.setup.Create(ctx, c.namespaceObject()); err != nil {
 		return nil, err
 	}
 	if !of.hasPool {
 		return c, nil
 	}
-	c.pool = &v1alpha1.NetworkPool{
-		ObjectMeta: metav1.ObjectMeta{Name: poolName, Namespace: c.namespace},
-		Spec:       v1alpha1.NetworkPoolSpec{CIDR: fmt.Sprintf("10.%d.0.0/16", b.runs%256)},
+	cidr := fmt.Sprintf("10.%d.0.0/16", b.runs%256)
+	if of.clusterScoped {
+		c.pool = proxyPool(cidr)
+	} else {
+		c.pool = &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: poolName, Namespace: c.namespace}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}
 	}
 	return c, b.setup.Create(ctx, c.pool)
 }
@@ -123,6 +126,9 @@ func (c *collection) path() string {
 	root := "/apis/"
 	if c.apiVersion == "v1" {
 		root = "/api/"
+	}
+	if c.clusterScoped {
+		return root + c.apiVersion + "/" + c.resource
 	}
 	return root + c.apiVersion + "/namespaces/" + c.namespace + "/" + c.resource
 }

@@ -5,6 +5,7 @@
 //	CR, two webhooks the same behind a mutating and a validating webhook that do nothing: the baseline of every ratio
 //	Service          whose clusterIP the API server's own allocator gives
 //	IPAllocation     which comes back with its address
+//	ProxyVIP         the same, of the second API
 //
 // Every round measures every variant once for each number of clients, in an order that rotates, so that a machine that slows down
 // slows all of them. Ratios are taken within a round; what is printed is the median over the rounds. A run starts in a namespace of its
@@ -31,6 +32,8 @@
 //   - "fence to serving": as the new holder logs it, the write of the fence included.
 //   - "memory": what a manager has with the allocations beyond what it has without, for each of them: live heap after a collection,
 //     resident when that has settled, and the most that was resident since its start.
+//   - "ProxyIPPool of …": the create of a pool of that size; creates of ten times as many ProxyVIPs of it as -n says, in a sandbox of its own;
+//     and one LIST of the pool and of all of them. Memory is what the manager has then beyond what it had with the pool alone.
 //   - "core": the median call. Calls are timed one by one, so each has some 50 ns of the clock in it.
 //
 // CPU figures are milliseconds per object of each process, work after the answer included. Others is the share of the machine that

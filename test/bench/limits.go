@@ -27,6 +27,7 @@ func bytesPerRange(f figure) float64  { return f.BytesPerRange }
 
 var limits = []limit{
 	{name: "IPAllocation create", clients: 1, what: "p50 ratio", value: ratioP50, limit: 1.8, aim: 1.4},
+	{name: "ProxyVIP create", clients: 1, what: "p50 ratio", value: ratioP50, limit: 1.8},
 	{name: "IPAllocation create, statuses written", clients: 64, what: "per second ratio", value: ratioPerSecond, limit: 0.4, atLeast: true},
 	{name: withReplicas(replicas), clients: crowd, what: "per second ratio", value: ratioPerSecond, limit: 0.6, atLeast: true},
 	{name: throughFollower, clients: 1, what: "more p50 ms", value: moreP50, limit: 1},

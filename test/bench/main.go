@@ -79,7 +79,7 @@ func parse() (options, error) {
 // measure is everything that has a matching name, part by part: each has a sandbox of its own.
 func measure(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
-	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureReplicas, measureOutages, measureScale, measureCore} {
+	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureReplicas, measureOutages, measureScale, measureLargePools, measureCore} {
 		measured, err := part(ctx, o)
 		if err != nil {
 			return nil, err

@@ -26,7 +26,8 @@ type subject struct {
 	// gives is what stands in the answer to a create; "" where the API server adds nothing.
 	gives string
 	// hasPool is for claims: they want a pool, become Ready after the answer, and go some time after their deletion.
-	hasPool bool
+	hasPool       bool
+	clusterScoped bool
 }
 
 var (
@@ -35,6 +36,8 @@ var (
 	service  = subject{name: "Service", apiVersion: "v1", kind: "Service", resource: "services", spec: `{"ports":[{"port":80}]}`, gives: `"clusterIP":"10.`}
 	alloc    = subject{name: "IPAllocation", apiVersion: "butler.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim,
 		gives: `"startAddress":"10.`, hasPool: true}
+	vip = subject{name: "ProxyVIP", apiVersion: "novaedge.io/v1alpha1", kind: "ProxyVIP", resource: "proxyvips",
+		spec: `{"poolRef":{"name":"` + poolName + `"},"mode":"BGP","ports":[80]}`, gives: `"address":"10.`, hasPool: true, clusterScoped: true}
 )
 
 func (s subject) group() string {
@@ -52,7 +55,11 @@ func (c *collection) bodies(prefix string, n int) [][]byte {
 }
 
 func (c *collection) body(name string) []byte {
-	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q},"spec":%s}`, c.apiVersion, c.kind, name, c.namespace, c.spec)
+	namespace := c.namespace
+	if c.clusterScoped {
+		namespace = ""
+	}
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"namespace":%q},"spec":%s}`, c.apiVersion, c.kind, name, namespace, c.spec)
 }
 
 func nameOf(prefix string, i int) string { return fmt.Sprintf("%s-%d", prefix, i) }

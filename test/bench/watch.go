@@ -21,7 +21,7 @@ type event struct {
 
 func (e *event) ready() bool {
 	for _, c := range e.Object.Status.Conditions {
-		if c.Type == "Ready" {
+		if c.Type == "Ready" || c.Type == "Bound" {
 			return c.Status == "True"
 		}
 	}

@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // callAnnotation is on every object that a client sends, with the id of the call: so each stored one tells which call made it.
@@ -25,33 +25,34 @@ type call struct {
 	client       int
 	name         string // "" where the API server completes it
 	dryRun       bool
-	pool         string          // its CIDR
-	exact        allocator.Range // asked for, where valid
-	count        int64           // asked for otherwise
+	pool         []string  // its networks
+	exact        addresses // asked for, where valid
+	sizes        [2]int64  // of what is asked for
 	began, ended time.Time
 	open         bool   // an attempt failed, and may have stored the object all the same
 	uid          string // of the answer, as held
-	held         allocator.Range
+	held         addresses
 	err          error
 }
 
-// newCall is one for an allocation, which is to carry its id.
-func newCall(id string, client int, a *v1alpha1.IPAllocation) *call {
-	metav1.SetMetaDataAnnotation(&a.ObjectMeta, callAnnotation, id)
-	c := &call{id: id, client: client, name: a.Name, exact: rangeOf(a)}
-	if a.Spec.Count != nil {
-		c.count = int64(*a.Spec.Count)
+// newCall is one for a claim, which is to carry its id.
+func newCall(id string, client int, o client.Object) *call {
+	annotations := o.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
 	}
-	return c
+	annotations[callAnnotation] = id
+	o.SetAnnotations(annotations)
+	return &call{id: id, client: client, name: o.GetName(), exact: heldBy(o), sizes: sizesOf(o)}
 }
 
 // make sends the call and takes down how it ends.
-func (c *call) make(ctx context.Context, a *v1alpha1.IPAllocation, send func(context.Context) error) {
+func (c *call) make(ctx context.Context, o client.Object, send func(context.Context) error) {
 	c.began = time.Now()
 	c.err = send(context.WithValue(ctx, callKey{}, c))
 	c.ended = time.Now()
 	if c.err == nil {
-		c.uid, c.held = string(a.UID), rangeOf(a)
+		c.uid, c.held = string(o.GetUID()), heldBy(o)
 	}
 }
 
@@ -64,7 +65,7 @@ func (c *call) outcome() string {
 	if c.err != nil {
 		return fmt.Sprintf("refused with %d", code(c.err))
 	}
-	return "given " + c.held.String()
+	return fmt.Sprintf("given %s", c.held)
 }
 
 // code is that of an answer, 0 where there was none.
@@ -127,18 +128,22 @@ func kind(err error) string {
 
 // wrong says what an answer has that was not asked for; "" for a right one.
 func (c *call) wrong() string {
-	pool := allocator.RangeOfPrefix(netip.MustParsePrefix(c.pool))
-	switch {
-	case c.err != nil:
+	if c.err != nil {
 		return ""
-	case !c.held.IsValid():
+	}
+	if !c.held.some() {
 		return "the answer has no range"
-	case !pool.Covers(c.held):
-		return fmt.Sprintf("the answer says %s, outside of the pool's %s", c.held, pool)
-	case c.exact.IsValid() && c.held != c.exact:
-		return fmt.Sprintf("the answer says %s, asked for was %s", c.held, c.exact)
-	case !c.exact.IsValid() && c.held.Size() != c.count:
-		return fmt.Sprintf("the answer says %s, asked for were %d addresses", c.held, c.count)
+	}
+	for i, held := range c.held {
+		covers := func(network string) bool { return allocator.RangeOfPrefix(netip.MustParsePrefix(network)).Covers(held) }
+		switch {
+		case held.IsValid() && !slices.ContainsFunc(c.pool, covers):
+			return fmt.Sprintf("the answer says %s, outside of the pool's %s", held, strings.Join(c.pool, " and "))
+		case c.exact[i].IsValid() && held != c.exact[i]:
+			return fmt.Sprintf("the answer says %s, asked for was %s", held, c.exact[i])
+		case c.sizes[i] == 0 && held.IsValid(), c.sizes[i] > 0 && (!held.IsValid() || held.Size() != c.sizes[i]):
+			return fmt.Sprintf("the answer says %s, asked for were %d addresses", c.held, c.sizes[i])
+		}
 	}
 	return ""
 }

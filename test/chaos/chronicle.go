@@ -3,15 +3,13 @@ package main
 import (
 	"fmt"
 	"iter"
-
-	"butlerlabs.dev/ipam/allocator"
 )
 
-// chronicle is what etcd stored: it takes in every version of every allocation in the order of revisions, and keeps of each object what
+// chronicle is what etcd stored: it takes in every version of every claim in the order of revisions, and keeps of each object what
 // the verdict needs.
 type chronicle struct {
 	objects  map[string]*object   // UID -> object, also one that is gone
-	live     map[string]*object   // name -> object
+	live     map[string]*object   // name, which no two kinds share -> object
 	of       map[string][]*object // call -> objects that it made
 	overlaps []overlap
 	broken   []string
@@ -21,20 +19,20 @@ type chronicle struct {
 type version struct {
 	revision  int64
 	name, uid string
-	call      string          // that the object says it is from
-	held      allocator.Range // not valid where it has none
-	whole     bool            // range, token and finalizer are there
+	call      string // that the object says it is from
+	held      addresses
+	whole     bool // all of the answer is there
 	ready     bool
 	flagged   bool // AddressConflict
 }
 
-// object is one allocation from its create to its end.
+// object is one claim from its create to its end.
 type object struct {
 	name, uid        string
 	call             string // that made it
 	created, deleted int64  // revisions; deleted is 0 while it is stored
 	last             int64  // revision of its last version
-	held             allocator.Range
+	held             addresses
 	ready, flagged   bool // in its last version
 	everFlagged      bool
 }
@@ -67,7 +65,7 @@ func (c *chronicle) put(v version, before int64) error {
 		}
 	}
 	if v.held != o.held {
-		if o.held.IsValid() {
+		if o.held.some() {
 			c.blame("%s was moved to %s at revision %d", o, v.held, v.revision)
 		}
 		o.held = v.held
@@ -112,7 +110,7 @@ func (c *chronicle) follows(name string, revision, before int64) error {
 func (c *chronicle) beside(o *object) iter.Seq[*object] {
 	return func(yield func(*object) bool) {
 		for _, other := range c.live {
-			if other != o && other.held.Overlaps(o.held) && !yield(other) {
+			if other != o && other.held.overlap(o.held) && !yield(other) {
 				return
 			}
 		}

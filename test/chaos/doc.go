@@ -1,7 +1,7 @@
 // Command chaos runs several managers under load while an adversary hurts them, and checks the whole history afterwards.
 //
-// Clients create allocations (by count, pinned, with generateName, by server-side apply, as a dry run), label, delete and create them
-// anew in pools that overlap. What the adversary does meanwhile is up to -faults:
+// Clients create allocations (by count, pinned, with generateName, by server-side apply, as a dry run) and ProxyVIPs (of one family or both,
+// static or not), label, delete and create them anew in pools that overlap. What the adversary does meanwhile is up to -faults:
 //
 //	managers   kill, freeze, terminate
 //	           cut-apiserver, cut-peers, isolate   one is cut off from the API server, its peers, or both; by reset or silently

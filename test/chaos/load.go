@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 const (
@@ -43,8 +43,8 @@ type worker struct {
 	id     int
 	random *rand.Rand
 	n      int // names and calls so far
-	own    []*v1alpha1.IPAllocation
-	owed   *v1alpha1.IPAllocation  // the create of it failed: it is repeated before anything else is done
+	own    []client.Object
+	owed   client.Object           // the create of it failed: it is repeated before anything else is done
 	tried  int                     // trials so far
 	trial  netip.Prefix            // the pool of the last one
 	trials []*v1alpha1.NetworkPool // pools that are to be deleted
@@ -74,7 +74,7 @@ func (l *load) settle() {
 				w.step()
 			}
 			if w.owed != nil {
-				w.history.blame("the create of %s failed, and no repetition of it was answered in %s", w.owed.Name, settleLimit)
+				w.history.blame("the create of %s failed, and no repetition of it was answered in %s", w.owed.GetName(), settleLimit)
 			}
 		})
 	}
@@ -102,8 +102,12 @@ func (w *worker) step() {
 	}
 }
 
-// ask is a new claim on a shared pool: by count or for an exact range, sometimes with a name that the API server completes.
-func (w *worker) ask() *v1alpha1.IPAllocation {
+// ask is a new claim on a shared pool: one in five a ProxyVIP, the others allocations, by count or for an exact range, sometimes with a name that
+// the API server completes.
+func (w *worker) ask() client.Object {
+	if w.random.IntN(5) == 0 {
+		return w.askVIP()
+	}
 	pools := []string{"wide", "wide", "narrow", "tiny"}
 	a := w.claim(pools[w.random.IntN(len(pools))])
 	size := 1 + w.random.IntN(4)
@@ -149,11 +153,11 @@ func plus(a netip.Addr, n int) netip.Addr {
 }
 
 // call makes a create of some kind and takes down how it ends.
-func (w *worker) call(ctx context.Context, a *v1alpha1.IPAllocation, dryRun bool, send func(context.Context) error) *call {
+func (w *worker) call(ctx context.Context, o client.Object, dryRun bool, send func(context.Context) error) *call {
 	w.n++
-	c := newCall(fmt.Sprintf("c%d-%d", w.id, w.n), w.id, a)
-	c.dryRun, c.pool = dryRun, w.cidrOf(a.Spec.PoolRef.Name)
-	c.make(ctx, a, send)
+	c := newCall(fmt.Sprintf("c%d-%d", w.id, w.n), w.id, o)
+	c.dryRun, c.pool = dryRun, w.windowOf(o)
+	c.make(ctx, o, send)
 	w.history.called(c)
 	if failed(c.err) {
 		time.Sleep(failedPause)
@@ -162,23 +166,23 @@ func (w *worker) call(ctx context.Context, a *v1alpha1.IPAllocation, dryRun bool
 }
 
 // rehearse makes a dry run.
-func (w *worker) rehearse(ctx context.Context, a *v1alpha1.IPAllocation) *call {
-	return w.call(ctx, a, true, func(ctx context.Context) error { return w.client.Create(ctx, a, client.DryRunAll) })
+func (w *worker) rehearse(ctx context.Context, o client.Object) *call {
+	return w.call(ctx, o, true, func(ctx context.Context) error { return w.client.Create(ctx, o, client.DryRunAll) })
 }
 
 // create makes a call in earnest.
-func (w *worker) create(ctx context.Context, a *v1alpha1.IPAllocation) *call {
-	return w.earnest(ctx, a, func(ctx context.Context) error { return w.client.Create(ctx, a) })
+func (w *worker) create(ctx context.Context, o client.Object) *call {
+	return w.earnest(ctx, o, func(ctx context.Context) error { return w.client.Create(ctx, o) })
 }
 
 // earnest keeps what a call has made. Where that failed and had a name, it is to be repeated.
-func (w *worker) earnest(ctx context.Context, a *v1alpha1.IPAllocation, send func(context.Context) error) *call {
-	asked := a.DeepCopy()
-	c := w.call(ctx, a, false, send)
+func (w *worker) earnest(ctx context.Context, o client.Object, send func(context.Context) error) *call {
+	asked := o.DeepCopyObject().(client.Object)
+	c := w.call(ctx, o, false, send)
 	switch {
 	case c.err == nil:
-		w.own = append(w.own, a)
-	case failed(c.err) && asked.Name != "":
+		w.own = append(w.own, o)
+	case failed(c.err) && asked.GetName() != "":
 		w.owed = asked
 	}
 	return c
@@ -186,23 +190,24 @@ func (w *worker) earnest(ctx context.Context, a *v1alpha1.IPAllocation, send fun
 
 // repeat makes a create once more that has failed. That its name is taken is an answer too: what failed may have been stored.
 func (w *worker) repeat(ctx context.Context) {
-	a := w.owed
+	o := w.owed
 	w.owed = nil
-	c := w.create(ctx, a)
-	if apierrors.IsAlreadyExists(c.err) && w.client.Get(ctx, client.ObjectKeyFromObject(a), a) == nil {
-		w.own = append(w.own, a)
+	c := w.create(ctx, o)
+	if apierrors.IsAlreadyExists(c.err) && w.client.Get(ctx, client.ObjectKeyFromObject(o), o) == nil {
+		w.own = append(w.own, o)
 	}
 }
 
 // apply creates by server-side apply, and applies once more: the second must change nothing.
-func (w *worker) apply(ctx context.Context, a *v1alpha1.IPAllocation) {
-	if a.GenerateName != "" {
-		a.Name, a.GenerateName = strings.TrimSuffix(a.GenerateName, "-"), ""
+func (w *worker) apply(ctx context.Context, o client.Object) {
+	if prefix := o.GetGenerateName(); prefix != "" {
+		o.SetName(strings.TrimSuffix(prefix, "-"))
+		o.SetGenerateName("")
 	}
 	var sent map[string]any
 	send := func(ctx context.Context) (err error) {
 		if sent == nil {
-			if sent, err = runtime.DefaultUnstructuredConverter.ToUnstructured(a); err != nil {
+			if sent, err = runtime.DefaultUnstructuredConverter.ToUnstructured(o); err != nil {
 				return err
 			}
 			unstructured.RemoveNestedField(sent, "status")
@@ -212,41 +217,51 @@ func (w *worker) apply(ctx context.Context, a *v1alpha1.IPAllocation) {
 		if err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("chaos")); err != nil {
 			return err
 		}
-		return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, a)
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o)
 	}
-	if c := w.earnest(ctx, a, send); c.err == nil && send(ctx) == nil {
-		w.updated(a, c.held)
+	if c := w.earnest(ctx, o, send); c.err == nil && send(ctx) == nil {
+		w.updated(o, c.held)
 	}
 }
 
 func (w *worker) label(ctx context.Context) {
-	a := w.own[w.random.IntN(len(w.own))]
-	was := rangeOf(a)
-	updated := a.DeepCopy()
-	metav1.SetMetaDataLabel(&updated.ObjectMeta, "chaos", fmt.Sprint(w.n))
-	if w.client.Patch(ctx, updated, client.MergeFrom(a)) == nil {
+	o := w.own[w.random.IntN(len(w.own))]
+	was := heldBy(o)
+	updated := o.DeepCopyObject().(client.Object)
+	updated.SetLabels(map[string]string{"chaos": fmt.Sprint(w.n)})
+	if w.client.Patch(ctx, updated, client.MergeFrom(o)) == nil {
 		w.updated(updated, was)
 	}
 }
 
 // updated looks at the answer to an update, which must have left the range as it was.
-func (w *worker) updated(a *v1alpha1.IPAllocation, was allocator.Range) {
-	if is := rangeOf(a); is != was {
-		w.history.blame("the answer to an update of %s says %s, it had %s", a.Name, is, was)
+func (w *worker) updated(o client.Object, was addresses) {
+	if is := heldBy(o); is != was {
+		w.history.blame("the answer to an update of %s says %s, it had %s", o.GetName(), is, was)
 	}
 }
 
 // remove deletes an object, and creates it anew where it is said to.
 func (w *worker) remove(ctx context.Context, anew bool) {
 	i := w.random.IntN(len(w.own))
-	a := w.own[i]
-	if err := w.client.Delete(ctx, a); err != nil && !apierrors.IsNotFound(err) {
+	o := w.own[i]
+	if err := w.client.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
 		return // it is tried again some time
 	}
 	w.own = slices.Delete(w.own, i, i+1)
-	if _, shared := cidrs[a.Spec.PoolRef.Name]; anew && shared && a.GenerateName == "" {
-		again := w.claim(a.Spec.PoolRef.Name)
-		again.Name, again.Spec.Count = a.Name, a.Spec.Count
+	if !anew || o.GetGenerateName() != "" {
+		return
+	}
+	switch o := o.(type) {
+	case *v1alpha1.IPAllocation:
+		if _, shared := cidrs[o.Spec.PoolRef.Name]; shared {
+			again := w.claim(o.Spec.PoolRef.Name)
+			again.Name, again.Spec.Count = o.Name, o.Spec.Count
+			w.create(ctx, again)
+		}
+	case *novaedgev1.ProxyVIP:
+		again := w.askVIP()
+		again.Name, again.GenerateName = o.Name, ""
 		w.create(ctx, again)
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
@@ -83,7 +84,7 @@ func do(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), novaedgev1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	config := s.Config()
@@ -114,6 +115,10 @@ func do(ctx context.Context, o options) (err error) {
 		if err := c.Create(ctx, p); err != nil {
 			return err
 		}
+	}
+	vips := &novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: vipPool}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: vipNetworks, AutoAssign: true}}
+	if err := c.Create(ctx, vips); err != nil {
+		return err
 	}
 	return r.play(ctx)
 }

@@ -2,16 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // quietLimit is by when all grants that came to nothing have ended: their life, and what it takes to find out.
@@ -42,34 +41,32 @@ func (r *run) differences(ctx context.Context) (found []string) {
 	if len(v.Lines) > 0 {
 		found = append(found, fmt.Sprintf("the journal still holds %d grants", len(v.Lines)))
 	}
-	var allocations v1alpha1.IPAllocationList
 	var pools v1alpha1.NetworkPoolList
-	if err := r.client.List(ctx, &allocations, client.InNamespace(namespace)); err != nil {
-		return append(found, err.Error())
-	}
 	if err := r.client.List(ctx, &pools, client.InNamespace(namespace)); err != nil {
 		return append(found, err.Error())
 	}
+	all, err := r.claims(ctx)
+	if err != nil {
+		return append(found, err.Error())
+	}
 	held := map[netip.Addr]int{} // address -> objects that have it
-	for _, a := range allocations.Items {
-		r := rangeOf(&a)
-		if !r.IsValid() {
-			found = append(found, a.Name+" has no range")
+	for _, o := range all {
+		if !heldBy(o).some() {
+			found = append(found, o.GetName()+" has no range")
 		}
-		for at := range r.Addresses() {
+		for at := range heldBy(o).each {
 			held[at]++
 		}
 	}
-	for _, a := range allocations.Items {
-		if a.DeletionTimestamp != nil {
-			found = append(found, a.Name+" is still going")
+	for _, o := range all {
+		if o.GetDeletionTimestamp() != nil {
+			found = append(found, o.GetName()+" is still going")
 		}
-		ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady)
-		switch {
-		case ready == nil, ready.Status != metav1.ConditionTrue && ready.Reason != v1alpha1.ReasonAddressConflict:
-			found = append(found, a.Name+" is not Ready")
-		case ready.Status != metav1.ConditionTrue && !shared(held, rangeOf(&a)):
-			found = append(found, a.Name+" is flagged, and nobody else has an address of its range")
+		switch ready, flagged := stateOf(o); {
+		case !ready && !flagged:
+			found = append(found, o.GetName()+" is not Ready")
+		case flagged && !shared(held, heldBy(o)):
+			found = append(found, o.GetName()+" is flagged, and nobody else has an address of its range")
 		}
 	}
 	for _, p := range pools.Items {
@@ -86,12 +83,46 @@ func (r *run) differences(ctx context.Context) (found []string) {
 			found = append(found, fmt.Sprintf("pool %s counts %d allocated addresses, its objects hold %d", p.Name, p.Status.AllocatedIPs, want))
 		}
 	}
-	return found
+	return append(found, r.vipDifferences(ctx, held)...)
 }
 
-// shared tells whether several have an address of a range.
-func shared(held map[netip.Addr]int, r allocator.Range) bool {
-	for at := range r.Addresses() {
+// claims are those that are stored, of every kind.
+func (r *run) claims(ctx context.Context) (all []client.Object, err error) {
+	var allocations v1alpha1.IPAllocationList
+	var vips novaedgev1.ProxyVIPList
+	if err := errors.Join(r.client.List(ctx, &allocations, client.InNamespace(namespace)), r.client.List(ctx, &vips)); err != nil {
+		return nil, err
+	}
+	for i := range allocations.Items {
+		all = append(all, &allocations.Items[i])
+	}
+	for i := range vips.Items {
+		all = append(all, &vips.Items[i])
+	}
+	return all, nil
+}
+
+// vipDifferences are those between what is held and what the pool of ProxyVIPs counts.
+func (r *run) vipDifferences(ctx context.Context, held map[netip.Addr]int) []string {
+	var p novaedgev1.ProxyIPPool
+	if err := r.client.Get(ctx, client.ObjectKey{Name: vipPool}, &p); err != nil {
+		return []string{err.Error()}
+	}
+	want := int64(0)
+	for at := range held {
+		if offered(at) {
+			want++
+		}
+	}
+	if p.Status.Allocated != want {
+		return []string{fmt.Sprintf("pool %s counts %d allocated addresses, the objects of all kinds hold %d", vipPool, p.Status.Allocated, want)}
+	}
+	return nil
+}
+
+// shared tells whether several have one of these addresses.
+func shared(held map[netip.Addr]int, some addresses) bool {
+	for at := range some.each {
 		if held[at] > 1 {
 			return true
 		}

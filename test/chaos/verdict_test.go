@@ -33,18 +33,18 @@ func tell(t *testing.T, what func(*story)) *story {
 	return s
 }
 
-func span(text string) allocator.Range {
+func span(text string) addresses {
 	r, err := allocator.ParseRange(text)
 	if err != nil {
 		panic(err)
 	}
-	return r
+	return addresses{r}
 }
 
 // asked is a call of client 1 for one address of 10.0.0.0/28, with the id for its name, a second after the last one.
 func (s *story) asked(id string, more ...func(*call)) *call {
 	s.now = s.now.Add(time.Second)
-	c := &call{id: id, client: 1, name: id, pool: "10.0.0.0/28", count: 1, began: s.now, ended: s.now.Add(time.Second)}
+	c := &call{id: id, client: 1, name: id, pool: []string{"10.0.0.0/28"}, sizes: [2]int64{1}, began: s.now, ended: s.now.Add(time.Second)}
 	for _, m := range more {
 		m(c)
 	}
@@ -195,7 +195,7 @@ func TestVerdict(t *testing.T) {
 		}, want: []string{"asked for was 10.0.0.2"}},
 		"an answer without a range": {story: func(s *story) {
 			s.asked("a", func(c *call) { c.uid = "a" })
-			s.stored("a", "10.0.0.1", func(v *version) { v.held, v.whole = allocator.Range{}, false })
+			s.stored("a", "10.0.0.1", func(v *version) { v.held, v.whole = addresses{}, false })
 		}, want: []string{"created at revision 1 without its range", "the answer has no range"}},
 		"a range that changes": {story: func(s *story) {
 			s.asked("a", given("10.0.0.1"))

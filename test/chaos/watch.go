@@ -6,21 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// allocationsPrefix is where the API server keeps allocations: one key for each, with its JSON.
-const allocationsPrefix = "/registry/butler.butlerlabs.dev/ipallocations/" + namespace + "/"
+// claims is where the API server keeps them: one key for each, with its JSON. In the order of keys.
+var claims = []struct {
+	prefix string
+	empty  func() client.Object
+}{
+	{"/registry/butler.butlerlabs.dev/ipallocations/" + namespace + "/", func() client.Object { return &butlerv1.IPAllocation{} }},
+	{"/registry/novaedge.io/proxyvips/", func() client.Object { return &novaedgev1.ProxyVIP{} }},
+}
+
+// claimAt is an empty claim for what is stored under a key; nil for what is no claim.
+func claimAt(key string) client.Object {
+	for _, c := range claims {
+		if strings.HasPrefix(key, c.prefix) {
+			return c.empty()
+		}
+	}
+	return nil
+}
 
 func etcdClient(s *sandbox.Sandbox) (*clientv3.Client, error) {
 	url, config, err := s.EtcdAccess()
@@ -30,7 +45,8 @@ func etcdClient(s *sandbox.Sandbox) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{url}, TLS: config, Logger: zap.NewNop()})
 }
 
-// watch takes every version of every allocation out of etcd until ctx ends. When etcd was down it goes on with the next revision.
+// watch takes every version of every claim out of etcd until ctx ends. When etcd was down it goes on with the next revision. It is one watch for
+// all kinds, and for the keys between theirs, as only one watch has its events in the order of revisions.
 //
 // It relies on etcd to keep what the watch has not had yet. The API server has etcd forget what is older than five minutes, and that stays
 // so: without it an hour's run outgrows etcd's 2 GiB. No fault lasts as long, and if the watch were behind all the same, etcd would say
@@ -38,7 +54,7 @@ func etcdClient(s *sandbox.Sandbox) (*clientv3.Client, error) {
 func (h *history) watch(ctx context.Context, c *clientv3.Client) error {
 	next := int64(1)
 	for ctx.Err() == nil {
-		for r := range c.Watch(ctx, allocationsPrefix, clientv3.WithPrefix(), clientv3.WithPrevKV(), clientv3.WithRev(next)) {
+		for r := range c.Watch(ctx, claims[0].prefix, clientv3.WithRange(clientv3.GetPrefixRangeEnd(claims[len(claims)-1].prefix)), clientv3.WithPrevKV(), clientv3.WithRev(next)) {
 			if r.CompactRevision > 0 {
 				return fmt.Errorf("etcd has forgotten what came before revision %d; the watch has seen what came before %d", r.CompactRevision, next)
 			}
@@ -55,6 +71,10 @@ func (h *history) watch(ctx context.Context, c *clientv3.Client) error {
 }
 
 func (h *history) saw(e *clientv3.Event) error {
+	o := claimAt(string(e.Kv.Key))
+	if o == nil {
+		return nil
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	before := int64(0)
@@ -64,29 +84,16 @@ func (h *history) saw(e *clientv3.Event) error {
 	if e.Type == clientv3.EventTypeDelete {
 		return h.stored.remove(path.Base(string(e.Kv.Key)), e.Kv.ModRevision, before)
 	}
-	a := &v1alpha1.IPAllocation{}
-	if err := json.Unmarshal(e.Kv.Value, a); err != nil {
+	if err := json.Unmarshal(e.Kv.Value, o); err != nil {
 		return fmt.Errorf("%s at revision %d: %w", e.Kv.Key, e.Kv.ModRevision, err)
 	}
-	return h.stored.put(versionOf(a, e.Kv.ModRevision), before)
+	return h.stored.put(versionOf(o, e.Kv.ModRevision), before)
 }
 
-func versionOf(a *v1alpha1.IPAllocation, revision int64) version {
-	v := version{revision: revision, name: a.Name, uid: string(a.UID), call: a.Annotations[callAnnotation], held: rangeOf(a)}
-	v.whole = v.held.IsValid() && a.Annotations[v1alpha1.AnnotationGrant] != "" && slices.Contains(a.Finalizers, v1alpha1.FinalizerIPAllocation)
-	if ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
-		v.ready, v.flagged = ready.Status == metav1.ConditionTrue, ready.Reason == v1alpha1.ReasonAddressConflict
-	}
+func versionOf(o client.Object, revision int64) version {
+	v := version{revision: revision, name: o.GetName(), uid: string(o.GetUID()), call: o.GetAnnotations()[callAnnotation], held: heldBy(o), whole: whole(o)}
+	v.ready, v.flagged = stateOf(o)
 	return v
-}
-
-// rangeOf is not valid where the allocation has none.
-func rangeOf(a *v1alpha1.IPAllocation) allocator.Range {
-	if a.Spec.PinnedRange == nil {
-		return allocator.Range{}
-	}
-	r, _ := allocator.ParseRange(a.Spec.PinnedRange.StartAddress + "-" + a.Spec.PinnedRange.EndAddress)
-	return r
 }
 
 // caughtUp waits until the history ends with what etcd holds.
@@ -94,7 +101,7 @@ func (h *history) caughtUp(ctx context.Context, c *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
-		if held, err := c.Get(ctx, allocationsPrefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()); err == nil && h.endsWith(held) {
+		if held, err := revisions(ctx, c); err == nil && h.endsWith(held) {
 			return nil
 		}
 		pause(ctx)
@@ -102,15 +109,30 @@ func (h *history) caughtUp(ctx context.Context, c *clientv3.Client) error {
 	return errors.New("the watch of etcd does not come to what etcd holds")
 }
 
-func (h *history) endsWith(held *clientv3.GetResponse) bool {
+// revisions are those of the claims that etcd holds: name -> revision.
+func revisions(ctx context.Context, c *clientv3.Client) (map[string]int64, error) {
+	held := map[string]int64{}
+	for _, claim := range claims {
+		stored, err := c.Get(ctx, claim.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil {
+			return nil, err
+		}
+		for _, kv := range stored.Kvs {
+			held[path.Base(string(kv.Key))] = kv.ModRevision
+		}
+	}
+	return held, nil
+}
+
+func (h *history) endsWith(held map[string]int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, kv := range held.Kvs {
-		if o := h.stored.live[path.Base(string(kv.Key))]; o == nil || o.last != kv.ModRevision {
+	for name, revision := range held {
+		if o := h.stored.live[name]; o == nil || o.last != revision {
 			return false
 		}
 	}
-	return len(held.Kvs) == len(h.stored.live)
+	return len(held) == len(h.stored.live)
 }
 
 func pause(ctx context.Context) {

@@ -55,6 +55,25 @@ func TestAnAPIThatIsSwitchedOffLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// The rights over Services, and what uses them, come and go together.
+func TestProxyVIPsForServicesAreOffUntilTheyAreSwitchedOn(t *testing.T) {
+	const role, flag = "butler-ipam-service-vips", "- --service-vips"
+	for args, on := range map[string]bool{"apis.novaedge=true": false, "apis.novaedge=true,serviceVIPs=true": true} {
+		text, err := template(t, "butler-ipam", "ipam", "", "--set="+args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{role, flag} {
+			if got := strings.Contains(text, part); got != on {
+				t.Errorf("with %s it has %q: %v", args, part, got)
+			}
+		}
+	}
+	if _, err := template(t, "butler-ipam", "ipam", "", "--set=serviceVIPs=true"); err == nil || !strings.Contains(err.Error(), "serviceVIPs needs apis.novaedge") {
+		t.Errorf("without the API they can be switched on: %v", err)
+	}
+}
+
 // plain is objects by their keys, without what a chart adds to every one.
 func plain(t *testing.T, text string) map[string]map[string]any {
 	t.Helper()

@@ -199,7 +199,7 @@ func TestALeaseThatSaysNothingIsALostJournal(t *testing.T) {
 
 func TestASessionSurvivesARestartOfTheAPIServer(t *testing.T) {
 	d := newDesk(t)
-	s := journal.NewSession(d.store, "a", journal.Timing{})
+	s := journal.NewSession(d.store, "a", nil, journal.Timing{})
 	if _, err := s.Follow(t.Context(), func(journal.Version, error) {}); err != nil {
 		t.Fatal(err)
 	}

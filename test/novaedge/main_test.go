@@ -48,7 +48,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), butlerv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return 1, err
 	}
-	cluster, err = sandbox.Start(context.Background(), sandbox.Options{Replicas: 2, Restart: true, ManagerArgs: []string{"--shutdown-delay=0s"}})
+	cluster, err = sandbox.Start(context.Background(), sandbox.Options{Replicas: 2, Restart: true, ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips"}})
 	if err != nil {
 		return 1, err
 	}

@@ -2,28 +2,44 @@ package novaedge
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/load"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
+// startIn starts a sandbox of its own, with what an earlier one in that directory has stored.
+func startIn(t *testing.T, dir string, replicas int, args ...string) (*sandbox.Sandbox, client.Client, error) {
+	t.Helper()
+	s, err := sandbox.Start(t.Context(), sandbox.Options{Dir: dir, Keep: true, Replicas: replicas, ManagerArgs: append(args, "--shutdown-delay=0s")})
+	if err != nil {
+		return nil, nil, err
+	}
+	t.Cleanup(func() { _ = s.Stop() }) // where the test ends early
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), butlerv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, nil, err
+	}
+	config := s.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	return s, c, err
+}
+
 func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
 	dir := t.TempDir()
-	start := func(apis string) (*sandbox.Sandbox, client.Client, error) {
-		s, err := sandbox.Start(t.Context(), sandbox.Options{
-			Dir: dir, Keep: true, Replicas: 1, ManagerArgs: []string{"--apis=" + apis, "--shutdown-delay=0s"},
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-		scheme := runtime.NewScheme()
-		c, err := client.New(s.Config(), client.Options{Scheme: scheme})
-		return s, c, errors.Join(err, v1alpha1.AddToScheme(scheme))
-	}
+	start := func(apis string) (*sandbox.Sandbox, client.Client, error) { return startIn(t, dir, 1, "--apis="+apis) }
 	both, c, err := start("butler,novaedge")
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +48,10 @@ func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
 	if err := c.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
+	old := admin
+	t.Cleanup(func() { admin = old })
+	admin = c
+	counts(t, p, 0, 254) // the managers have seen it
 	if err := both.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -59,4 +79,114 @@ func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
 	if err := one.Stop(); err != nil {
 		t.Error(err)
 	}
+}
+
+// Webhooks of an API come with an update all at once, the replicas that serve it one after the other: the first of them takes the journal, and
+// the others pass on to it what they are not told to serve.
+func TestAnAPIIsSwitchedOnReplicaByReplica(t *testing.T) {
+	s, c, err := startIn(t, t.TempDir(), 2, "--apis=butler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := s.Managers()
+	l := load.Start(t, c, "10.52.0.0/16", 8)
+	if _, err := s.AddManager(t.Context(), "--apis=butler,novaedge"); err != nil {
+		t.Fatal(err)
+	}
+	given := map[string]bool{}
+	create := func(from, to int) {
+		for i := from; i < to; i++ {
+			v := vip(fmt.Sprintf("switched-%d", i), "switched")
+			if err := c.Create(t.Context(), v); err != nil {
+				t.Fatal(err)
+			}
+			given[strings.TrimSuffix(v.Spec.Address, "/32")] = true
+		}
+	}
+	if err := c.Create(t.Context(), pool("switched", "10.52.0.0/16")); err != nil {
+		t.Fatal(err)
+	}
+	create(0, 20)
+	for _, m := range earlier {
+		if err := m.Terminate(); err != nil {
+			t.Fatal(err)
+		}
+		_ = m.Wait(t.Context()) // the load says how it went
+		create(len(given), len(given)+10)
+		l.Await(40)
+	}
+	if _, failures := l.Stop(); len(failures) > 0 {
+		t.Errorf("creates have failed: %v", failures)
+	}
+	var all butlerv1.IPAllocationList
+	if err := c.List(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all.Items {
+		if given[a.Spec.PinnedRange.StartAddress] {
+			t.Errorf("%s has %s, which a ProxyVIP has", a.Name, a.Spec.PinnedRange.StartAddress)
+		}
+	}
+	if len(given) != 40 {
+		t.Errorf("40 ProxyVIPs have %d addresses", len(given))
+	}
+}
+
+// S13, N9: without the flag nothing is made of a Service, and one that goes while no manager looks releases its address when one does.
+func TestServicesAreServedWhileThatIsSwitchedOn(t *testing.T) {
+	dir := t.TempDir()
+	start := func(replicas int, args ...string) (*sandbox.Sandbox, client.Client) {
+		s, c, err := startIn(t, dir, replicas, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, c
+	}
+	stop := func(s *sandbox.Sandbox) {
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := admin
+	t.Cleanup(func() { admin = old })
+	var s *sandbox.Sandbox
+	s, admin = start(1)
+	p := pool("default", "10.51.0.0/28")
+	web, gone, anew := service("default", "web", "vip-mode", "BGP"), service("default", "gone", "vip-mode", "BGP"), service("default", "anew", "vip-mode", "BGP")
+	for _, o := range []client.Object{p, web, gone, anew} {
+		if err := admin.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts(t, p, 0, 14)
+	withoutVIP(t, web)
+	stop(s)
+
+	s, admin = start(1, "--service-vips")
+	for _, each := range []*corev1.Service{web, gone, anew} {
+		bound(t, vipFor(each))
+	}
+	counts(t, p, 3, 11)
+	stop(s)
+
+	s, admin = start(0)
+	for _, each := range []*corev1.Service{gone, anew} {
+		if err := admin.Delete(t.Context(), each); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := service("default", "anew", "vip-mode", "BGP")
+	if err := errors.Join(admin.Create(t.Context(), again), admin.Get(t.Context(), client.ObjectKeyFromObject(web), web)); err != nil {
+		t.Fatal(err)
+	}
+	stop(s)
+
+	s, admin = start(1, "--service-vips")
+	becomesGone(t, admin, vipFor(gone))
+	becomes(t, vipFor(again), func(v *v1alpha1.ProxyVIP) string {
+		return cmp.Diff(string(again.UID), v.Annotations[v1alpha1.AnnotationServiceUID])
+	})
+	counts(t, p, 2, 12)
+	shows(t, web, web.Status.LoadBalancer.Ingress[0].IP)
+	stop(s)
 }

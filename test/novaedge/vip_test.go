@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -242,22 +243,92 @@ func TestADryRunReservesNothing(t *testing.T) {
 	counts(t, p, 0, 2)
 }
 
-// N1, and the 200 of an earlier controller.
-func TestAddressesThatStandInStatusAloneAreAdopted(t *testing.T) {
-	const total = 200
+// withoutWebhooks has the API server ask nobody, until restore is called.
+func withoutWebhooks(t *testing.T) (restore func()) {
+	t.Helper()
 	for _, kind := range []string{"mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/butler-ipam"} {
 		kubectl(t, "", "delete", kind)
 	}
-	restored := false
-	restore := func() {
-		if !restored {
-			restored = true
-			if err := cluster.InstallWebhooks(context.Background()); err != nil {
-				t.Fatal(err)
-			}
+	restore = sync.OnceFunc(func() {
+		if err := cluster.InstallWebhooks(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(restore)
+	return restore
+}
+
+// createdAfter stores a ProxyVIP a second after another at the least, by the API server's clock, which counts no finer.
+func createdAfter(t *testing.T, v, earlier *v1alpha1.ProxyVIP) {
+	t.Helper()
+	for {
+		rehearsal := v.DeepCopy()
+		if err := admin.Create(t.Context(), rehearsal, client.DryRunAll); err != nil {
+			t.Fatal(err)
+		}
+		if rehearsal.CreationTimestamp.After(earlier.CreationTimestamp.Time) {
+			create(t, v)
+			return
 		}
 	}
-	t.Cleanup(restore)
+}
+
+// T11: those that wait are served in the order in which they came, and told of it.
+func TestVIPsThatWaitAreServedInTheirOrder(t *testing.T) {
+	first, second, third := vip("fifo-c", "fifo"), vip("fifo-b", "fifo"), vip("fifo-a", "fifo")
+	create(t, first)
+	createdAfter(t, second, first)
+	createdAfter(t, third, second)
+	unbound(t, third, v1alpha1.ReasonPoolNotFound)
+	p := pool("fifo", "10.44.0.1")
+	create(t, p)
+	if got, want := bound(t, first), "AddressAllocated: Address 10.44.0.1/32 allocated from pool fifo"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	told(t, first, "IPsAllocated", "Address 10.44.0.1/32 allocated from pool fifo")
+	for _, v := range []*v1alpha1.ProxyVIP{second, third} {
+		unbound(t, v, v1alpha1.ReasonPoolExhausted)
+		told(t, v, "AllocationFailed", "pool exhausted: fifo has no free address")
+	}
+	counts(t, p, 1, 0)
+	gone(t, first)
+	bound(t, second)
+	unbound(t, third, v1alpha1.ReasonPoolExhausted)
+	gone(t, second)
+	bound(t, third)
+}
+
+// T2, T3: what came in around the webhooks holds what is free, and of two that have one address the later one is told.
+func TestAVIPWhoseAddressAnotherHasIsFlagged(t *testing.T) {
+	p := pool("clash", "10.45.0.0/29")
+	create(t, p)
+	holds := vip("clash-holds", p.Name, at("10.45.0.3/32"))
+	create(t, holds)
+	bound(t, holds)
+	restore := withoutWebhooks(t)
+	late := vip("clash-late", "", at("10.45.0.3"))
+	create(t, late)
+	restore()
+	unbound(t, late, v1alpha1.ReasonAddressConflict)
+	if c := meta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionConflict); c == nil || c.Status != metav1.ConditionTrue {
+		t.Errorf("conditions %+v", late.Status.Conditions)
+	} else {
+		contains(t, c.Message, "10.45.0.3 is held by proxyvips/clash-holds")
+	}
+	told(t, late, "AddressConflict", "10.45.0.3 is held by proxyvips/clash-holds")
+	bound(t, holds)
+	gone(t, holds)
+	bound(t, late)
+	if c := meta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionConflict); c != nil {
+		t.Errorf("it still has %+v", c)
+	}
+	gets(t, vip("clash-next", p.Name), "10.45.0.1/32")
+}
+
+// N1, and the 200 of an earlier controller.
+func TestAddressesThatStandInStatusAloneAreAdopted(t *testing.T) {
+	const total = 200
+	restore := withoutWebhooks(t)
 	vips := make([]*v1alpha1.ProxyVIP, total)
 	for i := range vips {
 		vips[i] = vip(fmt.Sprintf("earlier-%03d", i), "earlier")

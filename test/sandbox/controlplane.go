@@ -159,6 +159,13 @@ func (s *Sandbox) installConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.options.Tenants {
+		tenants, err := readDirectory(filepath.Join(config, "tenants"))
+		if err != nil {
+			return err
+		}
+		crds = append(crds, tenants...)
+	}
 	namespaces := []*unstructured.Unstructured{newObject("v1", "Namespace", ManagerNamespace), newObject("v1", "Namespace", Namespace)}
 	if err := apply(ctx, s.client, slices.Concat(namespaces, rbac, manager, crds)...); err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -47,9 +48,10 @@ func (m *Manager) SetClock(by time.Duration) error {
 	return writeFile(m.clock, []byte(by.String()))
 }
 
-// AddManager starts one more manager and returns when it serves.
-func (s *Sandbox) AddManager(ctx context.Context) (*Manager, error) {
-	manager, err := s.startManager()
+// AddManager starts one more manager, with these flags beside those of Options.ManagerArgs, and returns when it serves. The last of two equal
+// flags counts.
+func (s *Sandbox) AddManager(ctx context.Context, args ...string) (*Manager, error) {
+	manager, err := s.startManager(args...)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func (s *Sandbox) AddManager(ctx context.Context) (*Manager, error) {
 }
 
 // startManager starts one more manager without waiting for it, and makes it an endpoint of the front.
-func (s *Sandbox) startManager() (*Manager, error) {
+func (s *Sandbox) startManager(more ...string) (*Manager, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
@@ -102,7 +104,7 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		"--metrics-bind-address=" + manager.MetricsAddress,
 		"--metrics-secure=false",
 		"--pprof-bind-address=" + manager.ProfileAddress,
-	}, s.options.ManagerArgs...)
+	}, slices.Concat(s.options.ManagerArgs, more)...)
 	if s.options.SelfManaged {
 		args = append(args, "--webhook-cert-secret=butler-ipam-certificates", "--webhook-service="+webhookService)
 	} else {

@@ -5,7 +5,7 @@
 //	  spec.tenantAllocation.ranges      ─┐
 //	  else its start and end             ├──▶  Window
 //	  else spec.cidr, every address     ─┘
-//	  spec.reserved                      ──▶   Blocked
+//	  spec.reserved, spec.gateway        ──▶   Blocked
 //	  spec.routingDomain                 ──▶   Space
 //	  status.releases[].reusableAt       ──▶   Cooling
 //

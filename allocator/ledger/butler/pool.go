@@ -82,8 +82,9 @@ type placed struct {
 // readable is what can be read of a NetworkPool's spec.
 type readable struct {
 	network  allocator.Range
-	reserved []placed // one per spec.reserved
-	tenants  []placed // effective tenant ranges: ranges, else start and end, else none
+	gateway  allocator.Range // not valid where nothing is to be kept for it
+	reserved []placed        // one per spec.reserved
+	tenants  []placed        // effective tenant ranges: ranges, else start and end, else none
 }
 
 func (r readable) blocked() []allocator.Range {
@@ -92,6 +93,9 @@ func (r readable) blocked() []allocator.Range {
 		if res.IsValid() {
 			blocked = append(blocked, res.Range)
 		}
+	}
+	if r.gateway.IsValid() {
+		blocked = append(blocked, r.gateway)
 	}
 	return blocked
 }
@@ -120,6 +124,8 @@ func readPool(p *v1alpha1.NetworkPool) (readable, field.ErrorList) {
 	} else {
 		r.network = allocator.RangeOfPrefix(prefix)
 	}
+	gateway, bad := readGateway(p, r.network)
+	r.gateway, errs = gateway, append(errs, bad...)
 	for i, res := range p.Spec.Reserved {
 		t := fields.At(spec.Child("reserved").Index(i).Child("cidr"), res.CIDR)
 		part := placed{path: t.Path}

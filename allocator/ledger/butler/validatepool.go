@@ -47,7 +47,7 @@ func ValidateNetworkPool(p *v1alpha1.NetworkPool) field.ErrorList {
 	if d := p.Spec.ReuseDelay; d != nil && (d.Duration < 0 || d.Duration > maxReuseDelay) {
 		errs = append(errs, field.Invalid(spec.Child("reuseDelay"), d.Duration.String(), "must be a duration from 0s to 720h, such as 10m"))
 	}
-	return errs
+	return append(errs, gatewayOf(p).CanonicalAddress()...)
 }
 
 // ValidateNetworkPoolUpdate is ValidateNetworkPool without the faults that the stored pool has already, and its cidr may only

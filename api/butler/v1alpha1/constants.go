@@ -14,9 +14,15 @@ const (
 	LabelAllocationRole = "butler.butlerlabs.dev/allocation-role"
 	// LabelRoutingDomain names the routing domain that a pool or a claim belongs to; without it, the default one.
 	LabelRoutingDomain = "butler.butlerlabs.dev/routing-domain"
+	// LabelManagedBy says, with the value ManagedByIPAM, that an IPAllocation was made for a TenantCluster by address management
+	// itself, which may therefore replace it. What people or Git made has another value or none.
+	LabelManagedBy = "app.kubernetes.io/managed-by"
 	// LabelPlatformLB marks, with the value "true", a Service of a tenant that belongs to the platform.
 	LabelPlatformLB = "butler.butlerlabs.dev/platform-lb"
 )
+
+// ManagedByIPAM is a value of LabelManagedBy.
+const ManagedByIPAM = "butler-ipam"
 
 // Values of LabelAllocationRole.
 const (
@@ -41,6 +47,24 @@ const (
 	AnnotationOrigin = "butler.butlerlabs.dev/origin"
 )
 
+// Annotations around TenantClusters.
+const (
+	// AnnotationTenantUID on an IPAllocation is the UID of the TenantCluster that it was made for, or was first seen to be for.
+	// Another TenantCluster of the same name does not inherit it.
+	AnnotationTenantUID = "butler.butlerlabs.dev/tenant-uid"
+	// AnnotationIdleSince on an IPAllocation of role growth is since when none of its addresses is used, in RFC 3339. It is persisted
+	// so that a restart does not begin to wait anew.
+	AnnotationIdleSince = "butler.butlerlabs.dev/idle-since"
+	// AnnotationKeep on an IPAllocation, with the value "true", keeps it from ever being deleted by address management.
+	AnnotationKeep = "butler.butlerlabs.dev/keep"
+	// AnnotationNodeAddresses on a ProviderConfig says, with the value NodeAddressesExternal, that nodes get their addresses
+	// elsewhere, from DHCP for instance: tenants then get no IPAllocation of type nodes.
+	AnnotationNodeAddresses = "butler.butlerlabs.dev/node-addresses"
+)
+
+// NodeAddressesExternal is a value of AnnotationNodeAddresses.
+const NodeAddressesExternal = "external"
+
 // Values of AnnotationOrigin.
 const (
 	OriginAuto    = "auto"    // chosen by the allocator
@@ -54,6 +78,16 @@ const (
 	ConditionReady = "Ready"
 	// ConditionStalled is True on an IPAllocation that has Failed, and absent on others. It says what Ready does, in the word of kstatus.
 	ConditionStalled = "Stalled"
+	// ConditionNetworkReady on a TenantCluster: it has the addresses that it starts with.
+	ConditionNetworkReady = "NetworkReady"
+	// ConditionLoadBalancerIPsAvailable on a TenantCluster: every Service that waits for an address can be given one. False says
+	// what is in the way, such as a quota.
+	ConditionLoadBalancerIPsAvailable = "LoadBalancerIPsAvailable"
+	// ConditionTenantClusterMissing on an IPAllocation: the TenantCluster that it is for does not exist, or is another one of the same
+	// name. Its lastTransitionTime says since when.
+	ConditionTenantClusterMissing = "TenantClusterMissing"
+	// ConditionPoolAvailable on a ProviderConfig: its pools have free addresses.
+	ConditionPoolAvailable = "PoolAvailable"
 	// ConditionCapacityWarning is True from 70 % of a pool's addresses allocated.
 	ConditionCapacityWarning = "CapacityWarning"
 	// ConditionCapacityCritical is True from 85 %.
@@ -74,6 +108,11 @@ const (
 	ReasonAllocationFailed = "AllocationFailed" // the range asked for cannot be given
 	ReasonAddressConflict  = "AddressConflict"  // another claim holds the range, or a part of it
 	ReasonReleased         = "Released"         // the claim is being deleted and its addresses are given back
+
+	ReasonPoolAvailable   = "PoolAvailable"   // ProviderConfig PoolAvailable=True
+	ReasonNetworkNotReady = "NetworkNotReady" // the provider of a TenantCluster names no pool
+	ReasonReconciling     = "Reconciling"     // an IPAllocation of a TenantCluster waits for its range
+	ReasonQuotaExceeded   = "QuotaExceeded"   // a tenant's quota is in the way
 
 	// ReasonUtilizationAboveThreshold is the reason of a capacity condition that is True.
 	ReasonUtilizationAboveThreshold = "UtilizationAboveThreshold"

@@ -17,7 +17,10 @@ var (
 )
 
 func addKnownTypes(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &NetworkPool{}, &NetworkPoolList{}, &IPAllocation{}, &IPAllocationList{})
+	s.AddKnownTypes(GroupVersion,
+		&NetworkPool{}, &NetworkPoolList{}, &IPAllocation{}, &IPAllocationList{},
+		&ProviderConfig{}, &ProviderConfigList{}, &TenantCluster{}, &TenantClusterList{},
+	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

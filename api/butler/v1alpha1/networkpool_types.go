@@ -7,6 +7,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.reserved) || !isCIDR(self.cidr) || self.reserved.all(r, !isCIDR(r.cidr) || cidr(self.cidr).containsCIDR(r.cidr))",fieldPath=".reserved",message="every reserved cidr must lie inside spec.cidr: correct it or remove the entry"
 // +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || !has(self.tenantAllocation.ranges) || !isCIDR(self.cidr) || self.tenantAllocation.ranges.all(r, !isIP(r.start) || !isIP(r.end) || (cidr(self.cidr).containsIP(r.start) && cidr(self.cidr).containsIP(r.end)))",fieldPath=".tenantAllocation.ranges",message="every range must lie inside spec.cidr: correct start and end, or grow cidr"
 // +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || (has(self.tenantAllocation.ranges) && size(self.tenantAllocation.ranges) > 0) || !isCIDR(self.cidr) || [self.tenantAllocation.?start.orValue(\"\"), self.tenantAllocation.?end.orValue(\"\")].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",fieldPath=".tenantAllocation",message="start and end must lie inside spec.cidr: correct them, or grow cidr"
+// +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway) || (cidr(self.cidr).ip().family() == 6 && ip(self.gateway).family() == 6 && ip(self.gateway).isLinkLocalUnicast())",fieldPath=".gateway",message="gateway must lie inside spec.cidr, or be link-local IPv6 in an IPv6 pool: correct it or remove it"
 type NetworkPoolSpec struct {
 	// cidr is the network of the pool, IPv4 or IPv6, without host bits. It may grow (the new network contains the old one), never
 	// shrink or move.
@@ -16,6 +17,13 @@ type NetworkPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",message="cidr must be in canonical form and have no bits set after the prefix: write the network's first address before the prefix, as in 10.40.0.0/24 for 10.40.0.5/24"
 	// +kubebuilder:validation:XValidation:rule="self != '::/0'",message="cidr ::/0 is more than a pool can hold: use a longer prefix"
 	CIDR string `json:"cidr"`
+
+	// gateway is the router of the network, told to machines whose claims have a field for it. It is inside cidr and never allocated,
+	// in the whole routing domain, or link-local where the pool is IPv6.
+	// +optional
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="gateway must be an IPv4 or IPv6 address in canonical form, such as 10.40.0.1 or 2001:db8::1"
+	Gateway string `json:"gateway,omitempty"`
 
 	// reserved is the parts of cidr that are never allocated, in the whole routing domain.
 	// +optional

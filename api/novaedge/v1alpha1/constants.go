@@ -24,3 +24,27 @@ const (
 	ReasonAllocationFailed = "AllocationFailed" // the addresses asked for cannot be given
 	ReasonAddressConflict  = "AddressConflict"  // another holds one of the addresses
 )
+
+// Annotations of a Service of type LoadBalancer. The first has a ProxyVIP made for it; the others say how.
+const (
+	AnnotationVIPMode       = "novaedge.io/vip-mode"       // L2ARP, BGP or OSPF
+	AnnotationAddressPool   = "novaedge.io/address-pool"   // a ProxyIPPool, DefaultAddressPool where absent
+	AnnotationAddressFamily = "novaedge.io/address-family" // ipv4 (where absent), ipv6 or dual
+	AnnotationBGPConfig     = "novaedge.io/bgp-config"     // spec.bgpConfig, as JSON
+	AnnotationOSPFConfig    = "novaedge.io/ospf-config"    // spec.ospfConfig, as JSON
+	AnnotationNodeSelector  = "novaedge.io/node-selector"  // spec.nodeSelector, as JSON
+	AnnotationBFDEnabled    = "novaedge.io/bfd-enabled"    // spec.bfd.enabled: true or false
+)
+
+// DefaultAddressPool is the pool of a Service that names none.
+const DefaultAddressPool = "default"
+
+// Marks of a ProxyVIP that was made for a Service. It cannot be owned by it: an object of no namespace has no owner in one.
+const (
+	LabelManagedBy        = "novaedge.io/managed-by" // ManagedByServices
+	LabelServiceNamespace = "novaedge.io/service-namespace"
+	LabelServiceName      = "novaedge.io/service-name"
+	AnnotationServiceUID  = "novaedge.io/service-uid"
+
+	ManagedByServices = "service-lb"
+)

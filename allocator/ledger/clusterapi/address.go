@@ -1,0 +1,45 @@
+package clusterapi
+
+import (
+	"net/netip"
+
+	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// FailurePrefix is why a claim gets no address of a pool whose prefix none can have. The others are metal3's.
+const FailurePrefix metal3.Failure = "Invalid prefix value, it must be between 0 and 128"
+
+// AddressOfIPPool is the IPAddress of a claim that has an address of an IPPool: its name, by Metal3's rule, and its spec. Name servers have no
+// field in it; who wants them reads the pool. The error is FailurePrefix.
+func AddressOfIPPool(p *metal3v1.IPPool, c *ipamv1.IPAddressClaim, a netip.Addr) (string, ipamv1.IPAddressSpec, error) {
+	settings := metal3.SettingsFor(p, a)
+	if settings.Prefix < 0 || settings.Prefix > 128 {
+		return "", ipamv1.IPAddressSpec{}, FailurePrefix
+	}
+	return metal3.AddressName(p, a), specOf(c, a, settings.Prefix, string(ptr.Deref(settings.Gateway, ""))), nil
+}
+
+// AddressOfNetworkPool is the IPAddress of a claim that has an address of a NetworkPool: its name, which is the claim's, and its spec. A pool
+// whose cidr cannot be read offers no addresses; one that is held all the same stands for itself alone.
+func AddressOfNetworkPool(p *butlerv1.NetworkPool, c *ipamv1.IPAddressClaim, a netip.Addr) (string, ipamv1.IPAddressSpec) {
+	prefix := a.BitLen()
+	if network, err := netip.ParsePrefix(p.Spec.CIDR); err == nil {
+		prefix = network.Bits()
+	}
+	return c.Name, specOf(c, a, prefix, p.Spec.Gateway)
+}
+
+func specOf(c *ipamv1.IPAddressClaim, a netip.Addr, prefix int, gateway string) ipamv1.IPAddressSpec {
+	return ipamv1.IPAddressSpec{
+		ClaimRef: ipamv1.IPAddressClaimReference{Name: c.Name},
+		PoolRef:  c.Spec.PoolRef,
+		Address:  a.String(),
+		Prefix:   ptr.To(int32(prefix)),
+		Gateway:  gateway,
+	}
+}

@@ -1,0 +1,168 @@
+package metal3
+
+import (
+	"math"
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// Settings is what an address comes with.
+type Settings struct {
+	Prefix     int // 0 where nobody says
+	Gateway    *v1alpha1.IP
+	DNSServers []v1alpha1.IP
+}
+
+// Part is what one entry of spec.pools offers, from its first address to its last. The range is not valid where the entry has no address.
+type Part struct {
+	allocator.Range
+	Settings Settings
+}
+
+// PartsOf is the entries of a pool in the order in which they are used up, one Part each, with the pool's own settings where an entry has
+// none. Of an entry that cannot be read, the errors say what is wrong, and its range is not valid.
+func PartsOf(p *v1alpha1.IPPool) ([]Part, field.ErrorList) {
+	var (
+		parts []Part
+		errs  field.ErrorList
+	)
+	for i, entry := range p.Spec.Pools {
+		read, bad := readEntry(entryPath(i), entry)
+		errs = append(errs, bad...)
+		part := Part{Settings: settingsIn(p, entry)}
+		if len(bad) == 0 {
+			part.Range = read.reachable()
+		}
+		parts = append(parts, part)
+	}
+	return parts, errs
+}
+
+// SettingsFor is what an address of a pool comes with: those of the first entry that has it, else the pool's own.
+func SettingsFor(p *v1alpha1.IPPool, a netip.Addr) Settings {
+	parts, _ := PartsOf(p)
+	for _, part := range parts {
+		if part.Contains(a) {
+			return part.Settings
+		}
+	}
+	return settingsIn(p, v1alpha1.Pool{})
+}
+
+func settingsIn(p *v1alpha1.IPPool, entry v1alpha1.Pool) Settings {
+	s := Settings{Prefix: entry.Prefix, Gateway: entry.Gateway, DNSServers: entry.DNSServers}
+	if s.Prefix == 0 {
+		s.Prefix = p.Spec.Prefix
+	}
+	if s.Gateway == nil {
+		s.Gateway = p.Spec.Gateway
+	}
+	if len(s.DNSServers) == 0 {
+		s.DNSServers = p.Spec.DNSServers
+	}
+	return s
+}
+
+func entryPath(i int) *field.Path { return field.NewPath("spec", "pools").Index(i) }
+
+// entry is what is written in an entry of spec.pools; what is absent is not valid.
+type entry struct {
+	start, end netip.Addr
+	subnet     netip.Prefix
+}
+
+// readEntry reads what is written and checks what must hold for it to have a meaning.
+func readEntry(path *field.Path, p v1alpha1.Pool) (entry, field.ErrorList) {
+	var (
+		e    entry
+		errs field.ErrorList
+	)
+	address := func(name string, value *v1alpha1.IP) netip.Addr {
+		if value == nil {
+			return netip.Addr{}
+		}
+		a, err := fields.At(path.Child(name), string(*value)).Address()
+		if err != nil {
+			errs = append(errs, err)
+			return netip.Addr{}
+		}
+		return a
+	}
+	e.start, e.end = address("start", p.Start), address("end", p.End)
+	if p.Subnet != nil {
+		network, err := fields.At(path.Child("subnet"), string(*p.Subnet)).Prefix()
+		if err != nil {
+			errs = append(errs, err)
+		} else {
+			e.subnet = network
+		}
+	}
+	if e.start.IsValid() && e.end.IsValid() && e.end.Less(e.start) {
+		errs = append(errs, field.Invalid(path.Child("end"), string(*p.End), "must not be lower than start "+string(*p.Start)+": swap the two, or correct one"))
+	}
+	return e, errs
+}
+
+// first is the address that an entry starts with, false where it has none.
+func (e entry) first() (netip.Addr, bool) {
+	switch {
+	case e.start.IsValid():
+		return e.start, !e.subnet.IsValid() || e.subnet.Contains(e.start)
+	case e.subnet.IsValid():
+		a := e.subnet.Addr().Next()
+		return a, e.subnet.Contains(a)
+	}
+	return netip.Addr{}, false
+}
+
+// reachable is every address that an entry gives.
+func (e entry) reachable() allocator.Range {
+	first, ok := e.first()
+	if !ok {
+		return allocator.Range{}
+	}
+	last := allocator.RangeOfPrefix(netip.PrefixFrom(first, 0)).Last
+	if e.subnet.IsValid() {
+		last = allocator.RangeOfPrefix(e.subnet).Last
+	}
+	if e.bounded() && e.end.Less(last) {
+		last = e.end
+	}
+	return allocator.Range{First: first, Last: last}
+}
+
+// bounded tells whether end bounds an entry: without start, or with one of the other family, it does not.
+func (e entry) bounded() bool {
+	return e.start.IsValid() && e.start.BitLen() == e.end.BitLen()
+}
+
+// size is how many addresses Metal3 counts of an entry, which it does where an address is to be picked at random; false where it cannot: without
+// an end, or beyond an int64. A subnet beside start and end does not matter to it, and neither do the host bits of a subnet alone.
+func (e entry) size() (int64, bool) {
+	r, network := allocator.Range{First: e.start, Last: e.end}, allocator.RangeOfPrefix(e.subnet)
+	switch {
+	case e.start.IsValid() && e.end.IsValid():
+	case e.start.IsValid():
+		r.Last = network.Last
+	case e.subnet.IsValid():
+		r = allocator.Range{First: network.First.Next(), Last: network.Last}
+		return r.Size(), !beyondInt64(r)
+	}
+	return r.Size(), r.IsValid() && !beyondInt64(r)
+}
+
+func beyondInt64(r allocator.Range) bool {
+	_, more := r.At(math.MaxInt64)
+	return more
+}
+
+// encloses tells whether an address is one that an entry speaks of, whether or not it can be reached: Metal3 accepts preAllocations by this.
+// Of the families, IPv4 counts as the lower one.
+func (e entry) encloses(a netip.Addr) bool {
+	return (!e.start.IsValid() || !a.Less(e.start)) && (!e.end.IsValid() || !e.end.Less(a)) && (!e.subnet.IsValid() || e.subnet.Contains(a))
+}

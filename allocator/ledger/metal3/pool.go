@@ -1,0 +1,82 @@
+package metal3
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// KindIPPool is the ledger.Key.Kind of an IPPool.
+const KindIPPool = "ippools.ipam.metal3.io"
+
+// IPPoolKey names an IPPool.
+func IPPoolKey(namespace, name string) ledger.Key {
+	return ledger.Key{Kind: KindIPPool, Namespace: namespace, Name: name}
+}
+
+// PoolOf is what the ledger needs to know of a pool: as Window the parts that have addresses, in the order in which they are used up; as
+// Blocked what preAllocations keeps. A pool that picks at random draws from source. The errors say what cannot be read; the rest counts.
+func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList) {
+	parts, errs := PartsOf(p)
+	kept, bad := readPins(p)
+	pool := ledger.Pool{
+		Key:             IPPoolKey(p.Namespace, p.Name),
+		ResourceVersion: fields.ResourceVersion(p),
+		Space:           p.Labels[butlerv1.LabelRoutingDomain],
+		Policy:          allocator.Sequential,
+		Deleting:        p.DeletionTimestamp != nil,
+	}
+	if p.Spec.AllocationStrategy == v1alpha1.StrategyRandom {
+		pool.Policy = allocator.Random(source)
+	}
+	for _, part := range parts {
+		if part.IsValid() {
+			pool.Window = append(pool.Window, part.Range)
+		}
+	}
+	for _, pin := range kept {
+		pool.Blocked = append(pool.Blocked, allocator.Range{First: pin.address, Last: pin.address})
+	}
+	return pool, append(errs, bad...)
+}
+
+// AddressName is the name of the IPAddress object for an address of a pool: namePrefix, a dash, and the address with dashes for dots and
+// colons. 192.168.0.13 of a pool with the prefix test1-prov is test1-prov-192-168-0-13. Two addresses can have one name: 1.2.3.4 and 1:2:3:4::.
+func AddressName(p *v1alpha1.IPPool, a netip.Addr) string {
+	return strings.TrimRight(p.Spec.NamePrefix+"-"+strings.NewReplacer(".", "-", ":", "-").Replace(a.String()), "-")
+}
+
+// pin is an entry of spec.preAllocations.
+type pin struct {
+	fields.Text
+	claim   string
+	address netip.Addr
+}
+
+// readPins reads spec.preAllocations in the order of the claims' names.
+func readPins(p *v1alpha1.IPPool) ([]pin, field.ErrorList) {
+	var (
+		pins []pin
+		errs field.ErrorList
+	)
+	for claim, value := range p.Spec.PreAllocations {
+		t := fields.At(field.NewPath("spec", "preAllocations").Key(claim), string(value))
+		if a, err := t.Address(); err != nil {
+			errs = append(errs, err)
+		} else {
+			pins = append(pins, pin{t, claim, a})
+		}
+	}
+	slices.SortFunc(pins, func(x, y pin) int { return strings.Compare(x.claim, y.claim) })
+	slices.SortFunc(errs, func(x, y *field.Error) int { return strings.Compare(x.Field, y.Field) })
+	return pins, errs
+}

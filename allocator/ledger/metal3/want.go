@@ -1,0 +1,67 @@
+package metal3
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// Failure is why a claim gets no address, in the words that Metal3's users know from status.errorMessage and from condition Ready.
+type Failure string
+
+// Failures. Every other one quotes the annotation that cannot be read.
+const (
+	FailureExhausted     Failure = "Exhausted IP Pools"                                     // no address is free, or the one asked for is in no pool
+	FailureHeld          Failure = "Requested IP not available"                             // somebody has the address asked for, or it is kept
+	FailureContradiction Failure = "PreAllocation and requested ip address are conflicting" // the pool keeps one address for the claim, which asks for another
+	FailureOutside       Failure = "Pre-allocated IP out of bounds"                         // no entry of the pool reaches the address that it keeps for the claim
+)
+
+func (f Failure) Error() string { return string(f) }
+
+// Want is what a claim asks its pool for.
+type Want struct {
+	Address netip.Addr // this very one; any where it is not valid
+	Kept    bool       // the pool keeps Address for this claim: that it is blocked for everybody does not matter
+}
+
+// WantOf is what a claim of either kind asks a pool for. name is empty while it is to be generated: no address is kept for it then. asked is
+// its annotation ipAddress, empty without one.
+func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
+	var request netip.Addr
+	if asked != "" {
+		a, err := netip.ParseAddr(asked)
+		if err != nil || a.Zone() != "" || a.Is4In6() {
+			return Want{}, Failure(fmt.Sprintf("Invalid ipAddress annotation %q: not a valid IP address", asked))
+		}
+		request = a
+	}
+	pins, _ := readPins(p)
+	if _, pinned := p.Spec.PreAllocations[name]; pinned && name != "" {
+		own := slices.IndexFunc(pins, func(pin pin) bool { return pin.claim == name })
+		switch {
+		case own >= 0 && request.IsValid() && request != pins[own].address:
+			return Want{}, FailureContradiction
+		case own < 0 || !reached(p, pins[own].address):
+			return Want{}, FailureOutside
+		}
+		return Want{Address: pins[own].address, Kept: true}, nil
+	}
+	switch {
+	case !request.IsValid():
+		return Want{}, nil
+	case !reached(p, request):
+		return Want{}, FailureExhausted
+	case slices.ContainsFunc(pins, func(pin pin) bool { return pin.address == request }):
+		return Want{}, FailureHeld
+	}
+	return Want{Address: request}, nil
+}
+
+// reached tells whether an entry of a pool gives an address.
+func reached(p *v1alpha1.IPPool, a netip.Addr) bool {
+	parts, _ := PartsOf(p)
+	return slices.ContainsFunc(parts, func(part Part) bool { return part.Contains(a) })
+}

@@ -1,0 +1,64 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// IPAddressSpec is an address, whose it is, and what it comes with.
+// +kubebuilder:validation:XValidation:rule="self.pool.?name.orValue(\"\") != \"\"",fieldPath=".pool.name",reason=FieldValueRequired,message="name the IPPool that the address belongs to"
+// +kubebuilder:validation:XValidation:rule="self.claim.?name.orValue(\"\") != \"\"",fieldPath=".claim.name",reason=FieldValueRequired,message="name the claim that the address is for; to keep an address from everybody, a claim that does not exist"
+// +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address",fieldPath=".address",reason=FieldValueForbidden,message="address cannot be changed: create another IPAddress and delete this one"
+// +kubebuilder:validation:XValidation:rule="[self.pool.?name, self.pool.?namespace, self.pool.?kind].map(v, v.orValue(\"\")) == [oldSelf.pool.?name, oldSelf.pool.?namespace, oldSelf.pool.?kind].map(v, v.orValue(\"\"))",fieldPath=".pool",reason=FieldValueForbidden,message="name, namespace and kind of the pool cannot be changed: create another IPAddress and delete this one"
+// +kubebuilder:validation:XValidation:rule="[self.claim.?name, self.claim.?namespace, self.claim.?kind].map(v, v.orValue(\"\")) == [oldSelf.claim.?name, oldSelf.claim.?namespace, oldSelf.claim.?kind].map(v, v.orValue(\"\"))",fieldPath=".claim",reason=FieldValueForbidden,message="name, namespace and kind of the claim cannot be changed: create another IPAddress and delete this one"
+type IPAddressSpec struct {
+	// claim names the IPClaim, in the same namespace, that has the address. It need not exist (yet).
+	// +required
+	Claim corev1.ObjectReference `json:"claim"`
+
+	// pool names the IPPool, in the same namespace, that the address is held of.
+	// +required
+	Pool corev1.ObjectReference `json:"pool"`
+
+	// prefix is the length of the network's prefix.
+	// +optional
+	// +kubebuilder:validation:Maximum=128
+	Prefix int `json:"prefix,omitempty"`
+
+	// gateway of the network.
+	// +optional
+	Gateway *IP `json:"gateway,omitempty"`
+
+	// address is held by the claim, and by nobody else, as long as this object exists. Immutable.
+	// +required
+	Address IP `json:"address"`
+
+	// dnsServers of the network.
+	// +optional
+	DNSServers []IP `json:"dnsServers,omitempty"`
+}
+
+// IPAddress is an address that an IPClaim has. The allocator makes one for each claim; one that somebody else makes holds its
+// address just as well.
+// +kubebuilder:object:root=true
+// +kubebuilder:storageversion
+// +kubebuilder:resource:scope=Namespaced,categories=metal3,shortName=ipaddress;m3ipa;m3ipaddress;m3ipaddresses;metal3ipa;metal3ipaddress;metal3ipaddresses
+// +kubebuilder:metadata:labels={"clusterctl.cluster.x-k8s.io=","cluster.x-k8s.io/provider=ipam-metal3","cluster.x-k8s.io/v1alpha2=v1alpha2","cluster.x-k8s.io/v1alpha3=v1alpha3_v1alpha4","cluster.x-k8s.io/v1alpha4=v1alpha5","cluster.x-k8s.io/v1beta1=v1beta1"}
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the address was created"
+type IPAddress struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the address and whose it is.
+	// +optional
+	Spec IPAddressSpec `json:"spec,omitempty"`
+}
+
+// IPAddressList is a list of IPAddresses.
+// +kubebuilder:object:root=true
+type IPAddressList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []IPAddress `json:"items"`
+}

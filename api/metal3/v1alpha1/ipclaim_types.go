@@ -1,0 +1,56 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// IPClaimSpec is which pool an address is asked of. Which address, the annotation ipAddress says.
+// +kubebuilder:validation:XValidation:rule="self.pool.?name.orValue(\"\") != \"\"",fieldPath=".pool.name",reason=FieldValueRequired,message="name the IPPool, in the same namespace, that the address is to come from"
+// +kubebuilder:validation:XValidation:rule="[self.pool.?name, self.pool.?namespace, self.pool.?kind].map(v, v.orValue(\"\")) == [oldSelf.pool.?name, oldSelf.pool.?namespace, oldSelf.pool.?kind].map(v, v.orValue(\"\"))",fieldPath=".pool",reason=FieldValueForbidden,message="name, namespace and kind of the pool cannot be changed: create another IPClaim in the other pool and delete this one"
+type IPClaimSpec struct {
+	// pool names the IPPool, in the same namespace, that the address comes from. It need not exist yet. Only name counts; name,
+	// namespace and kind are immutable.
+	// +required
+	Pool corev1.ObjectReference `json:"pool"`
+}
+
+// IPClaimStatus is the answer to a claim: an address, or why there is none.
+type IPClaimStatus struct {
+	// address names the IPAddress that the claim has.
+	// +optional
+	Address *corev1.ObjectReference `json:"address,omitempty"`
+
+	// errorMessage says why the claim has no address (yet).
+	// +optional
+	ErrorMessage *string `json:"errorMessage,omitempty"`
+}
+
+// IPClaim asks for an address of an IPPool. The object that comes back from its creation already says which one, in its annotation ipAddress.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:resource:scope=Namespaced,categories=cluster-api,shortName=ipc;ipclaim;m3ipc;m3ipclaim;m3ipclaims;metal3ipc;metal3ipclaim;metal3ipclaims
+// +kubebuilder:metadata:labels={"clusterctl.cluster.x-k8s.io=","cluster.x-k8s.io/provider=ipam-metal3","cluster.x-k8s.io/v1alpha2=v1alpha2","cluster.x-k8s.io/v1alpha3=v1alpha3_v1alpha4","cluster.x-k8s.io/v1alpha4=v1alpha5","cluster.x-k8s.io/v1beta1=v1beta1"}
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the claim was created"
+type IPClaim struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what is asked for.
+	// +optional
+	Spec IPClaimSpec `json:"spec,omitempty"`
+
+	// status is written by the allocator.
+	// +optional
+	Status IPClaimStatus `json:"status,omitempty"`
+}
+
+// IPClaimList is a list of IPClaims.
+// +kubebuilder:object:root=true
+type IPClaimList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []IPClaim `json:"items"`
+}

@@ -1,0 +1,198 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// refusedAgain is when a ProxyVIP that was refused is asked for again, unless its pool has room earlier.
+const refusedAgain = 30 * time.Second
+
+// reconciler brings one Service and its ProxyVIP together.
+//
+//	no ProxyVIP is asked for          ──▶ the one there is deleted
+//	the one there is another's        ──▶ deleted, and made anew: of a Service of that name before, or of another pool
+//	there is none                     ──▶ created, which gives it its addresses
+//	else                              ──▶ brought to what the Service says
+//	then                              ──▶ its addresses into the Service's status
+type reconciler struct {
+	client  client.Client
+	live    client.Reader
+	turn    *turn
+	events  record.EventRecorder
+	waiting *waiting
+}
+
+func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !r.turn.has() {
+		return reconcile.Result{}, nil
+	}
+	s, vip := &corev1.Service{}, newVIP(vipName(req.NamespacedName))
+	if err := client.IgnoreNotFound(r.live.Get(ctx, req.NamespacedName, s)); err != nil {
+		return reconcile.Result{}, err
+	}
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(vip), vip)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	there := err == nil
+	if !asks(s) {
+		r.waiting.forget(req.NamespacedName)
+		if there && ours(vip) {
+			return reconcile.Result{}, r.release(ctx, s, vip)
+		}
+		return reconcile.Result{}, nil
+	}
+	err = r.serve(ctx, s, vip, there)
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		r.complain(s, refused)
+		return reconcile.Result{RequeueAfter: refusedAgain}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// serve gives a Service that asks for it its ProxyVIP and its addresses. The error is a *refusal where it asks for what cannot be.
+func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, there bool) error {
+	spec, err := specOf(s)
+	if err != nil {
+		return err
+	}
+	if there && !ours(vip) {
+		return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName())}
+	}
+	outlived, elsewhere := there && !isOf(vip, s), there && poolOfVIP(vip) != poolOf(s)
+	if elsewhere && !outlived {
+		if err := r.rehearse(ctx, s, spec); err != nil {
+			return err
+		}
+	}
+	if elsewhere || outlived {
+		if err := r.drop(ctx, vip); err != nil {
+			return err
+		}
+		vip, there = newVIP(vip.GetName()), false
+	}
+	if err = r.write(ctx, s, vip, spec, there); err == nil {
+		return r.announce(ctx, s, vip)
+	}
+	if !there && errors.As(err, new(*refusal)) { // it shows the address of one that is gone
+		if err := r.setIngress(ctx, s, nil); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func newVIP(name string) *unstructured.Unstructured {
+	vip := &unstructured.Unstructured{}
+	vip.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProxyVIP"))
+	vip.SetName(name)
+	return vip
+}
+
+// isOf tells a Service's own ProxyVIP from that of an earlier one of the same name.
+func isOf(vip *unstructured.Unstructured, s *corev1.Service) bool {
+	return vip.GetAnnotations()[v1alpha1.AnnotationServiceUID] == string(s.UID)
+}
+
+func poolOfVIP(vip *unstructured.Unstructured) string {
+	pool, _, _ := unstructured.NestedString(vip.Object, "spec", "poolRef", "name")
+	return pool
+}
+
+// write stores a ProxyVIP as a Service wants it.
+func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, spec map[string]any, there bool) (err error) {
+	before := vip.DeepCopy()
+	fill(vip, s, spec)
+	switch {
+	case !there:
+		if err = r.client.Create(ctx, vip); err == nil {
+			r.events.Eventf(s, corev1.EventTypeNormal, eventCreated, "ProxyVIP %s created", vip.GetName())
+		}
+	case !equality.Semantic.DeepEqual(before, vip):
+		err = r.client.Update(ctx, vip)
+	}
+	return refused(overtaken(err))
+}
+
+// rehearse says whether a ProxyVIP could be made beside the one that there is: that one goes only where it can be replaced.
+func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[string]any) error {
+	vip := newVIP(vipName(client.ObjectKeyFromObject(s)) + ".next")
+	fill(vip, s, spec)
+	return refused(r.client.Create(ctx, vip, client.DryRunAll))
+}
+
+// refused tells the API server's refusal of what is asked for from other errors.
+func refused(err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		return &refusal{eventNoAddress, err.Error()}
+	}
+	return err
+}
+
+// announce writes the addresses of a ProxyVIP into the status of its Service.
+func (r *reconciler) announce(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
+	v, err := typed(vip)
+	if err != nil {
+		return err
+	}
+	addresses := ingress(v)
+	if len(addresses) > 0 {
+		r.waiting.forget(client.ObjectKeyFromObject(s))
+	} else if bound := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound); bound != nil {
+		r.complain(s, &refusal{eventNoAddress, bound.Message})
+	}
+	return r.setIngress(ctx, s, addresses)
+}
+
+func (r *reconciler) setIngress(ctx context.Context, s *corev1.Service, addresses []corev1.LoadBalancerIngress) error {
+	if sameIPs(s.Status.LoadBalancer.Ingress, addresses) {
+		return nil
+	}
+	before := s.DeepCopy()
+	s.Status.LoadBalancer.Ingress = addresses
+	return overtaken(r.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+}
+
+// release lets go of a ProxyVIP that nobody asks for any more. A Service that stays, and still shows its addresses, shows them no longer.
+func (r *reconciler) release(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
+	if v, err := typed(vip); err == nil && s.UID != "" && s.DeletionTimestamp == nil && sameIPs(s.Status.LoadBalancer.Ingress, ingress(v)) {
+		if err := r.setIngress(ctx, s, nil); err != nil {
+			return err
+		}
+	}
+	return r.drop(ctx, vip)
+}
+
+func (r *reconciler) drop(ctx context.Context, vip *unstructured.Unstructured) error {
+	return overtaken(r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
+}
+
+// overtaken drops the error of a write that a newer version, or the end, of its object got ahead of: that brings the Service here again.
+func overtaken(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// complain tells of what keeps a Service from its addresses, once until it is something else.
+func (r *reconciler) complain(s *corev1.Service, about *refusal) {
+	if r.waiting.add(s, about.message) {
+		r.events.Event(s, corev1.EventTypeWarning, about.reason, about.message)
+	}
+}

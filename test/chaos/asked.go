@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// addresses are what an object has: the range of an allocation, or the addresses of a ProxyVIP, IPv4 first. A place that is not taken is not
+// valid.
+type addresses [2]allocator.Range
+
+// all are those that are valid.
+func (a addresses) all() (all []allocator.Range) {
+	for _, r := range a {
+		if r.IsValid() {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func (a addresses) some() bool { return a != addresses{} }
+
+// each yields every single address.
+func (a addresses) each(yield func(netip.Addr) bool) {
+	for _, r := range a.all() {
+		for at := range r.Addresses() {
+			if !yield(at) {
+				return
+			}
+		}
+	}
+}
+
+func (a addresses) overlap(b addresses) bool {
+	return slices.ContainsFunc(a.all(), func(r allocator.Range) bool { return slices.ContainsFunc(b.all(), r.Overlaps) })
+}
+
+func (a addresses) String() string {
+	var texts []string
+	for _, r := range a.all() {
+		texts = append(texts, r.String())
+	}
+	return strings.Join(texts, " and ")
+}
+
+// heldBy is what a claim has, or asks for exactly.
+func heldBy(o client.Object) (a addresses) {
+	switch o := o.(type) {
+	case *butlerv1.IPAllocation:
+		if o.Spec.PinnedRange != nil {
+			a[0], _ = allocator.ParseRange(o.Spec.PinnedRange.StartAddress + "-" + o.Spec.PinnedRange.EndAddress)
+		}
+	case *novaedgev1.ProxyVIP:
+		for i, text := range []string{o.Spec.Address, o.Spec.IPv6Address} {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				a[i] = allocator.RangeOfPrefix(p)
+			}
+		}
+	}
+	return a
+}
+
+// sizesOf is how many addresses a claim is to have in each place.
+func sizesOf(o client.Object) (n [2]int64) {
+	switch o := o.(type) {
+	case *butlerv1.IPAllocation:
+		if o.Spec.Count != nil {
+			n[0] = int64(*o.Spec.Count)
+		} else {
+			n[0] = heldBy(o)[0].Size()
+		}
+	case *novaedgev1.ProxyVIP:
+		n[0] = 1
+		if o.Spec.AddressFamily == novaedgev1.FamilyDual {
+			n[1] = 1
+		}
+	}
+	return n
+}
+
+// stateOf is what the conditions of a claim say.
+func stateOf(o client.Object) (ready, flagged bool) {
+	switch o := o.(type) {
+	case *butlerv1.IPAllocation:
+		if c := meta.FindStatusCondition(o.Status.Conditions, butlerv1.ConditionReady); c != nil {
+			return c.Status == metav1.ConditionTrue, c.Reason == butlerv1.ReasonAddressConflict
+		}
+	case *novaedgev1.ProxyVIP:
+		return meta.IsStatusConditionTrue(o.Status.Conditions, novaedgev1.ConditionBound), meta.IsStatusConditionTrue(o.Status.Conditions, novaedgev1.ConditionConflict)
+	}
+	return false, false
+}
+
+// whole tells whether a claim carries all of an answer: every address, the token and, where it has one, the finalizer.
+func whole(o client.Object) bool {
+	if o.GetAnnotations()[butlerv1.AnnotationGrant] == "" {
+		return false
+	}
+	held := heldBy(o)
+	if _, is := o.(*butlerv1.IPAllocation); is {
+		return held.some() && slices.Contains(o.GetFinalizers(), butlerv1.FinalizerIPAllocation)
+	}
+	for i, n := range sizesOf(o) {
+		if n > 0 && !held[i].IsValid() {
+			return false
+		}
+	}
+	return true
+}
+
+// vipPool is the ProxyIPPool of the run. Its IPv4 part lies in those of the shared NetworkPools.
+const vipPool = "vips"
+
+var vipNetworks = []string{"10.0.4.0/23", "fd00:c4a0::/118"}
+
+// offered is the addresses of vipPool: networks without their edges.
+func offered(at netip.Addr) bool {
+	for _, text := range vipNetworks {
+		p := netip.MustParsePrefix(text)
+		if p.Contains(at) && at != p.Addr() && (at.Is6() || p.Contains(at.Next())) {
+			return true
+		}
+	}
+	return false
+}
+
+// askVIP is a new ProxyVIP: any address of one family or of both, one of its own choice, or one of the pool's and any of the other family.
+func (w *worker) askVIP() *novaedgev1.ProxyVIP {
+	w.n++
+	v := &novaedgev1.ProxyVIP{
+		TypeMeta:   metav1.TypeMeta{APIVersion: novaedgev1.GroupVersion.String(), Kind: "ProxyVIP"},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("v%d-%d", w.id, w.n)},
+		Spec: novaedgev1.ProxyVIPSpec{
+			Mode: novaedgev1.ModeBGP, Ports: []int32{80}, AddressFamily: novaedgev1.FamilyIPv4, PoolRef: &novaedgev1.PoolReference{Name: vipPool},
+		},
+	}
+	within := netip.MustParsePrefix(vipNetworks[0])
+	switch w.random.IntN(6) {
+	case 0, 1:
+		v.Spec.AddressFamily = novaedgev1.FamilyDual
+	case 2:
+		v.Spec.Address = plus(within.Addr(), 1+w.random.IntN(510)).String() + "/32"
+	case 3:
+		v.Spec.PoolRef, v.Spec.Address = nil, plus(netip.MustParsePrefix(cidrs["wide"]).Addr(), w.random.IntN(4096)).String()+"/32"
+	case 4:
+		v.Spec.AddressFamily, v.Spec.Address = novaedgev1.FamilyDual, plus(within.Addr(), 1+w.random.IntN(510)).String()+"/32"
+	}
+	if w.random.IntN(6) == 0 {
+		v.Name, v.GenerateName = "", v.Name+"-"
+	}
+	return v
+}
+
+// windowOf is the pool of a claim.
+func (w *worker) windowOf(o client.Object) (networks []string) {
+	switch o := o.(type) {
+	case *butlerv1.IPAllocation:
+		return []string{w.cidrOf(o.Spec.PoolRef.Name)}
+	case *novaedgev1.ProxyVIP:
+		if o.Spec.PoolRef == nil {
+			return []string{cidrs["wide"]}
+		}
+	}
+	return vipNetworks
+}

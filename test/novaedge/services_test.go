@@ -1,0 +1,358 @@
+package novaedge
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// service is one of type LoadBalancer with annotations of novaedge.io: name, value, name, value.
+func service(namespace, name string, annotations ...string) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "https", Port: 443}}},
+	}
+	for i := 0; i < len(annotations); i += 2 {
+		s.Annotations["novaedge.io/"+annotations[i]] = annotations[i+1]
+	}
+	return s
+}
+
+// shows waits until a Service shows these addresses, "" for none.
+func shows(t *testing.T, s *corev1.Service, want string) {
+	t.Helper()
+	becomes(t, s, func(s *corev1.Service) string {
+		var got []string
+		for _, i := range s.Status.LoadBalancer.Ingress {
+			got = append(got, i.IP)
+		}
+		return cmp.Diff(want, strings.Join(got, " "))
+	})
+}
+
+// withAddress waits until a Service shows one.
+func withAddress(t *testing.T, s *corev1.Service) {
+	t.Helper()
+	becomes(t, s, func(s *corev1.Service) string {
+		if len(s.Status.LoadBalancer.Ingress) == 1 {
+			return ""
+		}
+		return "no address"
+	})
+}
+
+// vipFor is the ProxyVIP of a Service, which may not be there.
+func vipFor(s *corev1.Service) *v1alpha1.ProxyVIP {
+	return vip("svc-"+s.Namespace+"."+s.Name, "")
+}
+
+// withoutVIP fails the test if a Service has a ProxyVIP.
+func withoutVIP(t *testing.T, s *corev1.Service) {
+	t.Helper()
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(vipFor(s)), vipFor(s)); !apierrors.IsNotFound(err) {
+		t.Errorf("%s has a ProxyVIP: %v", s.Name, err)
+	}
+}
+
+// told waits until an event with that reason says so of an object.
+func told(t *testing.T, o client.Object, reason, part string) {
+	t.Helper()
+	said := toldOf(t, o, reason)
+	becomes(t, o, func(client.Object) string {
+		if all := strings.Join(said(), "; "); !strings.Contains(all, part) {
+			return fmt.Sprintf("events %s: %q, want %q", reason, all, part)
+		}
+		return ""
+	})
+}
+
+// toldOf gives the messages of the events of an object with that reason.
+func toldOf(t *testing.T, o client.Object, reason string) func() []string {
+	return func() (said []string) {
+		var events corev1.EventList
+		if err := admin.List(t.Context(), &events); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events.Items {
+			if e.InvolvedObject.UID == o.GetUID() && e.Reason == reason {
+				said = append(said, e.Message)
+			}
+		}
+		return said
+	}
+}
+
+// S3 to S5, S9, S10, S12, S14, and every other annotation that there is.
+func TestAServiceThatAsksHasAnAddress(t *testing.T) {
+	ns := namespace(t)
+	p, other := pool("default", "10.61.0.0/29", "2001:db8:61::/125"), pool("production-pool", "192.168.61.0/24")
+	create(t, p, other)
+	s := service(ns, "web", "vip-mode", "L2ARP")
+	create(t, s)
+	shows(t, s, "10.61.0.1")
+	v := vipFor(s)
+	if got, want := bound(t, v), "AddressAllocated: Address 10.61.0.1/32 allocated from pool default"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	want := vip(v.Name, "default", at("10.61.0.1/32"), of(v1alpha1.FamilyIPv4)).Spec
+	want.Mode, want.Ports = v1alpha1.ModeL2ARP, []int32{80, 443}
+	if diff := cmp.Diff(want, v.Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+	marks := map[string]string{"novaedge.io/managed-by": "service-lb", "novaedge.io/service-namespace": ns, "novaedge.io/service-name": "web"}
+	if diff := cmp.Diff(marks, v.Labels); diff != "" || v.Annotations["novaedge.io/service-uid"] != string(s.UID) || len(v.OwnerReferences) > 0 {
+		t.Errorf("its marks: %s%v %v", diff, v.Annotations, v.OwnerReferences)
+	}
+	told(t, s, "VIPCreated", v.Name)
+	counts(t, p, 1, 12)
+
+	t.Run("every annotation", func(t *testing.T) {
+		s := service(ns, "bgp", "vip-mode", "BGP", "address-pool", "default", "address-family", "dual", "bfd-enabled", "true",
+			"bgp-config", `{"localAS": 65000, "peers": [{"address": "10.0.0.254", "as": 65001}]}`, "ospf-config", `{"area": "0.0.0.0"}`, "node-selector", `{"matchLabels": {"edge": "yes"}}`)
+		create(t, s)
+		shows(t, s, "10.61.0.2 2001:db8:61::1")
+		out, _ := kubectl(t, "", "get", "proxyvip", vipFor(s).Name, "-o=jsonpath={.spec.bgpConfig} {.spec.ospfConfig} {.spec.nodeSelector} {.spec.bfd}")
+		if want := `{"localAS":65000,"peers":[{"address":"10.0.0.254","as":65001}]} {"area":"0.0.0.0"} {"matchLabels":{"edge":"yes"}} {"enabled":true}`; out != want {
+			t.Errorf("%s, want %s", out, want)
+		}
+	})
+	t.Run("another pool", func(t *testing.T) {
+		s := service(ns, "production", "vip-mode", "L2ARP", "address-pool", other.Name)
+		create(t, s)
+		shows(t, s, "192.168.61.1")
+	})
+	t.Run("a certain address", func(t *testing.T) {
+		s := service(ns, "certain", "vip-mode", "L2ARP")
+		s.Spec.LoadBalancerIP = "10.61.0.5"
+		create(t, s)
+		shows(t, s, "10.61.0.5")
+	})
+	t.Run("the ProxyVIP is deleted", func(t *testing.T) {
+		old := v.UID
+		if err := admin.Delete(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		becomes(t, v, func(v *v1alpha1.ProxyVIP) string {
+			if v.UID == old {
+				return "it is still the old one"
+			}
+			return ""
+		})
+		shows(t, s, strings.TrimSuffix(v.Spec.Address, "/32"))
+	})
+	t.Run("the ProxyVIP is deleted and there is no other", func(t *testing.T) {
+		if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.Delete(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		told(t, s, "IPAllocationFailed", "pool default does not assign addresses by itself")
+		shows(t, s, "")
+		if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = true }); err != nil {
+			t.Fatal(err)
+		}
+		withAddress(t, s)
+	})
+}
+
+// S1, S2, S6, S11, S15: there is nothing to be had, and where something was meant an event says what is wrong.
+func TestAServiceThatDoesNotAskOrMakesNoSenseHasNone(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool("sensible", "10.62.0.0/24"))
+	silent := service(ns, "silent")
+	inside := service(ns, "inside", "vip-mode", "L2ARP", "address-pool", "sensible")
+	inside.Spec.Type = corev1.ServiceTypeClusterIP
+	others := service(ns, "others", "vip-mode", "L2ARP", "address-pool", "sensible")
+	others.Spec.LoadBalancerClass = ptr.To("example.com/lb")
+	without := []*corev1.Service{silent, inside, others}
+	create(t, silent, inside, others)
+	for name, tc := range map[string]struct{ annotation, value, reason, says string }{
+		"s6-mode":      {"vip-mode", "INVALID_MODE", "InvalidVIPMode", `"INVALID_MODE": it must be one of ["L2ARP" "BGP" "OSPF"]`},
+		"s15-mode":     {"vip-mode", "l2arp", "InvalidVIPMode", `"l2arp"`},
+		"s15-empty":    {"vip-mode", "", "InvalidVIPMode", `""`},
+		"s15-family":   {"address-family", "IPv4", "InvalidAnnotation", `novaedge.io/address-family is "IPv4": it must be one of ["ipv4" "ipv6" "dual"]`},
+		"s11-bgp":      {"bgp-config", "not-valid-json{", "InvalidAnnotation", "novaedge.io/bgp-config"},
+		"s11-selector": {"node-selector", `"text"`, "InvalidAnnotation", "it must be a JSON object"},
+		"bfd":          {"bfd-enabled", "perhaps", "InvalidAnnotation", "it must be true or false"},
+		"pool-name":    {"address-pool", "Not_A_Name", "IPAllocationFailed", "spec.poolRef.name"},
+	} {
+		s := service(ns, name, "vip-mode", "L2ARP", "address-pool", "sensible", tc.annotation, tc.value)
+		create(t, s)
+		told(t, s, tc.reason, tc.says)
+		without = append(without, s)
+	}
+	last := service(ns, "last", "vip-mode", "L2ARP", "address-pool", "sensible") // whoever was first has been looked at when it is served
+	create(t, last)
+	shows(t, last, "10.62.0.1")
+	for _, s := range without {
+		withoutVIP(t, s)
+	}
+}
+
+// S8, N12, N16, N17: the pool comes later, or is full.
+func TestAServiceWaitsForItsPool(t *testing.T) {
+	ns := namespace(t)
+	s := service(ns, "early", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")
+	create(t, s)
+	told(t, s, "IPAllocationFailed", "pool nonexistent-pool does not exist")
+	create(t, pool("nonexistent-pool", "10.63.0.1"))
+	shows(t, s, "10.63.0.1")
+
+	next := service(ns, "next", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")
+	create(t, next)
+	told(t, next, "IPAllocationFailed", "pool nonexistent-pool: 1 addresses requested, 0 free")
+	withoutVIP(t, next)
+	gone(t, s)
+	shows(t, next, "10.63.0.1")
+}
+
+// T18, S7, N5 to N7, N10: what happens to one Service happens to no other.
+func TestAnAddressIsOneServicesAndGoesWithIt(t *testing.T) {
+	here, there := namespace(t), namespace(t)
+	p, other := pool("lives", "10.64.0.0/28"), pool("lives-other", "10.64.1.0/28")
+	create(t, p, other)
+	s := service(here, "web", "vip-mode", "L2ARP", "address-pool", p.Name)
+	create(t, s)
+	shows(t, s, "10.64.0.1")
+	twin := service(there, "web", "vip-mode", "L2ARP", "address-pool", p.Name)
+	create(t, twin)
+	shows(t, twin, "10.64.0.2")
+	namesake := service(namespace(t), "web")
+	namesake.Spec.Type = corev1.ServiceTypeClusterIP
+	create(t, namesake)
+	gone(t, namesake)
+
+	t.Run("ports and mode follow, the address stays", func(t *testing.T) {
+		if err := change(t, s, func(s *corev1.Service) {
+			s.Spec.Ports = []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "dns-tcp", Port: 53}}
+			s.Annotations[v1alpha1.AnnotationVIPMode] = "BGP"
+		}); err != nil {
+			t.Fatal(err)
+		}
+		v := vipFor(s)
+		becomes(t, v, func(v *v1alpha1.ProxyVIP) string {
+			return cmp.Diff([]any{[]int32{53}, v1alpha1.ModeBGP, "10.64.0.1/32"}, []any{v.Spec.Ports, v.Spec.Mode, v.Spec.Address})
+		})
+	})
+	t.Run("nonsense changes nothing", func(t *testing.T) {
+		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationVIPMode] = "bgp" }); err != nil {
+			t.Fatal(err)
+		}
+		told(t, s, "InvalidVIPMode", `"bgp"`)
+		shows(t, s, "10.64.0.1")
+		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationVIPMode] = "BGP" }); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("another pool", func(t *testing.T) {
+		create(t, pool("lives-manual", "10.64.2.0/28"))
+		if err := change(t, pool("lives-manual"), func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
+			t.Fatal(err)
+		}
+		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = "lives-manual" }); err != nil {
+			t.Fatal(err)
+		}
+		told(t, s, "IPAllocationFailed", "pool lives-manual does not assign addresses by itself")
+		if v := vipFor(s); admin.Get(t.Context(), client.ObjectKeyFromObject(v), v) != nil || v.Spec.PoolRef.Name != p.Name {
+			t.Errorf("its ProxyVIP is gone before there is another: %+v", v.Spec)
+		}
+		shows(t, s, "10.64.0.1")
+		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = other.Name }); err != nil {
+			t.Fatal(err)
+		}
+		shows(t, s, "10.64.1.1")
+		counts(t, p, 1, 13)
+	})
+	t.Run("another type", func(t *testing.T) {
+		if err := change(t, s, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }); err != nil {
+			t.Fatal(err)
+		}
+		becomesGone(t, admin, vipFor(s))
+		shows(t, s, "")
+		counts(t, other, 0, 14)
+		if err := change(t, s, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }); err != nil {
+			t.Fatal(err)
+		}
+		shows(t, s, "10.64.1.1")
+	})
+	t.Run("asked no more", func(t *testing.T) {
+		if err := change(t, s, func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationVIPMode) }); err != nil {
+			t.Fatal(err)
+		}
+		becomesGone(t, admin, vipFor(s))
+		shows(t, s, "")
+	})
+	if got := vipFor(twin); admin.Get(t.Context(), client.ObjectKeyFromObject(got), got) != nil || got.Spec.Address != "10.64.0.2/32" {
+		t.Errorf("the namesake's ProxyVIP: %+v", got.Spec)
+	}
+	gone(t, twin)
+	becomesGone(t, admin, vipFor(twin))
+	counts(t, p, 0, 14)
+}
+
+func TestAProxyVIPThatIsSomebodysIsLeftAlone(t *testing.T) {
+	ns := namespace(t)
+	create(t, pool("left", "10.65.0.0/28"))
+	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", "left")
+	theirs := vip(vipFor(s).Name, "left")
+	gets(t, theirs, "10.65.0.1/32")
+	create(t, s)
+	told(t, s, "VIPCreateFailed", "exists and was not made for this Service")
+	gone(t, s)
+	gets(t, vip("left-next", "left"), "10.65.0.2/32")
+	becomes(t, theirs, func(*v1alpha1.ProxyVIP) string { return "" }) // it is there
+}
+
+// N1, N8: killed managers, of which one always holds the journal, leave every address where it is.
+func TestServicesKeepTheirAddressesWhateverDies(t *testing.T) {
+	const total = 20
+	ns := namespace(t)
+	p := pool("restart", "10.66.0.0/24")
+	create(t, p)
+	all := make([]*corev1.Service, total)
+	for i := range all {
+		if i%5 == 4 {
+			_ = cluster.Managers()[i%2].Kill() // unless it has yet to be started again
+		}
+		all[i] = service(ns, fmt.Sprintf("s-%d", i), "vip-mode", "L2ARP", "address-pool", p.Name)
+		create(t, all[i])
+	}
+	owner := map[string]string{}
+	for _, s := range all {
+		withAddress(t, s)
+		v := vipFor(s)
+		bound(t, v)
+		ip := s.Status.LoadBalancer.Ingress[0].IP
+		if v.Spec.Address != ip+"/32" || owner[ip] != "" {
+			t.Errorf("%s shows %s, its ProxyVIP has %s, and so does %q", s.Name, ip, v.Spec.Address, owner[ip])
+		}
+		owner[ip] = s.Name
+	}
+	for _, m := range cluster.Managers() {
+		_ = m.Kill()
+	}
+	last := service(ns, "last", "vip-mode", "L2ARP", "address-pool", p.Name)
+	create(t, last)
+	withAddress(t, last)
+	bound(t, vipFor(last))
+	for _, s := range all {
+		was := s.Status.LoadBalancer.Ingress[0].IP
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil || s.Status.LoadBalancer.Ingress[0].IP != was {
+			t.Errorf("%s showed %s and shows %+v: %v", s.Name, was, s.Status.LoadBalancer.Ingress, err)
+		}
+	}
+	for _, s := range append(all, last) {
+		gone(t, s)
+		becomesGone(t, admin, vipFor(s))
+	}
+}
