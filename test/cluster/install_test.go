@@ -106,13 +106,16 @@ func accepted(t *testing.T) {
 	}
 }
 
+// installed is when the chart's installation began.
+var installed time.Time
+
 func installation(t *testing.T) {
-	began := time.Now()
+	installed = time.Now()
 	helm(t, "install", withValues()...)
-	installed := time.Since(began)
+	ready := time.Since(installed)
 	answer := first(t)
-	took := time.Since(began)
-	t.Logf("pods ready %.1f s after helm install, first allocation after %.1f s: %s", installed.Seconds(), took.Seconds(), answer)
+	took := time.Since(installed)
+	t.Logf("pods ready %.1f s after helm install, first allocation after %.1f s: %s", ready.Seconds(), took.Seconds(), answer)
 	if took > firstLimit {
 		t.Errorf("the first allocation took %s, longer than %s", took, firstLimit)
 	}
