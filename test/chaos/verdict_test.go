@@ -197,6 +197,19 @@ func TestVerdict(t *testing.T) {
 			s.asked("a", func(c *call) { c.uid = "a" })
 			s.stored("a", "10.0.0.1", func(v *version) { v.held, v.whole = addresses{}, false })
 		}, want: []string{"created at revision 1 without its range", "the answer has no range"}},
+		"an address of one family where two were asked for": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"), func(c *call) { c.sizes = [2]int64{1, 1} })
+			s.stored("a", "10.0.0.1")
+		}, want: []string{"the answer says 10.0.0.1, asked for were 1 addresses"}},
+		"a second address that another has": {story: func(s *story) {
+			six := func(v *version) { v.held[1] = span("2001:db8::1")[0] }
+			for i, id := range []string{"a", "b"} {
+				s.asked(id, given(fmt.Sprintf("10.0.0.%d", i)), func(c *call) {
+					c.held[1], c.sizes, c.pool = span("2001:db8::1")[0], [2]int64{1, 1}, append(c.pool, "2001:db8::/64")
+				})
+				s.stored(id, fmt.Sprintf("10.0.0.%d", i), six)
+			}
+		}, want: []string{"overlap from revision 2 on, and both creates were answered"}},
 		"a range that changes": {story: func(s *story) {
 			s.asked("a", given("10.0.0.1"))
 			s.stored("a", "10.0.0.1")

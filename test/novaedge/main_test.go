@@ -52,7 +52,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	defer func() { err = errors.Join(err, cluster.WithinRights(), cluster.Stop()) }()
 	config := cluster.Config()
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{} // tests that look at warnings use kubectl
