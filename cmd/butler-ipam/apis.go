@@ -6,8 +6,10 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/webhooks"
@@ -25,7 +27,12 @@ type api struct {
 var allAPIs = apis{
 	{"butler", butlerv1.AddToScheme, reconcilers.Butler, webhooks.Butler},
 	{"novaedge", novaedgev1.AddToScheme, reconcilers.NovaEdge, webhooks.NovaEdge},
+	{"metal3", metal3v1.AddToScheme, reconcilers.Metal3, webhooks.Metal3},
+	{"clusterapi", ipamv1.AddToScheme, reconcilers.ClusterAPI, webhooks.ClusterAPI},
 }
+
+// defaultAPIs are all but that whose CRDs another project installs.
+var defaultAPIs = slices.DeleteFunc(slices.Clone(allAPIs), func(a api) bool { return a.name == "clusterapi" })
 
 // apis are those that are switched on. It is a flag.Value.
 type apis []api
@@ -59,9 +66,14 @@ func (a apis) String() string {
 func (a apis) parts() (served []reconcilers.API, claimKinds, poolKinds []string) {
 	for _, one := range a {
 		claims, pools := one.reconcilers.Kinds()
-		served, claimKinds, poolKinds = append(served, one.reconcilers), append(claimKinds, claims), append(poolKinds, pools)
+		served, claimKinds, poolKinds = append(served, one.reconcilers), append(claimKinds, claims...), append(poolKinds, pools...)
 	}
 	return served, claimKinds, poolKinds
+}
+
+// haveClusters tells whether objects of some of them belong to a Cluster of Cluster API.
+func (a apis) haveClusters() bool {
+	return slices.ContainsFunc(a, func(one api) bool { return one.name == "metal3" || one.name == "clusterapi" })
 }
 
 func (a apis) webhooks() []webhooks.API {

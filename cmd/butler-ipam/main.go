@@ -174,15 +174,24 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	if err != nil {
 		return err
 	}
+	var clusters *reconcilers.Clusters
+	if o.apis.haveClusters() {
+		if clusters, err = reconcilers.NewClusters(mgr.GetConfig(), log.WithName("clusters")); err != nil {
+			return err
+		}
+		if err := mgr.Add(clusters); err != nil {
+			return err
+		}
+	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Registry: metrics.Registry,
+		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Registry: metrics.Registry, Clusters: clusters,
 	})
 	if err != nil {
 		return err
 	}
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
 		Ledger: l, APIs: o.apis.webhooks(), Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
-		Metrics: webhooks.NewMetrics(metrics.Registry), Log: log.WithName("webhooks"),
+		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Log: log.WithName("webhooks"),
 	})
 	checks.ready.Checks["ledger"] = func(*http.Request) error { return l.Ready() }
 	return mgr.Add(everywhere(func(ctx context.Context) error {
