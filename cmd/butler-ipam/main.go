@@ -83,6 +83,9 @@ func run(ctx context.Context, o *options, log logr.Logger) error {
 		return err
 	}
 	metrics.Registry.MustRegister(certificateMetrics{certs.source, certs.renewal})
+	if o.apis, err = o.apis.installed(kube, log); err != nil {
+		return err
+	}
 	mgr, err := newManager(kube, o, server, certs, log)
 	if err != nil {
 		return err

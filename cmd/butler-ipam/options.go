@@ -59,7 +59,7 @@ Every flag but --kubeconfig can be given as an environment variable, --log-level
 
 // parse reads the command line and, for what it leaves out, the environment. The error is flag.ErrHelp where help was asked for.
 func parse(args []string, getenv func(string) string, output io.Writer) (*options, error) {
-	o := &options{apis: defaultAPIs}
+	o := &options{apis: allAPIs}
 	flags := flag.NewFlagSet("butler-ipam", flag.ContinueOnError)
 	flags.SetOutput(output)
 	flags.Usage = func() { printUsage(flags, output) }

@@ -102,7 +102,7 @@ func (s *Sandbox) startManager() (*Manager, error) {
 		"--metrics-bind-address=" + manager.MetricsAddress,
 		"--metrics-secure=false",
 		"--pprof-bind-address=" + manager.ProfileAddress,
-	}, append(s.apis(), s.options.ManagerArgs...)...)
+	}, s.options.ManagerArgs...)
 	if s.options.SelfManaged {
 		args = append(args, "--webhook-cert-secret=butler-ipam-certificates", "--webhook-service="+webhookService)
 	} else {
@@ -223,12 +223,4 @@ func (s *Sandbox) WithinRights() (err error) {
 		}
 	}
 	return err
-}
-
-// apis is the flag that says what managers serve; none for what they do anyway.
-func (s *Sandbox) apis() []string {
-	if s.options.ClusterAPI {
-		return []string{"--apis=butler,novaedge,metal3,clusterapi"}
-	}
-	return nil
 }
