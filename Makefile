@@ -24,9 +24,6 @@ ARCHS ?= $(shell $(GO) env GOARCH)
 CHART := charts/butler-ipam
 CLUSTER := $(BIN)/cluster
 
-# CRDs of groups that no manager serves yet: in config/crd, where the tests of the API take them from, and in no installation.
-UNSERVED := ipam.metal3.io_*
-
 ##@ General
 
 .PHONY: help
@@ -52,7 +49,7 @@ manifests: $(BIN)/controller-gen ## Write config/crd, config/tenants and config/
 	mv config/crd/butler.butlerlabs.dev_{providerconfigs,tenantclusters}.yaml config/tenants
 	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers/... paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
 	rm -rf $(CHART)/files/config && mkdir $(CHART)/files/config
-	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name '%.yaml',kustomization namespace deployment $(UNSERVED)) -exec cp {} $(CHART)/files/config \;
+	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name '%.yaml',kustomization namespace deployment) -exec cp {} $(CHART)/files/config \;
 	$(GO) run ./test/chart/values $(CHART)
 
 .PHONY: fmt
@@ -106,7 +103,7 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSET
 ##@ Test
 
 .PHONY: test
-test: controlplane build race $(BIN)/helm $(BIN)/crds ## Run every test, under the race detector and on a real API server
+test: controlplane build race $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server
 	$(GO) test -race -timeout 15m ./...
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/chart/alerts ./...
@@ -229,12 +226,17 @@ $(BIN)/controller-gen $(BIN)/kustomize $(BIN)/golangci-lint $(BIN)/helm:
 	@CGO_ENABLED=0 $(GO) build -C $(MODULE) -trimpath -ldflags '-s -w' -o $@ $(PACKAGE)
 	@touch $@
 
-# Kinds of others that the chart has objects of.
+# Kinds of others: of bin/crds the chart has objects, those of bin/clusterapi managers serve and read.
 $(BIN)/crds: test/chart/crds/go.mod test/chart/crds/go.sum
 	@rm -rf $@ && mkdir -p $@
 	@$(GO) mod download -C test/chart/crds
 	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' github.com/cert-manager/cert-manager)/deploy/crds/cert-manager.io_{certificates,issuers}.yaml $@
 	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,prometheusrules}.yaml $@
+
+$(BIN)/clusterapi: test/chart/crds/go.mod test/chart/crds/go.sum
+	@rm -rf $@ && mkdir -p $@
+	@$(GO) mod download -C test/chart/crds
+	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' sigs.k8s.io/cluster-api)/core/config/crd/bases/{cluster.x-k8s.io_clusters,ipam.cluster.x-k8s.io_ipaddressclaims,ipam.cluster.x-k8s.io_ipaddresses}.yaml $@
 
 CLUSTER_IMAGES := $(addprefix $(CLUSTER)/,pause.tar coredns.tar cert-manager.tar)
 CLUSTER_UP = $(CLUSTER)/node -path '$(ASSETS):$(BIN)' up $(BIN)/butler-ipam-image.tar $(CLUSTER_IMAGES); \

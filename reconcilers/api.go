@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -12,6 +13,12 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // claimAPI is what the generic path needs to know of one claim API, whose objects are T. What writes to a claim writes to the copy that it
@@ -33,19 +40,22 @@ type claimAPI[T client.Object] interface {
 	failed(T) bool
 	// condition says whether its addresses are its own.
 	condition(T) *metav1.Condition
-	// wants is what it asks for, from its pool, which may be missing.
-	wants(T, poolReader) []ledger.Want
+	// rests tells whether it must be left alone, for now or for ever.
+	rests(context.Context, *desk, T) bool
+	// wants is what it asks for, from its pool, which may be missing, and the origin of what it gets; the error is why it gets nothing.
+	wants(context.Context, *desk, T) (wants []ledger.Want, origin string, err error)
 	// fill writes ranges into the fields of spec that are absent.
 	fill(T, []allocator.Range)
 	// complete adds what a claim of a space should carry and does not, and tells whether anything was missing.
 	complete(T, string) bool
-	// allocated, clashing and refused write its status: its addresses are its own, others have some of them, or the ledger refuses what it
-	// asks for.
-	allocated(T, time.Time)
+	// allocated, clashing and refused write its status: its addresses are its own, others have some of them, or the ledger refuses what it asks for.
+	// allocated may have to make another object first; it is false where the claim comes back for the rest.
+	allocated(context.Context, *desk, T) (bool, error)
 	clashing(T, string)
 	refused(T, []ledger.Want, error)
-	// release takes one that is being deleted on its way.
+	// release takes one that is being deleted on its way; gone looks after what one left behind that is no longer there.
 	release(context.Context, *desk, T) error
+	gone(context.Context, *desk, types.NamespacedName) (time.Duration, error)
 	// touch makes sure that no write of addresses to a stored claim, decided on an older version of it, can land any more.
 	touch(context.Context, client.Client, client.Reader, ledger.Key, string) (T, bool, error)
 }
@@ -57,6 +67,8 @@ type poolAPI[P client.Object] interface {
 	// pool is what the ledger makes of it. One that breaks a rule offers nothing; the faults say which.
 	pool(P) (ledger.Pool, field.ErrorList)
 	finalizer() string
+	// rests tells whether a pool must be left alone, for now.
+	rests(*desk, P) bool
 	// urgent tells whether claims wait for the next write to a pool.
 	urgent(context.Context, *desk, reconcile.Request) (bool, error)
 	// status writes the status of a pool.
@@ -65,13 +77,12 @@ type poolAPI[P client.Object] interface {
 	gone(context.Context, *desk, reconcile.Request) error
 }
 
-// poolReader reads the pool of a claim, or says that it is not there.
-type poolReader func(client.Object) error
-
 // API is the claims and pools of one API group.
 type API interface {
-	// Kinds are those of its claims and of its pools.
-	Kinds() (claims, pools string)
+	// Kinds are those that count: of its claims, with what holds addresses for them, and of its pools.
+	Kinds() (claims, pools []string)
+	// lanes adds its queues.
+	lanes(*Changes)
 	feed(ctx context.Context, f *Feed, mgr manager.Manager) error
 	register(ctx context.Context, mgr manager.Manager, o Options) error
 	collect(c *collector) (pools []ledger.Key, conflicts int, err error)
@@ -79,14 +90,59 @@ type API interface {
 
 // api is the one implementation of API.
 type api[T, P client.Object] struct {
-	claimKind, poolKind string
+	claimKind, poolKind string // poolKind is "" where all pools are other APIs'
 	claimName, poolName string // of the controllers
 	// wholeStatus says that nobody else writes a claim's status and that its type knows every field: it is written whole, which costs the
 	// API server less than a patch.
 	wholeStatus bool
 	claims      claimAPI[T]
 	pools       poolAPI[P]
+	others      []string     // kinds of other APIs' pools that its claims draw from
+	addresses   *addressKind // nil where no other object holds addresses for the claims
+}
+
+// addressKind is objects that hold an address each, for a claim.
+type addressKind struct {
+	kind      string
+	empty     func() client.Object
+	emptyList func() client.ObjectList
+	claim     func(client.Object) ledger.Claim
 }
 
 // Kinds implements API.
-func (a *api[T, P]) Kinds() (claims, pools string) { return a.claimKind, a.poolKind }
+func (a *api[T, P]) Kinds() (claims, pools []string) {
+	claims = []string{a.claimKind}
+	if a.addresses != nil {
+		claims = append(claims, a.addresses.kind)
+	}
+	if a.poolKind != "" {
+		pools = []string{a.poolKind}
+	}
+	return claims, pools
+}
+
+// draws are the kinds of pools that its claims draw from.
+func (a *api[T, P]) draws() []string {
+	_, pools := a.Kinds()
+	return append(pools, a.others...)
+}
+
+// poolReading is how pools of a kind are read.
+type poolReading struct {
+	empty func() client.Object
+	pool  func(client.Object) ledger.Pool
+}
+
+func readingOf[P client.Object](pools poolAPI[P]) poolReading {
+	return poolReading{
+		empty: func() client.Object { return pools.empty() },
+		pool:  func(o client.Object) ledger.Pool { pool, _ := pools.pool(o.(P)); return pool },
+	}
+}
+
+// poolReadings are those of all kinds.
+var poolReadings = map[string]poolReading{
+	butler.KindNetworkPool:   readingOf[*butlerv1.NetworkPool](networkPools{}),
+	novaedge.KindProxyIPPool: readingOf[*novaedgev1.ProxyIPPool](proxyIPPools{}),
+	metal3.KindIPPool:        readingOf[*metal3v1.IPPool](ipPools{}),
+}

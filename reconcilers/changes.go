@@ -14,24 +14,45 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Changes hands what the ledger says has changed to the reconcilers. What comes before they run waits for them. A key that waits
 // already takes no further room, so the size is bounded by the number of objects.
 type Changes struct {
-	lanes map[string]*lane // kind of claim or of pool ->
+	byClaim map[string]*lane   // kind of claim ->
+	byPool  map[string][]*lane // kind of pool -> those whose claims draw from it
+	pools   map[string]queue   // kind of pool ->
 }
 
-// lane is the queues of one API.
+// lane is the queues of the claims of one kind: of themselves, and of the pools that some of them wait for.
 type lane struct {
-	claimKind              string
-	claims, pending, pools queue
+	claims  queue
+	pending map[string]queue // kind of pool ->
+	pools   queue            // of the API's own pools, nil where it has none
+}
+
+// wait has the claims that wait for a pool looked at.
+func (l *lane) wait(pool ledger.Key) {
+	if q := l.pending[pool.Kind]; q != nil {
+		q.Add(request(pool))
+	}
 }
 
 // NewChanges makes the queues of some APIs, for the ledger's Config.Changed and for Register.
 func NewChanges(apis ...API) *Changes {
-	c := &Changes{lanes: map[string]*lane{}}
+	c := &Changes{byClaim: map[string]*lane{}, byPool: map[string][]*lane{}, pools: map[string]queue{}}
 	for _, a := range apis {
-		claims, pools := a.Kinds()
-		l := &lane{claimKind: claims, claims: newQueue(claims), pending: newQueue("pending " + claims), pools: newQueue(pools)}
-		c.lanes[claims], c.lanes[pools] = l, l
+		a.lanes(c)
 	}
 	return c
+}
+
+func (a *api[T, P]) lanes(c *Changes) {
+	l := &lane{claims: newQueue(a.claimKind), pending: map[string]queue{}}
+	for _, kind := range a.draws() {
+		l.pending[kind] = newQueue("pending " + a.claimKind + " " + kind)
+		c.byPool[kind] = append(c.byPool[kind], l)
+	}
+	if a.poolKind != "" {
+		l.pools = newQueue(a.poolKind)
+		c.pools[a.poolKind] = l.pools
+	}
+	c.byClaim[a.claimKind] = l
 }
 
 // Retries of a failed key: soon at first, and never so rarely that an outage is felt long after its end.
@@ -51,13 +72,14 @@ func newQueue(name string) queue {
 // Notify takes keys of any kind; it never blocks.
 func (c *Changes) Notify(keys []ledger.Key) {
 	for _, k := range keys {
-		switch l := c.lanes[k.Kind]; {
-		case l == nil:
-		case k.Kind == l.claimKind:
+		if l := c.byClaim[k.Kind]; l != nil {
 			l.claims.AddAfter(request(k), gather)
-		default:
-			l.pools.AddAfter(request(k), gather)
-			l.pending.AddAfter(request(k), settle)
+		}
+		if q := c.pools[k.Kind]; q != nil {
+			q.AddAfter(request(k), gather)
+		}
+		for _, l := range c.byPool[k.Kind] {
+			l.pending[k.Kind].AddAfter(request(k), settle)
 		}
 	}
 }

@@ -15,20 +15,24 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // desk is what every reconciler of one API works with. Its client reads from the informers and writes to the API server.
 type desk struct {
-	client  client.Client
-	ledger  *ledger.Ledger
-	changes *lane
-	now     func() time.Time
-	events  *events
-	answers *sent  // written to claims
-	drops   *sent  // finalizers taken off them
-	mirrors *turns // of statuses that say what the answer to the create has said already
-	whole   bool   // see api.wholeStatus
+	client   client.Client
+	ledger   *ledger.Ledger
+	changes  *lane
+	now      func() time.Time
+	events   *events
+	answers  *sent         // written to claims
+	drops    *sent         // finalizers taken off them
+	made     *sent         // objects made for them
+	live     client.Reader // the API server itself
+	clusters metal3.Clusters
+	mirrors  *turns // of statuses that say what the answer to the create has said already
+	whole    bool   // see api.wholeStatus
 }
 
 // claims brings one claim to what the ledger says of it.
@@ -41,9 +45,7 @@ type desk struct {
 //	else                               ──▶ mirrored, Ready
 type claims[T client.Object] struct {
 	*desk
-	api   claimAPI[T]
-	pools func(client.Object) ledger.Pool
-	none  func() client.Object // an empty pool
+	api claimAPI[T]
 }
 
 func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -55,7 +57,15 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		r.answers.forget(req.NamespacedName)
 		r.drops.forget(req.NamespacedName)
 		r.mirrors.forget(req.NamespacedName)
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+		r.made.forget(req.NamespacedName)
+		if !apierrors.IsNotFound(err) {
+			return reconcile.Result{}, err
+		}
+		after, err := r.api.gone(ctx, r.desk, req.NamespacedName)
+		return reconcile.Result{RequeueAfter: after}, err
+	}
+	if r.api.rests(ctx, r.desk, c) {
+		return reconcile.Result{}, nil
 	}
 	if c.GetDeletionTimestamp() != nil {
 		return reconcile.Result{}, r.api.release(ctx, r.desk, c)
@@ -68,7 +78,7 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		if pool.Name == "" {
 			return reconcile.Result{}, r.refuse(ctx, c, nil, errors.New("it names neither all its addresses nor a pool to take them from"))
 		}
-		r.changes.pending.Add(request(pool))
+		r.changes.wait(pool)
 		return reconcile.Result{}, nil
 	}
 	switch standing := r.ledger.Standing(string(c.GetUID())); {
@@ -91,7 +101,9 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	if r.api.complete(c, space) {
 		return reconcile.Result{}, overtaken(r.save(ctx, before, c))
 	}
-	r.api.allocated(c, r.now())
+	if done, err := r.api.allocated(ctx, r.desk, c); err != nil || !done {
+		return reconcile.Result{}, err
+	}
 	if equality.Semantic.DeepEqual(before, c) {
 		return reconcile.Result{}, nil
 	}
@@ -115,7 +127,8 @@ func (r *claims[T]) adopt(ctx context.Context, c T, space string) error {
 	}
 	if !r.api.vouched(c) {
 		if err := r.offered(ctx, r.api.claim(c)); err != nil {
-			return r.refuse(ctx, c, r.api.wants(c, r.poolOf(ctx, c)), err)
+			wants, _, _ := r.api.wants(ctx, r.desk, c)
+			return r.refuse(ctx, c, wants, err)
 		}
 	}
 	return r.write(ctx, c, ledger.Grant{Space: space}, v1alpha1.OriginAdopted)
@@ -126,11 +139,12 @@ func (r *claims[T]) offered(ctx context.Context, c ledger.Claim) error {
 	if c.Pool.Name == "" {
 		return nil
 	}
-	stored := r.none()
+	reading := poolReadings[c.Pool.Kind]
+	stored := reading.empty()
 	if err := r.client.Get(ctx, request(c.Pool).NamespacedName, stored); err != nil {
 		return &ledger.NoPoolError{Pool: c.Pool} // the informers know no other error
 	}
-	pool := r.pools(stored)
+	pool := reading.pool(stored)
 	for _, rng := range c.Ranges {
 		if !slices.ContainsFunc(pool.Window, func(w allocator.Range) bool { return w.Covers(rng) }) {
 			return &ledger.PoolError{Pool: c.Pool, Err: &allocator.OutsideError{Range: rng, Window: pool.Window}}
@@ -142,13 +156,6 @@ func (r *claims[T]) offered(ctx context.Context, c ledger.Claim) error {
 		}
 	}
 	return nil
-}
-
-// poolOf reads the pool of a claim from the informers.
-func (r *claims[T]) poolOf(ctx context.Context, c T) poolReader {
-	return func(into client.Object) error {
-		return r.client.Get(ctx, request(r.api.claim(c).Pool).NamespacedName, into)
-	}
 }
 
 // write puts an answer on a stored claim: all that a create gets from the webhooks, in one write. What is adopted comes without a

@@ -64,14 +64,44 @@ func (a *api[T, P]) feed(ctx context.Context, f *Feed, mgr manager.Manager) erro
 	if err := f.add(ctx, mgr, a.claimKind, a.claims.empty(), claimsOf(f, a.claimKind, mgr, a.claims)); err != nil {
 		return err
 	}
+	if a.addresses != nil {
+		if err := f.add(ctx, mgr, a.addresses.kind, a.addresses.empty(), addressesOf(f, mgr, a.addresses)); err != nil {
+			return err
+		}
+	}
+	if a.poolKind == "" {
+		return nil
+	}
 	return f.add(ctx, mgr, a.poolKind, a.pools.empty(), poolsOf(f, a.pools))
+}
+
+// addressesOf tells the ledger of objects that hold addresses for claims.
+func addressesOf(f *Feed, mgr manager.Manager, a *addressKind) *kind {
+	return claimKindOf(f, a.kind, a.emptyList, a.claim, func(ctx context.Context, k ledger.Key, uid string) (ledger.Claim, bool, error) {
+		o := a.empty() // nothing writes an address to one that is stored
+		if err := mgr.GetAPIReader().Get(ctx, request(k).NamespacedName, o); err != nil {
+			return ledger.Claim{}, false, client.IgnoreNotFound(err)
+		}
+		return a.claim(o), string(o.GetUID()) == uid, nil
+	})
 }
 
 // claimsOf tells the ledger of one kind of claims.
 func claimsOf[T client.Object](f *Feed, name string, mgr manager.Manager, api claimAPI[T]) *kind {
 	claim := func(o client.Object) ledger.Claim { return api.claim(o.(T)) }
+	return claimKindOf(f, name, api.emptyList, claim, func(ctx context.Context, k ledger.Key, uid string) (ledger.Claim, bool, error) {
+		c, there, err := api.touch(ctx, mgr.GetClient(), mgr.GetAPIReader(), k, uid)
+		if err != nil || !there {
+			return ledger.Claim{}, false, err
+		}
+		return api.claim(c), true, nil
+	})
+}
+
+func claimKindOf(f *Feed, name string, emptyList func() client.ObjectList, claim func(client.Object) ledger.Claim,
+	touch func(context.Context, ledger.Key, string) (ledger.Claim, bool, error)) *kind {
 	return &kind{
-		newList: api.emptyList,
+		newList: emptyList,
 		claim:   claim,
 		observe: func(o client.Object) { f.ledger.Observe(claim(o)) },
 		forget:  func(o client.Object, version uint64) { f.ledger.Forget(name, string(o.GetUID()), version) },
@@ -82,13 +112,7 @@ func claimsOf[T client.Object](f *Feed, name string, mgr manager.Manager, api cl
 			}
 			f.ledger.ReplaceClaims(name, claims)
 		},
-		touch: func(ctx context.Context, k ledger.Key, uid string) (ledger.Claim, bool, error) {
-			c, there, err := api.touch(ctx, mgr.GetClient(), mgr.GetAPIReader(), k, uid)
-			if err != nil || !there {
-				return ledger.Claim{}, false, err
-			}
-			return api.claim(c), true, nil
-		},
+		touch: touch,
 	}
 }
 

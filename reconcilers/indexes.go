@@ -8,13 +8,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // Indexes of the claims in the informers. They hold only what is in a passing state, so that looking for it costs the same however many
 // there are.
 const (
-	indexWaiting  = "waiting"  // pool -> without an answer of ours
+	indexWaiting  = "waiting"  // kind and name of a pool -> without an answer of ours
 	indexReleased = "released" // pool -> Released, and still with our finalizer
 	indexConflict = "conflict" // flagged -> all that are
 )
@@ -34,6 +35,9 @@ func (a *api[T, P]) addIndexes(ctx context.Context, indexer client.FieldIndexer)
 				return nil
 			case name == indexConflict:
 				return []string{flagged}
+			case name == indexWaiting:
+				pool := a.claims.claim(c).Pool
+				return []string{waitingFor(pool.Kind, pool.Name)}
 			default:
 				return []string{a.claims.claim(c).Pool.Name}
 			}
@@ -42,8 +46,13 @@ func (a *api[T, P]) addIndexes(ctx context.Context, indexer client.FieldIndexer)
 			return err
 		}
 	}
-	return nil
+	if a.addresses == nil {
+		return nil
+	}
+	return indexer.IndexField(ctx, a.addresses.empty(), metal3.IndexFor, func(o client.Object) []string { return []string{a.addresses.claim(o).For.Name} })
 }
+
+func waitingFor(poolKind, pool string) string { return poolKind + "/" + pool }
 
 // listIndexed gives the claims of a pool that are in an index. They are the informer's own: copy before changing.
 func listIndexed[T client.Object](ctx context.Context, c client.Reader, list client.ObjectList, index, namespace, pool string) ([]T, error) {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,15 +66,17 @@ func (ipAllocations) condition(a *v1alpha1.IPAllocation) *metav1.Condition {
 	return meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady)
 }
 
-func (ipAllocations) wants(a *v1alpha1.IPAllocation, pool poolReader) []ledger.Want {
+func (ipAllocations) rests(context.Context, *desk, *v1alpha1.IPAllocation) bool { return false }
+
+func (ipAllocations) wants(ctx context.Context, d *desk, a *v1alpha1.IPAllocation) ([]ledger.Want, string, error) {
 	if r, _, err := butler.RangeOf(a); err == nil && r.IsValid() {
-		return []ledger.Want{{Exact: r, Count: r.Size()}}
+		return []ledger.Want{{Exact: r, Count: r.Size()}}, v1alpha1.OriginAuto, nil
 	}
 	p := &v1alpha1.NetworkPool{}
-	if pool(p) != nil {
+	if d.client.Get(ctx, request(butler.PoolKeyOf(a)).NamespacedName, p) != nil {
 		p = nil
 	}
-	return []ledger.Want{{Count: int64(butler.CountFor(a, p))}}
+	return []ledger.Want{{Count: int64(butler.CountFor(a, p))}}, v1alpha1.OriginAuto, nil
 }
 
 func (ipAllocations) fill(a *v1alpha1.IPAllocation, ranges []allocator.Range) {
@@ -97,9 +100,14 @@ func (ipAllocations) complete(a *v1alpha1.IPAllocation, space string) bool {
 	return controllerutil.AddFinalizer(a, v1alpha1.FinalizerIPAllocation) || len(labels) > 0
 }
 
-func (ipAllocations) allocated(a *v1alpha1.IPAllocation, now time.Time) {
+func (ipAllocations) allocated(_ context.Context, d *desk, a *v1alpha1.IPAllocation) (bool, error) {
 	r, _, _ := butler.RangeOf(a)
-	a.Status = *allocatedStatus(a, r, metav1.NewTime(now))
+	a.Status = *allocatedStatus(a, r, metav1.NewTime(d.now()))
+	return true, nil
+}
+
+func (ipAllocations) gone(context.Context, *desk, types.NamespacedName) (time.Duration, error) {
+	return 0, nil
 }
 
 func (ipAllocations) clashing(a *v1alpha1.IPAllocation, message string) {

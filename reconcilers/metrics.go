@@ -77,11 +77,15 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 
 // collect names the pools, and counts the claims that clash.
 func (a *api[T, P]) collect(c *collector) (pools []ledger.Key, conflicts int, err error) {
-	all, clashing := a.pools.emptyList(), a.claims.emptyList()
-	if err := c.cache.List(c.ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+	clashing := a.claims.emptyList()
+	if err := c.cache.List(c.ctx, clashing, client.MatchingFields{indexConflict: flagged}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, 0, err
 	}
-	if err := c.cache.List(c.ctx, clashing, client.MatchingFields{indexConflict: flagged}, client.UnsafeDisableDeepCopy); err != nil {
+	if a.poolKind == "" {
+		return nil, meta.LenList(clashing), nil
+	}
+	all := a.pools.emptyList()
+	if err := c.cache.List(c.ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, 0, err
 	}
 	err = meta.EachListItem(all, func(o runtime.Object) error {

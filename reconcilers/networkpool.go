@@ -29,6 +29,8 @@ func (networkPools) pool(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList)
 
 func (networkPools) finalizer() string { return v1alpha1.FinalizerNetworkPool }
 
+func (networkPools) rests(*desk, *v1alpha1.NetworkPool) bool { return false }
+
 // leaving is the allocations of a pool that wait for their release to be recorded.
 func leaving(ctx context.Context, d *desk, pool client.ObjectKey) ([]*v1alpha1.IPAllocation, error) {
 	return listIndexed[*v1alpha1.IPAllocation](ctx, d.client, &v1alpha1.IPAllocationList{}, indexReleased, pool.Namespace, pool.Name)
@@ -41,6 +43,9 @@ func (networkPools) urgent(ctx context.Context, d *desk, req reconcile.Request) 
 
 // status writes counters, conditions and releases in one, and lets go of the allocations whose release is recorded then.
 func (networkPools) status(ctx context.Context, d *desk, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
+	if done, err := d.recordResting(ctx, p, away(d.ledger.Resting(butler.NetworkPoolKey(p.Namespace, p.Name)))); done || err != nil {
+		return reconcile.Result{}, err
+	}
 	waiting, err := leaving(ctx, d, client.ObjectKeyFromObject(p))
 	if err != nil {
 		return reconcile.Result{}, err

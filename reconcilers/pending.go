@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 )
 
 // parallelWrites is how many objects of one pool are written to at a time.
@@ -20,13 +20,16 @@ const parallelWrites = 8
 
 // pending serves the claims of one pool that are stored without an answer: the pool appeared or grew after them, addresses came
 // free, or the webhooks were not asked. Ranges are given in the order of creation, and written side by side.
-type pending[T client.Object] struct{ claims[T] }
+type pending[T client.Object] struct {
+	claims[T]
+	poolKind string
+}
 
 func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !r.ledger.Serving() {
 		return reconcile.Result{}, nil
 	}
-	waiting, err := listIndexed[T](ctx, r.client, r.api.emptyList(), indexWaiting, req.Namespace, req.Name)
+	waiting, err := listIndexed[T](ctx, r.client, r.api.emptyList(), indexWaiting, req.Namespace, waitingFor(r.poolKind, req.Name))
 	if err != nil || len(waiting) == 0 {
 		return reconcile.Result{}, err
 	}
@@ -43,8 +46,17 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if r.answers.has(name, c.GetUID()) {
 			continue
 		}
-		wants := r.api.wants(c, r.poolOf(ctx, c))
-		grant, err := r.give(ctx, c, wants)
+		if r.api.rests(ctx, r.desk, c) {
+			continue
+		}
+		wants, origin, err := r.api.wants(ctx, r.desk, c)
+		if wait := (*metal3.WaitError)(nil); errors.As(err, &wait) {
+			continue
+		}
+		var grant ledger.Grant
+		if err == nil {
+			grant, err = r.give(ctx, c, wants)
+		}
 		if down := (*ledger.NotServingError)(nil); errors.As(err, &down) {
 			return reconcile.Result{RequeueAfter: max(down.RetryAfter, time.Second)}, writes.Wait()
 		}
@@ -52,7 +64,7 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			if err != nil {
 				return r.refuse(ctx, c, wants, err)
 			}
-			return r.write(ctx, c, grant, v1alpha1.OriginAuto)
+			return r.write(ctx, c, grant, origin)
 		})
 	}
 	return reconcile.Result{}, writes.Wait()

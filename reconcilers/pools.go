@@ -27,6 +27,7 @@ type pools[P client.Object] struct {
 	*desk
 	api     poolAPI[P]
 	metrics *ledger.Metrics
+	wake    func(namespace string) // its claims, after a rest; nil where none rest
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*poolMemory
@@ -37,6 +38,7 @@ type poolMemory struct {
 	written time.Time            // when its status was last written
 	records int                  // entries of its lists then
 	told    map[string]time.Time // event -> when it was last sent
+	resting bool                 // it was left alone
 }
 
 func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -57,6 +59,13 @@ func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	p := r.api.empty()
 	if err := r.client.Get(ctx, req.NamespacedName, p); err != nil {
 		return reconcile.Result{}, r.gone(ctx, req, err)
+	}
+	rested := memory.resting
+	if memory.resting = r.api.rests(r.desk, p); memory.resting {
+		return reconcile.Result{}, nil
+	}
+	if rested {
+		r.wake(req.Namespace)
 	}
 	pool, _ := r.api.pool(p)
 	usage, known := r.ledger.Usage(pool.Key)

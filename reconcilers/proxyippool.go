@@ -34,6 +34,8 @@ func (proxyIPPools) pool(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList)
 
 func (proxyIPPools) finalizer() string { return v1alpha1.FinalizerProxyIPPool }
 
+func (proxyIPPools) rests(*desk, *v1alpha1.ProxyIPPool) bool { return false }
+
 func (proxyIPPools) urgent(context.Context, *desk, reconcile.Request) (bool, error) {
 	return false, nil
 }
@@ -66,7 +68,7 @@ func (proxyIPPools) status(ctx context.Context, d *desk, p *v1alpha1.ProxyIPPool
 
 // allocations lists the addresses of a pool that VIPs have, in numeric order, as many as the status has room for, and counts the others.
 func allocations(ctx context.Context, d *desk, p *v1alpha1.ProxyIPPool) (list []v1alpha1.ProxyIPAllocation, more int64) {
-	held, total := d.ledger.HeldOf(novaedge.ProxyIPPoolKey(p.Name), novaedge.KindProxyVIP, maxAllocations)
+	held, total := d.ledger.HeldOf(novaedge.ProxyIPPoolKey(p.Name), []string{novaedge.KindProxyVIP}, maxAllocations)
 	for _, h := range held {
 		entry := v1alpha1.ProxyIPAllocation{Address: novaedge.Text(h.Range.First), VIPRef: h.Holder.Name}
 		if v, there := vipOf(ctx, d, h.Holder.Name); there {

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -63,7 +64,11 @@ func (proxyVIPs) condition(v *v1alpha1.ProxyVIP) *metav1.Condition {
 	return meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound)
 }
 
-func (proxyVIPs) wants(v *v1alpha1.ProxyVIP, _ poolReader) []ledger.Want { return novaedge.WantsOf(v) }
+func (proxyVIPs) rests(context.Context, *desk, *v1alpha1.ProxyVIP) bool { return false }
+
+func (proxyVIPs) wants(_ context.Context, _ *desk, v *v1alpha1.ProxyVIP) ([]ledger.Want, string, error) {
+	return novaedge.WantsOf(v), butlerv1.OriginAuto, nil
+}
 
 func (proxyVIPs) fill(v *v1alpha1.ProxyVIP, ranges []allocator.Range) { novaedge.Fill(v, ranges) }
 
@@ -75,7 +80,7 @@ func (proxyVIPs) complete(v *v1alpha1.ProxyVIP, space string) bool {
 	return len(labels) > 0
 }
 
-func (proxyVIPs) allocated(v *v1alpha1.ProxyVIP, _ time.Time) {
+func (proxyVIPs) allocated(_ context.Context, _ *desk, v *v1alpha1.ProxyVIP) (bool, error) {
 	held := novaedge.Held(v)
 	v.Status.AllocatedAddress, v.Status.AllocatedIPv6Address = novaedge.Text(held.IPv4), novaedge.Text(held.IPv6)
 	if v.Status.AllocatedAddress == "" {
@@ -96,6 +101,11 @@ func (proxyVIPs) allocated(v *v1alpha1.ProxyVIP, _ time.Time) {
 	}
 	setBound(v, metav1.ConditionTrue, v1alpha1.ReasonAddressAllocated, message)
 	meta.RemoveStatusCondition(&v.Status.Conditions, v1alpha1.ConditionConflict)
+	return true, nil
+}
+
+func (proxyVIPs) gone(context.Context, *desk, types.NamespacedName) (time.Duration, error) {
+	return 0, nil
 }
 
 func (proxyVIPs) clashing(v *v1alpha1.ProxyVIP, message string) {
@@ -141,16 +151,7 @@ const annotationTouched = "novaedge.io/ipam-touched"
 
 // touch writes to the VIP, whatever it has: an update that is still on its way may give it other addresses.
 func (proxyVIPs) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (*v1alpha1.ProxyVIP, bool, error) {
-	v := &v1alpha1.ProxyVIP{}
-	if err := live.Get(ctx, request(k).NamespacedName, v); err != nil || string(v.UID) != uid {
-		return v, false, client.IgnoreNotFound(err)
-	}
-	before := v.DeepCopy()
-	metav1.SetMetaDataAnnotation(&v.ObjectMeta, annotationTouched, time.Now().UTC().Format(time.RFC3339Nano))
-	if err := c.Patch(ctx, v, client.MergeFrom(before)); err != nil {
-		return v, false, client.IgnoreNotFound(err)
-	}
-	return v, string(v.UID) == uid, nil
+	return touchWith(ctx, c, live, k, uid, &v1alpha1.ProxyVIP{}, annotationTouched)
 }
 
 // boundSince is since when a VIP has its addresses.

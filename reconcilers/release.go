@@ -41,7 +41,7 @@ func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocat
 	}
 	rng, _, err := butler.RangeOf(a)
 	if err != nil || !rng.IsValid() || butler.Flagged(a) {
-		return d.dropFinalizer(ctx, a)
+		return d.dropFinalizer(ctx, a, v1alpha1.FinalizerIPAllocation)
 	}
 	if !released(a) {
 		before := a.DeepCopy()
@@ -53,25 +53,27 @@ func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocat
 	err = d.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: pool.Name}, &v1alpha1.NetworkPool{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return d.dropFinalizer(ctx, a)
+		return d.dropFinalizer(ctx, a, v1alpha1.FinalizerIPAllocation)
 	case err == nil:
 		d.changes.pools.Add(request(pool))
 	}
 	return err
 }
 
-// dropFinalizer lets an allocation go.
-func (d *desk) dropFinalizer(ctx context.Context, a *v1alpha1.IPAllocation) error {
-	name := client.ObjectKeyFromObject(a)
-	if d.drops.has(name, a.UID) {
+// dropFinalizer lets a claim go.
+func (d *desk) dropFinalizer(ctx context.Context, c client.Object, finalizer string) error {
+	name := client.ObjectKeyFromObject(c)
+	if d.drops.has(name, c.GetUID()) {
 		return nil
 	}
-	before := a.DeepCopy()
-	controllerutil.RemoveFinalizer(a, v1alpha1.FinalizerIPAllocation)
-	if err := d.save(ctx, before, a); err != nil {
+	before := copied(c)
+	if !controllerutil.RemoveFinalizer(c, finalizer) {
+		return nil
+	}
+	if err := d.save(ctx, before, c); err != nil {
 		return overtaken(err)
 	}
-	d.drops.add(name, a.UID)
+	d.drops.add(name, c.GetUID())
 	return nil
 }
 
@@ -181,7 +183,7 @@ func (d *desk) dropFinalizers(ctx context.Context, stored *v1alpha1.NetworkPool,
 	writes.SetLimit(parallelWrites)
 	for i := range leaving {
 		if record, ok := releaseOf(leaving[i], stored); ok && known[keyOf(record)] {
-			writes.Go(func() error { return d.dropFinalizer(ctx, leaving[i].DeepCopy()) })
+			writes.Go(func() error { return d.dropFinalizer(ctx, leaving[i].DeepCopy(), v1alpha1.FinalizerIPAllocation) })
 		}
 	}
 	return writes.Wait()

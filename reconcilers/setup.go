@@ -2,9 +2,12 @@ package reconcilers
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -39,6 +42,8 @@ type Options struct {
 	Recorder record.EventRecorder
 	// Now is the clock of the times in statuses.
 	Now func() time.Time
+	// Clusters are those of Cluster API.
+	Clusters *Clusters
 	// Registry takes the gauges; nil for none.
 	Registry prometheus.Registerer
 }
@@ -61,23 +66,35 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	if err := a.addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	lane := o.Changes.lanes[a.claimKind]
-	d := &desk{client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, events: newEvents(o.Recorder), answers: newSent(), drops: newSent(), mirrors: newTurns(mirrorEvery), whole: a.wholeStatus}
-	c := claims[T]{
-		desk: d, api: a.claims,
-		none:  func() client.Object { return a.pools.empty() },
-		pools: func(o client.Object) ledger.Pool { pool, _ := a.pools.pool(o.(P)); return pool },
+	lane := o.Changes.byClaim[a.claimKind]
+	d := &desk{
+		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),
+		answers: newSent(), drops: newSent(), made: newSent(), mirrors: newTurns(mirrorEvery), whole: a.wholeStatus,
 	}
-	for _, ctrl := range []struct {
+	var wake func(namespace string)
+	if a.addresses != nil { // these have Clusters
+		wake = a.wake(ctx, mgr.GetCache(), lane)
+		if err := o.Clusters.subscribe(wake); err != nil {
+			return err
+		}
+	}
+	c := claims[T]{desk: d, api: a.claims}
+	type worker struct {
 		name       string
 		queue      queue
 		workers    int
 		reconciler reconcile.Reconciler
-	}{
-		{a.claimName, lane.claims, claimWorkers, &c},
-		{"pending-" + a.claimName, lane.pending, poolWorkers, &pending[T]{c}},
-		{a.poolName, lane.pools, poolWorkers, &pools[P]{desk: d, api: a.pools, metrics: o.Metrics, known: map[types.NamespacedName]*poolMemory{}}},
-	} {
+	}
+	controllers := []worker{{a.claimName, lane.claims, claimWorkers, &c}}
+	for kind, queue := range lane.pending {
+		resource, _, _ := strings.Cut(kind, ".")
+		controllers = append(controllers, worker{"pending-" + a.claimName + "-" + resource, queue, poolWorkers, &pending[T]{c, kind}})
+	}
+	if a.poolKind != "" {
+		known := map[types.NamespacedName]*poolMemory{}
+		controllers = append(controllers, worker{a.poolName, lane.pools, poolWorkers, &pools[P]{desk: d, api: a.pools, metrics: o.Metrics, known: known, wake: wake}})
+	}
+	for _, ctrl := range controllers {
 		everywhere := false
 		_, err := controller.New(ctrl.name, mgr, controller.Options{
 			Reconciler:              ctrl.reconciler,
@@ -92,4 +109,23 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 		}
 	}
 	return nil
+}
+
+// wake has all claims and pools of a namespace looked at: they rested, or will.
+func (a *api[T, P]) wake(ctx context.Context, informers client.Reader, l *lane) func(namespace string) {
+	each := func(list client.ObjectList, namespace string, found func(reconcile.Request)) {
+		if err := informers.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return // they have not started, and bring everything up when they do
+		}
+		_ = meta.EachListItem(list, func(o runtime.Object) error { // which never fails
+			found(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o.(client.Object))})
+			return nil
+		})
+	}
+	return func(namespace string) {
+		each(a.claims.emptyList(), namespace, l.claims.Add)
+		if a.poolKind != "" {
+			each(a.pools.emptyList(), namespace, l.pools.Add)
+		}
+	}
 }

@@ -11,9 +11,11 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -37,6 +39,13 @@ type adapter[T metav1.Object] interface {
 	// faults of an object about to be stored, by the rules that need no other object, and by what an update may change of the stored
 	// one; old is nil for a create.
 	faults(old, c T) field.ErrorList
+	// ours tells whether a claim is one that we answer at all.
+	ours(T) bool
+	// unmet is what becomes of a claim that cannot be given what it wants: it is stored all the same, without addresses, where hint says why;
+	// else it is refused with the error.
+	unmet(c T, err error) (hint string, refusal error)
+	// renamed tells why a claim cannot be given what it got while its name was to be generated, now that it is.
+	renamed(ctx context.Context, c T, pools client.Reader) error
 	// wants is what a claim asks for. It reads the pool only where the claim leaves that to it; *ledger.NoPoolError where that does not
 	// exist.
 	wants(ctx context.Context, c T, pools client.Reader) ([]ledger.Want, error)
@@ -62,7 +71,7 @@ type claims[T metav1.Object] struct {
 // mutate gives a claim its range, and gives one back what it leaves out of the answer it has.
 func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	c, old, err := k.read(req)
-	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil {
+	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil || !k.ours(c) {
 		return admission.Allowed(""), err
 	}
 	update := req.Operation == admissionv1.Update
@@ -112,7 +121,13 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 		// Without a range, or with one that is adopted then: in both cases the reconciler answers.
 		hints = []string{fmt.Sprintf("pool %s does not exist: the claim is stored as Pending and gets its addresses when the pool appears", missing.Pool)}
 	} else if err != nil {
-		return admission.Response{}, err
+		hint, refusal := k.unmet(c, err)
+		if refusal != nil {
+			return admission.Response{}, refusal
+		}
+		if hint != "" {
+			hints = append(hints, hint)
+		}
 	} else {
 		if ctx.Err() != nil {
 			k.ledger.Withdraw(grant.Token)
@@ -145,13 +160,15 @@ func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun
 		}
 		return g, err
 	}
-	g, err := ask(k.cached)
-	if !restsOnPool(err) {
-		return g, err
+	if !k.ledger.Changing(q.Pool) {
+		g, err := ask(k.cached)
+		if !restsOnPool(err) {
+			return g, err
+		}
 	}
 	pool, err := k.pool(ctx, q.Pool, k.live)
 	if err != nil {
-		return g, err
+		return ledger.Grant{}, err
 	}
 	k.ledger.LearnPool(pool)
 	return ask(k.live)
@@ -173,7 +190,7 @@ func restsOnPool(err error) bool {
 // validate sees to it that what is about to be stored is what was granted, and that what is stored stays.
 func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	c, old, err := k.read(req)
-	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil {
+	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil || !k.ours(c) {
 		return admission.Allowed(""), err
 	}
 	var (
@@ -197,10 +214,20 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	if _, known := k.ledger.Usage(stored.Pool); !known && stored.Pool.Name != "" {
 		return admission.Allowed(""), nil // it waits for its pool, and is adopted then
 	}
+	if stored.Token.IsZero() && stored.For != (ledger.Key{}) {
+		q := ledger.Request{Claim: stored.Key, ID: string(req.UID), Pool: stored.Pool, Space: stored.Space}
+		if _, err := k.allocate(ctx, &q, c, true); err != nil {
+			_, refusal := k.unmet(c, err)
+			return admission.Allowed(""), refusal
+		}
+	}
 	if stored.Token.IsZero() {
 		// The pool may have appeared since the range was looked at, or nobody looked.
 		return admission.Response{}, &ledger.NotServingError{Here: true, RetryAfter: time.Second,
 			Reason: fmt.Sprintf("%s comes without annotation %s", described(stored), v1alpha1.AnnotationGrant)}
+	}
+	if err := k.renamed(ctx, c, k.cached); err != nil && req.Operation == admissionv1.Create && c.GetGenerateName() != "" {
+		return admission.Response{}, err
 	}
 	err = k.ledger.Granted(ctx, stored.Key, uid, stored.Ranges, stored.Token)
 	if errors.Is(err, ledger.ErrForged) {
@@ -256,6 +283,15 @@ func (k *claims[T]) read(req *admission.Request) (c, old T, err error) {
 	return c, old, err
 }
 
+// strict is the part of an adapter whose claims are all ours, and refused where they cannot be given what they want; their names do not matter.
+type strict[T metav1.Object] struct{}
+
+func (strict[T]) ours(T) bool { return true }
+
+func (strict[T]) unmet(_ T, err error) (hint string, refusal error) { return "", err }
+
+func (strict[T]) renamed(context.Context, T, client.Reader) error { return nil }
+
 // stores tells whether a request writes an object.
 func stores(req *admission.Request) bool {
 	return req.Operation == admissionv1.Create || req.Operation == admissionv1.Update
@@ -276,15 +312,15 @@ func absent(updated, old metav1.Object, keys ...string) map[string]string {
 
 // metadataFaults are those for which the API server will refuse the object later, after it has cost a grant.
 func metadataFaults(o metav1.Object) field.ErrorList {
-	meta := metav1.ObjectMeta{
+	m := metav1.ObjectMeta{
 		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), Labels: o.GetLabels(),
 		Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(),
 	}
-	if meta.Name == "" && meta.GenerateName != "" {
+	if m.Name == "" && m.GenerateName != "" {
 		// The name is generated after admission, from as many characters of it.
-		meta.Name = meta.GenerateName[:min(len(meta.GenerateName), 58)] + "00000"
+		m.Name = m.GenerateName[:min(len(m.GenerateName), 58)] + "00000"
 	}
-	return validation.ValidateObjectMeta(&meta, meta.Namespace != "", validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	return validation.ValidateObjectMeta(&m, m.Namespace != "", validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
 
 // decode reads an object, or parts of one. What is wrong with it is said of the field, where that is known.
@@ -302,7 +338,8 @@ func decode(raw []byte, into any, resource string) error {
 
 // readError is what a failed read of a pool means for the call.
 func readError(err error, pool ledger.Key) error {
-	if apierrors.IsNotFound(err) {
+	unread := (*cache.ErrResourceNotCached)(nil)
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || errors.As(err, &unread) { // the last two: its API is not served here
 		return &ledger.NoPoolError{Pool: pool}
 	}
 	return &ledger.NotServingError{Reason: fmt.Sprintf("pool %s cannot be read: %v", pool, err), RetryAfter: time.Second}

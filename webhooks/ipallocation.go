@@ -16,7 +16,7 @@ import (
 )
 
 // ipAllocations adapts IPAllocations: the answer is spec.pinnedRange and spec.count.
-type ipAllocations struct{}
+type ipAllocations struct{ strict[*v1alpha1.IPAllocation] }
 
 func (ipAllocations) subject() subject {
 	spec := field.NewPath("spec")

@@ -147,8 +147,8 @@ func (n *pools[P]) decode(raw []byte) (P, error) {
 }
 
 // readPool reads a pool; *ledger.NoPoolError where it does not exist.
-func readPool[P client.Object](ctx context.Context, k ledger.Key, pools client.Reader, into P) (P, error) {
-	if err := pools.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, into); err != nil {
+func readPool[P client.Object](ctx context.Context, k ledger.Key, pools client.Reader, into P, how ...client.GetOption) (P, error) {
+	if err := pools.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, into, how...); err != nil {
 		return into, readError(err, k)
 	}
 	return into, nil

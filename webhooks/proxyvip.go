@@ -17,7 +17,7 @@ import (
 )
 
 // proxyVIPs adapts ProxyVIPs: the answer is spec.address and spec.ipv6Address.
-type proxyVIPs struct{}
+type proxyVIPs struct{ strict[*v1alpha1.ProxyVIP] }
 
 func (proxyVIPs) subject() subject {
 	spec := field.NewPath("spec")

@@ -12,11 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
 // FirstTry follows the path of a mutating webhook in the entry that the API server asks first, and may ignore.
@@ -51,6 +54,8 @@ type Options struct {
 	Cached client.Reader
 	// Live reads pools, and the metadata of Namespaces, from the API server itself.
 	Live client.Reader
+	// Clusters are those of Cluster API.
+	Clusters metal3.Clusters
 	// Identity of this replica in the journal, and a client that reaches the others at the addresses which theirs say; nil where there
 	// are none.
 	Identity string
@@ -95,26 +100,48 @@ type API func(o Options, hooks map[string]hook)
 
 // Butler is the webhooks of butler.butlerlabs.dev.
 func Butler(o Options, hooks map[string]hook) {
-	addHooks(o, hooks, ipAllocations{}, networkPools{})
+	addClaim(o, hooks, ipAllocations{})
+	addPool(o, hooks, networkPools{}, true)
 }
 
 // NovaEdge is the webhooks of novaedge.io.
 func NovaEdge(o Options, hooks map[string]hook) {
-	addHooks(o, hooks, proxyVIPs{}, proxyIPPools{})
+	addClaim(o, hooks, proxyVIPs{})
+	addPool(o, hooks, proxyIPPools{}, true)
 }
 
-// addHooks adds the webhooks of a claim and its pool.
-func addHooks[T metav1.Object, P client.Object](o Options, hooks map[string]hook, claim adapter[T], pool poolAdapter[P]) {
+// Metal3 is the webhooks of ipam.metal3.io.
+func Metal3(o Options, hooks map[string]hook) {
+	addClaim(o, hooks, ipClaims{annotated[*metal3v1.IPClaim]{o.Cached, o.Clusters}})
+	addClaim(o, hooks, ipAddresses{})
+	addPool(o, hooks, ipPools{}, false)
+}
+
+// ClusterAPI is the webhooks of ipam.cluster.x-k8s.io.
+func ClusterAPI(o Options, hooks map[string]hook) {
+	addClaim(o, hooks, ipAddressClaims{annotated[*ipamv1.IPAddressClaim]{o.Cached, o.Clusters}})
+	addClaim(o, hooks, clusterAddresses{})
+}
+
+// addClaim adds the webhooks of a claim.
+func addClaim[T metav1.Object](o Options, hooks map[string]hook, claim adapter[T]) {
 	c := &claims[T]{adapter: claim, ledger: o.Ledger, cached: o.Cached, live: o.Live}
+	addHook(hooks, c.subject(), verbMutate, FirstTry, c.mutate)
+	addHook(hooks, c.subject(), verbMutate, "", c.mutate)
+	addHook(hooks, c.subject(), verbValidate, "", c.validate)
+}
+
+// addPool adds the webhooks of a pool, of one that cannot be deleted while it is in use also that for deletes.
+func addPool[P client.Object](o Options, hooks map[string]hook, pool poolAdapter[P], keeps bool) {
 	p := &pools[P]{poolAdapter: pool, ledger: o.Ledger, live: o.Live, log: o.Log}
-	add := func(s subject, verb, suffix string, answer func(context.Context, *admission.Request) (admission.Response, error)) {
-		hooks[path(verb, s.kind)+suffix] = hook{verb + "-" + strings.ToLower(s.kind.Kind), s, answer}
+	addHook(hooks, p.subject(), verbValidate, "", p.validate)
+	if keeps {
+		addHook(hooks, p.subject(), verbValidateDelete, "", p.validateDelete)
 	}
-	add(c.subject(), verbMutate, FirstTry, c.mutate)
-	add(c.subject(), verbMutate, "", c.mutate)
-	add(c.subject(), verbValidate, "", c.validate)
-	add(p.subject(), verbValidate, "", p.validate)
-	add(p.subject(), verbValidateDelete, "", p.validateDelete)
+}
+
+func addHook(hooks map[string]hook, s subject, verb, suffix string, answer func(context.Context, *admission.Request) (admission.Response, error)) {
+	hooks[path(verb, s.kind)+suffix] = hook{verb + "-" + strings.ToLower(s.kind.Kind), s, answer}
 }
 
 // elsewhere answers for a kind that this replica is told not to serve, while others may: an API is being switched on or off.

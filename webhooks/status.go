@@ -13,6 +13,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 )
 
 // invalid is the faults of an object.
@@ -70,6 +71,7 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		family     *ledger.FamilyError
 		missing    *ledger.NoPoolError
 		populated  *poolInUse
+		unserved   metal3.Failure
 	)
 	switch {
 	case errors.As(err, &faults):
@@ -84,6 +86,9 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		return invalidStatus(s, req, field.ErrorList{field.Invalid(s.family, field.OmitValueType{}, err.Error())})
 	case errors.As(err, &exhausted):
 		return refusal(s, req, s.count, err.Error())
+	case errors.As(err, &unserved) && !errors.As(err, &held):
+		return invalidStatus(s, req, field.ErrorList{field.Invalid(s.exact(allocator.Range{}), field.OmitValueType{},
+			unserved.Error()+": leave the annotation out, or ask for an address that the pool can give to this claim")})
 	case errors.As(err, &held):
 		return refusal(s, req, s.exact(held.Range), heldMessage(err, held, req.Namespace))
 	case errors.As(err, &inUse):
@@ -133,6 +138,9 @@ func heldMessage(err error, held *ledger.HeldError, namespace string) string {
 	where := ""
 	if errors.As(err, &at) {
 		where = fmt.Sprintf("pool %s: ", at.Pool)
+	}
+	if failure := metal3.Failure(""); errors.As(err, &failure) {
+		where = failure.Error() + ": " + where
 	}
 	switch {
 	case !held.Until.IsZero():

@@ -19,6 +19,7 @@ type book struct {
 	pools    map[Key]*pool                 // pool ->
 	offers   map[*allocator.Pool]Key       // a pool, or its part of one family ->
 	claims   map[string]*claim             // UID -> every stored claim, answered or not
+	standIns map[Key][]*claim              // claim, stored or not -> the objects that hold a range for it
 	ofPool   map[Key]map[*claim]struct{}   // pool, known or not -> stored claims that have a range of it
 	holdings map[allocator.Holder]*holding // every range that is not free
 	byName   map[Key][]*holding            // claim -> what it holds or is granted
@@ -65,6 +66,7 @@ type pool struct {
 	exactly
 	core     *allocator.Pool         // nil where exact ranges of no certain pool are asked for
 	families map[int]*allocator.Pool // bits of an address -> the ranges of that family, core itself where it has no other
+	parts    []*allocator.Pool       // its ranges one by one, where they have an order; nil for one range
 }
 
 // exactly is where an exact range is asked for: in a pool, or for claims of no pool in the whole space.
@@ -73,7 +75,15 @@ type exactly interface {
 	Exact(allocator.Range, allocator.Holder) error
 }
 
-// offer is what of a pool a want may be chosen from.
+// offered is what of a pool a want may be chosen from, one after the other; where none of them has room, the last says how little the pool has.
+func (p *pool) offered(w Want) ([]*allocator.Pool, error) {
+	offer, err := p.offer(w)
+	if err != nil {
+		return nil, err
+	}
+	return append(slices.Clone(p.parts), offer), nil
+}
+
 func (p *pool) offer(w Want) (*allocator.Pool, error) {
 	family := p.families[w.Bits]
 	switch {
@@ -110,6 +120,7 @@ type holding struct {
 	until     time.Time // end of its rest, zero where it does not rest
 	inherited bool      // granted by an earlier holder of the journal: never granted again
 	contested bool      // others have some of its addresses
+	recorded  bool      // by its pool, as gone to another cluster
 }
 
 // line is an open grant.
@@ -138,6 +149,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		pools:    map[Key]*pool{},
 		offers:   map[*allocator.Pool]Key{},
 		claims:   map[string]*claim{},
+		standIns: map[Key][]*claim{},
 		ofPool:   map[Key]map[*claim]struct{}{},
 		holdings: map[allocator.Holder]*holding{},
 		byName:   map[Key][]*holding{},
@@ -278,7 +290,7 @@ func (b *book) rebind(h *holding) {
 	}
 }
 
-// keys names all claims and pools, pools first.
+// keys names all claims and pools, pools first, and who has a stand-in.
 func (b *book) keys() []Key {
 	all := make([]Key, 0, len(b.pools)+len(b.claims))
 	for k := range b.pools {
@@ -286,6 +298,9 @@ func (b *book) keys() []Key {
 	}
 	for _, c := range b.claims {
 		all = append(all, c.Key)
+		if c.For != (Key{}) {
+			all = append(all, c.For)
+		}
 	}
 	return all
 }

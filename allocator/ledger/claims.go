@@ -15,12 +15,18 @@ func (b *book) observe(c Claim) {
 		known = &claim{}
 		b.claims[c.UID] = known
 		b.stored[c.Key.Kind]++
+		if c.For != (Key{}) {
+			b.standIns[c.For] = append(b.standIns[c.For], known)
+		}
 	} else if c.ResourceVersion <= known.ResourceVersion {
 		return
 	}
 	before := known.Claim
+	if c.Away && len(c.Ranges) == 0 {
+		c.Ranges = before.Ranges // clusterctl takes the annotations off what it deletes
+	}
 	known.Claim = c
-	b.changed[c.Key] = struct{}{}
+	b.changed[c.Key], b.changed[c.holder()] = struct{}{}, struct{}{}
 
 	h := known.holding
 	if h != nil && (!slices.Equal(before.Ranges, c.Ranges) || before.Pool != c.Pool) {
@@ -53,24 +59,31 @@ func (b *book) bind(c *claim) {
 	if p := b.pools[c.Pool]; p != nil {
 		c.Space = p.Space
 	}
-	if c.Pool != (Key{}) {
-		if b.ofPool[c.Pool] == nil {
-			b.ofPool[c.Pool] = map[*claim]struct{}{}
-		}
-		b.ofPool[c.Pool][c] = struct{}{}
+	if h := b.covering(c); h != nil {
+		b.cover(c, h)
+		return
 	}
+	b.joinPool(c)
 	h := b.grantOf(c)
 	if h == nil {
 		b.absorb(c)
-		h = b.newHolding(c.Key, c.Pool, c.Space, c.Ranges...)
+		h = b.newHolding(c.holder(), c.Pool, c.Space, c.Ranges...)
 		h.claim, c.holding = c, h
 		b.rebind(h)
 		b.place(h)
 		return
 	}
+	if h.claim != nil { // which stood in for this one
+		b.leavePool(h.claim)
+		h.claim.holding = nil
+	}
+	if h.away() { // and has come back
+		h.until, h.recorded = time.Time{}, false
+		delete(b.resting, h)
+	}
 	h.claim, c.holding, h.pool = c, h, c.Pool
 	delete(b.byCall, h.call)
-	b.name(h, c.Key)
+	b.name(h, c.holder())
 	c.granted = b.unline(h, c) || len(h.lines) > 0
 	b.rebind(h)
 	if h.contested || len(b.space(h.space).contested) > 0 {
@@ -83,13 +96,13 @@ func (b *book) bind(c *claim) {
 // seen, by its name.
 func (b *book) grantOf(c *claim) *holding {
 	fits := func(h *holding) bool {
-		return h.claim == nil && h.space == c.Space && slices.Equal(h.ranges, c.Ranges)
+		return (h.claim == nil || h.standsIn(c.Key)) && h.space == c.Space && slices.Equal(h.ranges, c.Ranges)
 	}
 	if l := b.lines[c.Token]; l != nil && l.names(c.Key, c.UID) && fits(l.holding) {
 		return l.holding
 	}
 	for _, h := range b.byName[c.Key] {
-		if fits(h) && len(h.lines) > 0 {
+		if fits(h) && (len(h.lines) > 0 || h.claim != nil || h.away()) {
 			return h
 		}
 	}
@@ -147,12 +160,21 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	}
 	delete(b.claims, uid)
 	b.stored[c.Key.Kind]--
-	b.changed[c.Key] = struct{}{}
+	b.changed[c.Key], b.changed[c.holder()] = struct{}{}, struct{}{}
+	if c.For != (Key{}) {
+		if b.standIns[c.For] = slices.DeleteFunc(b.standIns[c.For], func(o *claim) bool { return o == c }); len(b.standIns[c.For]) == 0 {
+			delete(b.standIns, c.For)
+		}
+	}
 	if c.holding == nil {
 		return
 	}
 	var rest time.Time
-	if p := b.pools[c.Pool]; p != nil && p.ReuseDelay > 0 {
+	switch p := b.pools[c.Pool]; {
+	case p == nil:
+	case c.Away && !p.Deleting:
+		rest = never
+	case p.ReuseDelay > 0:
 		rest = now.Add(p.ReuseDelay)
 	}
 	b.detach(c, rest)
@@ -160,12 +182,12 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 
 // detach takes a claim off its holding, whose range rests until the given time, if there is one.
 func (b *book) detach(c *claim, rest time.Time) {
-	h := c.holding
-	h.claim, c.holding = nil, nil
-	delete(b.ofPool[h.pool], c)
-	if len(b.ofPool[h.pool]) == 0 {
-		delete(b.ofPool, h.pool)
+	if b.succeed(c) {
+		return
 	}
+	h := c.holding
+	b.leavePool(c)
+	h.claim, c.holding = nil, nil
 	if rest.After(h.until) {
 		h.until = rest
 	}
@@ -235,6 +257,8 @@ func (b *book) heldError(held allocator.Held) *HeldError {
 		e.Holder = h.claim.Key
 	case len(h.lines) > 0:
 		e.Holder = h.key
+	case h.away():
+		e.Holder, e.Moved = h.key, true
 	default:
 		e.Until = h.until
 	}

@@ -100,27 +100,51 @@ func (b *book) has(uid string, r allocator.Range) bool {
 // look says which range a want would get.
 func (b *book) look(p *pool, w Want) (r allocator.Range, err error) {
 	if w.Exact.IsValid() {
-		return w.Exact, b.poolError(p, p.CheckExact(w.Exact))
+		return w.Exact, b.poolError(p, b.checkExact(p, w))
 	}
-	offer, err := p.offer(w)
-	if err == nil {
-		r, err = offer.Preview(w.Count, p.Policy)
-		err = b.poolError(p, err)
+	offers, err := p.offered(w)
+	for _, offer := range offers {
+		if r, err = offer.Preview(w.Count, p.Policy); err == nil {
+			return r, nil
+		}
 	}
-	return r, err
+	return r, b.poolError(p, err)
+}
+
+// checkExact says what stands against an exact range. One that the pool keeps for the claim only others can block.
+func (b *book) checkExact(p *pool, w Want) error {
+	if !w.Kept {
+		return p.CheckExact(w.Exact)
+	}
+	if !slices.ContainsFunc(p.Window, func(r allocator.Range) bool { return r.Covers(w.Exact) }) {
+		return &allocator.OutsideError{Range: w.Exact, Window: p.Window}
+	}
+	for _, o := range b.pools {
+		if i := slices.IndexFunc(o.Blocked, w.Exact.Overlaps); i >= 0 && o != p && o.Space == p.Space {
+			return &allocator.BlockedError{Range: o.Blocked[i]}
+		}
+	}
+	for held := range b.space(p.Space).core.HeldIn(w.Exact) {
+		return &allocator.HeldError{Range: held.Range, Holder: held.Holder}
+	}
+	return nil
 }
 
 // pick takes a range for a want.
 func (b *book) pick(p *pool, w Want, id allocator.Holder) (r allocator.Range, err error) {
 	if w.Exact.IsValid() {
-		return w.Exact, b.poolError(p, p.Exact(w.Exact, id))
+		if err = b.checkExact(p, w); err == nil {
+			b.space(p.Space).core.Hold(w.Exact, id)
+		}
+		return w.Exact, b.poolError(p, err)
 	}
-	offer, err := p.offer(w)
-	if err == nil {
-		r, err = offer.Allocate(w.Count, p.Policy, id)
-		err = b.poolError(p, err)
+	offers, err := p.offered(w)
+	for _, offer := range offers {
+		if r, err = offer.Allocate(w.Count, p.Policy, id); err == nil {
+			return r, nil
+		}
 	}
-	return r, err
+	return r, b.poolError(p, err)
 }
 
 func (b *book) poolFor(q Request) (*pool, error) {
@@ -143,8 +167,8 @@ func (b *book) repeatable(p *pool, q Request) *holding {
 	fits := func(h *holding) bool {
 		switch {
 		case h.claim == nil && h.inherited,
-			h.claim == nil && len(h.lines) == 0,
-			h.contested, b.rivalled(h), !h.until.IsZero(), h.space != p.Space, h.pool != q.Pool,
+			h.claim == nil && len(h.lines) == 0 && !h.away(),
+			h.contested, b.rivalled(h), !h.until.IsZero() && !h.away(), h.space != p.Space, h.pool != q.Pool,
 			h.claim != nil && h.claim.Deleting && p.ReuseDelay > 0,
 			len(h.ranges) != len(wants):
 			return false
@@ -355,7 +379,7 @@ func (b *book) takeOver(v journal.Version) {
 	slices.SortFunc(lines, func(x, y journal.Line) int { return bytes.Compare(x.Token[:], y.Token[:]) })
 	for _, jl := range lines {
 		l := &line{Line: jl.Clone(), state: open}
-		if c := seen[l.Token]; c != nil && c.holding.space == l.Space && l.spentBy(c) {
+		if c := seen[l.Token]; c != nil && c.Space == l.Space && l.spentBy(c) {
 			c.granted = true // seen already
 			continue
 		}
@@ -370,7 +394,7 @@ func (b *book) withTokens(lines []journal.Line) map[journal.Token]*claim {
 		found[l.Token] = nil
 	}
 	for _, c := range b.claims {
-		if _, asked := found[c.Token]; asked && c.holding != nil && !c.Token.IsZero() {
+		if _, asked := found[c.Token]; asked && (c.holding != nil || b.covering(c) != nil) && !c.Token.IsZero() {
 			found[c.Token] = c
 		}
 	}

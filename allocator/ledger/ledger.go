@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -344,11 +345,25 @@ func (l *Ledger) Usage(pool Key) (u Usage, ok bool) {
 	return u, ok
 }
 
-// HeldOf lists what stored claims of a kind have of a pool's addresses, through this pool or not, in address order and up to a limit, and
-// counts them all. The cost grows with what is held.
-func (l *Ledger) HeldOf(pool Key, kind string, limit int) (list []Held, total int64) {
-	l.do(func(b *book) { list, total = b.heldOf(pool, kind, limit) })
+// HeldOf lists what stored claims of some kinds have of a pool's addresses, through this pool or not, in address order and up to a limit, and
+// counts them all. What stands in for a claim goes by that one's name. The cost grows with what is held.
+func (l *Ledger) HeldOf(pool Key, kinds []string, limit int) (list []Held, total int64) {
+	l.do(func(b *book) { list, total = b.heldOf(pool, kinds, limit) })
 	return list, total
+}
+
+// Resting lists the ranges of a pool that are held by nobody and not free: what it should record.
+func (l *Ledger) Resting(pool Key) (list []Cooling) {
+	l.do(func(b *book) { list = b.restingOf(pool) })
+	return list
+}
+
+// Changing tells whether a change of a pool was let through that has not been seen yet.
+func (l *Ledger) Changing(pool Key) (yes bool) {
+	l.do(func(b *book) {
+		yes = slices.ContainsFunc(b.byName[pool], func(h *holding) bool { return len(h.lines) > 0 })
+	})
+	return yes
 }
 
 // Overlapping lists the pools of p's space whose windows overlap p's, in order of name.

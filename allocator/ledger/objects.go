@@ -44,7 +44,9 @@ type Pool struct {
 	ResourceVersion uint64 // versions older than the one known are ignored
 	Space           string // routing domain; "" is the default space
 	Window          []allocator.Range
-	Blocked         []allocator.Range // never allocated, in the whole space
+	Ordered         bool              // each range of Window is used up before the next is looked at; else they are one
+	Blocked         []allocator.Range // allocated to nobody but those whom a Want keeps them for, in the whole space
+	BlocksHeld      bool              // what somebody holds may become blocked: it stays theirs
 	Policy          allocator.Policy  // BestFit where nil
 	Manual          bool              // gives only ranges that are asked for by name
 	ReuseDelay      time.Duration     // how long a released range rests
@@ -53,10 +55,12 @@ type Pool struct {
 	Deleting        bool
 }
 
-// Cooling is a released range that may not be handed out before Until.
+// Cooling is a released range that may not be handed out before Until, or, where that is zero, to nobody but its claim: it went to another
+// cluster, and lives there.
 type Cooling struct {
 	Range allocator.Range
 	Until time.Time
+	Claim Key // that comes back with it, perhaps; zero where Until is set
 }
 
 // Claim is what the ledger needs to know of a stored object that asks for addresses.
@@ -72,4 +76,17 @@ type Claim struct {
 	Ready           bool              // stored as Ready (Bound): its owner may be using the addresses
 	Flagged         bool              // stored as one whose range another has (AddressConflict)
 	Deleting        bool
+	// For is the claim that this object holds its range for, zero for one that holds it for itself. While that claim holds the same range, the two
+	// are one holder; the range is free when both are gone.
+	For Key
+	// Away says that the claim went to another cluster and lives there: its range is not free when it is gone here.
+	Away bool
+}
+
+// holder is the claim whose the ranges of c are.
+func (c *Claim) holder() Key {
+	if c.For != (Key{}) {
+		return c.For
+	}
+	return c.Key
 }

@@ -47,6 +47,7 @@ func (b *book) setPool(now time.Time, p Pool) {
 	}
 	b.changedByBlocks(p.Space, known.Blocked, p.Blocked)
 	known.Pool = p
+	b.settleAway(known, false)
 	if known.Policy == nil {
 		known.Policy = allocator.BestFit
 	}
@@ -56,7 +57,10 @@ func (b *book) setPool(now time.Time, p Pool) {
 	}
 	b.endWithdrawals(known)
 	for _, c := range p.Cooling {
-		if now.Before(c.Until) {
+		switch {
+		case c.Until.IsZero():
+			b.keepAway(known, c)
+		case now.Before(c.Until):
 			b.rest(known, c)
 		}
 	}
@@ -76,12 +80,13 @@ func (b *book) changedByBlocks(space string, before, after []allocator.Range) {
 	}
 }
 
-// open shows the window of a pool in its space, and of a pool with two families each for itself as well.
+// open shows the window of a pool in its space, of a pool with two families each for itself as well, and of one with an order each range.
 func (b *book) open(p *pool) {
 	core, name := b.space(p.Space).core, p.Key.coreName()
 	for _, part := range p.families {
 		delete(b.offers, part)
 	}
+	b.openParts(p)
 	p.core = core.SetPool(name, p.Window, p.Blocked)
 	p.exactly, p.families = p.core, map[int]*allocator.Pool{}
 	b.offers[p.core] = p.Key
@@ -100,9 +105,31 @@ func (b *book) open(p *pool) {
 	}
 }
 
+// openParts shows each range of a pool for itself, where they have an order.
+func (b *book) openParts(p *pool) {
+	b.closeParts(p)
+	if !p.Ordered || len(p.Window) < 2 {
+		return
+	}
+	for i, r := range p.Window {
+		part := b.space(p.Space).core.SetPool(orderedName(p.Key.coreName(), i), []allocator.Range{r}, nil)
+		p.parts = append(p.parts, part)
+		b.offers[part] = p.Key
+	}
+}
+
+func (b *book) closeParts(p *pool) {
+	for i, part := range p.parts {
+		b.space(p.Space).core.RemovePool(orderedName(p.Key.coreName(), i))
+		delete(b.offers, part)
+	}
+	p.parts = nil
+}
+
 // close takes a pool out of its space.
 func (b *book) close(p *pool) {
 	core, name := b.space(p.Space).core, p.Key.coreName()
+	b.closeParts(p)
 	core.RemovePool(name)
 	delete(b.offers, p.core)
 	for _, bits := range families {
@@ -116,12 +143,16 @@ var families = []int{32, 128}
 
 func partName(pool string, bits int) string { return fmt.Sprintf("%s/%d", pool, bits) }
 
+func orderedName(pool string, i int) string { return fmt.Sprintf("%s#%d", pool, i) }
+
 // removePool takes in that a pool is gone. What is held of it stays held.
 func (b *book) removePool(k Key, resourceVersion uint64) {
 	b.saw(k.Kind, resourceVersion)
 	if p := b.pools[k]; p != nil {
 		b.close(p)
 		delete(b.pools, k)
+		p.Cooling = nil
+		b.settleAway(p, true)
 		b.stored[k.Kind]--
 		b.changed[k] = struct{}{}
 	}
@@ -177,9 +208,9 @@ type Held struct {
 	Holder Key
 }
 
-// heldOf lists what claims of a kind have of a pool's addresses, through this pool or not, in address order and up to a limit, and counts
+// heldOf lists what claims of some kinds have of a pool's addresses, through this pool or not, in address order and up to a limit, and counts
 // them all.
-func (b *book) heldOf(k Key, kind string, limit int) (list []Held, total int64) {
+func (b *book) heldOf(k Key, kinds []string, limit int) (list []Held, total int64) {
 	p := b.pools[k]
 	if p == nil {
 		return nil, 0
@@ -188,11 +219,11 @@ func (b *book) heldOf(k Key, kind string, limit int) (list []Held, total int64) 
 	for _, r := range allocator.Union(p.Window) {
 		for held := range core.HeldIn(r) {
 			h := b.holdings[held.Holder]
-			if h.claim == nil || h.claim.Key.Kind != kind {
+			if h.claim == nil || !slices.Contains(kinds, h.claim.holder().Kind) {
 				continue
 			}
 			if total++; len(list) < limit {
-				list = append(list, Held{held.Range, h.claim.Key})
+				list = append(list, Held{held.Range, h.claim.holder()})
 			}
 		}
 	}
@@ -224,6 +255,9 @@ func (b *book) change(p Pool) (*line, error) {
 		what   string
 		all    bool
 	}{{leaving, "would leave the pool's ranges", false}, {blocked, "would become reserved", true}} {
+		if loss.all && p.BlocksHeld {
+			continue
+		}
 		for _, r := range loss.ranges {
 			for held := range core.HeldIn(r) {
 				h := b.holdings[held.Holder]

@@ -13,6 +13,8 @@ import (
 type Want struct {
 	// Exact asks for this very range; where it is zero, Count addresses are chosen by the pool's policy.
 	Exact allocator.Range
+	// Kept says that the pool blocks Exact for everybody but this claim.
+	Kept  bool
 	Count int64
 	// Bits is the length of the addresses to choose, 32 or 128; 0 where the pool has one family anyway.
 	Bits int
@@ -78,10 +80,13 @@ type HeldError struct {
 	Range  allocator.Range // the part of the wanted range that is held
 	Holder Key             // of the stored claim or the open grant; zero where only a release rests on it
 	Until  time.Time       // set where the range was released and rests for the pool's reuse delay
+	Moved  bool            // the range went to another cluster with Holder, a claim that is no longer stored here
 }
 
 func (e *HeldError) Error() string {
 	switch {
+	case e.Moved:
+		return fmt.Sprintf("%s went to another cluster with %s %s", e.Range, e.Holder.Kind, e.Holder)
 	case !e.Until.IsZero():
 		return fmt.Sprintf("%s was released and rests until %s", e.Range, e.Until.UTC().Format(time.RFC3339))
 	case e.Holder.Name == "":
@@ -95,6 +100,9 @@ func (e *HeldError) Error() string {
 func (e *HeldError) SeenFrom(namespace string) string {
 	if !e.Until.IsZero() {
 		return e.Error()
+	}
+	if e.Moved {
+		return fmt.Sprintf("%s went to another cluster, where it is held %s", e.Range, e.Holder.SeenFrom(namespace))
 	}
 	return fmt.Sprintf("%s is held %s", e.Range, e.Holder.SeenFrom(namespace))
 }

@@ -5,9 +5,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/webhooks"
@@ -21,10 +27,15 @@ type api struct {
 	webhooks    webhooks.API
 }
 
+// clusterAPI is the name of the API whose CRDs come with Cluster API.
+const clusterAPI = "clusterapi"
+
 // allAPIs are those that this release serves.
 var allAPIs = apis{
 	{"butler", butlerv1.AddToScheme, reconcilers.Butler, webhooks.Butler},
 	{"novaedge", novaedgev1.AddToScheme, reconcilers.NovaEdge, webhooks.NovaEdge},
+	{"metal3", metal3v1.AddToScheme, reconcilers.Metal3, webhooks.Metal3},
+	{clusterAPI, ipamv1.AddToScheme, reconcilers.ClusterAPI, webhooks.ClusterAPI},
 }
 
 // apis are those that are switched on. It is a flag.Value.
@@ -64,9 +75,33 @@ func (a apis) has(name string) bool {
 func (a apis) parts() (served []reconcilers.API, claimKinds, poolKinds []string) {
 	for _, one := range a {
 		claims, pools := one.reconcilers.Kinds()
-		served, claimKinds, poolKinds = append(served, one.reconcilers), append(claimKinds, claims), append(poolKinds, pools)
+		served, claimKinds, poolKinds = append(served, one.reconcilers), append(claimKinds, claims...), append(poolKinds, pools...)
 	}
 	return served, claimKinds, poolKinds
+}
+
+// haveClusters tells whether objects of some of them belong to a Cluster of Cluster API.
+func (a apis) haveClusters() bool {
+	return slices.ContainsFunc(a, func(one api) bool { return one.name == "metal3" || one.name == clusterAPI })
+}
+
+// installed is without that whose CRDs another project brings, and has not brought yet: it is served from the next start on.
+func (a apis) installed(kube *rest.Config, log logr.Logger) (apis, error) {
+	resources, err := discovery.NewDiscoveryClientForConfig(kube)
+	if err != nil {
+		return nil, err
+	}
+	_, err = resources.ServerResourcesForGroupVersion(ipamv1.GroupVersion.String())
+	if !apierrors.IsNotFound(err) {
+		return a, err
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(one api) bool {
+		missing := one.name == clusterAPI
+		if missing {
+			log.Info("Cluster API is not installed: its claims are served when this process has been started anew after that", "missing", ipamv1.GroupVersion.String())
+		}
+		return missing
+	}), nil
 }
 
 // webhooks of the APIs, and of those that are not among them.

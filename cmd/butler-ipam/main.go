@@ -84,6 +84,9 @@ func run(ctx context.Context, o *options, log logr.Logger) error {
 		return err
 	}
 	metrics.Registry.MustRegister(certificateMetrics{certs.source, certs.renewal})
+	if o.apis, err = o.apis.installed(kube, log); err != nil {
+		return err
+	}
 	mgr, err := newManager(kube, o, server, certs, log)
 	if err != nil {
 		return err
@@ -175,8 +178,17 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	if err != nil {
 		return err
 	}
+	var clusters *reconcilers.Clusters
+	if o.apis.haveClusters() {
+		if clusters, err = reconcilers.NewClusters(mgr.GetConfig(), log.WithName("clusters")); err != nil {
+			return err
+		}
+		if err := mgr.Add(clusters); err != nil {
+			return err
+		}
+	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Registry: metrics.Registry,
+		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Registry: metrics.Registry, Clusters: clusters,
 	})
 	if err != nil {
 		return err
@@ -189,7 +201,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	hooks, others := o.apis.webhooks()
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
 		Ledger: l, APIs: hooks, Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
-		Metrics: webhooks.NewMetrics(metrics.Registry), Log: log.WithName("webhooks"),
+		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Log: log.WithName("webhooks"),
 	})
 	checks.ready.Checks["ledger"] = func(*http.Request) error { return l.Ready() }
 	return mgr.Add(everywhere(func(ctx context.Context) error {

@@ -24,7 +24,7 @@ import (
 
 // What the chart writes a second time, with values in it, is what config/ has; what it takes from there has lost nothing.
 func TestTheChartInstallsWhatConfigDoes(t *testing.T) {
-	rendered, err := template(t, "butler-ipam", "butler-ipam-system", "", "--set=image.tag=latest", "--set=apis.novaedge=true")
+	rendered, err := template(t, "butler-ipam", "butler-ipam-system", "", "--set=image.tag=latest", "--set=apis.novaedge=true,apis.metal3=true,apis.clusterApi=true")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +40,11 @@ func TestTheChartInstallsWhatConfigDoes(t *testing.T) {
 }
 
 func TestAnAPIThatIsSwitchedOffLeavesNothingBehind(t *testing.T) {
-	for off, group := range map[string]string{"novaedge": "novaedge.io", "butler": "apiGroups:\n  - butler.butlerlabs.dev"} {
+	for off, group := range map[string]string{
+		"novaedge": "novaedge.io", "metal3": "ipam.metal3.io", "clusterApi": "cluster.x-k8s.io", "butler": "apiGroups:\n  - butler.butlerlabs.dev",
+	} {
 		args := []string{"--set=apis.novaedge=true,apis." + off + "=false"}
-		if off == "novaedge" {
+		if off != "butler" {
 			args = nil // by default
 		}
 		text, err := template(t, "prod", "ipam", "", args...)

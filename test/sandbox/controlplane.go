@@ -166,6 +166,16 @@ func (s *Sandbox) installConfig(ctx context.Context) error {
 		}
 		crds = append(crds, tenants...)
 	}
+	if s.options.ClusterAPI {
+		others, err := readDirectory(filepath.Join(s.root, "bin", "clusterapi"))
+		if err != nil {
+			return err
+		}
+		if len(others) == 0 {
+			return fmt.Errorf("%s/bin/clusterapi has no CRDs: make bin/clusterapi puts them there", s.root)
+		}
+		crds = append(crds, others...)
+	}
 	namespaces := []*unstructured.Unstructured{newObject("v1", "Namespace", ManagerNamespace), newObject("v1", "Namespace", Namespace)}
 	if err := apply(ctx, s.client, slices.Concat(namespaces, rbac, manager, crds)...); err != nil {
 		return err

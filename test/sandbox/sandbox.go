@@ -49,6 +49,8 @@ type Options struct {
 	EtcdBehind func(etcd string) (string, error)
 	// Tenants installs the CRDs in config/tenants too, which a cluster with the Butler platform has anyway.
 	Tenants bool
+	// ClusterAPI installs the CRDs of Cluster API that the managers serve or read.
+	ClusterAPI bool
 	// Replicas is the number of managers. With none, the webhooks are not installed either: see InstallWebhooks.
 	Replicas int
 	// ManagerBinary defaults to bin/butler-ipam of the checkout.

@@ -28,7 +28,7 @@ func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 		Space:           p.Spec.RoutingDomain,
 		Blocked:         read.blocked(),
 		Policy:          allocator.BestFit,
-		Cooling:         coolingOf(p.Status.Releases),
+		Cooling:         append(coolingOf(p.Status.Releases), fields.Resting(p)...),
 		Deleting:        p.DeletionTimestamp != nil,
 	}
 	if p.Spec.ReuseDelay != nil {

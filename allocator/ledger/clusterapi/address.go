@@ -6,6 +6,8 @@ import (
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -13,6 +15,25 @@ import (
 
 // FailurePrefix is why a claim gets no address of a pool whose prefix none can have. The others are metal3's.
 const FailurePrefix metal3.Failure = "Invalid prefix value, it must be between 0 and 128"
+
+// IPAddressKey names an IPAddress.
+func IPAddressKey(namespace, name string) ledger.Key {
+	return ledger.Key{Kind: KindIPAddress, Namespace: namespace, Name: name}
+}
+
+// AddressClaimOf is what the ledger needs to know of a stored IPAddress: it holds its address for the claim that it names. One of another
+// provider's pool holds none that we know of.
+func AddressClaimOf(o *ipamv1.IPAddress) ledger.Claim {
+	pool, ours := poolKeyOf(o.Namespace, o.Spec.PoolRef)
+	var a netip.Addr
+	if ours {
+		a, _ = fields.At(nil, o.Spec.Address).Address()
+	}
+	claim := metal3.Held(o, IPAddressKey(o.Namespace, o.Name), pool, a)
+	claim.For = IPAddressClaimKey(o.Namespace, o.Spec.ClaimRef.Name)
+	claim.Ready, claim.Flagged = true, true
+	return claim
+}
 
 // AddressOfIPPool is the IPAddress of a claim that has an address of an IPPool: its name, by Metal3's rule, and its spec. Name servers have no
 // field in it; who wants them reads the pool. The error is FailurePrefix.

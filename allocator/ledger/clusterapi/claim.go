@@ -2,7 +2,11 @@ package clusterapi
 
 import (
 	"errors"
+	"net/netip"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -14,8 +18,11 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// KindIPAddressClaim is the ledger.Key.Kind of an IPAddressClaim.
-const KindIPAddressClaim = "ipaddressclaims.ipam.cluster.x-k8s.io"
+// Values of ledger.Key.Kind.
+const (
+	KindIPAddressClaim = "ipaddressclaims.ipam.cluster.x-k8s.io"
+	KindIPAddress      = "ipaddresses.ipam.cluster.x-k8s.io"
+)
 
 // IPAddressClaimKey names an IPAddressClaim. name is empty where generateName has not been expanded yet.
 func IPAddressClaimKey(namespace, name string) ledger.Key {
@@ -24,13 +31,52 @@ func IPAddressClaimKey(namespace, name string) ledger.Key {
 
 // PoolKeyOf names the pool that a claim draws from: it lies in the claim's own namespace. False says that the claim is another provider's.
 func PoolKeyOf(c *ipamv1.IPAddressClaim) (ledger.Key, bool) {
-	switch ref := c.Spec.PoolRef; [2]string{ref.APIGroup, ref.Kind} {
+	return poolKeyOf(c.Namespace, c.Spec.PoolRef)
+}
+
+func poolKeyOf(namespace string, ref ipamv1.IPPoolReference) (ledger.Key, bool) {
+	switch [2]string{ref.APIGroup, ref.Kind} {
 	case [2]string{metal3v1.GroupVersion.Group, "IPPool"}:
-		return metal3.IPPoolKey(c.Namespace, ref.Name), true
+		return metal3.IPPoolKey(namespace, ref.Name), true
 	case [2]string{butlerv1.GroupVersion.Group, "NetworkPool"}:
-		return butler.NetworkPoolKey(c.Namespace, ref.Name), true
+		return butler.NetworkPoolKey(namespace, ref.Name), true
 	}
 	return ledger.Key{}, false
+}
+
+// ClaimOf is what the ledger needs to know of a stored claim. Of one that is another provider's it is that nothing is held.
+func ClaimOf(c *ipamv1.IPAddressClaim) ledger.Claim {
+	pool, ours := PoolKeyOf(c)
+	var a netip.Addr
+	if ours {
+		a, _ = metal3.Asked(c)
+	}
+	claim := metal3.Held(c, IPAddressClaimKey(c.Namespace, c.Name), pool, a)
+	claim.Ready = meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ReadyCondition)
+	claim.Flagged = Flagged(c)
+	return claim
+}
+
+// ReasonAddressConflict is the reason of condition Ready=False for a claim whose address another has.
+const ReasonAddressConflict = butlerv1.ReasonAddressConflict
+
+// Flagged tells whether a claim is marked as one whose address another has.
+func Flagged(c *ipamv1.IPAddressClaim) bool {
+	ready := meta.FindStatusCondition(c.Status.Conditions, clusterv1.ReadyCondition)
+	return ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == ReasonAddressConflict
+}
+
+// ValidateIPAddressClaim holds a claim to the rules on its annotation; those of its spec are Cluster API's. old is nil for a create.
+func ValidateIPAddressClaim(old, c *ipamv1.IPAddressClaim) field.ErrorList {
+	return metal3.ValidateAsked(old, c)
+}
+
+// Finalizers of a claim and of its IPAddress, by the pool that serves it.
+func Finalizers(c *ipamv1.IPAddressClaim) (claim, address string) {
+	if c.Spec.PoolRef.Kind == "NetworkPool" {
+		return butlerv1.FinalizerIPAddressClaim, butlerv1.FinalizerIPAddress
+	}
+	return metal3v1.FinalizerClusterAPIClaim, metal3v1.FinalizerClusterAPIAddress
 }
 
 // ClusterOf names the Cluster, in the claim's own namespace, whose pause a claim heeds; empty where there is none. The field goes before
@@ -48,4 +94,10 @@ func ReasonFor(err error) string {
 		return ipamv1.IPAddressClaimReadyPoolExhaustedReason
 	}
 	return ipamv1.IPAddressClaimReadyAllocationFailedReason
+}
+
+// WantsOfNetworkPool is what a claim asks of a NetworkPool: the address that it names, or any.
+func WantsOfNetworkPool(c *ipamv1.IPAddressClaim) []ledger.Want {
+	a, _ := metal3.Asked(c)
+	return metal3.Want{Address: a}.Ledger()
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -33,7 +34,13 @@ func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList
 		ResourceVersion: fields.ResourceVersion(p),
 		Space:           p.Labels[butlerv1.LabelRoutingDomain],
 		Policy:          allocator.Sequential,
+		Ordered:         true,
+		BlocksHeld:      true,
+		Cooling:         fields.Resting(p),
 		Deleting:        p.DeletionTimestamp != nil,
+	}
+	if delay, err := time.ParseDuration(p.Annotations[butlerv1.AnnotationReuseDelay]); err == nil {
+		pool.ReuseDelay = max(delay, 0)
 	}
 	if p.Spec.AllocationStrategy == v1alpha1.StrategyRandom {
 		pool.Policy = allocator.Random(source)
@@ -48,6 +55,9 @@ func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList
 	}
 	return pool, append(errs, bad...)
 }
+
+// NewSource is one to draw from that nobody can foresee.
+func NewSource() *rand.Rand { return rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) }
 
 // AddressName is the name of the IPAddress object for an address of a pool: namePrefix, a dash, and the address with dashes for dots and
 // colons. 192.168.0.13 of a pool with the prefix test1-prov is test1-prov-192-168-0-13. Two addresses can have one name: 1.2.3.4 and 1:2:3:4::.

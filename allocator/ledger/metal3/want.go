@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
@@ -21,10 +23,23 @@ const (
 
 func (f Failure) Error() string { return string(f) }
 
+// FailureUnreadable says that a claim asks for something that is no address.
+func FailureUnreadable(asked string) Failure {
+	return Failure(fmt.Sprintf("Invalid ipAddress annotation %q: not a valid IP address", asked))
+}
+
 // Want is what a claim asks its pool for.
 type Want struct {
 	Address netip.Addr // this very one; any where it is not valid
 	Kept    bool       // the pool keeps Address for this claim: that it is blocked for everybody does not matter
+}
+
+// Ledger is the want in the ledger's words.
+func (w Want) Ledger() []ledger.Want {
+	if !w.Address.IsValid() {
+		return []ledger.Want{{Count: 1}}
+	}
+	return []ledger.Want{{Exact: allocator.Range{First: w.Address, Last: w.Address}, Kept: w.Kept}}
 }
 
 // WantOf is what a claim of either kind asks a pool for. name is empty while it is to be generated: no address is kept for it then. asked is
@@ -34,7 +49,7 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 	if asked != "" {
 		a, err := netip.ParseAddr(asked)
 		if err != nil || a.Zone() != "" || a.Is4In6() {
-			return Want{}, Failure(fmt.Sprintf("Invalid ipAddress annotation %q: not a valid IP address", asked))
+			return Want{}, FailureUnreadable(asked)
 		}
 		request = a
 	}

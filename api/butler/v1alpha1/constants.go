@@ -36,6 +36,10 @@ const (
 	FinalizerNetworkPool = "butler.butlerlabs.dev/networkpool"
 	// FinalizerIPAllocation keeps an IPAllocation until its release is recorded.
 	FinalizerIPAllocation = "butler.butlerlabs.dev/ipallocation"
+	// FinalizerIPAddressClaim keeps an IPAddressClaim of Cluster API that draws from a NetworkPool until its IPAddress is gone.
+	FinalizerIPAddressClaim = "butler.butlerlabs.dev/ipaddressclaim"
+	// FinalizerIPAddress keeps that IPAddress while its claim has it.
+	FinalizerIPAddress = "butler.butlerlabs.dev/ipaddress"
 )
 
 // Annotations, part of the answer that a claim gets at admission.
@@ -45,6 +49,16 @@ const (
 	AnnotationGrant = "butler.butlerlabs.dev/grant"
 	// AnnotationOrigin says where a claim's range comes from: one of OriginAuto, OriginPinned, OriginAdopted.
 	AnnotationOrigin = "butler.butlerlabs.dev/origin"
+)
+
+// Annotations on pools.
+const (
+	// AnnotationResting on a pool is written by the allocator: a list, in JSON, of ranges that nobody holds here and that are not free. Each rests
+	// until a time, or went to another cluster with its claim. Whoever knows that nobody has one there may take its entry out.
+	AnnotationResting = "butler.butlerlabs.dev/resting"
+	// AnnotationReuseDelay on an IPPool is how long a released address rests before somebody else gets it, such as 10m. NetworkPools have
+	// spec.reuseDelay.
+	AnnotationReuseDelay = "butler.butlerlabs.dev/reuse-delay"
 )
 
 // Annotations around TenantClusters.

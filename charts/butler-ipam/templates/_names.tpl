@@ -44,7 +44,7 @@ annotations:
 {{- /* The APIs that are switched on, as --apis takes them. */ -}}
 {{- define "butler-ipam.apis" -}}
 {{- $on := list -}}
-{{- range $name, $is := .Values.apis }}{{ if $is }}{{ $on = append $on $name }}{{ end }}{{ end -}}
+{{- range $name, $is := .Values.apis }}{{ if $is }}{{ $on = append $on (lower $name) }}{{ end }}{{ end -}}
 {{- $on | sortAlpha | join "," | required "apis: switch at least one of them on" -}}
 {{- end -}}
 

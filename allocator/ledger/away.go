@@ -1,0 +1,61 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// never is the end of the rest of a range that went to another cluster.
+var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// away tells whether the claim of a holding went to another cluster, and took the range along.
+func (h *holding) away() bool { return h.until.Equal(never) }
+
+// keepAway takes in that a pool records a range as gone to another cluster. Who holds it here all the same came back with it.
+func (b *book) keepAway(p *pool, c Cooling) {
+	for held := range b.space(p.Space).core.HeldIn(c.Range) {
+		if h := b.holdings[held.Holder]; h.away() {
+			h.recorded = true
+		}
+		return
+	}
+	h := b.newHolding(c.Claim, p.Key, p.Space, c.Range)
+	h.until, h.recorded = never, true
+	b.resting[h] = struct{}{}
+	b.place(h)
+}
+
+// settleAway lets go of ranges that their pool recorded as gone to another cluster and no longer does: somebody knows that nobody has them there,
+// or the pool is gone too.
+func (b *book) settleAway(p *pool, gone bool) {
+	for h := range b.resting {
+		if h.pool != p.Key || !h.away() || !h.recorded && !gone || slices.ContainsFunc(p.Cooling, func(c Cooling) bool { return slices.Equal(h.ranges, []allocator.Range{c.Range}) }) {
+			continue
+		}
+		delete(b.resting, h)
+		h.until = time.Time{}
+		b.freeIfIdle(h)
+	}
+}
+
+// restingOf lists the ranges of a pool that rest, in address order: what it should record.
+func (b *book) restingOf(k Key) []Cooling {
+	var list []Cooling
+	for h := range b.resting {
+		if h.pool != k || h.claim != nil || len(h.ranges) == 0 {
+			continue
+		}
+		for _, r := range h.ranges {
+			c := Cooling{Range: r, Until: h.until}
+			if h.away() {
+				c.Until, c.Claim = time.Time{}, h.key
+			}
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(x, y Cooling) int { return cmp.Or(x.Range.First.Compare(y.Range.First), x.Until.Compare(y.Until)) })
+	return list
+}

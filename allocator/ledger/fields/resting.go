@@ -1,0 +1,84 @@
+package fields
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// resting is one range in annotation butlerv1.AnnotationResting of a pool.
+type resting struct {
+	Range string       `json:"range"`           // first-last, or one address
+	Until *metav1.Time `json:"until,omitempty"` // end of its rest
+	Claim string       `json:"claim,omitempty"` // that took it to another cluster: kind/namespace/name
+}
+
+// Resting reads which ranges a pool records as resting, and as gone to another cluster. What cannot be read does not count.
+func Resting(pool metav1.Object) []ledger.Cooling {
+	var (
+		entries []resting
+		all     []ledger.Cooling
+	)
+	if json.Unmarshal([]byte(pool.GetAnnotations()[butlerv1.AnnotationResting]), &entries) != nil {
+		return nil
+	}
+	for _, e := range entries {
+		first, last, two := strings.Cut(e.Range, "-")
+		if !two {
+			last = first
+		}
+		r, errs := Range(nil, At(nil, first), At(nil, last))
+		if len(errs) > 0 {
+			continue
+		}
+		c := ledger.Cooling{Range: r}
+		if e.Until != nil {
+			c.Until = e.Until.Time
+		} else if c.Claim = claimKey(e.Claim); c.Claim == (ledger.Key{}) {
+			continue
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func claimKey(text string) ledger.Key {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return ledger.Key{}
+	}
+	return ledger.Key{Kind: parts[0], Namespace: parts[1], Name: parts[2]}
+}
+
+// RestingText is the annotation for these ranges; "" for none.
+func RestingText(all []ledger.Cooling) string {
+	var entries []resting
+	for _, c := range all {
+		e := resting{Range: rangeText(c.Range)}
+		if c.Until.IsZero() {
+			e.Claim = c.Claim.Kind + "/" + c.Claim.Namespace + "/" + c.Claim.Name
+		} else {
+			until := metav1.NewTime(c.Until.UTC().Truncate(time.Second).Add(time.Second)) // what is written is not finer
+			e.Until = &until
+		}
+		entries = append(entries, e)
+	}
+	if len(entries) == 0 {
+		return ""
+	}
+	text, _ := json.Marshal(entries) // of texts and times, which cannot fail
+	return string(text)
+}
+
+func rangeText(r allocator.Range) string {
+	if r.First == r.Last {
+		return r.First.String()
+	}
+	return r.First.String() + "-" + r.Last.String()
+}

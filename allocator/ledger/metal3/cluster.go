@@ -1,0 +1,72 @@
+package metal3
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// Words of Cluster API that are neither of one of its kinds nor of ours.
+const (
+	// AnnotationPaused on an object has everybody leave it alone.
+	AnnotationPaused = "cluster.x-k8s.io/paused"
+	// AnnotationDeleteForMove is on an object that clusterctl deletes here because it lives on in another cluster.
+	AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+	// LabelClusterName names the Cluster that an object belongs to.
+	LabelClusterName = "cluster.x-k8s.io/cluster-name"
+)
+
+// Cluster is what there is to know of a Cluster of Cluster API.
+type Cluster struct {
+	UID    types.UID
+	Paused bool
+}
+
+// Clusters finds Clusters. One that is not there may not have come yet.
+type Clusters interface {
+	Cluster(namespace, name string) (Cluster, bool)
+}
+
+// WaitError says that a claim gets no address before somebody says so: pool or claim are paused, or their Cluster is, or that is not there yet.
+// Who comes from another cluster may bring an address along that is not here yet.
+type WaitError struct{ Why string }
+
+func (e *WaitError) Error() string { return e.Why + ": an address is assigned when that has changed" }
+
+// Wait says whether an object may be worked on that belongs to a Cluster of its namespace, or to none (""): it is nil, or a *WaitError. What is
+// being deleted does not wait for a Cluster that is not there.
+func Wait(o metav1.Object, kind, cluster string, clusters Clusters) error {
+	if _, paused := o.GetAnnotations()[AnnotationPaused]; paused {
+		return &WaitError{fmt.Sprintf("%s %s is paused", kind, o.GetName())}
+	}
+	if cluster == "" {
+		return nil
+	}
+	c, there := clusters.Cluster(o.GetNamespace(), cluster)
+	switch {
+	case !there && o.GetDeletionTimestamp() != nil:
+	case !there:
+		return &WaitError{fmt.Sprintf("Cluster %s of %s %s does not exist", cluster, kind, o.GetName())}
+	case c.Paused:
+		return &WaitError{fmt.Sprintf("Cluster %s of %s %s is paused", cluster, kind, o.GetName())}
+	}
+	return nil
+}
+
+// WaitPool is Wait for a pool.
+func WaitPool(p *v1alpha1.IPPool, clusters Clusters) error {
+	cluster := ""
+	if p.Spec.ClusterName != nil {
+		cluster = *p.Spec.ClusterName
+	}
+	return Wait(p, "IPPool", cluster, clusters)
+}
+
+// Away tells whether an object is deleted here because it lives on in another cluster.
+func Away(o metav1.Object) bool {
+	_, away := o.GetAnnotations()[AnnotationDeleteForMove]
+	return away
+}

@@ -1,0 +1,118 @@
+package reconcilers
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+)
+
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
+
+// Clusters watches the Clusters of Cluster API, which may be installed later or never: until then there are none. Nothing of them is kept but
+// whether they are paused. It is safe for concurrent use; a nil one knows no Clusters.
+type Clusters struct {
+	informer toolscache.SharedIndexInformer
+}
+
+// NewClusters prepares the watch; Start begins it.
+func NewClusters(config *rest.Config, log logr.Logger) (*Clusters, error) {
+	reader, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	informer := dynamicinformer.NewFilteredDynamicInformer(reader, clusterv1.GroupVersion.WithResource("clusters"), "", 0, toolscache.Indexers{}, nil).Informer()
+	if err := informer.SetTransform(pauseOnly); err != nil {
+		return nil, err
+	}
+	err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
+		if apierrors.IsNotFound(err) {
+			log.V(1).Info("Cluster API is not installed: pools that name a Cluster wait for it")
+			return
+		}
+		toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	})
+	return &Clusters{informer}, err
+}
+
+// pauseOnly is a Cluster without what nobody here reads.
+func pauseOnly(o any) (any, error) {
+	c, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return o, nil
+	}
+	paused, _, _ := unstructured.NestedBool(c.Object, "spec", "paused")
+	small := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"paused": paused}}}
+	small.SetGroupVersionKind(c.GroupVersionKind())
+	small.SetNamespace(c.GetNamespace())
+	small.SetName(c.GetName())
+	small.SetUID(c.GetUID())
+	small.SetResourceVersion(c.GetResourceVersion())
+	return small, nil
+}
+
+// Start implements manager.Runnable.
+func (c *Clusters) Start(ctx context.Context) error {
+	c.informer.RunWithContext(ctx)
+	return nil
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica answers claims.
+func (*Clusters) NeedLeaderElection() bool { return false }
+
+// Cluster implements metal3.Clusters.
+func (c *Clusters) Cluster(namespace, name string) (metal3.Cluster, bool) {
+	if c == nil {
+		return metal3.Cluster{}, false
+	}
+	o, there, err := c.informer.GetStore().GetByKey(namespace + "/" + name)
+	if err != nil || !there {
+		return metal3.Cluster{}, false
+	}
+	return clusterOf(o.(*unstructured.Unstructured)), true
+}
+
+func clusterOf(o *unstructured.Unstructured) metal3.Cluster {
+	paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused")
+	return metal3.Cluster{UID: o.GetUID(), Paused: paused}
+}
+
+// subscribe has f told of each Cluster that comes, goes, is paused or is no longer.
+func (c *Clusters) subscribe(f func(namespace string)) error {
+	if c == nil {
+		return nil
+	}
+	told := func(o any) {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			f(u.GetNamespace())
+		}
+	}
+	_, err := c.informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: told,
+		UpdateFunc: func(before, after any) {
+			was, is := before.(*unstructured.Unstructured), after.(*unstructured.Unstructured)
+			if clusterOf(was) != clusterOf(is) {
+				told(is)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = tombstone.Obj
+			}
+			told(o)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("informer for Clusters: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,232 @@
+package reconcilers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/status,verbs=patch
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get;list;watch;create;patch;delete
+
+// ClusterAPI is the claims of the API ipam.cluster.x-k8s.io. Their pools are those of Metal3 and Butler.
+var ClusterAPI API = &api[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{
+	claimKind: clusterapi.KindIPAddressClaim, claimName: "ipaddressclaim", claims: ipAddressClaims{},
+	others: []string{metal3.KindIPPool, butler.KindNetworkPool},
+	addresses: &addressKind{
+		kind:      clusterapi.KindIPAddress,
+		empty:     func() client.Object { return &ipamv1.IPAddress{} },
+		emptyList: func() client.ObjectList { return &ipamv1.IPAddressList{} },
+		claim:     func(o client.Object) ledger.Claim { return clusterapi.AddressClaimOf(o.(*ipamv1.IPAddress)) },
+	},
+}
+
+// ipAddressClaims adapts IPAddressClaims: the answer is the annotation ipAddress, and then an IPAddress.
+type ipAddressClaims struct{}
+
+func (ipAddressClaims) empty() *ipamv1.IPAddressClaim { return &ipamv1.IPAddressClaim{} }
+
+func (ipAddressClaims) emptyList() client.ObjectList { return &ipamv1.IPAddressClaimList{} }
+
+func (ipAddressClaims) claim(c *ipamv1.IPAddressClaim) ledger.Claim { return clusterapi.ClaimOf(c) }
+
+func (ipAddressClaims) unreadable(c *ipamv1.IPAddressClaim) error { return unreadable(c) }
+
+func (ipAddressClaims) held(c *ipamv1.IPAddressClaim) bool {
+	return len(clusterapi.ClaimOf(c).Ranges) > 0
+}
+
+// answered is true of the claims of other providers: nobody here waits to answer them.
+func (ipAddressClaims) answered(c *ipamv1.IPAddressClaim) bool {
+	_, ours := clusterapi.PoolKeyOf(c)
+	return !ours || metal3.Answered(c)
+}
+
+func (ipAddressClaims) vouched(c *ipamv1.IPAddressClaim) bool { return c.Status.AddressRef.Name != "" }
+
+func (ipAddressClaims) flagged(c *ipamv1.IPAddressClaim) bool { return clusterapi.Flagged(c) }
+
+func (a ipAddressClaims) failed(c *ipamv1.IPAddressClaim) bool {
+	ready := a.condition(c)
+	return ready != nil && (ready.Reason == ipamv1.IPAddressClaimReadyAllocationFailedReason || ready.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason)
+}
+
+func (ipAddressClaims) condition(c *ipamv1.IPAddressClaim) *metav1.Condition {
+	return meta.FindStatusCondition(c.Status.Conditions, clusterv1.ReadyCondition)
+}
+
+func (ipAddressClaims) rests(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) bool {
+	pool, ours := clusterapi.PoolKeyOf(c)
+	if !ours || metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), d.clusters) != nil {
+		return true
+	}
+	p := &metal3v1.IPPool{}
+	return pool.Kind == metal3.KindIPPool && d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) == nil &&
+		metal3.WaitPool(p, d.clusters) != nil
+}
+
+func (ipAddressClaims) addresses(ctx context.Context, d *desk, c types.NamespacedName) ([]*ipamv1.IPAddress, error) {
+	return addressesFor[*ipamv1.IPAddress](ctx, d, &ipamv1.IPAddressList{}, c)
+}
+
+func (a ipAddressClaims) wants(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) ([]ledger.Want, string, error) {
+	pool, _ := clusterapi.PoolKeyOf(c)
+	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
+	if err != nil {
+		return nil, "", err
+	}
+	for _, o := range all {
+		if held := clusterapi.AddressClaimOf(o); held.Pool == pool && len(held.Ranges) == 1 {
+			return []ledger.Want{{Exact: held.Ranges[0]}}, butlerv1.OriginAdopted, nil
+		}
+	}
+	if pool.Kind == butler.KindNetworkPool {
+		return clusterapi.WantsOfNetworkPool(c), butlerv1.OriginAuto, nil
+	}
+	return wantsOfIPPool(ctx, d, pool, c)
+}
+
+func (ipAddressClaims) fill(c *ipamv1.IPAddressClaim, ranges []allocator.Range) {
+	fillAnnotation(c, ranges)
+}
+
+func (ipAddressClaims) complete(c *ipamv1.IPAddressClaim, space string) bool {
+	finalizer, _ := clusterapi.Finalizers(c)
+	return completeWith(c, space, finalizer)
+}
+
+// allocated makes the claim's IPAddress where there is none, and names it.
+func (a ipAddressClaims) allocated(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (bool, error) {
+	name, err := a.address(ctx, d, c)
+	if failure := metal3.Failure(""); errors.As(err, &failure) {
+		a.refused(c, nil, err)
+		return true, nil
+	}
+	if err != nil || name == "" {
+		return false, err
+	}
+	has, _ := metal3.Asked(c)
+	c.Status.AddressRef = ipamv1.IPAddressReference{Name: name}
+	setClaimReady(c, metav1.ConditionTrue, butlerv1.ReasonAllocated, fmt.Sprintf("Address %s allocated from pool %s", has, c.Spec.PoolRef.Name))
+	return true, nil
+}
+
+// address is the name of the claim's IPAddress, which is made where there is none.
+func (a ipAddressClaims) address(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (string, error) {
+	has, _ := metal3.Asked(c)
+	ours := func(o *ipamv1.IPAddress) bool {
+		held := clusterapi.AddressClaimOf(o)
+		return held.For == clusterapi.IPAddressClaimKey(c.Namespace, c.Name) && len(held.Ranges) == 1 && held.Ranges[0].First == has
+	}
+	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
+	if err != nil {
+		return "", err
+	}
+	for _, o := range all {
+		if ours(o) {
+			d.made.forget(client.ObjectKeyFromObject(c))
+			return o.Name, nil
+		}
+	}
+	want, err := a.addressOf(ctx, d, c)
+	if err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	return makeAddress(ctx, d, c, want, ours)
+}
+
+// addressOf is the IPAddress of a claim, owned by it and by its pool.
+func (ipAddressClaims) addressOf(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
+	has, _ := metal3.Asked(c)
+	key, _ := clusterapi.PoolKeyOf(c)
+	_, finalizer := clusterapi.Finalizers(c)
+	o := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Labels: c.Labels, Finalizers: []string{finalizer}}}
+	pool := poolReadings[key.Kind].empty()
+	if err := d.client.Get(ctx, request(key).NamespacedName, pool); err != nil {
+		return nil, err
+	}
+	ofPool := metav1.OwnerReference{}
+	switch p := pool.(type) {
+	case *butlerv1.NetworkPool:
+		ofPool = owner(p, butlerv1.GroupVersion.String(), "NetworkPool")
+		o.Name, o.Spec = clusterapi.AddressOfNetworkPool(p, c, has)
+	case *metal3v1.IPPool:
+		var err error
+		ofPool = owner(p, metal3v1.GroupVersion.String(), "IPPool")
+		if o.Name, o.Spec, err = clusterapi.AddressOfIPPool(p, c, has); err != nil {
+			return nil, err
+		}
+	}
+	ofClaim := owner(c, ipamv1.GroupVersion.String(), "IPAddressClaim")
+	ofClaim.Controller, ofClaim.BlockOwnerDeletion = ptr.To(true), ptr.To(true)
+	ofPool.Controller, ofPool.BlockOwnerDeletion = ptr.To(false), ptr.To(true)
+	o.OwnerReferences = []metav1.OwnerReference{ofClaim, ofPool}
+	return o, nil
+}
+
+func (ipAddressClaims) clashing(c *ipamv1.IPAddressClaim, message string) {
+	setClaimReady(c, metav1.ConditionFalse, clusterapi.ReasonAddressConflict, message)
+}
+
+func (ipAddressClaims) refused(c *ipamv1.IPAddressClaim, _ []ledger.Want, err error) {
+	c.Status.AddressRef = ipamv1.IPAddressReference{}
+	failure := failureOf(err)
+	if failure == nil {
+		setClaimReady(c, metav1.ConditionFalse, ipamv1.IPAddressClaimReadyPoolNotReadyReason, err.Error())
+		return
+	}
+	setClaimReady(c, metav1.ConditionFalse, clusterapi.ReasonFor(failure), failure.Error())
+}
+
+func setClaimReady(c *ipamv1.IPAddressClaim, status metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
+		Type: clusterv1.ReadyCondition, Status: status, Reason: reason, Message: message, ObservedGeneration: c.Generation,
+	})
+}
+
+func (a ipAddressClaims) release(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) error {
+	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
+	if err != nil {
+		return err
+	}
+	claimFinalizer, addressFinalizer := clusterapi.Finalizers(c)
+	return withdraw(ctx, d, c, all, claimFinalizer, addressFinalizer)
+}
+
+func (a ipAddressClaims) gone(ctx context.Context, d *desk, name types.NamespacedName) (time.Duration, error) {
+	all, err := a.addresses(ctx, d, name)
+	if err != nil {
+		return 0, err
+	}
+	wait := time.Duration(0)
+	for _, finalizer := range []string{metal3v1.FinalizerClusterAPIAddress, butlerv1.FinalizerIPAddress} {
+		left, err := orphans(ctx, d, all, finalizer)
+		if err != nil {
+			return 0, err
+		}
+		wait = max(wait, left)
+	}
+	return wait, nil
+}
+
+func (ipAddressClaims) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (*ipamv1.IPAddressClaim, bool, error) {
+	return touchWith(ctx, c, live, k, uid, &ipamv1.IPAddressClaim{}, annotationClaimTouched)
+}

@@ -1,0 +1,147 @@
+package reconcilers
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools/status,verbs=update
+
+// ipPools keeps an IPPool's owner, its record of who has what, and of what rests.
+type ipPools struct{}
+
+func (ipPools) empty() *v1alpha1.IPPool { return &v1alpha1.IPPool{} }
+
+func (ipPools) emptyList() client.ObjectList { return &v1alpha1.IPPoolList{} }
+
+func (ipPools) pool(p *v1alpha1.IPPool) (ledger.Pool, field.ErrorList) {
+	return metal3.PoolOf(p, metal3.NewSource())
+}
+
+func (ipPools) finalizer() string { return v1alpha1.FinalizerIPPool }
+
+func (ipPools) rests(d *desk, p *v1alpha1.IPPool) bool {
+	return metal3.WaitPool(p, d.clusters) != nil || metal3.Away(p)
+}
+
+func (ipPools) urgent(context.Context, *desk, reconcile.Request) (bool, error) { return false, nil }
+
+func (ipPools) gone(context.Context, *desk, reconcile.Request) error { return nil }
+
+func (ipPools) status(ctx context.Context, d *desk, p *v1alpha1.IPPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
+	key := metal3.IPPoolKey(p.Namespace, p.Name)
+	if before := p.DeepCopy(); belong(p, d.clusters) {
+		return reconcile.Result{}, overtaken(d.save(ctx, before, p))
+	}
+	if done, err := d.recordResting(ctx, p, d.ledger.Resting(key)); done || err != nil {
+		return reconcile.Result{}, err
+	}
+	before := p.DeepCopy()
+	held, _ := d.ledger.HeldOf(key, []string{metal3.KindIPClaim, clusterapi.KindIPAddressClaim}, math.MaxInt)
+	indexes := indexesOf(held)
+	switch {
+	case p.Status.LastUpdated == nil && len(indexes) == 0:
+		p.Status.LastUpdated = p.CreationTimestamp.DeepCopy()
+	case p.Status.LastUpdated == nil || !equalIndexes(p.Status.Indexes, indexes):
+		p.Status.LastUpdated = ptr.To(metav1.NewTime(d.now()))
+	}
+	p.Status.Indexes = indexes
+	setCapacity(p, usage)
+	written, err := d.replaceStatus(ctx, before, p)
+	if written {
+		memory.written, memory.records = d.now(), len(held)
+	}
+	return reconcile.Result{}, err
+}
+
+// belong has a pool say which Cluster it belongs to, and tells whether it did not.
+func belong(p *v1alpha1.IPPool, clusters metal3.Clusters) bool {
+	if p.Spec.ClusterName == nil || *p.Spec.ClusterName == "" {
+		return false
+	}
+	name, changed := *p.Spec.ClusterName, false
+	for label, value := range map[string]string{metal3.LabelClusterName: name, v1alpha1.LabelProvider: v1alpha1.Provider} {
+		if p.Labels[label] != value {
+			metav1.SetMetaDataLabel(&p.ObjectMeta, label, value)
+			changed = true
+		}
+	}
+	cluster, there := clusters.Cluster(p.Namespace, name)
+	if !there {
+		return changed
+	}
+	ref := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: name, UID: cluster.UID}
+	at := slices.IndexFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Cluster" && o.Name == name })
+	switch {
+	case at < 0:
+		p.OwnerReferences = append(p.OwnerReferences, ref)
+	case p.OwnerReferences[at].UID != cluster.UID:
+		p.OwnerReferences[at] = ref
+	default:
+		return changed
+	}
+	return true
+}
+
+// indexesOf is which claim has which address, by name. Where claims of both kinds have one name, that of Cluster API's is told by its resource.
+func indexesOf(held []ledger.Held) map[string]v1alpha1.IP {
+	indexes := map[string]v1alpha1.IP{}
+	for _, h := range held {
+		if h.Holder.Kind == metal3.KindIPClaim {
+			indexes[h.Holder.Name] = v1alpha1.IP(h.Range.First.String())
+		}
+	}
+	for _, h := range held {
+		if h.Holder.Kind == metal3.KindIPClaim {
+			continue
+		}
+		name := h.Holder.Name
+		if _, taken := indexes[name]; taken {
+			name = "ipaddressclaims/" + name
+		}
+		indexes[name] = v1alpha1.IP(h.Range.First.String())
+	}
+	return indexes
+}
+
+func equalIndexes(x, y map[string]v1alpha1.IP) bool {
+	if len(x) != len(y) {
+		return false
+	}
+	for name, a := range x {
+		if y[name] != a {
+			return false
+		}
+	}
+	return true
+}
+
+func setCapacity(p *v1alpha1.IPPool, usage ledger.Usage) {
+	pool, _ := metal3.PoolOf(p, nil)
+	capacity, capped := int64(0), false
+	for _, r := range allocator.Union(pool.Window) {
+		capacity = addSaturating(capacity, r.Size())
+	}
+	capped = capacity == math.MaxInt64
+	p.Status.Capacity, p.Status.CapacityCapped, p.Status.AvailableIPCount = &capacity, nil, nil
+	if capped {
+		p.Status.CapacityCapped = &capped
+	} else {
+		p.Status.AvailableIPCount = &usage.Available
+	}
+}

@@ -1,0 +1,217 @@
+package metal3
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// ten is a pool of ten addresses.
+func ten(ns, name string) *v1alpha1.IPPool {
+	return ipPool(ns, name, v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.10")}, Prefix: 24})
+}
+
+func TestWhatStandsOnTheObjectsIsWhatTheExistingProviderPutsThere(t *testing.T) {
+	ns := namespace(t)
+	create(t, ten(ns, "pool"))
+	claim := ipClaims.claim(ns, "web", "pool", "").(*v1alpha1.IPClaim)
+	claim.Labels = map[string]string{"app": "web"}
+	ipClaims.gets(t, claim, "10.0.0.1")
+	if got := stored(t, claim).Finalizers; len(got) != 1 || got[0] != v1alpha1.FinalizerIPClaim {
+		t.Errorf("finalizers of the claim: %v", got)
+	}
+	a := stored(t, &v1alpha1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pool-10-0-0-1"}})
+	if len(a.Finalizers) != 1 || a.Finalizers[0] != v1alpha1.FinalizerIPAddress || a.Labels["app"] != "web" {
+		t.Errorf("metadata of the address: %+v", a.ObjectMeta)
+	}
+	owners := map[string]bool{}
+	for _, o := range a.OwnerReferences {
+		owners[o.Kind+"/"+o.Name] = o.Controller == nil && o.BlockOwnerDeletion == nil
+	}
+	if len(owners) != 2 || !owners["IPPool/pool"] || !owners["IPClaim/web"] {
+		t.Errorf("owners of the address: %+v", a.OwnerReferences)
+	}
+	if got := a.Spec.Claim; got != (corev1.ObjectReference{Namespace: ns, Name: "web"}) {
+		t.Errorf("spec.claim: %+v", got)
+	}
+	pool := stored(t, ten(ns, "pool"))
+	becomes(t, pool, func(p *v1alpha1.IPPool) string {
+		if len(p.Status.Indexes) == 1 && p.Status.Indexes["web"] == "10.0.0.1" && p.Status.LastUpdated != nil && *p.Status.AvailableIPCount == 9 {
+			return ""
+		}
+		return fmt.Sprintf("%+v", p.Status)
+	})
+	if got := pool.Finalizers; len(got) > 1 || len(got) == 1 && got[0] != v1alpha1.FinalizerIPPool {
+		t.Errorf("finalizers of the pool: %v", got)
+	}
+
+	other := ipAddressClaims.claim(ns, "db", "pool", "")
+	ipAddressClaims.gets(t, other, "10.0.0.2")
+	if got := stored(t, other).GetFinalizers(); len(got) != 1 || got[0] != v1alpha1.FinalizerClusterAPIClaim {
+		t.Errorf("finalizers of the claim: %v", got)
+	}
+	b := stored(t, &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pool-10-0-0-2"}})
+	for _, o := range b.OwnerReferences {
+		if want := o.Kind == "IPAddressClaim"; o.Controller == nil || *o.Controller != want || o.BlockOwnerDeletion == nil || !*o.BlockOwnerDeletion {
+			t.Errorf("owner %s of the address: %+v", o.Kind, o)
+		}
+	}
+	for _, c := range stored(t, other).(*ipamv1.IPAddressClaim).Status.Conditions {
+		if c.Type == clusterv1.ReadyCondition && (c.Status != metav1.ConditionTrue || c.Reason == "") {
+			t.Errorf("condition: %+v", c)
+		}
+	}
+}
+
+func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
+	ns := namespace(t)
+	create(t, &butlerv1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "lab"},
+		Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.7.0.0/29", Gateway: "10.7.0.0", RoutingDomain: ns},
+	})
+	c := &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, "node", ""), Spec: ipamv1.IPAddressClaimSpec{
+		PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "lab"},
+	}}
+	ipAddressClaims.gets(t, c, "10.7.0.1")
+	a := stored(t, &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "node"}})
+	if a.Spec.Gateway != "10.7.0.0" || *a.Spec.Prefix != 29 {
+		t.Errorf("address: %+v", a.Spec)
+	}
+	gone(t, c)
+	becomesGone(t, a)
+	becomesGone(t, c)
+}
+
+func TestClaimsOfOtherProvidersAreLeftAlone(t *testing.T) {
+	ns := namespace(t)
+	create(t, ten(ns, "pool"))
+	c := &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, "theirs", ""), Spec: ipamv1.IPAddressClaimSpec{
+		PoolRef: ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: "InClusterIPPool", Name: "pool"},
+	}}
+	create(t, c)
+	ipAddressClaims.gets(t, ipAddressClaims.claim(ns, "ours", "pool", ""), "10.0.0.1") // by then theirs has been seen
+	if stored(t, c); len(c.Annotations)+len(c.Finalizers)+len(c.Status.Conditions) > 0 {
+		t.Errorf("something was written to it: %+v", c)
+	}
+}
+
+func TestAnAddressIsTheClaimsUntilAllItsUsersLetGo(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			pool := ipPool(ns, "one", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+			create(t, pool)
+			first, second := k.claim(ns, "first", "one", ""), k.claim(ns, "second", "one", "")
+			first.SetFinalizers([]string{"example.com/machine"})
+			k.gets(t, first, "10.0.0.1")
+			create(t, second)
+			k.fails(t, second, "Exhausted IP Pools")
+			if err := admin.Delete(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+			third := k.claim(ns, "third", "one", "")
+			create(t, third)
+			k.fails(t, third, "Exhausted IP Pools") // and the first is seen to be going
+			k.bound(t, first)
+			change(t, first, func(c client.Object) {
+				var left []string
+				for _, f := range c.GetFinalizers() {
+					if f != "example.com/machine" {
+						left = append(left, f)
+					}
+				}
+				c.SetFinalizers(left)
+			})
+			becomesGone(t, first)
+			if spec := k.bound(t, second); spec.Address != "10.0.0.1" {
+				t.Errorf("the claim that came before the third got %s", spec.Address)
+			}
+			k.fails(t, third, "Exhausted IP Pools")
+			if err := admin.Delete(t.Context(), pool); err != nil {
+				t.Fatal(err)
+			}
+			gone(t, third)
+			if p := stored(t, pool); p.DeletionTimestamp == nil {
+				t.Error("the pool is not going")
+			}
+			gone(t, second)
+			becomesGone(t, pool)
+		})
+	}
+}
+
+func TestAnAnswerSurvivesAppliesWithoutIt(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			create(t, ten(ns, "pool"))
+			c := k.claim(ns, "web", "pool", "")
+			k.gets(t, c, "10.0.0.1")
+			change(t, c, func(c client.Object) { c.SetAnnotations(nil) })
+			if got := answer(stored(t, c)); got != "10.0.0.1" {
+				t.Errorf("after an update without it the answer is %q", got)
+			}
+			c.GetAnnotations()[v1alpha1.AnnotationIPAddress] = "10.0.0.9"
+			refused(t, admin.Update(t.Context(), c), 422, "ipAddress", "10.0.0.1")
+		})
+	}
+}
+
+func TestADryRunTakesNothing(t *testing.T) {
+	ns := namespace(t)
+	create(t, ten(ns, "pool"))
+	for range 20 {
+		c := ipClaims.claim(ns, "web", "pool", "")
+		if err := admin.Create(t.Context(), c, client.DryRunAll); err != nil {
+			t.Fatal(err)
+		}
+		if answer(c) != "10.0.0.1" {
+			t.Fatalf("a dry run says %q", answer(c))
+		}
+	}
+	ipClaims.gets(t, ipClaims.claim(ns, "db", "pool", ""), "10.0.0.1")
+}
+
+func TestAPoolMayShrinkWhereNothingHeldFallsOut(t *testing.T) {
+	ns := namespace(t)
+	pool := ten(ns, "pool")
+	create(t, pool)
+	ipClaims.gets(t, ipClaims.claim(ns, "web", "pool", "10.0.0.5"), "10.0.0.5")
+	stored(t, pool)
+	pool.Spec.Pools = []v1alpha1.Pool{between("10.0.0.6", "10.0.0.10")}
+	refused(t, admin.Update(t.Context(), pool), 403, "10.0.0.5", "web")
+	change(t, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.5", "10.0.0.6")} })
+	ipClaims.gets(t, ipClaims.claim(ns, "db", "pool", ""), "10.0.0.6")
+}
+
+func TestAPinOfAPoolHoldsForTheClaimThatComesNext(t *testing.T) {
+	ns := namespace(t)
+	pool := ten(ns, "pool")
+	create(t, pool)
+	for i := range 5 {
+		name, want := fmt.Sprintf("host-%d", i), fmt.Sprintf("10.0.0.%d", 10-i)
+		change(t, pool, func(p *v1alpha1.IPPool) {
+			if p.Spec.PreAllocations == nil {
+				p.Spec.PreAllocations = map[string]v1alpha1.IP{}
+			}
+			p.Spec.PreAllocations[name] = v1alpha1.IP(want)
+		})
+		ipClaims.gets(t, ipClaims.claim(ns, name, "pool", ""), want)
+	}
+	// What CAPM3 does to have hosts keep their addresses: every address that is held is kept for who has it.
+	becomes(t, pool, func(p *v1alpha1.IPPool) string {
+		if len(p.Status.Indexes) == 5 {
+			return ""
+		}
+		return fmt.Sprintf("%+v", p.Status.Indexes)
+	})
+	change(t, pool, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = p.Status.Indexes })
+}

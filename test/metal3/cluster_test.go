@@ -1,0 +1,128 @@
+package metal3
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+func clusterNamed(ns, name string, paused bool) *clusterv1.Cluster {
+	return &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: clusterv1.ClusterSpec{
+		Paused: ptr.To(paused), InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "Metal3Cluster", Name: name},
+	}}
+}
+
+// unassigned creates a claim and fails the test where it has an address.
+func unassigned(t *testing.T, c client.Object) {
+	t.Helper()
+	create(t, c)
+	if answer(c) != "" {
+		t.Errorf("%s got %s", c.GetName(), answer(c))
+	}
+}
+
+func TestAPoolRestsUntilItsClusterIsThereAndRuns(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			pool := ten(ns, "pool")
+			pool.Spec.ClusterName = ptr.To("c")
+			create(t, pool)
+			early := k.claim(ns, "early", "pool", "")
+			unassigned(t, early)
+			named := k.claim(ns, "named", "pool", "10.0.0.7") // who knows its address keeps it, also while all is paused
+			create(t, named)
+			create(t, clusterNamed(ns, "c", true))
+			paused := k.claim(ns, "paused", "pool", "")
+			unassigned(t, paused)
+			c := clusterNamed(ns, "c", true)
+			change(t, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
+			if got := k.bound(t, early); got.Address != "10.0.0.1" {
+				t.Errorf("the first claim got %s", got.Address)
+			}
+			k.bound(t, paused)
+			if got := k.bound(t, named); got.Address != "10.0.0.7" {
+				t.Errorf("the claim that named its address got %s", got.Address)
+			}
+			becomes(t, pool, func(p *v1alpha1.IPPool) string {
+				if len(p.OwnerReferences) == 1 && p.OwnerReferences[0].UID == c.UID && p.Labels[clusterv1.ClusterNameLabel] == "c" && p.Labels[v1alpha1.LabelProvider] == v1alpha1.Provider {
+					return ""
+				}
+				return fmt.Sprintf("%+v", p.ObjectMeta)
+			})
+
+			change(t, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
+			becomesPaused(t, k, ns)
+			if err := admin.Delete(t.Context(), stored(t, early)); err != nil {
+				t.Fatal(err)
+			}
+			change(t, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
+			becomesGone(t, early)
+		})
+	}
+}
+
+// becomesPaused waits until the managers know of a pause, as claims without an address show.
+func becomesPaused(t *testing.T, k claimKind, ns string) {
+	t.Helper()
+	for i := range 100 {
+		c := k.claim(ns, fmt.Sprintf("probe-%d", i), "pool", "")
+		if err := admin.Create(t.Context(), c, client.DryRunAll); err != nil {
+			t.Fatal(err)
+		}
+		if answer(c) == "" {
+			return
+		}
+	}
+	t.Fatal("the managers do not learn of the pause")
+}
+
+func TestTheClustersOfClusterAPIsClaimsCount(t *testing.T) {
+	ns := namespace(t)
+	create(t, ten(ns, "pool"))
+	c := ipAddressClaims.claim(ns, "web", "pool", "").(*ipamv1.IPAddressClaim)
+	c.Spec.ClusterName = "c"
+	unassigned(t, c)
+	create(t, clusterNamed(ns, "c", false))
+	ipAddressClaims.bound(t, c)
+}
+
+func TestAPausedAnnotationCounts(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			pool := ten(ns, "pool")
+			pool.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
+			create(t, pool)
+			c := k.claim(ns, "web", "pool", "")
+			unassigned(t, c)
+			change(t, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
+			k.bound(t, c)
+		})
+	}
+}
+
+func TestAClaimMayComeBeforeItsPool(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			c, named := k.claim(ns, "web", "pool", ""), k.claim(ns, "named", "pool", "10.0.0.4")
+			unassigned(t, c)
+			create(t, named)
+			create(t, ten(ns, "pool"))
+			if got := k.bound(t, c); got.Address != "10.0.0.1" {
+				t.Errorf("it got %s", got.Address)
+			}
+			if got := k.bound(t, named); got.Address != "10.0.0.4" {
+				t.Errorf("it got %s", got.Address)
+			}
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package webhooks
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// ipAddressClaims adapts the IPAddressClaims of Cluster API that draw from our pools.
+type ipAddressClaims struct {
+	annotated[*ipamv1.IPAddressClaim]
+}
+
+func (ipAddressClaims) subject() subject {
+	return subject{
+		kind:  ipamv1.GroupVersion.WithKind("IPAddressClaim"),
+		exact: func(allocator.Range) *field.Path { return metal3.AskedPath() },
+		count: field.NewPath("spec", "poolRef"),
+	}
+}
+
+func (ipAddressClaims) decode(raw []byte, stored bool) (*ipamv1.IPAddressClaim, error) {
+	c := &ipamv1.IPAddressClaim{}
+	if stored {
+		return c, decode(raw, c, "ipaddressclaim")
+	}
+	return c, decode(raw, &struct {
+		Metadata *metav1.ObjectMeta         `json:"metadata"`
+		Spec     *ipamv1.IPAddressClaimSpec `json:"spec"`
+	}{&c.ObjectMeta, &c.Spec}, "ipaddressclaim")
+}
+
+func (ipAddressClaims) ours(c *ipamv1.IPAddressClaim) bool {
+	_, ours := clusterapi.PoolKeyOf(c)
+	return ours
+}
+
+func (ipAddressClaims) claim(c *ipamv1.IPAddressClaim) ledger.Claim { return clusterapi.ClaimOf(c) }
+
+func (ipAddressClaims) faults(old, c *ipamv1.IPAddressClaim) field.ErrorList {
+	return clusterapi.ValidateIPAddressClaim(old, c)
+}
+
+func (a ipAddressClaims) wants(ctx context.Context, c *ipamv1.IPAddressClaim, pools client.Reader) ([]ledger.Want, error) {
+	pool, _ := clusterapi.PoolKeyOf(c)
+	named := c.Annotations[v1alpha1.AnnotationIPAddress] != ""
+	var all ipamv1.IPAddressList
+	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{metal3.IndexFor: c.Name}); err != nil {
+		return nil, readError(err, pool)
+	}
+	for _, o := range all.Items {
+		if has := heldFor(pool, clusterapi.AddressClaimOf(&o)); has != nil && c.Name != "" && !named {
+			return has, nil
+		}
+	}
+	if err := metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), a.clusters); err != nil && !named {
+		return nil, err
+	}
+	if pool.Kind == butler.KindNetworkPool {
+		return clusterapi.WantsOfNetworkPool(c), nil
+	}
+	return a.wantsOfIPPool(ctx, c, pool, pools)
+}
+
+func (ipAddressClaims) renamed(ctx context.Context, c *ipamv1.IPAddressClaim, pools client.Reader) error {
+	if pool, _ := clusterapi.PoolKeyOf(c); pool.Kind == metal3.KindIPPool {
+		return keptForAnother(ctx, c, pool, pools)
+	}
+	return nil
+}
+
+func (ipAddressClaims) pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	return poolOfEither(ctx, k, pools)
+}
+
+// poolOfEither reads a pool of one of the two kinds that serve Cluster API.
+func poolOfEither(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	if k.Kind == butler.KindNetworkPool {
+		return storedPool(ctx, networkPools{}, k, pools)
+	}
+	return storedPool(ctx, ipPools{}, k, pools)
+}
+
+func (ipAddressClaims) complete(p *patch, c *ipamv1.IPAddressClaim, space string) {
+	finalizer, _ := clusterapi.Finalizers(c)
+	completeWith(p, c, space, finalizer)
+}
+
+// clusterAddresses adapts the IPAddresses of Cluster API that are of our pools.
+type clusterAddresses struct{ standIn[*ipamv1.IPAddress] }
+
+func (clusterAddresses) subject() subject {
+	return subject{kind: ipamv1.GroupVersion.WithKind("IPAddress"), exact: exactAddress}
+}
+
+func (clusterAddresses) decode(raw []byte, _ bool) (*ipamv1.IPAddress, error) {
+	o := &ipamv1.IPAddress{}
+	return o, decode(raw, o, "ipaddresses.ipam.cluster.x-k8s.io")
+}
+
+// ours is false also where Cluster API is about to refuse the address.
+func (clusterAddresses) ours(o *ipamv1.IPAddress) bool {
+	return len(clusterapi.AddressClaimOf(o).Ranges) == 1
+}
+
+func (clusterAddresses) claim(o *ipamv1.IPAddress) ledger.Claim { return clusterapi.AddressClaimOf(o) }
+
+func (clusterAddresses) faults(_, _ *ipamv1.IPAddress) field.ErrorList { return nil }
+
+func (clusterAddresses) wants(ctx context.Context, o *ipamv1.IPAddress, pools client.Reader) ([]ledger.Want, error) {
+	held := clusterapi.AddressClaimOf(o)
+	kept := false
+	if held.Pool.Kind == metal3.KindIPPool {
+		p, err := readPool(ctx, held.Pool, pools, &v1alpha1.IPPool{}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return nil, err
+		}
+		want, err := metal3.WantOf(p, held.For.Name, "")
+		kept = err == nil && want.Kept && want.Address == held.Ranges[0].First
+	}
+	return []ledger.Want{{Exact: held.Ranges[0], Kept: kept}}, nil
+}
+
+func (clusterAddresses) unmet(o *ipamv1.IPAddress, err error) (hint string, refusal error) {
+	return unmetBy(clusterapi.AddressClaimOf(o), err)
+}
+
+func (clusterAddresses) pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	return poolOfEither(ctx, k, pools)
+}

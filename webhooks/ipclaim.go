@@ -1,0 +1,109 @@
+package webhooks
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// ipClaims adapts IPClaims.
+type ipClaims struct{ annotated[*v1alpha1.IPClaim] }
+
+func (ipClaims) subject() subject {
+	return subject{
+		kind:  v1alpha1.GroupVersion.WithKind("IPClaim"),
+		exact: func(allocator.Range) *field.Path { return metal3.AskedPath() },
+		count: field.NewPath("spec", "pool"),
+	}
+}
+
+func (ipClaims) decode(raw []byte, stored bool) (*v1alpha1.IPClaim, error) {
+	c := &v1alpha1.IPClaim{}
+	if stored {
+		return c, decode(raw, c, "ipclaim")
+	}
+	return c, decode(raw, &struct {
+		Metadata *metav1.ObjectMeta    `json:"metadata"`
+		Spec     *v1alpha1.IPClaimSpec `json:"spec"`
+	}{&c.ObjectMeta, &c.Spec}, "ipclaim")
+}
+
+func (ipClaims) ours(*v1alpha1.IPClaim) bool { return true }
+
+func (ipClaims) claim(c *v1alpha1.IPClaim) ledger.Claim { return metal3.ClaimOf(c) }
+
+func (ipClaims) faults(old, c *v1alpha1.IPClaim) field.ErrorList {
+	return metal3.ValidateIPClaim(old, c)
+}
+
+func (a ipClaims) wants(ctx context.Context, c *v1alpha1.IPClaim, pools client.Reader) ([]ledger.Want, error) {
+	var all v1alpha1.IPAddressList
+	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{metal3.IndexFor: c.Name}); err != nil {
+		return nil, readError(err, metal3.PoolKeyOf(c))
+	}
+	for _, o := range all.Items {
+		if has := heldFor(metal3.PoolKeyOf(c), metal3.AddressClaimOf(&o)); has != nil && c.Name != "" && c.Annotations[v1alpha1.AnnotationIPAddress] == "" {
+			return has, nil
+		}
+	}
+	return a.wantsOfIPPool(ctx, c, metal3.PoolKeyOf(c), pools)
+}
+
+func (ipClaims) renamed(ctx context.Context, c *v1alpha1.IPClaim, pools client.Reader) error {
+	return keptForAnother(ctx, c, metal3.PoolKeyOf(c), pools)
+}
+
+func (ipClaims) pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	return storedPool(ctx, ipPools{}, k, pools)
+}
+
+func (ipClaims) complete(p *patch, c *v1alpha1.IPClaim, space string) {
+	completeWith(p, c, space, v1alpha1.FinalizerIPClaim)
+}
+
+// ipAddresses adapts IPAddresses.
+type ipAddresses struct{ standIn[*v1alpha1.IPAddress] }
+
+func (ipAddresses) subject() subject {
+	return subject{kind: v1alpha1.GroupVersion.WithKind("IPAddress"), exact: exactAddress}
+}
+
+func (ipAddresses) decode(raw []byte, _ bool) (*v1alpha1.IPAddress, error) {
+	o := &v1alpha1.IPAddress{}
+	return o, decode(raw, o, "ipaddresses.ipam.metal3.io")
+}
+
+func (ipAddresses) claim(o *v1alpha1.IPAddress) ledger.Claim { return metal3.AddressClaimOf(o) }
+
+func (ipAddresses) faults(old, o *v1alpha1.IPAddress) field.ErrorList {
+	if old != nil {
+		return nil
+	}
+	return metal3.ValidateIPAddress(o)
+}
+
+// wants is the address, which the pool may keep for the very claim.
+func (ipAddresses) wants(ctx context.Context, o *v1alpha1.IPAddress, pools client.Reader) ([]ledger.Want, error) {
+	held := metal3.AddressClaimOf(o)
+	p, err := readPool(ctx, held.Pool, pools, &v1alpha1.IPPool{}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, err
+	}
+	want, err := metal3.WantOf(p, held.For.Name, "")
+	return []ledger.Want{{Exact: held.Ranges[0], Kept: err == nil && want.Kept && want.Address == held.Ranges[0].First}}, nil
+}
+
+func (ipAddresses) unmet(o *v1alpha1.IPAddress, err error) (hint string, refusal error) {
+	return unmetBy(metal3.AddressClaimOf(o), err)
+}
+
+func (ipAddresses) pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	return storedPool(ctx, ipPools{}, k, pools)
+}

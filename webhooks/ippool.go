@@ -1,0 +1,43 @@
+package webhooks
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=get
+
+// ipPools adapts IPPools.
+type ipPools struct{}
+
+func (ipPools) subject() subject {
+	return subject{kind: v1alpha1.GroupVersion.WithKind("IPPool")}
+}
+
+func (ipPools) empty() *v1alpha1.IPPool { return &v1alpha1.IPPool{} }
+
+func (ipPools) pool(p *v1alpha1.IPPool) ledger.Pool {
+	pool, _ := metal3.PoolOf(p, metal3.NewSource())
+	return pool
+}
+
+func (ipPools) sameOffer(old, p *v1alpha1.IPPool) bool {
+	return equality.Semantic.DeepEqual(old.Spec, p.Spec) && old.Labels[butlerv1.LabelRoutingDomain] == p.Labels[butlerv1.LabelRoutingDomain]
+}
+
+func (ipPools) faults(old, p *v1alpha1.IPPool, updating bool) field.ErrorList {
+	if updating {
+		return metal3.ValidateIPPoolUpdate(old, p)
+	}
+	return metal3.ValidateIPPool(p)
+}
+
+func (ipPools) warnings(p *v1alpha1.IPPool) []string { return metal3.WarningsFor(p) }
+
+// holders is never asked: deleting an IPPool is not refused, as clusterctl has to delete what it has moved.
+func (ipPools) holders() (words, resource string) { return "claims", "ipclaims" }
