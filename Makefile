@@ -50,7 +50,8 @@ generate: $(BIN)/controller-gen ## Write the deepcopy functions of the API types
 manifests: $(BIN)/controller-gen ## Write config/crd, config/tenants and config/rbac/role.yaml from the markers in the code, and the chart's files from config/ and values.yaml
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
 	mv config/crd/butler.butlerlabs.dev_{providerconfigs,tenantclusters}.yaml config/tenants
-	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers/... paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
+	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
+	$(BIN)/controller-gen rbac:roleName=butler-ipam-tenants paths=./reconcilers/tenancy output:rbac:dir=config/tenants/rbac
 	rm -rf $(CHART)/files/config && mkdir $(CHART)/files/config
 	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name '%.yaml',kustomization namespace deployment $(UNSERVED)) -exec cp {} $(CHART)/files/config \;
 	$(GO) run ./test/chart/values $(CHART)

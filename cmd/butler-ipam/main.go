@@ -180,6 +180,9 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	if err != nil {
 		return err
 	}
+	if err := o.tenants.register(ctx, mgr, l, recorder, log.WithName("tenants")); err != nil {
+		return err
+	}
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
 		Ledger: l, APIs: o.apis.webhooks(), Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
 		Metrics: webhooks.NewMetrics(metrics.Registry), Log: log.WithName("webhooks"),

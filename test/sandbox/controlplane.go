@@ -165,6 +165,11 @@ func (s *Sandbox) installConfig(ctx context.Context) error {
 			return err
 		}
 		crds = append(crds, tenants...)
+		roles, err := readDirectory(filepath.Join(config, "tenants", "rbac"))
+		if err != nil {
+			return err
+		}
+		rbac = append(rbac, roles...)
 	}
 	namespaces := []*unstructured.Unstructured{newObject("v1", "Namespace", ManagerNamespace), newObject("v1", "Namespace", Namespace)}
 	if err := apply(ctx, s.client, slices.Concat(namespaces, rbac, manager, crds)...); err != nil {

@@ -47,7 +47,7 @@ type Options struct {
 	EtcdArgs, APIServerArgs []string
 	// EtcdBehind is told where etcd serves, host:port, and says where the API server is to look for it: at a proxy's. Default: there.
 	EtcdBehind func(etcd string) (string, error)
-	// Tenants installs the CRDs in config/tenants too, which a cluster with the Butler platform has anyway.
+	// Tenants installs the CRDs in config/tenants too, which a cluster with the Butler platform has anyway, and the managers' rights for them.
 	Tenants bool
 	// Replicas is the number of managers. With none, the webhooks are not installed either: see InstallWebhooks.
 	Replicas int

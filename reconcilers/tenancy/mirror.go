@@ -1,0 +1,98 @@
+package tenancy
+
+import (
+	"context"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// mirror is a copy of some objects of a tenant, as its API server last told of them.
+type mirror struct {
+	toolscache.Store
+	synced, absent atomic.Bool // absent: the kind is not served
+	keep           func(any) any
+	changed        func()
+}
+
+// newMirror keeps of each object what keep leaves of it. changed is told of every change; it must not block.
+func newMirror(keep func(any) any, changed func()) *mirror {
+	return &mirror{Store: toolscache.NewStore(toolscache.MetaNamespaceKeyFunc), keep: keep, changed: changed}
+}
+
+// Add implements cache.Store.
+func (m *mirror) Add(o any) error {
+	defer m.changed()
+	return m.Store.Add(m.keep(o))
+}
+
+// Update implements cache.Store.
+func (m *mirror) Update(o any) error {
+	defer m.changed()
+	return m.Store.Update(m.keep(o))
+}
+
+// Delete implements cache.Store.
+func (m *mirror) Delete(o any) error {
+	defer m.changed()
+	return m.Store.Delete(o)
+}
+
+// Replace implements cache.Store: it is the end of a whole list.
+func (m *mirror) Replace(all []any, version string) error {
+	defer m.changed()
+	for i := range all {
+		all[i] = m.keep(all[i])
+	}
+	err := m.Store.Replace(all, version)
+	m.synced.Store(err == nil)
+	return err
+}
+
+// source is how objects of a kind are read from a tenant.
+type source struct {
+	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	only  fields.Selector
+	// optional says that the kind may not be served, yet.
+	optional bool
+}
+
+// follow keeps a mirror up to date until ctx ends. lost is told of an error that says that the tenant cannot be reached, or not so.
+func (m *mirror) follow(ctx context.Context, s source, example any, lost func(error)) {
+	noted := func(err error) error {
+		missing := s.optional && apierrors.IsNotFound(err)
+		m.absent.Store(missing)
+		switch {
+		case missing:
+			m.synced.Store(false)
+			m.changed()
+		case err != nil && ctx.Err() == nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err):
+			lost(err)
+		}
+		return err
+	}
+	toolscache.NewReflectorWithOptions(&reading{toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = s.only.String()
+			list, err := s.list(ctx, o)
+			return list, noted(err)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = s.only.String()
+			w, err := s.watch(ctx, o)
+			return w, noted(err)
+		},
+	}}, example, m, toolscache.ReflectorOptions{}).RunWithContext(ctx)
+}
+
+// reading reads lists in one answer, whose size is bounded, rather than as a stream without end.
+type reading struct{ toolscache.ListWatch }
+
+// IsWatchListSemanticsUnSupported is asked by the reflector.
+func (*reading) IsWatchListSemanticsUnSupported() bool { return true }
