@@ -107,7 +107,7 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSET
 ##@ Test
 
 .PHONY: test
-test: controlplane build race $(BIN)/helm $(BIN)/crds ## Run every test, under the race detector and on a real API server
+test: controlplane build race metallb $(BIN)/helm $(BIN)/crds ## Run every test, under the race detector and on a real API server
 	$(GO) test -race -timeout 15m ./...
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/chart/alerts ./...
@@ -236,6 +236,18 @@ $(BIN)/crds: test/chart/crds/go.mod test/chart/crds/go.sum
 	@$(GO) mod download -C test/chart/crds
 	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' github.com/cert-manager/cert-manager)/deploy/crds/cert-manager.io_{certificates,issuers}.yaml $@
 	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd/monitoring.coreos.com_{servicemonitors,prometheusrules}.yaml $@
+
+# MetalLB's controller and its CRDs, for the tests of tenants.
+.PHONY: metallb
+metallb: $(BIN)/metallb-controller $(BIN)/metallb-crds
+$(BIN)/metallb-controller: test/metallb/go.mod test/metallb/go.sum
+	@echo "building $(@F) from test/metallb/go.mod (once)" >&2
+	@CGO_ENABLED=0 $(GO) build -C test/metallb -trimpath -ldflags '-s -w' -o $@ go.universe.tf/metallb/controller
+	@touch $@
+$(BIN)/metallb-crds: test/metallb/go.mod test/metallb/go.sum
+	@rm -rf $@ && mkdir -p $@
+	@cp $$($(GO) list -C test/metallb -m -f '{{.Dir}}' go.universe.tf/metallb)/config/crd/bases/*.yaml $@
+	@chmod -R u+w $@
 
 CLUSTER_IMAGES := $(addprefix $(CLUSTER)/,pause.tar coredns.tar cert-manager.tar)
 CLUSTER_UP = $(CLUSTER)/node -path '$(ASSETS):$(BIN)' up $(BIN)/butler-ipam-image.tar $(CLUSTER_IMAGES); \

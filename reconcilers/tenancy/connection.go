@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"butlerlabs.dev/ipam/reconcilers/infrastructure"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
 
@@ -43,6 +46,7 @@ type connection struct {
 	http    *http.Client
 
 	services, refusals, pools, advertisements *mirror
+	uses                                      uses
 
 	lost chan error // has a value when it is of no use any more
 	stop context.CancelFunc
@@ -84,6 +88,7 @@ func connect(ctx context.Context, config *rest.Config, version string, changed f
 	}, &corev1.Service{}, func(o any) any {
 		if s, ok := o.(*corev1.Service); ok {
 			s.ManagedFields = nil
+			c.uses.note(s)
 		}
 		return o
 	})
@@ -124,6 +129,29 @@ func (c *connection) reached() bool {
 		}
 	}
 	return true
+}
+
+// uses are the addresses that Services had at any time since they were last looked at: one that came and went in between has used its address.
+type uses struct {
+	mu        sync.Mutex
+	addresses []netip.Addr
+}
+
+func (u *uses) note(s *corev1.Service) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, a := range infrastructure.OfService(s).Addresses {
+		if !slices.Contains(u.addresses, a) {
+			u.addresses = append(u.addresses, a)
+		}
+	}
+}
+
+func (u *uses) take() []netip.Addr {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	defer func() { u.addresses = nil }()
+	return u.addresses
 }
 
 // object is what is stored of the pool, or of the advertisement; nil where there is none.

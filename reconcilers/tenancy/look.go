@@ -112,6 +112,13 @@ func (s *session) view(c *connection, metallb tenants.MetalLB, blocks []tenants.
 		v.Services = append(v.Services, tenants.ServiceOf(service, metallb, w.since, !no.IsZero() && !no.Before(w.since.Truncate(time.Second))))
 	}
 	s.services = known
+	past := slices.DeleteFunc(c.uses.take(), func(a netip.Addr) bool {
+		return slices.ContainsFunc(v.Services, func(s tenants.Service) bool { return slices.Contains(s.Has, a) })
+	})
+	if len(past) > 0 {
+		v.Services = append(v.Services, tenants.Service{Has: past})
+		s.nudge() // to look without them
+	}
 	if pool := c.pools.object(); pool != nil {
 		v.InPool = tenants.PoolRanges(addressesOf(pool))
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,39 +23,34 @@ const ownerMetalLB = "butler-controller/ipam"
 type written struct {
 	entries []string
 	version uint64 // resourceVersion of the pool then
-	shown   bool   // the watch has come that far
 }
 
 // sync brings the tenant's MetalLB to offer exactly these ranges. Without any the pool goes, as MetalLB refuses an empty one, if it is ours.
 func (s *session) sync(ctx context.Context, c *connection, cluster *v1alpha1.TenantCluster, ranges []allocator.Range) error {
 	entries := tenants.PoolEntries(ranges)
 	pool := c.pools.object()
-	if pool != nil && versionOf(pool) >= s.wrote.version {
-		s.wrote.shown = true
-	}
-	if drift := s.drift(pool); drift != "" {
+	shown := c.pools.version.Load() >= s.wrote.version
+	if drift := s.drift(pool, shown); drift != "" {
 		s.metrics.drifted(s.name)
 		s.events.drift(cluster, drift)
 	}
 	if len(entries) == 0 {
 		return s.withdraw(ctx, c, cluster, pool)
 	}
-	if err := s.writePool(ctx, c, cluster, pool, entries); err != nil {
+	if err := s.writePool(ctx, c, cluster, pool, entries, shown); err != nil {
 		return err
 	}
 	return s.writeAdvertisement(ctx, c)
 }
 
-// drift is what somebody changed of what we wrote; "" for nothing.
-func (s *session) drift(pool *unstructured.Unstructured) string {
+// drift is what somebody changed of what we wrote, once that is shown; "" for nothing.
+func (s *session) drift(pool *unstructured.Unstructured, shown bool) string {
 	switch {
-	case s.wrote.entries == nil || !s.wrote.shown:
+	case s.wrote.entries == nil || !shown:
 		return ""
 	case pool == nil:
 		s.wrote = written{}
 		return "IPAddressPool " + tenants.MetalLBPool + " was deleted"
-	case versionOf(pool) < s.wrote.version:
-		return ""
 	}
 	var changes []string
 	if d := tenants.Drift(s.wrote.entries, addressesOf(pool)); d != "" {
@@ -80,7 +74,7 @@ var poolFlags = []struct {
 	is   bool
 }{{"autoAssign", true}, {"avoidBuggyIPs", false}}
 
-func (s *session) writePool(ctx context.Context, c *connection, cluster *v1alpha1.TenantCluster, pool *unstructured.Unstructured, entries []string) error {
+func (s *session) writePool(ctx context.Context, c *connection, cluster *v1alpha1.TenantCluster, pool *unstructured.Unstructured, entries []string, shown bool) error {
 	asWanted := pool != nil && slices.Equal(sorted(addressesOf(pool)), sorted(entries))
 	for _, f := range poolFlags {
 		if pool != nil {
@@ -88,11 +82,12 @@ func (s *session) writePool(ctx context.Context, c *connection, cluster *v1alpha
 			asWanted = asWanted && is == f.is
 		}
 	}
-	if asWanted || !s.wrote.shown && slices.Equal(s.wrote.entries, entries) {
-		if asWanted && s.wrote.entries == nil {
-			s.wrote = written{entries, versionOf(pool), true}
-		}
+	switch {
+	case asWanted && shown:
+		s.wrote = written{entries, parseVersion(pool.GetResourceVersion())}
 		return nil
+	case !shown && slices.Equal(s.wrote.entries, entries):
+		return nil // it is on its way here
 	}
 	list := make([]any, len(entries))
 	for i, e := range entries {
@@ -106,7 +101,7 @@ func (s *session) writePool(ctx context.Context, c *connection, cluster *v1alpha
 	if err != nil {
 		return err
 	}
-	s.wrote = written{entries, versionOf(stored), false}
+	s.wrote = written{entries, parseVersion(stored.GetResourceVersion())}
 	s.metrics.synced(s.name)
 	s.events.synced(cluster, entries)
 	return nil
@@ -156,15 +151,6 @@ func apply(ctx context.Context, c *connection, r schema.GroupVersionResource, ki
 func addressesOf(pool *unstructured.Unstructured) []string {
 	list, _, _ := unstructured.NestedStringSlice(pool.Object, "spec", "addresses")
 	return list
-}
-
-// versionOf is an object's resourceVersion: those of one kind compare as numbers.
-func versionOf(o *unstructured.Unstructured) uint64 {
-	v, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return v
 }
 
 func sorted(list []string) []string {

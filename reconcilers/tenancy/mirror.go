@@ -2,9 +2,11 @@ package tenancy
 
 import (
 	"context"
+	"strconv"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,7 +17,8 @@ import (
 // mirror is a copy of some objects of a tenant, as its API server last told of them.
 type mirror struct {
 	toolscache.Store
-	synced, absent atomic.Bool // absent: the kind is not served
+	synced, absent atomic.Bool   // absent: the kind is not served
+	version        atomic.Uint64 // up to which it shows changes; what the deletion of an object came at, included
 	keep           func(any) any
 	changed        func()
 }
@@ -27,20 +30,37 @@ func newMirror(keep func(any) any, changed func()) *mirror {
 
 // Add implements cache.Store.
 func (m *mirror) Add(o any) error {
-	defer m.changed()
+	defer m.shows(o)
 	return m.Store.Add(m.keep(o))
 }
 
 // Update implements cache.Store.
 func (m *mirror) Update(o any) error {
-	defer m.changed()
+	defer m.shows(o)
 	return m.Store.Update(m.keep(o))
 }
 
 // Delete implements cache.Store.
 func (m *mirror) Delete(o any) error {
-	defer m.changed()
+	defer m.shows(o)
 	return m.Store.Delete(o)
+}
+
+// shows notes how far it is, and tells of the change.
+func (m *mirror) shows(o any) {
+	if o, err := meta.Accessor(o); err == nil {
+		m.version.Store(max(m.version.Load(), parseVersion(o.GetResourceVersion())))
+	}
+	m.changed()
+}
+
+// parseVersion reads a resourceVersion: those of one kind compare as numbers.
+func parseVersion(text string) uint64 {
+	v, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
 }
 
 // Replace implements cache.Store: it is the end of a whole list.
@@ -50,6 +70,7 @@ func (m *mirror) Replace(all []any, version string) error {
 		all[i] = m.keep(all[i])
 	}
 	err := m.Store.Replace(all, version)
+	m.version.Store(parseVersion(version))
 	m.synced.Store(err == nil)
 	return err
 }

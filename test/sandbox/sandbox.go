@@ -92,6 +92,7 @@ type Sandbox struct {
 
 	mu           sync.Mutex
 	managers     []*Manager
+	others       []*Process
 	webhooks     *pki.Authority // of the managers' certificates, once it is renewed
 	links        []*Link
 	reservations []*reservation
@@ -331,6 +332,9 @@ func (s *Sandbox) Stop() error {
 	err := errors.Join(s.etcd.signalIfThere(syscall.SIGCONT), s.apiServer.signalIfThere(syscall.SIGCONT)) // managers may need them to end
 	for _, manager := range s.managers {
 		managers.Go(func() error { return manager.stop(stopGrace) })
+	}
+	for _, process := range s.others {
+		managers.Go(func() error { return process.stop(stopGrace) })
 	}
 	err = errors.Join(err, managers.Wait())
 	err = errors.Join(err, s.apiServer.stop(stopGrace)) // not the storage before who writes to it
