@@ -54,6 +54,9 @@ manifests: $(BIN)/controller-gen ## Write config/crd, config/tenants and config/
 	$(BIN)/controller-gen rbac:roleName=butler-ipam-tenants paths=./reconcilers/tenancy output:rbac:dir=config/tenants/rbac
 	rm -rf $(CHART)/files/config && mkdir $(CHART)/files/config
 	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name '%.yaml',kustomization namespace deployment $(UNSERVED)) -exec cp {} $(CHART)/files/config \;
+	rm -rf $(CHART)/files/tenants && mkdir -p $(CHART)/files/tenants/{crds,config}
+	cp config/tenants/butler.butlerlabs.dev_*.yaml $(CHART)/files/tenants/crds
+	cp config/tenants/rbac/role*.yaml config/tenants/webhook/manifests.yaml $(CHART)/files/tenants/config
 	$(GO) run ./test/chart/values $(CHART)
 
 .PHONY: fmt
@@ -107,7 +110,7 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSET
 ##@ Test
 
 .PHONY: test
-test: controlplane build race metallb $(BIN)/helm $(BIN)/crds ## Run every test, under the race detector and on a real API server
+test: controlplane build race metallb capi-crds $(BIN)/helm $(BIN)/crds ## Run every test, under the race detector and on a real API server
 	$(GO) test -race -timeout 15m ./...
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/chart/alerts ./...
@@ -247,6 +250,15 @@ $(BIN)/metallb-controller: test/metallb/go.mod test/metallb/go.sum
 $(BIN)/metallb-crds: test/metallb/go.mod test/metallb/go.sum
 	@rm -rf $@ && mkdir -p $@
 	@cp $$($(GO) list -C test/metallb -m -f '{{.Dir}}' go.universe.tf/metallb)/config/crd/bases/*.yaml $@
+	@chmod -R u+w $@
+
+# The CRD of Cluster API's Machines, which hold the addresses of a tenant.
+.PHONY: capi-crds
+capi-crds: $(BIN)/capi-crds
+$(BIN)/capi-crds: test/chart/crds/go.mod test/chart/crds/go.sum
+	@rm -rf $@ && mkdir -p $@
+	@$(GO) mod download -C test/chart/crds sigs.k8s.io/cluster-api
+	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' sigs.k8s.io/cluster-api)/core/config/crd/bases/cluster.x-k8s.io_machines.yaml $@
 	@chmod -R u+w $@
 
 CLUSTER_IMAGES := $(addprefix $(CLUSTER)/,pause.tar coredns.tar cert-manager.tar)

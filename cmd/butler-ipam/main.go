@@ -184,7 +184,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		return err
 	}
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
-		Ledger: l, APIs: o.apis.webhooks(), Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
+		Ledger: l, APIs: append(o.apis.webhooks(), o.tenants.webhooks()...), Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
 		Metrics: webhooks.NewMetrics(metrics.Registry), Log: log.WithName("webhooks"),
 	})
 	checks.ready.Checks["ledger"] = func(*http.Request) error { return l.Ready() }

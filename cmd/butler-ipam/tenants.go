@@ -16,6 +16,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers/tenancy"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
+	"butlerlabs.dev/ipam/webhooks"
 )
 
 // tenantOptions are what the command line says about TenantClusters.
@@ -60,6 +61,13 @@ func (o *tenantOptions) check(served apis) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (o *tenantOptions) webhooks() []webhooks.API {
+	if !o.on {
+		return nil
+	}
+	return []webhooks.API{webhooks.Tenants(o.namespace)}
 }
 
 func (o *tenantOptions) register(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, recorder record.EventRecorder, log logr.Logger) error {

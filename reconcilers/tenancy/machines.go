@@ -14,6 +14,7 @@ import (
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/infrastructure"
+	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch
@@ -46,10 +47,25 @@ func (p platform) followMachines(ctx context.Context, changed func()) error {
 	return err
 }
 
+// holds says why the addresses of a tenant may not be released yet; "" when they may. What the informers know is enough to wait; that
+// nothing is in the way, the API server itself says.
+func (d *desk) holds(ctx context.Context, c *v1alpha1.TenantCluster, blocks []tenants.Block) (string, error) {
+	for _, from := range []client.Reader{d.Cache, d.live} {
+		machines, seen, err := d.machinesOf(ctx, c, from)
+		if err != nil {
+			return "", err
+		}
+		if why := tenants.Holds(blocks, machines, seen, c.DeletionTimestamp.Time, d.ReleaseLimit, d.Now()); why != "" {
+			return why, nil
+		}
+	}
+	return "", nil
+}
+
 // machinesOf counts the Machines in the namespace of a tenant's control plane, and gives every address that Nodes and Machines have, whoever's.
 // Where Cluster API is not installed there are no Machines.
-func (d *desk) machinesOf(ctx context.Context, c *v1alpha1.TenantCluster) (count int, seen []netip.Addr, err error) {
-	machines, err := d.machines(ctx)
+func (d *desk) machinesOf(ctx context.Context, c *v1alpha1.TenantCluster, from client.Reader) (count int, seen []netip.Addr, err error) {
+	machines, err := d.machines(ctx, from)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -60,7 +76,7 @@ func (d *desk) machinesOf(ctx context.Context, c *v1alpha1.TenantCluster) (count
 		seen = append(seen, infrastructure.OfMachine(&machines[i]).Addresses...)
 	}
 	nodes := &corev1.NodeList{}
-	if err := d.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := from.List(ctx, nodes); err != nil {
 		return 0, nil, err
 	}
 	for i := range nodes.Items {
@@ -69,7 +85,7 @@ func (d *desk) machinesOf(ctx context.Context, c *v1alpha1.TenantCluster) (count
 	return count, seen, nil
 }
 
-func (d *desk) machines(ctx context.Context) ([]unstructured.Unstructured, error) {
+func (d *desk) machines(ctx context.Context, from client.Reader) ([]unstructured.Unstructured, error) {
 	kind := d.machineVersion.Load()
 	switch {
 	case kind == nil && d.defined(ctx, machineKind.Group, machinePlural):
@@ -79,6 +95,6 @@ func (d *desk) machines(ctx context.Context) ([]unstructured.Unstructured, error
 	}
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	err := d.List(ctx, all, client.UnsafeDisableDeepCopy)
+	err := from.List(ctx, all)
 	return all.Items, err
 }

@@ -2,14 +2,17 @@ package tenancy
 
 import (
 	"context"
+	"math"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 )
@@ -84,6 +87,13 @@ type source struct {
 	optional bool
 }
 
+// How often a kind is asked for that is not served: it may be that the API server has only just begun, so slowly less often.
+const (
+	firstLook  = 300 * time.Millisecond
+	lookFactor = 1.2
+	lastLook   = 30 * time.Second
+)
+
 // follow keeps a mirror up to date until ctx ends. lost is told of an error that says that the tenant cannot be reached, or not so.
 func (m *mirror) follow(ctx context.Context, s source, example any, lost func(error)) {
 	noted := func(err error) error {
@@ -109,7 +119,9 @@ func (m *mirror) follow(ctx context.Context, s source, example any, lost func(er
 			w, err := s.watch(ctx, o)
 			return w, noted(err)
 		},
-	}}, example, m, toolscache.ReflectorOptions{}).RunWithContext(ctx)
+	}}, example, m, toolscache.ReflectorOptions{Backoff: &wait.Backoff{
+		Duration: firstLook, Factor: lookFactor, Cap: lastLook, Steps: math.MaxInt32, Jitter: 0.1,
+	}}).RunWithContext(ctx)
 }
 
 // reading reads lists in one answer, whose size is bounded, rather than as a stream without end.

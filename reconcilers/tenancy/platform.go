@@ -33,6 +33,7 @@ import (
 type platform struct {
 	cache.Cache
 	mapper meta.RESTMapper
+	live   client.Reader // reads from the API server
 
 	crds           chan struct{} // has a value when a CRD has changed; one goroutine at a time waits for it
 	machineVersion *atomic.Pointer[schema.GroupVersionKind]
@@ -54,7 +55,11 @@ func newPlatform(mgr manager.Manager) (platform, error) {
 	c, err := cache.New(mgr.GetConfig(), cache.Options{
 		Scheme: scheme, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper(), DefaultTransform: lean, ReaderFailOnMissingInformer: true,
 	})
-	return platform{Cache: c, mapper: mgr.GetRESTMapper(), crds: make(chan struct{}, 1), machineVersion: &atomic.Pointer[schema.GroupVersionKind]{}}, err
+	if err != nil {
+		return platform{}, err
+	}
+	live, err := client.New(mgr.GetConfig(), client.Options{Scheme: scheme, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
+	return platform{Cache: c, live: live, mapper: mgr.GetRESTMapper(), crds: make(chan struct{}, 1), machineVersion: &atomic.Pointer[schema.GroupVersionKind]{}}, err
 }
 
 // lean drops what nobody here looks at.

@@ -28,12 +28,11 @@ func (r *network) release(ctx context.Context, c *v1alpha1.TenantCluster) (recon
 		return reconcile.Result{}, err
 	}
 	t, _ := tenants.TenantOf(c)
-	blocks := tenants.BlocksOf(t, stored)
-	machines, seen, err := r.machinesOf(ctx, c)
+	why, err := r.holds(ctx, c, tenants.BlocksOf(t, stored))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if why := tenants.Holds(blocks, machines, seen, c.DeletionTimestamp.Time, r.ReleaseLimit, r.Now()); why != "" {
+	if why != "" {
 		if r.holding.news(name, why) {
 			r.events.releaseWaits(c, why)
 		}

@@ -82,7 +82,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		return err
 	}
 	d := &desk{
-		Options: o, client: mgr.GetClient(), live: mgr.GetAPIReader(), platform: p, secrets: core, events: events{o.Recorder}, metrics: newMetrics(o.Registry),
+		Options: o, client: mgr.GetClient(), platform: p, secrets: core, events: events{o.Recorder}, metrics: newMetrics(o.Registry),
 	}
 	return mgr.Add(everywhere(func(ctx context.Context) error { return d.start(ctx, mgr) }))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -245,4 +246,53 @@ func TestAProviderSaysHowMuchItHasLeft(t *testing.T) {
 	says(v1alpha1.ProviderCapacity{AvailableIPs: 64, EstimatedTenants: 8}) // 5 for nodes, 3 for load balancers
 	create(t, tenant(t, namespace(t), "one", "left", ""))
 	says(v1alpha1.ProviderCapacity{AvailableIPs: 56, EstimatedTenants: 7})
+}
+
+func TestAProviderThatIsUsedOrMakesNoSenseIsRefused(t *testing.T) {
+	pool(t, "used", "10.8.0.0/26", "10.8.0.0", "10.8.0.63")
+	p := provider(t, "used", `{mode: ipam, poolRefs: [{name: used}]}`, false)
+	ns := namespace(t)
+	c := tenant(t, ns, "one", "used", "")
+	create(t, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	err := admin.Delete(t.Context(), p)
+	if err == nil || !strings.Contains(err.Error(), "TenantClusters get their addresses by it ("+ns+"/one)") {
+		t.Errorf("deleting a provider in use: %v", err)
+	}
+	// Where Butler is installed, its own CRD has no such rules.
+	withoutRules(t, "providerconfigs.butler.butlerlabs.dev")
+	eventually(t, soon, func(ctx context.Context) error {
+		bad := read[v1alpha1.ProviderConfig](t, fmt.Sprintf(`{metadata: {namespace: %s, name: bad}, spec: {provider: aws, scope: {type: team}, network: {mode: ipam}}}`, cluster.Namespace()))
+		err := admin.Create(ctx, bad, client.DryRunAll)
+		for _, part := range []string{
+			"denied the request", "spec.aws: Required value: provider aws needs spec.aws with region", "spec.scope.teamRef: Required value",
+			"spec.network.poolRefs: Required value: mode ipam needs at least one NetworkPool", "spec.network: Forbidden: mode ipam is not for the providers azure, aws and gcp",
+		} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				return fmt.Errorf("no refusal with %q: %w", part, err)
+			}
+		}
+		return nil
+	})
+	remove(t, c)
+	remove(t, p)
+}
+
+// withoutRules takes the CEL rules out of a CRD.
+func withoutRules(t *testing.T, name string) {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	change(t, admin, crd, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		for i := range crd.Spec.Versions {
+			forget(crd.Spec.Versions[i].Schema.OpenAPIV3Schema)
+		}
+	})
+}
+
+func forget(s *apiextensionsv1.JSONSchemaProps) {
+	s.XValidations = nil
+	for name, p := range s.Properties {
+		forget(&p)
+		s.Properties[name] = p
+	}
 }
