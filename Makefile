@@ -127,6 +127,10 @@ test-chart: controlplane $(BIN)/helm $(BIN)/crds ## Run the tests of the Helm ch
 test-gitops: controlplane build ## Run the engines of Flux and Argo CD against the API server
 	$(GO) test -C test/gitops ./...
 
+.PHONY: soak-tenants
+soak-tenants: controlplane build metallb ## Put mixed load on a tenant for DURATION (30m), timers at a twentieth, and see that it comes to rest each time
+	TENANTS_SOAK='$(or $(DURATION),30m)' $(GO) test ./test/tenants -count=1 -v -timeout 0 -run TestUnderMixedLoad
+
 .PHONY: test-core
 test-core: race ## Run the tests of the allocator, which need no API server
 	$(GO) test -race ./allocator/...

@@ -53,8 +53,9 @@ type connection struct {
 	ends sync.WaitGroup
 }
 
-// connect begins to follow what matters in a tenant. changed is told of every change.
-func connect(ctx context.Context, config *rest.Config, version string, changed func()) (*connection, error) {
+// connect begins to follow what matters in a tenant. changed is told of every change. With a time to answer within, the tenant is asked for a sign
+// of life first: a call to an API server that is just starting may hang long after it has started.
+func connect(ctx context.Context, config *rest.Config, version string, within time.Duration, changed func()) (*connection, error) {
 	over, err := httpClient(config)
 	if err != nil {
 		return nil, accessError{err}
@@ -67,6 +68,14 @@ func connect(ctx context.Context, config *rest.Config, version string, changed f
 	plain.ContentType, plain.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	if c.core, err = corev1client.NewForConfigAndClient(plain, over); err != nil {
 		return nil, accessError{err}
+	}
+	if within > 0 {
+		soon, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		if err := c.core.RESTClient().Get().AbsPath("/version").Do(soon).Error(); err != nil {
+			over.CloseIdleConnections()
+			return nil, err
+		}
 	}
 	ctx, c.stop = context.WithCancel(ctx)
 	lost := func(err error) {

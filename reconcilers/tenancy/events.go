@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,9 @@ const (
 	eventOrphaned = "TenantClusterMissing"
 	eventOrphanGC = "OrphanedAllocationGC"
 )
+
+// eventAvoided is on a NetworkPool.
+const eventAvoided = "AddressAvoided"
 
 // eventPoolsExhausted is on a ProviderConfig.
 const eventPoolsExhausted = "PoolsExhausted"
@@ -98,6 +102,11 @@ func (e events) collected(a *v1alpha1.IPAllocation, pool *v1alpha1.NetworkPool) 
 
 func (e events) poolsExhausted(p *v1alpha1.ProviderConfig, message string) {
 	e.recorder.Event(p, corev1.EventTypeWarning, eventPoolsExhausted, message)
+}
+
+func (e events) avoided(p *v1alpha1.NetworkPool, a netip.Addr) {
+	e.recorder.Eventf(p, corev1.EventTypeWarning, eventAvoided,
+		"%s is in a range for tenants and was seen on a Node or Machine, but no IPAllocation holds it: it is not handed out; reserve it, or take it off the machine", a)
 }
 
 func rangeText(a *v1alpha1.IPAllocation) string {

@@ -35,7 +35,7 @@ type platform struct {
 	mapper meta.RESTMapper
 	live   client.Reader // reads from the API server
 
-	crds           chan struct{} // has a value when a CRD has changed; one goroutine at a time waits for it
+	crds           *bell
 	machineVersion *atomic.Pointer[schema.GroupVersionKind]
 }
 
@@ -59,7 +59,7 @@ func newPlatform(mgr manager.Manager) (platform, error) {
 		return platform{}, err
 	}
 	live, err := client.New(mgr.GetConfig(), client.Options{Scheme: scheme, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
-	return platform{Cache: c, live: live, mapper: mgr.GetRESTMapper(), crds: make(chan struct{}, 1), machineVersion: &atomic.Pointer[schema.GroupVersionKind]{}}, err
+	return platform{Cache: c, live: live, mapper: mgr.GetRESTMapper(), crds: newBell(), machineVersion: &atomic.Pointer[schema.GroupVersionKind]{}}, err
 }
 
 // lean drops what nobody here looks at.
@@ -79,6 +79,11 @@ func lean(o any) (any, error) {
 		if addresses != nil {
 			o.Object["status"] = map[string]any{"addresses": addresses}
 		}
+	case *corev1.Service:
+		*o = corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
+			Spec:       corev1.ServiceSpec{Type: o.Spec.Type}, Status: corev1.ServiceStatus{LoadBalancer: o.Status.LoadBalancer},
+		}
 	case client.Object:
 		o.SetManagedFields(nil)
 	}
@@ -88,27 +93,27 @@ func lean(o any) (any, error) {
 // lookAgain bounds the time for which a CRD that is there may not be served yet.
 const lookAgain = time.Second
 
-// awaitKinds waits until TenantCluster and ProviderConfig are served. It is false when ctx ends first.
-func (p platform) awaitKinds(ctx context.Context) bool {
+// followCRDs has CRDs known.
+func (p platform) followCRDs(ctx context.Context) error {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(crdKind)
 	informer, err := p.GetInformer(ctx, crd)
 	if err != nil {
-		return false
+		return err
 	}
-	tell := func(any) {
-		select {
-		case p.crds <- struct{}{}:
-		default:
-		}
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }})
-	return err == nil && p.await(ctx, tenantClusterKind.GroupKind(), "tenantclusters") && p.await(ctx, providerConfigKind.GroupKind(), "providerconfigs")
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: func(any) { p.crds.ring() }, UpdateFunc: func(_, _ any) { p.crds.ring() }})
+	return err
+}
+
+// awaitKinds waits until TenantCluster and ProviderConfig are served. It is false when ctx ends first.
+func (p platform) awaitKinds(ctx context.Context) bool {
+	return p.await(ctx, tenantClusterKind.GroupKind(), "tenantclusters") && p.await(ctx, providerConfigKind.GroupKind(), "providerconfigs")
 }
 
 // await waits until a kind is served. The API server is asked only while its CRD is there.
 func (p platform) await(ctx context.Context, kind schema.GroupKind, plural string) bool {
 	for {
+		rung := p.crds.next()
 		wait := (<-chan time.Time)(nil)
 		if p.defined(ctx, kind.Group, plural) {
 			if _, err := p.mapper.RESTMapping(kind); err == nil {
@@ -119,7 +124,7 @@ func (p platform) await(ctx context.Context, kind schema.GroupKind, plural strin
 		select {
 		case <-ctx.Done():
 			return false
-		case <-p.crds:
+		case <-rung:
 		case <-wait:
 		}
 	}
@@ -132,28 +137,48 @@ func (p platform) defined(ctx context.Context, group, plural string) bool {
 	return p.Get(ctx, client.ObjectKey{Name: plural + "." + group}, crd) == nil && crd.DeletionTimestamp == nil
 }
 
-// watch feeds the queues.
-func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short ...*names) error {
-	on := func(c cache.Cache, o client.Object, tell func(before, o client.Object)) error {
-		informer, err := c.GetInformer(ctx, o)
-		if err != nil {
-			return fmt.Errorf("informer for %T: %w", o, err)
-		}
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { tell(nil, o.(client.Object)) },
-			UpdateFunc: func(was, o any) { tell(was.(client.Object), o.(client.Object)) },
-			DeleteFunc: func(o any) {
-				if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-					o = tombstone.Obj
-				}
-				if gone, ok := o.(client.Object); ok {
-					tell(nil, gone)
-				}
-			},
-		})
-		return err
+// on has a function told of every event of a kind: of the object before, nil where it is new or gone, and of the object.
+func on(ctx context.Context, c cache.Cache, o client.Object, tell func(before, o client.Object)) error {
+	informer, err := c.GetInformer(ctx, o)
+	if err != nil {
+		return fmt.Errorf("informer for %T: %w", o, err)
 	}
-	if err := on(d.Cache, &v1alpha1.TenantCluster{}, func(before, o client.Object) {
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { tell(nil, o.(client.Object)) },
+		UpdateFunc: func(was, o any) { tell(was.(client.Object), o.(client.Object)) },
+		DeleteFunc: func(o any) {
+			if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+				o = tombstone.Obj
+			}
+			if gone, ok := o.(client.Object); ok {
+				tell(nil, gone)
+			}
+		},
+	})
+	return err
+}
+
+// watchPlatform feeds the queue of what the platform uses itself.
+func (d *desk) watchPlatform(ctx context.Context, shared cache.Cache, q *queues) error {
+	for _, o := range []client.Object{&corev1.Service{}, &corev1.Node{}} {
+		if err := on(ctx, d.Cache, o, func(before, o client.Object) {
+			if before == nil || !shows(before).Equal(shows(o)) {
+				q.addPools(ctx, d)
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return on(ctx, shared, &v1alpha1.NetworkPool{}, func(before, o client.Object) {
+		if before == nil || before.GetGeneration() != o.GetGeneration() {
+			q.platform.Add(request(o))
+		}
+	})
+}
+
+// watch feeds the queues of tenants.
+func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short ...*names) error {
+	if err := on(ctx, d.Cache, &v1alpha1.TenantCluster{}, func(before, o client.Object) {
 		q.network.Add(request(o))
 		if before == nil || before.GetUID() != o.GetUID() {
 			q.addAllocations(ctx, d, o.(*v1alpha1.TenantCluster))
@@ -161,7 +186,7 @@ func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short .
 	}); err != nil {
 		return err
 	}
-	if err := on(d.Cache, &v1alpha1.ProviderConfig{}, func(before, o client.Object) {
+	if err := on(ctx, d.Cache, &v1alpha1.ProviderConfig{}, func(before, o client.Object) {
 		q.providers.Add(request(o))
 		if before == nil || before.GetGeneration() != o.GetGeneration() || before.GetAnnotations()[v1alpha1.AnnotationNodeAddresses] != o.GetAnnotations()[v1alpha1.AnnotationNodeAddresses] {
 			q.addTenants(ctx, d)
@@ -169,7 +194,7 @@ func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short .
 	}); err != nil {
 		return err
 	}
-	if err := on(shared, &v1alpha1.IPAllocation{}, func(_, o client.Object) {
+	if err := on(ctx, shared, &v1alpha1.IPAllocation{}, func(_, o client.Object) {
 		q.orphans.Add(request(o))
 		if ref := o.(*v1alpha1.IPAllocation).Spec.TenantClusterRef; ref.Name != "" {
 			q.network.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}})
@@ -177,10 +202,7 @@ func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short .
 	}); err != nil {
 		return err
 	}
-	if err := on(d.Cache, &corev1.Node{}, func(_, _ client.Object) {}); err != nil {
-		return err
-	}
-	return on(shared, &v1alpha1.NetworkPool{}, func(before, o client.Object) {
+	return on(ctx, shared, &v1alpha1.NetworkPool{}, func(before, o client.Object) {
 		q.addProviders(ctx, d)
 		was, _ := before.(*v1alpha1.NetworkPool)
 		if is := o.(*v1alpha1.NetworkPool); was == nil || was.Generation != is.Generation || was.Status.AvailableIPs < is.Status.AvailableIPs || was.Status.LargestFreeBlock < is.Status.LargestFreeBlock {
@@ -194,7 +216,7 @@ func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short .
 }
 
 // queues are those of the controllers.
-type queues struct{ network, orphans, providers queue }
+type queues struct{ network, orphans, providers, platform queue }
 
 func request(o client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}
@@ -221,14 +243,25 @@ func (q *queues) addAll(ctx context.Context, d *desk) error {
 	for i := range all.Items {
 		q.orphans.Add(request(&all.Items[i]))
 	}
+	q.addPools(ctx, d)
 	q.addProviders(ctx, d)
 	q.addTenants(ctx, d)
 	return nil
 }
 
+// addPools has it looked at what of each pool the platform uses.
+func (q *queues) addPools(ctx context.Context, d *desk) {
+	all := &v1alpha1.NetworkPoolList{}
+	if d.client.List(ctx, all, client.UnsafeDisableDeepCopy) == nil {
+		for i := range all.Items {
+			q.platform.AddAfter(request(&all.Items[i]), gather)
+		}
+	}
+}
+
 func (q *queues) addTenants(ctx context.Context, d *desk) {
 	all := &v1alpha1.TenantClusterList{}
-	if d.List(ctx, all, client.UnsafeDisableDeepCopy) == nil { // the informers know no error
+	if d.List(ctx, all, client.UnsafeDisableDeepCopy) == nil { // an error says that there are none, yet
 		for i := range all.Items {
 			q.network.Add(request(&all.Items[i]))
 		}
@@ -402,4 +435,26 @@ func (r *reasons) news(name types.NamespacedName, why string) bool {
 		delete(r.set, name)
 	}
 	return true
+}
+
+// bell tells any number of goroutines that something has changed.
+type bell struct {
+	mu   sync.Mutex
+	rung chan struct{}
+}
+
+func newBell() *bell { return &bell{rung: make(chan struct{})} }
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.rung)
+	b.rung = make(chan struct{})
+}
+
+// next is closed when it rings the next time.
+func (b *bell) next() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rung
 }

@@ -151,6 +151,10 @@ const (
 	reachWithin = 20 * time.Second
 )
 
+func pauseAfter(outage time.Duration) time.Duration {
+	return min(max(shortestPause, outage/60), longestPause)
+}
+
 // run keeps a connection to the tenant, and acts on what it sees, until ctx ends.
 func (s *session) run(ctx context.Context) {
 	defer close(s.done)
@@ -162,9 +166,11 @@ func (s *session) run(ctx context.Context) {
 		now := s.Now()
 		if s.down.IsZero() {
 			s.down = now
+			s.Log.Info("Tenant lost", "tenant", s.name, "error", oneLine(err))
 		}
+		s.Log.V(1).Info("Tenant not reached", "tenant", s.name, "error", oneLine(err))
 		outage := now.Sub(s.down)
-		pause := min(max(shortestPause, outage/60), longestPause)
+		pause := pauseAfter(outage)
 		if apierrors.IsUnauthorized(err) && s.access.demanded() {
 			pause = 0
 		}
@@ -182,17 +188,18 @@ func (s *session) run(ctx context.Context) {
 
 // converse connects to the tenant and looks whenever something has changed, until the connection is lost.
 func (s *session) converse(ctx context.Context) error {
-	outage := time.Duration(0)
+	outage, within := time.Duration(0), time.Duration(0)
 	if !s.down.IsZero() {
 		outage = s.Now().Sub(s.down)
+		within = min(pauseAfter(outage), tenantTimeout)
 	}
 	config, version, err := s.access.settings(ctx, s.Now(), outage)
 	if err != nil {
 		return err
 	}
-	c, err := connect(ctx, config, version, s.nudge)
+	c, err := connect(ctx, config, version, within, s.nudge)
 	if err != nil {
-		return err
+		return s.denied(version, err)
 	}
 	defer c.close()
 	s.gone = map[string]time.Time{}
@@ -206,7 +213,7 @@ func (s *session) converse(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-c.lost:
-			return s.denied(c, err)
+			return s.denied(c.version, err)
 		case <-late.C:
 			if !c.reached() {
 				return errors.New("the tenant's API server does not answer in full")
@@ -222,7 +229,7 @@ func (s *session) converse(ctx context.Context) error {
 		at, err := s.look(ctx, c)
 		switch {
 		case apierrors.IsUnauthorized(err):
-			return s.denied(c, err)
+			return s.denied(c.version, err)
 		case err != nil:
 			failures++
 			s.Log.Info("Tenant not brought up to date", "tenant", s.name, "error", err.Error())
@@ -238,9 +245,9 @@ func (s *session) converse(ctx context.Context) error {
 }
 
 // denied has the Secret read again where the tenant refuses the credentials.
-func (s *session) denied(c *connection, err error) error {
+func (s *session) denied(version string, err error) error {
 	if apierrors.IsUnauthorized(err) {
-		s.access.deny(c.version)
+		s.access.deny(version)
 	}
 	return err
 }

@@ -96,42 +96,53 @@ func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (everywhere) NeedLeaderElection() bool { return false }
 
-// start waits for the CRDs, adds the controllers to the manager, and has them look at everything whenever a term begins.
+// start adds the controllers to the manager as soon as what they work on is served, and has them look at everything whenever a term begins.
 func (d *desk) start(ctx context.Context, mgr manager.Manager) (err error) {
+	q := &queues{network: newQueue("tenantcluster"), orphans: newQueue("orphan"), providers: newQueue("providerconfig"), platform: newQueue("infrastructure")}
+	if err := errors.Join(d.followCRDs(ctx), d.watchPlatform(ctx, mgr.GetCache(), q), add(mgr, "infrastructure", q.platform, &platformUse{d})); err != nil {
+		return err
+	}
+	s := newSessions(ctx, d)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return d.followMachines(ctx, func() {
+			q.addLeaving(ctx, d)
+			q.addPools(ctx, d)
+		})
+	})
+	group.Go(func() error { return d.serveTenants(ctx, mgr, q, s) })
+	group.Go(func() error {
+		d.followTerms(ctx, q, s)
+		return nil
+	})
+	return group.Wait()
+}
+
+// serveTenants waits for the CRDs of tenants, and begins.
+func (d *desk) serveTenants(ctx context.Context, mgr manager.Manager, q *queues, s *sessions) error {
 	if !d.awaitKinds(ctx) {
 		return nil // the process ends
 	}
-	queues := &queues{network: newQueue("tenantcluster"), orphans: newQueue("orphan"), providers: newQueue("providerconfig")}
-	n := &network{desk: d, sessions: newSessions(ctx, d), short: newNames()}
-	if err := d.watch(ctx, mgr.GetCache(), queues, n.short, n.sessions.short); err != nil {
-		return err
-	}
-	for _, c := range []struct {
-		name       string
-		queue      queue
-		reconciler reconcile.Reconciler
-	}{
-		{"tenantcluster", queues.network, n},
-		{"orphan", queues.orphans, newOrphans(d)},
-		{"providerconfig", queues.providers, &providers{d}},
-	} {
-		everywhere := false
-		_, err := controller.New(c.name, mgr, controller.Options{
-			Reconciler: c.reconciler, MaxConcurrentReconciles: workers, NeedLeaderElection: &everywhere,
-			NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-				return c.queue
-			},
-		})
-		if err != nil {
-			return err
-		}
-	}
+	n := &network{desk: d, sessions: s, short: newNames()}
 	d.Log.Info("Serving tenants", "namespace", d.Namespace)
-	var group errgroup.Group
-	group.Go(func() error { return d.followMachines(ctx, func() { queues.addLeaving(ctx, d) }) })
-	defer func() { err = errors.Join(err, group.Wait()) }()
-	d.followTerms(ctx, queues, n.sessions)
-	return nil
+	return errors.Join(
+		d.watch(ctx, mgr.GetCache(), q, n.short, s.short),
+		add(mgr, "tenantcluster", q.network, n),
+		add(mgr, "orphan", q.orphans, newOrphans(d)),
+		add(mgr, "providerconfig", q.providers, &providers{d}),
+	)
+}
+
+// add has a manager run a controller on a queue.
+func add(mgr manager.Manager, name string, from queue, r reconcile.Reconciler) error {
+	everywhere := false
+	_, err := controller.New(name, mgr, controller.Options{
+		Reconciler: r, MaxConcurrentReconciles: workers, NeedLeaderElection: &everywhere,
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return from
+		},
+	})
+	return err
 }
 
 // followTerms has everything looked at when this replica takes the journal, and lets go of the tenants when it loses it.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -72,12 +71,7 @@ func TestAnAddressThatANodeStillHasIsNotReleased(t *testing.T) {
 	c := tenant(t, namespace(t), "one", "nodes", "")
 	create(t, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-of-one"}}
-	create(t, node)
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.31.0.3"}}
-	if err := admin.Status().Update(t.Context(), node); err != nil {
-		t.Fatal(err)
-	}
+	node := nodeWith(t, "node-of-one", "10.31.0.3")
 	if err := admin.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -204,11 +198,15 @@ func installMachines(t *testing.T) {
 
 // machine is one in the namespace of a tenant's control plane.
 func machine(c *v1alpha1.TenantCluster, name string) *unstructured.Unstructured {
+	return machineAt(c.Status.TenantNamespace, name)
+}
+
+func machineAt(namespace, name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
-		"metadata": map[string]any{"namespace": c.Status.TenantNamespace, "name": name},
+		"metadata": map[string]any{"namespace": namespace, "name": name},
 		"spec": map[string]any{
-			"clusterName":       c.Name,
+			"clusterName":       "any",
 			"bootstrap":         map[string]any{"dataSecretName": "none"},
 			"infrastructureRef": map[string]any{"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Any", "name": name},
 		},

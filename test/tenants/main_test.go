@@ -51,10 +51,9 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	cluster, err = sandbox.Start(context.Background(), sandbox.Options{Tenants: true, Replicas: 2, Restart: true, ManagerArgs: []string{
-		"--shutdown-delay=0s", "--tenants", "--tenants-settle=1s",
-		fmt.Sprintf("--tenants-shrink-after=%s", shrinkAfter), fmt.Sprintf("--tenants-orphan-after=%s", orphanAfter),
-	}})
+	cluster, err = sandbox.Start(context.Background(), sandbox.Options{
+		Tenants: true, Replicas: 2, Restart: true, ManagerArgs: append(patience(), "--shutdown-delay=0s", "--tenants"),
+	})
 	if err != nil {
 		return 1, err
 	}
