@@ -155,7 +155,7 @@ chaos: controlplane ## Hurt REPLICAS (3) managers under CLIENTS (16) for DURATIO
 	exec $(BIN)/chaos -duration '$(or $(DURATION),2m)' -replicas $(if $(filter command line environment,$(origin REPLICAS)),$(REPLICAS),3) $(if $(CLIENTS),-clients $(CLIENTS)) $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults '$(FAULTS)')
 
 .PHONY: bench
-bench: controlplane build ## Measure, print a table, write bin/bench.json
+bench: controlplane build metallb ## Measure, print a table, write bin/bench.json
 	$(GO) run ./test/bench
 
 ##@ Cluster (Linux, root)

@@ -32,7 +32,7 @@ const (
 const (
 	readEvery    = 30 * time.Second
 	missingEvery = 2 * time.Second
-	rarely       = 10 * time.Minute
+	rarely       = 30 * time.Minute
 )
 
 // accessError says that a tenant's kubeconfig is of no use, which waiting alone does not mend.
@@ -50,15 +50,17 @@ type access struct {
 	config  *rest.Config
 	fault   error
 	refused string // the version whose credentials the tenant has refused
+	demand  bool   // that the Secret be read before the next use
 }
 
 // settings gives the client configuration and its version. outage is for how long the tenant has not been reached.
 func (a *access) settings(ctx context.Context, now time.Time, outage time.Duration) (*rest.Config, string, error) {
-	every := min(max(readEvery, outage/10), rarely)
+	every := readEvery
 	if a.version == "" {
-		every = min(max(missingEvery, outage/10), rarely)
+		every = missingEvery
 	}
-	if a.read.IsZero() || now.Sub(a.read) >= every || a.demanded() {
+	every = min(max(every, outage/2), rarely)
+	if a.read.IsZero() || now.Sub(a.read) >= every || a.demand {
 		if err := a.refresh(ctx, now); err != nil {
 			return nil, "", err
 		}
@@ -69,14 +71,12 @@ func (a *access) settings(ctx context.Context, now time.Time, outage time.Durati
 // deny notes that a tenant does not accept the credentials of a version: the Secret is read again at once.
 func (a *access) deny(version string) {
 	if a.refused != version {
-		a.refused = version
-		a.read = time.Time{}
+		a.refused, a.demand = version, true
 	}
 }
 
-func (a *access) demanded() bool { return a.read.IsZero() }
-
 func (a *access) refresh(ctx context.Context, now time.Time) error {
+	a.demand = false
 	secret, err := a.secrets.Secrets(a.name.Namespace).Get(ctx, a.name.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):

@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"sync"
 	"time"
@@ -171,7 +172,7 @@ func (s *session) run(ctx context.Context) {
 		s.Log.V(1).Info("Tenant not reached", "tenant", s.name, "error", oneLine(err))
 		outage := now.Sub(s.down)
 		pause := pauseAfter(outage)
-		if apierrors.IsUnauthorized(err) && s.access.demanded() {
+		if s.access.demand {
 			pause = 0
 		}
 		if outage >= quietFor && !s.told {
@@ -244,9 +245,9 @@ func (s *session) converse(ctx context.Context) error {
 	}
 }
 
-// denied has the Secret read again where the tenant refuses the credentials.
+// denied has the Secret read again where the tenant refuses the credentials, or shows others than it should.
 func (s *session) denied(version string, err error) error {
-	if apierrors.IsUnauthorized(err) {
+	if stranger := (*tls.CertificateVerificationError)(nil); apierrors.IsUnauthorized(err) || errors.As(err, &stranger) {
 		s.access.deny(version)
 	}
 	return err

@@ -96,7 +96,7 @@ func TestServicesThatComeTogetherGrowThePoolOnceAndShrinkItAfterTheirEnd(t *test
 func poolWrites(t *testing.T) int64 {
 	t.Helper()
 	p := metallbPool()
-	if err := plane.client.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+	if err := tenantPlane.Client.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
 		t.Fatal(err)
 	}
 	return p.GetGeneration()
@@ -169,7 +169,7 @@ func TestAnEditOfTheTenantsPoolIsPutRight(t *testing.T) {
 	c := live(t, "edit", "edit")
 	offers(t, "10.25.0.0-10.25.0.1")
 	edited := time.Now()
-	change(t, plane.client, metallbPool(), func(p *unstructured.Unstructured) {
+	change(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) {
 		_ = unstructured.SetNestedStringSlice(p.Object, []string{"10.25.0.0-10.25.0.1", "192.0.2.0-192.0.2.9"}, "spec", "addresses")
 	})
 	offers(t, "10.25.0.0-10.25.0.1")
@@ -178,7 +178,7 @@ func TestAnEditOfTheTenantsPoolIsPutRight(t *testing.T) {
 		t.Errorf("put right after %s, want at most 1s", took)
 	}
 	hears(t, c, "MetalLBDriftCorrected", "added 192.0.2.0-192.0.2.9")
-	if err := plane.client.Delete(t.Context(), metallbPool()); err != nil {
+	if err := tenantPlane.Client.Delete(t.Context(), metallbPool()); err != nil {
 		t.Fatal(err)
 	}
 	offers(t, "10.25.0.0-10.25.0.1")
@@ -191,7 +191,7 @@ func TestARotatedKubeconfigLeavesNoGap(t *testing.T) {
 	c := live(t, "rotated", "rotated")
 	offers(t, "10.27.0.0-10.27.0.1")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Status.TenantNamespace, Name: c.Name + "-admin-kubeconfig"}}
-	stranger, err := plane.ConfigFor("sandbox-admin-2", "system:masters")
+	stranger, err := tenantPlane.ConfigFor("sandbox-admin-2", "system:masters")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,10 +217,10 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 	elastic(t, "back", "")
 	c := live(t, "back", "back")
 	offers(t, "10.26.0.0-10.26.0.1")
-	if err := plane.APIServer().Kill(); err != nil {
+	if err := tenantPlane.APIServer().Kill(); err != nil {
 		t.Fatal(err)
 	}
-	<-plane.APIServer().Exited()
+	<-tenantPlane.APIServer().Exited()
 	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonTenantUnreachable)
 	// Meanwhile, another tenant is served as if nothing were.
 	other := tenant(t, c.Namespace, "other", "back", "")
@@ -232,10 +232,10 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 	a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: by-hand}, spec: {poolRef: {name: back}, type: loadbalancer,
 		tenantClusterRef: {namespace: %s, name: back}, pinnedRange: {startAddress: 10.26.0.100, endAddress: 10.26.0.101}}}`, cluster.Namespace(), c.Namespace))
 	create(t, a)
-	if err := plane.APIServer().Start(); err != nil {
+	if err := tenantPlane.APIServer().Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := plane.APIServer().Ready(t.Context()); err != nil {
+	if err := tenantPlane.APIServer().Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	back := time.Now()

@@ -57,7 +57,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, cluster.WithinRights(), plane.stop(), cluster.Stop()) }()
+	defer func() { err = errors.Join(err, cluster.WithinRights(), stopPlane(), cluster.Stop()) }()
 	if admin, err = clientOf(cluster); err != nil {
 		return 1, err
 	}

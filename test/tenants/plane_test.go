@@ -2,7 +2,6 @@ package tenants
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,59 +16,47 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
-	"butlerlabs.dev/ipam/reconcilers/kubeconfig"
 	"butlerlabs.dev/ipam/test/pki"
+	"butlerlabs.dev/ipam/test/plane"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// plane is a tenant's control plane with MetalLB, started by the first test that needs one. Tests take turns with it.
-var plane controlPlane
+// tenantPlane is a tenant's control plane, started by the first test that needs one. Tests take turns with it.
+var tenantPlane *plane.Plane
 
-type controlPlane struct {
-	*sandbox.Sandbox
-	client client.Client
-}
-
-func (p *controlPlane) start(t *testing.T) {
+func startPlane(t *testing.T) {
 	t.Helper()
-	if p.Sandbox != nil {
+	if tenantPlane != nil {
 		return
 	}
-	s, err := sandbox.Start(t.Context(), sandbox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Sandbox = s
-	if p.client, err = clientOf(s); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.StartMetalLB(t.Context()); err != nil {
+	var err error
+	if tenantPlane, err = plane.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (p *controlPlane) stop() error {
-	if p.Sandbox == nil {
+func stopPlane() error {
+	if tenantPlane == nil {
 		return nil
 	}
-	return p.Stop()
+	return tenantPlane.Stop()
 }
 
-// live creates a TenantCluster whose control plane is plane, and waits until its pool is there. Plane is empty again after the test.
+// live creates a TenantCluster whose control plane is the plane, and waits until its pool is there. The plane is empty again after the test.
 func live(t *testing.T, name, provider string) *v1alpha1.TenantCluster {
 	t.Helper()
-	plane.start(t)
+	startPlane(t)
 	c := tenant(t, namespace(t), name, provider, "")
 	t.Cleanup(func() {
 		ctx := context.Background()
 		_ = admin.Delete(ctx, c)
-		_ = plane.client.DeleteAllOf(ctx, metallbPool(), client.InNamespace(sandbox.MetalLBNamespace))
-		_ = plane.client.DeleteAllOf(ctx, &corev1.Event{}, client.InNamespace("default"))
+		_ = tenantPlane.Client.DeleteAllOf(ctx, metallbPool(), client.InNamespace(sandbox.MetalLBNamespace))
+		_ = tenantPlane.Client.DeleteAllOf(ctx, &corev1.Event{}, client.InNamespace("default"))
 		services := &corev1.ServiceList{}
-		_ = plane.client.List(ctx, services, client.InNamespace("default"))
+		_ = tenantPlane.Client.List(ctx, services, client.InNamespace("default"))
 		for i := range services.Items {
 			if services.Items[i].Spec.Type == corev1.ServiceTypeLoadBalancer {
-				_ = plane.client.Delete(ctx, &services.Items[i])
+				_ = tenantPlane.Client.Delete(ctx, &services.Items[i])
 			}
 		}
 	})
@@ -77,24 +64,22 @@ func live(t *testing.T, name, provider string) *v1alpha1.TenantCluster {
 		t.Fatal(err)
 	}
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	giveAccess(t, c, plane.Config())
+	giveAccess(t, c, tenantPlane.Config())
 	return c
 }
 
-// giveAccess does what the provider of a control plane does: it writes the kubeconfig, and says where.
+// giveAccess has a tenant reached by a client configuration.
 func giveAccess(t *testing.T, c *v1alpha1.TenantCluster, config *rest.Config) {
 	t.Helper()
-	ns := fmt.Sprintf("%s-%s", c.Name, c.UID[:8])
-	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
-	create(t, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: kubeconfig.SecretName(c.Name)},
-		Data:       map[string][]byte{kubeconfig.KeyExternal: kubeconfigOf(t, config)},
-	})
-	before := c.DeepCopy()
-	c.Status.TenantNamespace = ns
-	if err := admin.Status().Patch(t.Context(), c, client.MergeFrom(before)); err != nil {
+	made, err := plane.Connect(t.Context(), admin, c, config)
+	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		for _, o := range made {
+			_ = admin.Delete(context.Background(), o)
+		}
+	})
 }
 
 func kubeconfigOf(t *testing.T, config *rest.Config) []byte {
@@ -123,7 +108,7 @@ func offers(t *testing.T, want ...string) {
 
 func offered(ctx context.Context, want ...string) error {
 	p := metallbPool()
-	err := plane.client.Get(ctx, client.ObjectKeyFromObject(p), p)
+	err := tenantPlane.Client.Get(ctx, client.ObjectKeyFromObject(p), p)
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
@@ -137,14 +122,11 @@ func offered(ctx context.Context, want ...string) error {
 // balancer creates a Service of type LoadBalancer in the tenant.
 func balancer(t *testing.T, name string, more ...func(*corev1.Service)) *corev1.Service {
 	t.Helper()
-	s := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
-	}
+	s := plane.Balancer(name)
 	for _, m := range more {
 		m(s)
 	}
-	if err := plane.client.Create(t.Context(), s); err != nil {
+	if err := tenantPlane.Client.Create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -154,25 +136,17 @@ func balancer(t *testing.T, name string, more ...func(*corev1.Service)) *corev1.
 func served(t *testing.T, s *corev1.Service) (netip.Addr, time.Duration) {
 	t.Helper()
 	began := time.Now()
-	eventually(t, soon, func(ctx context.Context) error {
-		if err := plane.client.Get(ctx, client.ObjectKeyFromObject(s), s); err != nil {
-			return err
-		}
-		if len(s.Status.LoadBalancer.Ingress) == 0 {
-			return errors.New("Service " + s.Name + " has no address")
-		}
-		return nil
+	var address netip.Addr
+	eventually(t, soon, func(ctx context.Context) (err error) {
+		address, err = tenantPlane.Address(ctx, s)
+		return err
 	})
-	address, err := netip.ParseAddr(s.Status.LoadBalancer.Ingress[0].IP)
-	if err != nil {
-		t.Fatal(err)
-	}
 	return address, time.Since(began)
 }
 
 func dropService(t *testing.T, s *corev1.Service) {
 	t.Helper()
-	if err := plane.client.Delete(t.Context(), s); err != nil {
+	if err := tenantPlane.Client.Delete(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -97,7 +97,7 @@ func TestUnderMixedLoadATenantComesToRestAndStaysThere(t *testing.T) {
 // enough tells whether every Service is served that quota and pool have room for.
 func enough(ctx context.Context, want int) error {
 	all := &corev1.ServiceList{}
-	if err := plane.client.List(ctx, all, client.InNamespace("default")); err != nil {
+	if err := tenantPlane.Client.List(ctx, all, client.InNamespace("default")); err != nil {
 		return err
 	}
 	served := 0
