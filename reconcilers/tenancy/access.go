@@ -61,8 +61,8 @@ func (a *access) settings(ctx context.Context, now time.Time, outage time.Durati
 	}
 	every = min(max(every, outage/2), rarely)
 	if a.read.IsZero() || now.Sub(a.read) >= every || a.demand {
-		if err := a.refresh(ctx, now); err != nil {
-			return nil, "", err
+		if err := a.refresh(ctx, now); err != nil && a.version == "" {
+			return nil, "", err // else what was read before is as good as any
 		}
 	}
 	return a.config, a.version, a.fault

@@ -18,12 +18,12 @@ import (
 // naming is tenants.InitialName or tenants.GrowthName of a tenant.
 type naming func(taken func(string) bool) string
 
-// create asks for a block. fresh is false where the tenant has one of that name already, which the informers have yet to show. Refused for want
-// of room, the refusal says so in the pool's words.
+// create asks for a block. fresh is false where the tenant has one of that name already, which whoever asks has not seen yet: names of the tenant's
+// own blocks count as taken only as far as it has seen them. Refused for want of room, the refusal says so in the pool's words.
 func (d *desk) create(ctx context.Context, t tenants.Tenant, name naming, block func(name string) *v1alpha1.IPAllocation) (a *v1alpha1.IPAllocation, fresh bool, refusal string, err error) {
 	others := map[string]bool{}
 	for {
-		a = block(name(func(n string) bool { return others[n] || d.exists(ctx, n) }))
+		a = block(name(func(n string) bool { return others[n] || d.foreign(ctx, t, n) }))
 		switch err := d.client.Create(ctx, a); {
 		case err == nil:
 			return a, true, "", nil
@@ -45,8 +45,10 @@ func (d *desk) create(ctx context.Context, t tenants.Tenant, name naming, block 
 	}
 }
 
-func (d *desk) exists(ctx context.Context, name string) bool {
-	return d.client.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: name}, &v1alpha1.IPAllocation{}) == nil
+// foreign tells whether somebody else has an allocation of a name.
+func (d *desk) foreign(ctx context.Context, t tenants.Tenant, name string) bool {
+	a := &v1alpha1.IPAllocation{}
+	return d.client.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: name}, a) == nil && !tenants.Owns(t, a)
 }
 
 // noRoom tells whether a pool has refused an allocation because it has no block as large, from every other refusal.

@@ -25,6 +25,9 @@ import (
 // look decides what the tenant should have and brings it there, one thing after the other: what fails holds up nothing else. It returns when to
 // look again if nothing changes before; zero for never.
 func (s *session) look(ctx context.Context, c *connection) (time.Time, error) {
+	if !s.Serving() {
+		return time.Time{}, nil // another replica does it, and this session is about to end
+	}
 	cluster, t, p := s.current()
 	stored, err := s.allocationsOf(ctx, s.name)
 	if err != nil {
@@ -46,7 +49,7 @@ func (s *session) look(ctx context.Context, c *connection) (time.Time, error) {
 	err = errors.Join(
 		s.sync(ctx, c, cluster, plan.Addresses),
 		s.clocks(ctx, stored, plan),
-		s.grow(ctx, cluster, t, p, pools, plan),
+		s.grow(ctx, cluster, t, p, stored, pools, plan),
 		drop.back(ctx, plan.Release),
 		drop.failed(ctx, plan.Discard),
 	)
@@ -176,7 +179,9 @@ type refusal struct {
 const askAgain = 30 * time.Second
 
 // grow asks for what waiting Services need, and says what is in the way.
-func (s *session) grow(ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants.Policy, pools map[string]*v1alpha1.NetworkPool, plan tenants.Plan) error {
+func (s *session) grow(
+	ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants.Policy, stored []v1alpha1.IPAllocation, pools map[string]*v1alpha1.NetworkPool, plan tenants.Plan,
+) error {
 	from := tenants.PoolsFor(p, pools)
 	state := &strings.Builder{}
 	for _, name := range from {
@@ -188,7 +193,10 @@ func (s *session) grow(ctx context.Context, c *v1alpha1.TenantCluster, t tenants
 	}
 	got := int32(0)
 	if s.refusal.text == "" && plan.Need > 0 {
-		mine := map[string]bool{}
+		mine := map[string]bool{} // those that the plan knows of
+		for i := range stored {
+			mine[stored[i].Name] = true
+		}
 		said := ""
 		var err error
 		got, err = tenants.Spread(from, plan.Need, plan.Want, func(try tenants.Try) (bool, error) {
