@@ -52,12 +52,15 @@ func (o *tenantOptions) check(served apis) error {
 	if o.namespace == "" {
 		errs = append(errs, errors.New("--tenants-namespace is missing: name the namespace of the NetworkPools"))
 	}
-	for name, d := range map[string]time.Duration{
-		"pending-after": o.timing.PendingAfter, "headroom-after": o.timing.HeadroomAfter, "shrink-after": o.timing.ShrinkAfter,
-		"settle": o.timing.Settle, "orphan-after": o.orphanAfter, "release-limit": o.releaseLimit,
+	for _, d := range []struct {
+		name string
+		is   time.Duration
+	}{
+		{"pending-after", o.timing.PendingAfter}, {"headroom-after", o.timing.HeadroomAfter}, {"shrink-after", o.timing.ShrinkAfter},
+		{"settle", o.timing.Settle}, {"orphan-after", o.orphanAfter}, {"release-limit", o.releaseLimit},
 	} {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("--tenants-%s %s must not be negative", name, d))
+		if d.is < 0 {
+			errs = append(errs, fmt.Errorf("--tenants-%s %s must not be negative", d.name, d.is))
 		}
 	}
 	return errors.Join(errs...)

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -349,7 +348,7 @@ func TestTenantsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
 		t.Errorf("with CRDs (-want +got):\n%s", diff)
 	}
 	names := func(objects []*unstructured.Unstructured) (all []string) {
-		for _, w := range as[admissionregistrationv1.ValidatingWebhookConfiguration](t, objects, "ValidatingWebhookConfiguration/prod-butler-ipam").Webhooks {
+		for _, w := range as[admissionv1.ValidatingWebhookConfiguration](t, objects, "ValidatingWebhookConfiguration/prod-butler-ipam").Webhooks {
 			if strings.Contains(w.Name, "providerconfig") {
 				all = append(all, w.Name)
 				if s := w.ClientConfig.Service; s.Name != "prod-butler-ipam-webhook" || s.Namespace != "ipam" {
