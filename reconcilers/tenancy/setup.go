@@ -43,7 +43,6 @@ type Options struct {
 type desk struct {
 	Options
 	client client.Client // writes; reads allocations and pools from the informers
-	live   client.Reader // reads from the API server
 	platform
 	secrets corev1client.SecretsGetter
 	events  events
