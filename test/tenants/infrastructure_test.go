@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -93,7 +94,7 @@ func TestAnAddressThatANodeHasInARangeForTenantsIsNotHandedOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { remove(t, a) })
+	t.Cleanup(func() { _ = admin.Delete(context.Background(), a) })
 	if a.Spec.PinnedRange.StartAddress != "10.51.0.2" {
 		t.Errorf("got %+v, want the range behind the node", a.Spec.PinnedRange)
 	}
