@@ -47,9 +47,13 @@ generate: $(BIN)/controller-gen ## Write the deepcopy functions of the API types
 manifests: $(BIN)/controller-gen ## Write config/crd, config/tenants and config/rbac/role.yaml from the markers in the code, and the chart's files from config/ and values.yaml
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
 	mv config/crd/butler.butlerlabs.dev_{providerconfigs,tenantclusters}.yaml config/tenants
-	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers/... paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
+	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
+	$(BIN)/controller-gen rbac:roleName=butler-ipam-tenants paths=./reconcilers/tenancy output:rbac:dir=config/tenants/rbac
 	rm -rf $(CHART)/files/config && mkdir $(CHART)/files/config
 	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name '%.yaml',kustomization namespace deployment) -exec cp {} $(CHART)/files/config \;
+	rm -rf $(CHART)/files/tenants && mkdir -p $(CHART)/files/tenants/{crds,config}
+	cp config/tenants/butler.butlerlabs.dev_*.yaml $(CHART)/files/tenants/crds
+	cp config/tenants/rbac/role*.yaml config/tenants/webhook/manifests.yaml $(CHART)/files/tenants/config
 	$(GO) run ./test/chart/values $(CHART)
 
 .PHONY: fmt
@@ -103,7 +107,7 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSET
 ##@ Test
 
 .PHONY: test
-test: controlplane build race $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server
+test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server
 	$(GO) test -race -timeout 15m ./...
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/chart/alerts ./...
@@ -119,6 +123,10 @@ test-chart: controlplane $(BIN)/helm $(BIN)/crds ## Run the tests of the Helm ch
 .PHONY: test-gitops
 test-gitops: controlplane build ## Run the engines of Flux and Argo CD against the API server
 	$(GO) test -C test/gitops ./...
+
+.PHONY: soak-tenants
+soak-tenants: controlplane build metallb ## Put mixed load on a tenant for DURATION (30m), timers at a twentieth, and see that it comes to rest each time
+	TENANTS_SOAK='$(or $(DURATION),30m)' $(GO) test ./test/tenants -count=1 -v -timeout 0 -run TestUnderMixedLoad
 
 .PHONY: test-core
 test-core: race ## Run the tests of the allocator, which need no API server
@@ -144,7 +152,7 @@ chaos: controlplane ## Hurt REPLICAS (3) managers under CLIENTS (16) for DURATIO
 	exec $(BIN)/chaos -duration '$(or $(DURATION),2m)' -replicas $(if $(filter command line environment,$(origin REPLICAS)),$(REPLICAS),3) $(if $(CLIENTS),-clients $(CLIENTS)) $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults '$(FAULTS)')
 
 .PHONY: bench
-bench: controlplane build ## Measure, print a table, write bin/bench.json
+bench: controlplane build metallb ## Measure, print a table, write bin/bench.json
 	$(GO) run ./test/bench
 
 ##@ Cluster (Linux, root)
@@ -236,7 +244,19 @@ $(BIN)/crds: test/chart/crds/go.mod test/chart/crds/go.sum
 $(BIN)/clusterapi: test/chart/crds/go.mod test/chart/crds/go.sum
 	@rm -rf $@ && mkdir -p $@
 	@$(GO) mod download -C test/chart/crds
-	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' sigs.k8s.io/cluster-api)/core/config/crd/bases/{cluster.x-k8s.io_clusters,ipam.cluster.x-k8s.io_ipaddressclaims,ipam.cluster.x-k8s.io_ipaddresses}.yaml $@
+	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' sigs.k8s.io/cluster-api)/core/config/crd/bases/{cluster.x-k8s.io_{clusters,machines},ipam.cluster.x-k8s.io_{ipaddressclaims,ipaddresses}}.yaml $@
+
+# MetalLB's controller and its CRDs, for the tests of tenants.
+.PHONY: metallb
+metallb: $(BIN)/metallb-controller $(BIN)/metallb-crds
+$(BIN)/metallb-controller: test/metallb/go.mod test/metallb/go.sum
+	@echo "building $(@F) from test/metallb/go.mod (once)" >&2
+	@CGO_ENABLED=0 $(GO) build -C test/metallb -trimpath -ldflags '-s -w' -o $@ go.universe.tf/metallb/controller
+	@touch $@
+$(BIN)/metallb-crds: test/metallb/go.mod test/metallb/go.sum
+	@rm -rf $@ && mkdir -p $@
+	@cp $$($(GO) list -C test/metallb -m -f '{{.Dir}}' go.universe.tf/metallb)/config/crd/bases/*.yaml $@
+	@chmod -R u+w $@
 
 CLUSTER_IMAGES := $(addprefix $(CLUSTER)/,pause.tar coredns.tar cert-manager.tar)
 CLUSTER_UP = $(CLUSTER)/node -path '$(ASSETS):$(BIN)' up $(BIN)/butler-ipam-image.tar $(CLUSTER_IMAGES); \

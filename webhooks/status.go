@@ -72,6 +72,7 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		missing    *ledger.NoPoolError
 		populated  *poolInUse
 		unserved   metal3.Failure
+		provides   *providerInUse
 	)
 	switch {
 	case errors.As(err, &faults):
@@ -96,7 +97,7 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 			inUse.Pool, inUse.Range, inUse.What, inUse.Holder.SeenFrom(req.Namespace)))
 	case errors.As(err, &missing):
 		return failure(s, req, http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
-	case errors.As(err, &deleting), errors.As(err, &populated), errors.Is(err, ledger.ErrForged):
+	case errors.As(err, &deleting), errors.As(err, &populated), errors.As(err, &provides), errors.Is(err, ledger.ErrForged):
 		return refusal(s, req, nil, err.Error())
 	case errors.As(err, &notServing):
 		status := failure(s, req, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, err.Error()+": try again")

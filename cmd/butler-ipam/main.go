@@ -198,9 +198,12 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 			return err
 		}
 	}
+	if err := o.tenants.register(ctx, mgr, l, recorder, log.WithName("tenants")); err != nil {
+		return err
+	}
 	hooks, others := o.apis.webhooks()
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
-		Ledger: l, APIs: hooks, Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
+		Ledger: l, APIs: append(hooks, o.tenants.webhooks()...), Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
 		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Log: log.WithName("webhooks"),
 	})
 	checks.ready.Checks["ledger"] = func(*http.Request) error { return l.Ready() }

@@ -44,6 +44,7 @@ type options struct {
 	pprofBind     string
 	grantLife     time.Duration
 	shutdownDelay time.Duration
+	tenants       tenantOptions
 	logFormat     string
 	logLevel      string
 	version       bool
@@ -84,6 +85,7 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 	flags.StringVar(&o.pprofBind, "pprof-bind-address", "0", "`host:port` of /debug/pprof, HTTP, for whoever reaches it; 0 for none")
 	flags.DurationVar(&o.grantLife, "grant-expiry", ledger.DefaultGrantLife, fmt.Sprintf("how long the addresses of an answered create are kept when its object does not turn up; at least %s", minGrantLife))
 	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 2*time.Second, "how long a replica that stops sends calls on to others, until Services have forgotten it")
+	o.tenants.addTo(flags)
 	flags.StringVar(&o.logFormat, "log-format", "json", "`format`: json or console")
 	flags.StringVar(&o.logLevel, "log-level", "info", "`level`: error, info, debug, or a number from 0 (info) up; the higher, the more is said")
 	flags.BoolVar(&o.version, "version", false, "print the version and end")
@@ -176,7 +178,7 @@ func (o *options) complete(getenv func(string) string) error {
 	if o.shutdownDelay < 0 {
 		fault("--shutdown-delay %s must not be negative", o.shutdownDelay)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.tenants.check(o.apis))...)
 }
 
 func splitAddress(address string) (string, int, error) {

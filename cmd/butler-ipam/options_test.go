@@ -47,6 +47,8 @@ func TestFaultsOfTheCommandLineAreAllNamed(t *testing.T) {
 		"unknown word":    {append(whole, "serve"), nil, []string{`"serve" is not understood`}},
 		"unknown flag":    {append(whole, "--leader-elect"), nil, []string{"leader-elect"}},
 		"negative delay":  {append(whole, "--shutdown-delay=-1s"), nil, []string{"--shutdown-delay -1s must not be negative"}},
+		"hasty tenants":   {append(whole, "--tenants", "--tenants-shrink-after=-1s", "--tenants-settle=-1s"), nil, []string{"--tenants-shrink-after -1s must not be negative", "--tenants-settle -1s"}},
+		"tenants alone":   {append(whole, "--tenants", "--apis=novaedge"), nil, []string{"--tenants needs NetworkPools: add butler to --apis novaedge"}},
 		"two renewers":    {append(whole, "--certificate=a", "--webhook-cert-secret=b"), nil, []string{"--certificate a and --webhook-cert-secret b exclude each other"}},
 		"no ProxyVIPs":    {append(whole, "--apis=butler", "--service-vips"), nil, []string{"--service-vips needs novaedge among --apis, which are butler"}},
 		"short life":      {append(whole, "--webhook-cert-duration=59s"), nil, []string{"--webhook-cert-duration 59s must be at least 1m0s"}},

@@ -134,6 +134,39 @@ func Of(p *v1alpha1.NetworkPool, seen []Sighting) Use {
 	return use
 }
 
+// Entries is what to say of addresses that tenants could be given, in the order of the addresses: all that was seen there, in the order of
+// sources.
+func Entries(addresses []netip.Addr, seen []Sighting) []v1alpha1.InfrastructureAllocation {
+	var entries []v1alpha1.InfrastructureAllocation
+	for _, a := range addresses {
+		var e *v1alpha1.InfrastructureAllocation
+		for _, source := range sources {
+			for _, s := range seen {
+				if s.Source != source || !slices.Contains(s.Addresses, a) {
+					continue
+				}
+				if e == nil {
+					e = &v1alpha1.InfrastructureAllocation{IP: a.String(), Source: string(s.Source)}
+				}
+				refer(e, s)
+			}
+		}
+		if e != nil {
+			entries = append(entries, *e)
+		}
+	}
+	return entries
+}
+
+// Sort puts entries in the order of their addresses.
+func Sort(entries []v1alpha1.InfrastructureAllocation) {
+	slices.SortFunc(entries, func(a, b v1alpha1.InfrastructureAllocation) int {
+		x, _ := netip.ParseAddr(a.IP)
+		y, _ := netip.ParseAddr(b.IP)
+		return x.Compare(y)
+	})
+}
+
 func refer(e *v1alpha1.InfrastructureAllocation, s Sighting) {
 	switch {
 	case s.Source == MetalLB && e.ServiceRef == nil:

@@ -135,3 +135,25 @@ func TestWhatAnObjectShows(t *testing.T) {
 		t.Errorf("a Machine without addresses shows %v", got.Addresses)
 	}
 }
+
+func TestWhatIsSaidOfAnAddressThatIsAvoided(t *testing.T) {
+	at := func(texts ...string) (all []netip.Addr) {
+		for _, text := range texts {
+			all = append(all, netip.MustParseAddr(text))
+		}
+		return all
+	}
+	seen := []infrastructure.Sighting{
+		{Source: infrastructure.Machine, Namespace: "lab", Name: "m", Addresses: at("10.40.0.9")},
+		{Source: infrastructure.Node, Name: "n", Addresses: at("10.40.0.9", "10.40.0.10")},
+	}
+	want := []v1alpha1.InfrastructureAllocation{
+		{IP: "10.40.0.9", Source: "node", NodeRef: &v1alpha1.NodeReference{Name: "n"}, MachineRef: &v1alpha1.MachineReference{Namespace: "lab", Name: "m"}},
+		{IP: "10.40.0.10", Source: "node", NodeRef: &v1alpha1.NodeReference{Name: "n"}},
+	}
+	got := infrastructure.Entries(at("10.40.0.10", "10.40.0.9", "10.40.0.11"), seen)
+	infrastructure.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -39,11 +39,15 @@ type bench struct {
 }
 
 // onSandbox measures on a sandbox of its own, in bin/: a temporary directory may be memory, where a write costs etcd nothing.
-func onSandbox(ctx context.Context, replicas int, do func(*bench) ([]figure, error)) (figures []figure, err error) {
-	s, err := sandbox.Start(ctx, sandbox.Options{
+func onSandbox(ctx context.Context, replicas int, do func(*bench) ([]figure, error), more ...func(*sandbox.Options)) (figures []figure, err error) {
+	options := sandbox.Options{
 		Dir: filepath.Join("bin", "bench-sandbox"), Replicas: replicas, Log: os.Stderr,
 		APIServerArgs: []string{"--delete-collection-workers=16"}, // cleaning up is not measured
-	})
+	}
+	for _, m := range more {
+		m(&options)
+	}
+	s, err := sandbox.Start(ctx, options)
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ type options struct {
 	clients []int // numbers of clients to measure with
 	only    *regexp.Regexp
 	json    string
+	tenants tenantGroup
 }
 
 func main() {
@@ -57,6 +58,8 @@ func parse() (options, error) {
 	clients := flag.String("clients", "1,16,64", "numbers of clients at the same time")
 	only := flag.String("only", "", "regular expression: measure what has a matching name, and what that is compared with")
 	flag.StringVar(&o.json, "json", filepath.Join("bin", "bench.json"), "file that takes the figures")
+	flag.IntVar(&o.tenants.all, "tenants", 200, "TenantClusters of one manager")
+	flag.IntVar(&o.tenants.real, "answering", 4, "of them with control planes of their own")
 	flag.Parse()
 	for text := range strings.SplitSeq(*clients, ",") {
 		c, err := strconv.Atoi(text)
@@ -67,6 +70,9 @@ func parse() (options, error) {
 	}
 	if o.n < 1 || o.n > maxCreates {
 		return o, fmt.Errorf("-n %d: use 1 to %d, for which a pool has room", o.n, maxCreates)
+	}
+	if o.tenants.real < 1 || o.tenants.all < o.tenants.real {
+		return o, fmt.Errorf("-answering %d of -tenants %d: use 1 or more, and no more than there are", o.tenants.real, o.tenants.all)
 	}
 	if o.rounds < 1 {
 		return o, fmt.Errorf("-rounds %d: use 1 or more", o.rounds)
@@ -79,7 +85,7 @@ func parse() (options, error) {
 // measure is everything that has a matching name, part by part: each has a sandbox of its own.
 func measure(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
-	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureReplicas, measureOutages, measureScale, measureLargePools, measureCore} {
+	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureReplicas, measureOutages, measureScale, measureLargePools, measureTenants, measureCore} {
 		measured, err := part(ctx, o)
 		if err != nil {
 			return nil, err

@@ -322,28 +322,32 @@ func TestLabelsAndAnnotationsAreOnEveryObject(t *testing.T) {
 	}
 }
 
+// extra is the keys of the objects that others have not.
+func extra(objects, than []*unstructured.Unstructured) (all []string) {
+	for _, name := range keys(objects) {
+		if !slices.Contains(keys(than), name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
 func TestPartsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
 	always := render(t, "issuer.yaml")
-	extra := func(objects []*unstructured.Unstructured) (all []string) {
-		for _, name := range keys(objects) {
-			if !slices.Contains(keys(always), name) {
-				all = append(all, name)
-			}
-		}
-		return all
-	}
 	for _, tc := range []struct {
 		file string
 		want []string
 	}{
 		{"", []string{"Certificate/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned"}},
 		{"everything.yaml", []string{
-			"Certificate/prod-butler-ipam-ca", "ConfigMap/prod-butler-ipam-dashboard", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned",
+			"Certificate/prod-butler-ipam-ca", "ClusterRole/prod-butler-ipam-tenants", "ClusterRoleBinding/prod-butler-ipam-tenants",
+			"ConfigMap/prod-butler-ipam-dashboard", "CustomResourceDefinition/providerconfigs.butler.butlerlabs.dev",
+			"CustomResourceDefinition/tenantclusters.butler.butlerlabs.dev", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned",
 			"NetworkPolicy/prod-butler-ipam", "PrometheusRule/prod-butler-ipam", "ServiceMonitor/prod-butler-ipam",
 		}},
 		{"secret.yaml", nil},
 	} {
-		if diff := cmp.Diff(tc.want, extra(render(t, tc.file))); diff != "" {
+		if diff := cmp.Diff(tc.want, extra(render(t, tc.file), always)); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", tc.file, diff)
 		}
 	}
@@ -351,6 +355,44 @@ func TestPartsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
 		if kind := o.GetKind(); kind == "CustomResourceDefinition" || kind == "Certificate" || kind == "Issuer" {
 			t.Errorf("%s is there", key(o))
 		}
+	}
+}
+
+func TestTenantsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
+	off := render(t, "")
+	on, crds := render(t, "", "--set=tenants.enabled=true"), render(t, "", "--set=tenants.enabled=true,tenants.installCRDs=true")
+	if diff := cmp.Diff([]string{"ClusterRole/prod-butler-ipam-tenants", "ClusterRoleBinding/prod-butler-ipam-tenants"}, extra(on, off)); diff != "" {
+		t.Errorf("switched on (-want +got):\n%s", diff)
+	}
+	want := []string{"CustomResourceDefinition/providerconfigs.butler.butlerlabs.dev", "CustomResourceDefinition/tenantclusters.butler.butlerlabs.dev"}
+	if diff := cmp.Diff(want, extra(crds, on)); diff != "" {
+		t.Errorf("with CRDs (-want +got):\n%s", diff)
+	}
+	names := func(objects []*unstructured.Unstructured) (all []string) {
+		for _, w := range as[admissionv1.ValidatingWebhookConfiguration](t, objects, "ValidatingWebhookConfiguration/prod-butler-ipam").Webhooks {
+			if strings.Contains(w.Name, "providerconfig") {
+				all = append(all, w.Name)
+				if s := w.ClientConfig.Service; s.Name != "prod-butler-ipam-webhook" || s.Namespace != "ipam" {
+					t.Errorf("%s is served by %+v", w.Name, s)
+				}
+			}
+		}
+		return all
+	}
+	if got := names(off); got != nil {
+		t.Errorf("switched off there are webhooks %v", got)
+	}
+	if diff := cmp.Diff([]string{"providerconfig.butler.butlerlabs.dev", "delete.providerconfig.butler.butlerlabs.dev"}, names(on)); diff != "" {
+		t.Errorf("webhooks (-want +got):\n%s", diff)
+	}
+	args := as[appsv1.Deployment](t, on, "Deployment/prod-butler-ipam").Spec.Template.Spec.Containers[0].Args
+	for _, want := range []string{"--tenants", "--tenants-namespace=butler-system", "--tenants-shrink-after=10m"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("%s is not among %v", want, args)
+		}
+	}
+	if _, err := template(t, "prod", "ipam", "", "--set=tenants.enabled=true,apis.butler=false,apis.novaedge=true"); err == nil || !strings.Contains(err.Error(), "switch apis.butler on") {
+		t.Errorf("tenants without NetworkPools: %v", err)
 	}
 }
 

@@ -165,6 +165,11 @@ func (s *Sandbox) installConfig(ctx context.Context) error {
 			return err
 		}
 		crds = append(crds, tenants...)
+		roles, err := readDirectory(filepath.Join(config, "tenants", "rbac"))
+		if err != nil {
+			return err
+		}
+		rbac = append(rbac, roles...)
 	}
 	if s.options.ClusterAPI {
 		others, err := readDirectory(filepath.Join(s.root, "bin", "clusterapi"))

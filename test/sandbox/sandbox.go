@@ -47,7 +47,7 @@ type Options struct {
 	EtcdArgs, APIServerArgs []string
 	// EtcdBehind is told where etcd serves, host:port, and says where the API server is to look for it: at a proxy's. Default: there.
 	EtcdBehind func(etcd string) (string, error)
-	// Tenants installs the CRDs in config/tenants too, which a cluster with the Butler platform has anyway.
+	// Tenants installs the CRDs in config/tenants too, which a cluster with the Butler platform has anyway, and the managers' rights for them.
 	Tenants bool
 	// ClusterAPI installs the CRDs of Cluster API that the managers serve or read.
 	ClusterAPI bool
@@ -94,6 +94,7 @@ type Sandbox struct {
 
 	mu           sync.Mutex
 	managers     []*Manager
+	others       []*Process
 	webhooks     *pki.Authority // of the managers' certificates, once it is renewed
 	links        []*Link
 	reservations []*reservation
@@ -333,6 +334,9 @@ func (s *Sandbox) Stop() error {
 	err := errors.Join(s.etcd.signalIfThere(syscall.SIGCONT), s.apiServer.signalIfThere(syscall.SIGCONT)) // managers may need them to end
 	for _, manager := range s.managers {
 		managers.Go(func() error { return manager.stop(stopGrace) })
+	}
+	for _, process := range s.others {
+		managers.Go(func() error { return process.stop(stopGrace) })
 	}
 	err = errors.Join(err, managers.Wait())
 	err = errors.Join(err, s.apiServer.stop(stopGrace)) // not the storage before who writes to it

@@ -28,6 +28,13 @@ func (s *Sandbox) InstallWebhooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if s.options.Tenants {
+		tenants, err := readObjects(filepath.Join(s.root, "config", "tenants", "webhook", "manifests.yaml"))
+		if err != nil {
+			return err
+		}
+		objects = append(objects, tenants...)
+	}
 	return s.install(ctx, objects)
 }
 

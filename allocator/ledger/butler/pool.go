@@ -26,7 +26,7 @@ func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 		Key:             NetworkPoolKey(p.Namespace, p.Name),
 		ResourceVersion: fields.ResourceVersion(p),
 		Space:           p.Spec.RoutingDomain,
-		Blocked:         read.blocked(),
+		Blocked:         slices.Concat(read.blocked(), usedBy(p.Status.InfrastructureAllocations)),
 		Policy:          allocator.BestFit,
 		Cooling:         append(coolingOf(p.Status.Releases), fields.Resting(p)...),
 		Deleting:        p.DeletionTimestamp != nil,
@@ -57,6 +57,17 @@ func CountFor(a *v1alpha1.IPAllocation, p *v1alpha1.NetworkPool) int32 {
 		return fallback
 	}
 	return count
+}
+
+// usedBy is the addresses that the platform was seen to use. Those that tenants could be given are avoided like reserved ones.
+func usedBy(platform []v1alpha1.InfrastructureAllocation) []allocator.Range {
+	var used []allocator.Range
+	for _, a := range platform {
+		if r, err := allocator.ParseRange(a.IP); err == nil {
+			used = append(used, r)
+		}
+	}
+	return used
 }
 
 // coolingOf is the recorded releases that rest, or once did. A record that cannot be read holds nothing back.

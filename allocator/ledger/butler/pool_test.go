@@ -83,6 +83,18 @@ func TestPoolThatBreaksARuleOffersNothingAndStillReserves(t *testing.T) {
 	}
 }
 
+func TestPoolAvoidsWhatThePlatformIsSeenToUse(t *testing.T) {
+	p := poolWith(t, `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0/28}]}`)
+	p.Status.InfrastructureAllocations = []v1alpha1.InfrastructureAllocation{{IP: "10.40.0.3", Source: "metallb"}, {IP: "10.40.0.77", Source: "node"}, {IP: "?", Source: "node"}}
+	got, errs := butler.PoolOf(p)
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if diff := cmp.Diff(ranges(t, "10.40.0.0/28", "10.40.0.3", "10.40.0.77"), got.Blocked, compareAddresses); diff != "" {
+		t.Errorf("blocked (-want +got):\n%s", diff)
+	}
+}
+
 func TestPoolKeepsReleasedRangesAtRest(t *testing.T) {
 	p := poolWith(t, `{cidr: 10.40.0.0/24, routingDomain: lab, reuseDelay: 10m}`)
 	p.ResourceVersion = "4711"

@@ -40,6 +40,8 @@ const (
 	FinalizerIPAddressClaim = "butler.butlerlabs.dev/ipaddressclaim"
 	// FinalizerIPAddress keeps that IPAddress while its claim has it.
 	FinalizerIPAddress = "butler.butlerlabs.dev/ipaddress"
+	// FinalizerTenantAddresses keeps a TenantCluster until its machines are gone and its addresses are given back.
+	FinalizerTenantAddresses = "butler.butlerlabs.dev/tenant-addresses"
 )
 
 // Annotations, part of the answer that a claim gets at admission.
@@ -127,6 +129,11 @@ const (
 	ReasonNetworkNotReady = "NetworkNotReady" // the provider of a TenantCluster names no pool
 	ReasonReconciling     = "Reconciling"     // an IPAllocation of a TenantCluster waits for its range
 	ReasonQuotaExceeded   = "QuotaExceeded"   // a tenant's quota is in the way
+
+	ReasonTenantUnreachable = "TenantUnreachable" // the API server of a TenantCluster does not answer, LoadBalancerIPsAvailable=Unknown
+	ReasonAccessDenied      = "AccessDenied"      // the tenant's kubeconfig is missing, refused, or lacks a right
+	ReasonTenantGone        = "TenantGone"        // IPAllocation TenantClusterMissing=True: the tenant that it was for is gone
+	ReasonTenantNeverSeen   = "TenantNeverSeen"   // IPAllocation TenantClusterMissing=True: there never was such a tenant
 
 	// ReasonUtilizationAboveThreshold is the reason of a capacity condition that is True.
 	ReasonUtilizationAboveThreshold = "UtilizationAboveThreshold"

@@ -84,6 +84,15 @@ var examples = map[string]example{
 		       certificate_ready{instance="b"} 1x9 0x20`,
 		quiet: "9m", fires: "10m", want: `{} 0`,
 	},
+	"ButlerIPAMTenantUnreachable": {
+		load:  `tenant_reachable{instance="a",tenant_namespace="n",tenant="t"} 1x9 0x20`,
+		quiet: "9m", fires: "10m", want: `{tenant_namespace="n",tenant="t"} 0`,
+	},
+	"ButlerIPAMTenantServicesWait": {
+		load: `tenant_services{instance="a",tenant_namespace="n",tenant="t",state="waiting"} 0x9 3x20
+		       tenant_services{instance="a",tenant_namespace="n",tenant="t",state="served"} 2x30`,
+		quiet: "9m", fires: "10m", want: `{tenant_namespace="n",tenant="t"} 3`,
+	},
 }
 
 var names = regexp.MustCompile(`(?m)^[\t ]*(\w+\{)`)

@@ -1,0 +1,173 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"butlerlabs.dev/ipam/reconcilers/kubeconfig"
+)
+
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+
+// Bounds of the traffic with one tenant, which may be slow, broken or hostile.
+const (
+	tenantQPS     = 10
+	tenantBurst   = 20
+	tenantTimeout = 5 * time.Second // of a call, and of what precedes the answer to a watch
+	tenantAnswer  = 64 << 20        // bytes of an answer that is no watch
+)
+
+// How often the Secret with a tenant's kubeconfig is read, before use: rarely where it has been of no use for long.
+const (
+	readEvery    = 30 * time.Second
+	missingEvery = 2 * time.Second
+	rarely       = 30 * time.Minute
+)
+
+// accessError says that a tenant's kubeconfig is of no use, which waiting alone does not mend.
+type accessError struct{ error }
+
+func (e accessError) Unwrap() error { return e.error }
+
+// access is how a tenant is reached, from its Secret. It belongs to the tenant's session.
+type access struct {
+	secrets corev1client.SecretsGetter
+	name    types.NamespacedName
+
+	read    time.Time // when the Secret was last read
+	version string    // its resourceVersion, "" where there is none
+	config  *rest.Config
+	fault   error
+	refused string // the version whose credentials the tenant has refused
+	demand  bool   // that the Secret be read before the next use
+}
+
+// settings gives the client configuration and its version. outage is for how long the tenant has not been reached.
+func (a *access) settings(ctx context.Context, now time.Time, outage time.Duration) (*rest.Config, string, error) {
+	every := readEvery
+	if a.version == "" {
+		every = missingEvery
+	}
+	every = min(max(every, outage/2), rarely)
+	if a.read.IsZero() || now.Sub(a.read) >= every || a.demand {
+		if err := a.refresh(ctx, now); err != nil && a.version == "" {
+			return nil, "", err // else what was read before is as good as any
+		}
+	}
+	return a.config, a.version, a.fault
+}
+
+// deny notes that a tenant does not accept the credentials of a version: the Secret is read again at once.
+func (a *access) deny(version string) {
+	if a.refused != version {
+		a.refused, a.demand = version, true
+	}
+}
+
+func (a *access) refresh(ctx context.Context, now time.Time) error {
+	a.demand = false
+	secret, err := a.secrets.Secrets(a.name.Namespace).Get(ctx, a.name.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		a.read, a.version, a.config, a.fault = now, "", nil, accessError{fmt.Errorf("kubeconfig: %w", err)}
+		return nil
+	case err != nil:
+		return err
+	}
+	a.read = now
+	if a.version == secret.ResourceVersion {
+		return nil
+	}
+	a.version = secret.ResourceVersion
+	if a.config, err = kubeconfig.FromSecret(secret.Data); err != nil {
+		a.fault = accessError{fmt.Errorf("kubeconfig in Secret %s: %w", a.name, err)}
+		return nil
+	}
+	a.config, a.fault = bounded(a.config), nil
+	return nil
+}
+
+// bounded limits what a client does to a tenant, and what a tenant can do to it.
+func bounded(c *rest.Config) *rest.Config {
+	c.QPS, c.Burst = tenantQPS, tenantBurst
+	c.UserAgent = "butler-ipam"
+	c.Dial = (&net.Dialer{Timeout: tenantTimeout, KeepAlive: 15 * time.Second}).DialContext
+	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return limits{next} })
+	return c
+}
+
+// limits is a transport whose answers begin in time and have an end. Those to watches go on, in pieces whose size the decoder bounds.
+type limits struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (l limits) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	late := time.AfterFunc(tenantTimeout, func() { cancel(fmt.Errorf("no answer within %s", tenantTimeout)) })
+	response, err := l.RoundTripper.RoundTrip(r.WithContext(ctx))
+	if r.URL.Query().Get("watch") != "" {
+		late.Stop()
+	}
+	if err != nil {
+		late.Stop()
+		if cause := context.Cause(ctx); ctx.Err() != nil {
+			err = cause
+		}
+		cancel(nil)
+		return nil, err
+	}
+	body := &limitedBody{ReadCloser: response.Body, done: func() { late.Stop(); cancel(nil) }, left: tenantAnswer}
+	if r.URL.Query().Get("watch") != "" {
+		body.left = -1
+	}
+	response.Body = body
+	return response, nil
+}
+
+type limitedBody struct {
+	io.ReadCloser
+	done func()
+	left int64 // bytes; -1 for without limit
+}
+
+// Read implements io.Reader.
+func (b *limitedBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, fmt.Errorf("the tenant's answer has more than %d bytes", tenantAnswer)
+	}
+	if b.left > 0 && int64(len(p)) > b.left {
+		p = p[:b.left]
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left > 0 {
+		b.left -= int64(n)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *limitedBody) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
+
+// httpClient is that of a tenant. It goes nowhere else: a redirect would lead it to where its kubeconfig does not.
+func httpClient(c *rest.Config) (*http.Client, error) {
+	over, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return nil, err
+	}
+	client := *over
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return errors.New("redirected, which is refused") }
+	return &client, nil
+}

@@ -1,0 +1,100 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/infrastructure"
+	"butlerlabs.dev/ipam/reconcilers/tenants"
+)
+
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+
+// machineKind is that of Cluster API, in whichever version is served.
+var machineKind = schema.GroupKind{Group: "cluster.x-k8s.io", Kind: "Machine"}
+
+const machinePlural = "machines"
+
+// followMachines has Machines known from when Cluster API is there. changed is told of each that changes.
+func (p platform) followMachines(ctx context.Context, changed func()) error {
+	if !p.await(ctx, machineKind, machinePlural) {
+		return nil
+	}
+	mapping, err := p.mapper.RESTMapping(machineKind)
+	if err != nil {
+		return err
+	}
+	m := &unstructured.Unstructured{}
+	m.SetGroupVersionKind(mapping.GroupVersionKind)
+	informer, err := p.GetInformer(ctx, m)
+	if err != nil {
+		return fmt.Errorf("informer for %s: %w", mapping.GroupVersionKind, err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
+	})
+	p.machineVersion.Store(&mapping.GroupVersionKind)
+	return err
+}
+
+// holds says why the addresses of a tenant may not be released yet; "" when they may. What the informers know is enough to wait; that
+// nothing is in the way, the API server itself says.
+func (d *desk) holds(ctx context.Context, c *v1alpha1.TenantCluster, blocks []tenants.Block) (string, error) {
+	for _, from := range []client.Reader{d.Cache, d.live} {
+		machines, seen, err := d.machinesOf(ctx, c, from)
+		if err != nil {
+			return "", err
+		}
+		if why := tenants.Holds(blocks, machines, seen, c.DeletionTimestamp.Time, d.ReleaseLimit, d.Now()); why != "" {
+			return why, nil
+		}
+	}
+	return "", nil
+}
+
+// machinesOf counts the Machines in the namespace of a tenant's control plane, and gives every address that Nodes and Machines have, whoever's.
+// Where Cluster API is not installed there are no Machines.
+func (d *desk) machinesOf(ctx context.Context, c *v1alpha1.TenantCluster, from client.Reader) (count int, seen []netip.Addr, err error) {
+	machines, err := d.machines(ctx, from)
+	if err != nil {
+		return 0, nil, err
+	}
+	for i := range machines {
+		if machines[i].GetNamespace() == c.Status.TenantNamespace {
+			count++
+		}
+		seen = append(seen, infrastructure.OfMachine(&machines[i]).Addresses...)
+	}
+	nodes := &corev1.NodeList{}
+	if err := from.List(ctx, nodes); err != nil {
+		return 0, nil, err
+	}
+	for i := range nodes.Items {
+		seen = append(seen, infrastructure.OfNode(&nodes.Items[i]).Addresses...)
+	}
+	return count, seen, nil
+}
+
+func (d *desk) machines(ctx context.Context, from client.Reader) ([]unstructured.Unstructured, error) {
+	kind := d.machineVersion.Load()
+	switch {
+	case kind == nil && d.defined(ctx, machineKind.Group, machinePlural):
+		return nil, errors.New("the Machines of Cluster API are not known yet")
+	case kind == nil:
+		return nil, nil
+	}
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	err := from.List(ctx, all)
+	return all.Items, err
+}

@@ -1,0 +1,184 @@
+package tenancy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/tenants"
+)
+
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=tenantclusters,verbs=patch
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=tenantclusters/status,verbs=patch
+
+// Field managers of what is written to TenantClusters.
+const (
+	ownerNetwork = "butler-ipam"
+	ownerGrowth  = "butler-ipam-growth"
+)
+
+// network gives each TenantCluster the blocks to begin with, and its session what that needs to know.
+type network struct {
+	*desk
+	sessions *sessions
+	short    *names // tenants that wait for a pool, or for room in one, to begin with
+	holding  reasons
+}
+
+func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !r.Serving() {
+		return reconcile.Result{}, nil
+	}
+	c := &v1alpha1.TenantCluster{}
+	if err := r.Get(ctx, req.NamespacedName, c); err != nil {
+		r.sessions.stop(req.NamespacedName)
+		r.short.put(req.NamespacedName, false)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if c.DeletionTimestamp != nil {
+		r.short.put(req.NamespacedName, false)
+		return r.release(ctx, c)
+	}
+	policy, err := r.policyOf(ctx, c)
+	if apierrors.IsNotFound(err) {
+		r.sessions.stop(req.NamespacedName)
+		return reconcile.Result{}, r.say(ctx, c, nil, metav1.Condition{
+			Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady,
+			Message: err.Error() + ": create it, or name another in spec.providerConfigRef",
+		})
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	t, fault := tenants.TenantOf(c)
+	if !policy.IPAM {
+		r.sessions.stop(req.NamespacedName)
+		return reconcile.Result{}, r.say(ctx, c, nil, tenants.NetworkReady(policy, nil, nil, nil))
+	}
+	if err := r.hold(ctx, c); err != nil {
+		return reconcile.Result{}, err
+	}
+	blocks, wishes, refusals, err := r.begin(ctx, c, t, policy)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	ready := tenants.NetworkReady(policy, blocks, wishes, refusals)
+	if fault != nil && ready.Status == metav1.ConditionTrue {
+		ready.Message += "; " + fault.Error()
+	}
+	if err := r.say(ctx, c, blocks, ready); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.sessions.ensure(c, t, policy)
+	r.short.put(req.NamespacedName, len(refusals) > 0 || ready.Reason == v1alpha1.ReasonPoolNotFound)
+	return reconcile.Result{}, nil
+}
+
+// begin asks for the blocks that a tenant lacks to begin with, and returns all that it has then. refusals is what pools said, by kind.
+func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants.Policy) (
+	blocks []tenants.Block, wishes []tenants.Wish, refusals map[v1alpha1.IPAllocationType]string, err error,
+) {
+	pools, err := r.pools(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	stored, err := r.allocationsOf(ctx, client.ObjectKeyFromObject(c))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	stored = slices.Clone(stored)
+	refusals = map[v1alpha1.IPAllocationType]string{}
+	for _, w := range tenants.Missing(t, p, tenants.BlocksOf(t, stored), pools) {
+		if at := slices.IndexFunc(stored, func(a v1alpha1.IPAllocation) bool { return a.Name == w.Stale }); at >= 0 {
+			if err := r.drop(ctx, &stored[at]); err != nil {
+				return nil, nil, nil, err
+			}
+			wishes = append(wishes, w)
+			continue // its end brings the tenant here again
+		}
+		try, given, err := tenants.First(w.Tries, func(try tenants.Try) (bool, error) {
+			a, fresh, refusal, err := r.create(ctx, t,
+				func(taken func(string) bool) string { return tenants.InitialName(t, w.Kind, taken) },
+				func(name string) *v1alpha1.IPAllocation {
+					return tenants.New(t, w.Kind, v1alpha1.RoleInitial, r.Namespace, name, try.Pool, try.Count)
+				})
+			switch {
+			case err != nil:
+				return false, err
+			case refusal != "":
+				refusals[w.Kind] = refusal
+				return false, nil
+			case fresh:
+				r.events.allocated(c, a)
+			}
+			stored = append(stored, *a)
+			return true, nil
+		})
+		switch {
+		case err != nil:
+			return nil, nil, nil, fmt.Errorf("%d addresses for %s from pool %s: %w", try.Count, w.Kind, try.Pool, err)
+		case given:
+			delete(refusals, w.Kind)
+		default:
+			wishes = append(wishes, w)
+		}
+	}
+	return tenants.BlocksOf(t, stored), wishes, refusals, nil
+}
+
+// say writes NetworkReady and the references to the first blocks, where they differ.
+func (r *network) say(ctx context.Context, c *v1alpha1.TenantCluster, blocks []tenants.Block, ready metav1.Condition) error {
+	fields, changed := condition(c.Status.Conditions, ready, r.Now())
+	status := map[string]any{"conditions": []any{fields}}
+	for _, ref := range []struct {
+		field string
+		kind  v1alpha1.IPAllocationType
+		is    *v1alpha1.LocalObjectReference
+	}{
+		{"ipAllocationRef", v1alpha1.TypeNodes, c.Status.IPAllocationRef},
+		{"lbAllocationRef", v1alpha1.TypeLoadBalancer, c.Status.LBAllocationRef},
+	} {
+		name := ""
+		if at := slices.IndexFunc(blocks, func(b tenants.Block) bool { return b.Kind == ref.kind && !b.Growth && !b.Deleting }); at >= 0 {
+			name = blocks[at].Name
+			status[ref.field] = map[string]any{"name": name}
+		}
+		changed = changed || name != nameOf(ref.is)
+	}
+	if !changed {
+		return nil
+	}
+	if err := r.applyStatus(ctx, tenantClusterKind, c, ownerNetwork, status); err != nil {
+		return err
+	}
+	r.events.networkReady(c, ready)
+	return nil
+}
+
+func nameOf(ref *v1alpha1.LocalObjectReference) string {
+	if ref == nil {
+		return ""
+	}
+	return ref.Name
+}
+
+// hold puts our finalizer on a tenant that gets addresses, so that they are released in good order.
+func (r *network) hold(ctx context.Context, c *v1alpha1.TenantCluster) error {
+	if slices.Contains(c.Finalizers, v1alpha1.FinalizerTenantAddresses) {
+		return nil
+	}
+	return r.finalizers(ctx, c, v1alpha1.FinalizerTenantAddresses)
+}
+
+// finalizers writes those of a tenant that are ours; others' stay.
+func (r *network) finalizers(ctx context.Context, c *v1alpha1.TenantCluster, ours ...string) error {
+	u := applied(tenantClusterKind, c, map[string]any{})
+	u.SetFinalizers(ours)
+	return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(ownerNetwork), client.ForceOwnership)
+}

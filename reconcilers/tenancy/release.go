@@ -1,0 +1,65 @@
+package tenancy
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/tenants"
+)
+
+// lookAtMachines is how often it is looked whether machines hold the addresses of a tenant still: the end of one comes by itself.
+const lookAtMachines = 10 * time.Second
+
+// release gives back what a tenant has that is being deleted, once its machines are gone, and lets it go then. Annotation keep keeps a block.
+func (r *network) release(ctx context.Context, c *v1alpha1.TenantCluster) (reconcile.Result, error) {
+	name := client.ObjectKeyFromObject(c)
+	r.sessions.stop(name) // what it has it keeps, and gets no more
+	if !slices.Contains(c.Finalizers, v1alpha1.FinalizerTenantAddresses) {
+		return reconcile.Result{}, nil
+	}
+	stored, err := r.allocationsOf(ctx, name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	t, _ := tenants.TenantOf(c)
+	why, err := r.holds(ctx, c, tenants.BlocksOf(t, stored))
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if why != "" {
+		if r.holding.news(name, why) {
+			r.events.releaseWaits(c, why)
+		}
+		return reconcile.Result{RequeueAfter: min(lookAtMachines, max(time.Second, c.DeletionTimestamp.Add(r.ReleaseLimit).Sub(r.Now())))}, nil
+	}
+	r.holding.news(name, "")
+	left := false
+	for i := range stored {
+		a := &stored[i]
+		if !tenants.Owns(t, a) || a.Annotations[v1alpha1.AnnotationKeep] == "true" {
+			continue
+		}
+		left = true
+		if a.DeletionTimestamp != nil {
+			continue
+		}
+		if err := r.drop(ctx, a); err != nil {
+			return reconcile.Result{}, err
+		}
+		r.events.released(c, a)
+	}
+	if left {
+		return reconcile.Result{}, nil // the end of the last one brings the tenant here again
+	}
+	err = r.finalizers(ctx, c)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return reconcile.Result{}, nil // it is gone
+	}
+	return reconcile.Result{}, err
+}

@@ -1,0 +1,166 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/tenants"
+)
+
+// Options are what the tenants' side stands on.
+type Options struct {
+	// Namespace is where NetworkPools and IPAllocations of tenants are, and ProviderConfigs that a TenantCluster names without one.
+	Namespace string
+	Timing    tenants.Timing
+	// OrphanAfter is how long the tenant of an allocation must have been gone before that is released.
+	OrphanAfter time.Duration
+	// ReleaseLimit is how long machines that are left can hold the addresses of a tenant that is being deleted.
+	ReleaseLimit time.Duration
+	// Serving tells whether this replica holds the journal.
+	Serving func() bool
+	// Recorder takes events about TenantClusters, ProviderConfigs, IPAllocations and NetworkPools.
+	Recorder record.EventRecorder
+	Now      func() time.Time
+	// Registry takes the metrics; nil for none.
+	Registry prometheus.Registerer
+	Log      logr.Logger
+}
+
+// desk is what every part works with.
+type desk struct {
+	Options
+	client client.Client // writes; reads allocations and pools from the informers
+	platform
+	secrets corev1client.SecretsGetter
+	events  events
+	metrics *metrics
+}
+
+const (
+	workers    = 8
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// termEvery is how often it is looked at whether this replica holds the journal.
+	termEvery = 200 * time.Millisecond
+)
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+func newQueue(name string) queue {
+	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
+	return workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})
+}
+
+// Register adds everything to a manager that has not started. It works from when the CRDs are served, on the replica that holds the journal.
+func Register(ctx context.Context, mgr manager.Manager, o Options) error {
+	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return err
+	}
+	p, err := newPlatform(mgr)
+	if err != nil {
+		return err
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.IPAllocation{}, indexTenant, tenantOf); err != nil {
+		return err
+	}
+	if err := mgr.Add(p.Cache); err != nil {
+		return err
+	}
+	d := &desk{
+		Options: o, client: mgr.GetClient(), platform: p, secrets: core, events: events{o.Recorder}, metrics: newMetrics(o.Registry),
+	}
+	return mgr.Add(everywhere(func(ctx context.Context) error { return d.start(ctx, mgr) }))
+}
+
+// everywhere is a part that runs on every replica.
+type everywhere func(context.Context) error
+
+// Start implements manager.Runnable.
+func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (everywhere) NeedLeaderElection() bool { return false }
+
+// start adds the controllers to the manager as soon as what they work on is served, and has them look at everything whenever a term begins.
+func (d *desk) start(ctx context.Context, mgr manager.Manager) (err error) {
+	q := &queues{network: newQueue("tenantcluster"), orphans: newQueue("orphan"), providers: newQueue("providerconfig"), platform: newQueue("infrastructure")}
+	if err := errors.Join(d.followCRDs(ctx), d.watchPlatform(ctx, mgr.GetCache(), q), add(mgr, "infrastructure", q.platform, &platformUse{d})); err != nil {
+		return err
+	}
+	s := newSessions(ctx, d)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return d.followMachines(ctx, func() {
+			q.addLeaving(ctx, d)
+			q.addPools(ctx, d)
+		})
+	})
+	group.Go(func() error { return d.serveTenants(ctx, mgr, q, s) })
+	group.Go(func() error {
+		d.followTerms(ctx, q, s)
+		return nil
+	})
+	return group.Wait()
+}
+
+// serveTenants waits for the CRDs of tenants, and begins.
+func (d *desk) serveTenants(ctx context.Context, mgr manager.Manager, q *queues, s *sessions) error {
+	if !d.awaitKinds(ctx) {
+		return nil // the process ends
+	}
+	n := &network{desk: d, sessions: s, short: newNames()}
+	d.Log.Info("Serving tenants", "namespace", d.Namespace)
+	return errors.Join(
+		d.watch(ctx, mgr.GetCache(), q, n.short, s.short),
+		add(mgr, "tenantcluster", q.network, n),
+		add(mgr, "orphan", q.orphans, newOrphans(d)),
+		add(mgr, "providerconfig", q.providers, &providers{d}),
+	)
+}
+
+// add has a manager run a controller on a queue.
+func add(mgr manager.Manager, name string, from queue, r reconcile.Reconciler) error {
+	everywhere := false
+	_, err := controller.New(name, mgr, controller.Options{
+		Reconciler: r, MaxConcurrentReconciles: workers, NeedLeaderElection: &everywhere,
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return from
+		},
+	})
+	return err
+}
+
+// followTerms has everything looked at when this replica takes the journal, and lets go of the tenants when it loses it.
+func (d *desk) followTerms(ctx context.Context, q *queues, s *sessions) {
+	defer s.stopAll()
+	tick := time.NewTicker(termEvery)
+	defer tick.Stop()
+	for held := false; ; {
+		switch serving := d.Serving(); {
+		case serving && !held:
+			held = q.addAll(ctx, d) == nil
+		case !serving && held:
+			held = false
+			s.stopAll()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package tenants
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+func TestATenantThatGivesNoAccessSaysWhy(t *testing.T) {
+	startPlane(t)
+	pool(t, "access", "10.28.0.0/24", "10.28.0.0", "10.28.0.255")
+	elastic(t, "access", "")
+	ns := namespace(t)
+	begin := func(name string) *v1alpha1.TenantCluster {
+		c := tenant(t, ns, name, "access", "")
+		create(t, c)
+		networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+		return c
+	}
+	stranger, err := tenantPlane.ConfigFor("stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	denied := begin("denied")
+	giveAccess(t, denied, stranger)
+	// Whoever can write the Secret cannot have the manager run a program.
+	program := begin("program")
+	ns2 := program.Name + "-control-plane"
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns2}})
+	withProgram := strings.Replace(string(kubeconfigOf(t, tenantPlane.Config())), "user:\n",
+		"user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/true, interactiveMode: Never}\n", 1)
+	create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns2, Name: program.Name + "-admin-kubeconfig"}, Data: map[string][]byte{"admin.conf": []byte(withProgram)}})
+	before := program.DeepCopy()
+	program.Status.TenantNamespace = ns2
+	if err := admin.Status().Patch(t.Context(), program, client.MergeFrom(before)); err != nil {
+		t.Fatal(err)
+	}
+
+	if text := conditionIs(t, denied, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonAccessDenied); !strings.Contains(text, "forbidden") {
+		t.Errorf("the condition does not say why: %s", text)
+	}
+	hears(t, denied, v1alpha1.ReasonAccessDenied, "no access to the tenant")
+	if text := conditionIs(t, program, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonAccessDenied); !strings.Contains(text, "exec is refused") {
+		t.Errorf("the condition does not say why: %s", text)
+	}
+}

@@ -1,0 +1,214 @@
+package tenants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// released is how many releases of a range a pool has recorded.
+func released(p *v1alpha1.NetworkPool, start string) (n int) {
+	for _, r := range p.Status.Releases {
+		if r.StartAddress == start {
+			n++
+		}
+	}
+	return n
+}
+
+// freeOnce waits until a pool is free, and fails the test unless one range was released exactly once.
+func freeOnce(t *testing.T, p *v1alpha1.NetworkPool, want int64, start string) {
+	t.Helper()
+	free(t, p, want)
+	if n := released(p, start); n != 1 {
+		t.Errorf("the range from %s was released %d times, want once: %+v", start, n, p.Status.Releases)
+	}
+}
+
+func TestTheAddressesOfATenantAreReleasedWhenItsMachinesAreGone(t *testing.T) {
+	installMachines(t)
+	p := pool(t, "machines", "10.30.0.0/24", "10.30.0.0", "10.30.0.31")
+	provider(t, "machines", `{mode: ipam, poolRefs: [{name: machines}]}`, true)
+	c := tenant(t, namespace(t), "one", "machines", "")
+	create(t, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	giveAccess(t, c, cluster.Config()) // its namespace matters here
+	m := machine(c, "worker-0")
+	create(t, m)
+	if err := admin.Delete(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	hears(t, c, "AddressReleaseWaits", "1 machines of the tenant are left")
+	always(t, 3*time.Second, func(ctx context.Context) error {
+		have, err := allocations(ctx, c)
+		if err == nil && len(have) != 2 {
+			err = fmt.Errorf("while a machine is left the tenant has %q", have)
+		}
+		return err
+	})
+	if err := admin.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, c)
+	freeOnce(t, p, 32, "10.30.0.0")
+	hears(t, c, "AddressesReleased", "10.30.0.0-10.30.0.4 back to pool machines")
+}
+
+func TestAnAddressThatANodeStillHasIsNotReleased(t *testing.T) {
+	p := pool(t, "nodes", "10.31.0.0/24", "10.31.0.0", "10.31.0.31")
+	provider(t, "nodes", `{mode: ipam, poolRefs: [{name: nodes}]}`, true)
+	c := tenant(t, namespace(t), "one", "nodes", "")
+	create(t, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	node := nodeWith(t, "node-of-one", "10.31.0.3")
+	if err := admin.Delete(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	hears(t, c, "AddressReleaseWaits", "10.31.0.3 of IPAllocation")
+	if err := admin.Delete(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, c)
+	freeOnce(t, p, 32, "10.31.0.0")
+}
+
+func TestAnAllocationDeletedByHandIsReplaced(t *testing.T) {
+	p := pool(t, "by-hand", "10.32.0.0/24", "10.32.0.0", "10.32.0.31")
+	provider(t, "by-hand", `{mode: ipam, poolRefs: [{name: by-hand}]}`, false)
+	c := tenant(t, namespace(t), "one", "by-hand", "")
+	create(t, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: c.Namespace + "-one-lb"}}
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
+		t.Fatal(err)
+	}
+	first := a.UID
+	if err := admin.Delete(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(a), a); err != nil {
+			return err
+		}
+		if a.UID == first || a.Spec.PinnedRange == nil {
+			return errors.New("it is not replaced yet")
+		}
+		return nil
+	})
+	free(t, p, 24)
+	remove(t, c)
+	free(t, p, 32)
+	if n := released(p, "10.32.0.0"); n != 2 {
+		t.Errorf("two allocations were released %d times", n)
+	}
+}
+
+// orphan has a tenant vanish without its addresses, as when its finalizer is taken off by hand.
+func orphan(t *testing.T, c *v1alpha1.TenantCluster) {
+	t.Helper()
+	m := machine(c, "left-"+c.Name)
+	create(t, m)
+	if err := admin.Delete(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	hears(t, c, "AddressReleaseWaits", "")
+	change(t, admin, c, func(c *v1alpha1.TenantCluster) { c.Finalizers = nil })
+	gone(t, c)
+	if err := admin.Delete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnAllocationWhoseTenantIsGoneIsReleasedLater(t *testing.T) {
+	installMachines(t)
+	p := pool(t, "orphan", "10.33.0.0/24", "10.33.0.0", "10.33.0.31")
+	provider(t, "orphan", `{mode: ipam, poolRefs: [{name: orphan}]}`, false)
+	ns := namespace(t)
+	c := tenant(t, ns, "one", "orphan", "")
+	create(t, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	giveAccess(t, c, cluster.Config())
+	kept := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: kept, annotations: {butler.butlerlabs.dev/keep: "true"}}, spec: {poolRef: {name: orphan},
+		type: nodes, count: 1, tenantClusterRef: {namespace: %s, name: one}}}`, cluster.Namespace(), ns))
+	create(t, kept)
+	becomes(t, kept, func(a *v1alpha1.IPAllocation) string {
+		if a.Annotations[v1alpha1.AnnotationTenantUID] != string(c.UID) {
+			return "its tenant is not recorded"
+		}
+		return ""
+	})
+	orphan(t, c)
+	since := time.Now()
+	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: ns + "-one-lb"}}
+	becomes(t, a, func(a *v1alpha1.IPAllocation) string {
+		if is := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionTenantClusterMissing); is == nil || is.Reason != v1alpha1.ReasonTenantGone {
+			return fmt.Sprintf("TenantClusterMissing is %+v", is)
+		}
+		return ""
+	})
+	hears(t, a, "TenantClusterMissing", "released 4s after that")
+
+	// A new tenant of the same name gets addresses of its own.
+	again := tenant(t, ns, "one", "orphan", "")
+	create(t, again)
+	networkReady(t, again, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	free(t, p, 32-8-8-1)
+	gone(t, a)
+	t.Logf("released %s after its tenant was gone", time.Since(since))
+	if took := time.Since(since); took < orphanAfter-time.Second { // times in a condition are whole seconds
+		t.Errorf("released %s after its tenant was gone, want at least %s", took, orphanAfter)
+	}
+	freeOnce(t, p, 32-8-1, "10.33.0.0")
+	hears(t, p, "OrphanedAllocationGC", ns+"-one-lb")
+	remove(t, again)
+	free(t, p, 31)
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); err != nil || kept.DeletionTimestamp != nil {
+		t.Errorf("the allocation that was to be kept: %v", err)
+	}
+}
+
+// installMachines has the Machines of Cluster API served, and waits until the managers know.
+func installMachines(t *testing.T) {
+	t.Helper()
+	dir, err := filepath.Abs("../../bin/clusterapi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Fatalf("%v: make bin/clusterapi", err)
+	}
+	if _, _, err := cluster.Kubectl(t.Context(), "", "apply", "--server-side", "-f", filepath.Join(dir, "cluster.x-k8s.io_machines.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/machines.cluster.x-k8s.io"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// machine is one in the namespace of a tenant's control plane.
+func machine(c *v1alpha1.TenantCluster, name string) *unstructured.Unstructured {
+	return machineAt(c.Status.TenantNamespace, name)
+}
+
+func machineAt(namespace, name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+		"metadata": map[string]any{"namespace": namespace, "name": name},
+		"spec": map[string]any{
+			"clusterName":       "any",
+			"bootstrap":         map[string]any{"dataSecretName": "none"},
+			"infrastructureRef": map[string]any{"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "Any", "name": name},
+		},
+	}}
+}
