@@ -14,6 +14,8 @@ metadata:
   name: first
 spec:
   address: 198.51.100.7
+  mode: L2ARP
+  ports: [443]
 `
 
 // switches turns an API group on under a running manager, and off again, which is refused as long as objects of it are stored.
