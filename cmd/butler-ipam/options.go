@@ -35,8 +35,8 @@ type options struct {
 	certSecret    string
 	certLife      time.Duration
 	service       string
-	mutating      string
-	validating    string
+	mutating      names
+	validating    names
 	certificate   string
 	probeBind     string
 	metricsBind   string
@@ -76,8 +76,9 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 	flags.StringVar(&o.certSecret, "webhook-cert-secret", "", "`name` of a Secret in --namespace, empty at first, where the manager keeps a CA and a certificate that it makes and renews itself; without it, --webhook-cert-dir has them")
 	flags.DurationVar(&o.certLife, "webhook-cert-duration", 90*24*time.Hour, fmt.Sprintf("how long a certificate in --webhook-cert-secret is good, renewed when a third is left; its CA ten times as long; at least %s", certificates.MinLife))
 	flags.StringVar(&o.service, "webhook-service", "butler-ipam-webhook", "`name` of the Service of the webhooks, for the certificate in --webhook-cert-secret")
-	flags.StringVar(&o.mutating, "mutating-webhook-configuration", "zz-butler-ipam", "`name` of the MutatingWebhookConfiguration whose caBundle comes from --webhook-cert-secret")
-	flags.StringVar(&o.validating, "validating-webhook-configuration", "butler-ipam", "`name` of the ValidatingWebhookConfiguration whose caBundle comes from --webhook-cert-secret")
+	o.mutating, o.validating = names{"zz-butler-ipam"}, names{"butler-ipam"}
+	flags.Var(&o.mutating, "mutating-webhook-configurations", "`names` of the MutatingWebhookConfigurations whose caBundle comes from --webhook-cert-secret, separated by commas")
+	flags.Var(&o.validating, "validating-webhook-configurations", "`names` of the ValidatingWebhookConfigurations whose caBundle comes from --webhook-cert-secret, separated by commas")
 	flags.StringVar(&o.clientCA, "webhook-client-ca", "", "`file` with the CA of the client certificate that the API server presents; without it, whoever reaches the port can ask for grants")
 	flags.StringVar(&o.probeBind, "health-probe-bind-address", ":8081", "`host:port` of /healthz and /readyz, HTTP; 0 for none")
 	flags.StringVar(&o.metricsBind, "metrics-bind-address", ":8080", "`host:port` of /metrics; 0 for none")
@@ -192,3 +193,15 @@ func splitAddress(address string) (string, int, error) {
 	}
 	return host, int(port), nil
 }
+
+// names is a flag.Value: some names, separated by commas.
+type names []string
+
+// Set implements flag.Value.
+func (n *names) Set(text string) error {
+	*n = strings.Split(text, ",")
+	return nil
+}
+
+// String implements flag.Value.
+func (n names) String() string { return strings.Join(n, ",") }

@@ -262,16 +262,18 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// What a mode needs no right for, it has none for; and where it has one, it is for objects by their names.
+// What a mode needs no right for, it has none for; and where it has one to secrets or to write, it is for objects by their names.
 func TestRightsAreThoseThatTheModeNeeds(t *testing.T) {
 	type right struct{ Resource, Name, Verbs string }
 	for file, want := range map[string][]right{
 		"":            {{"certificates", "prod-butler-ipam-webhook", "list watch"}},
 		"secret.yaml": nil,
 		"selfmanaged.yaml": {
-			{"mutatingwebhookconfigurations", "zz-butler-ipam", "list watch patch"},
+			{"mutatingwebhookconfigurations", "", "list watch"},
+			{"mutatingwebhookconfigurations", "zz-butler-ipam", "patch"},
 			{"secrets", "prod-butler-ipam-certificates", "get list watch update"},
-			{"validatingwebhookconfigurations", "prod-butler-ipam", "list watch patch"},
+			{"validatingwebhookconfigurations", "", "list watch"},
+			{"validatingwebhookconfigurations", "prod-butler-ipam", "patch"},
 		},
 	} {
 		var got []right
@@ -292,7 +294,7 @@ func TestRightsAreThoseThatTheModeNeeds(t *testing.T) {
 				}
 			}
 		}
-		slices.SortFunc(got, func(a, b right) int { return strings.Compare(a.Resource, b.Resource) })
+		slices.SortFunc(got, func(a, b right) int { return strings.Compare(a.Resource+a.Name, b.Resource+b.Name) })
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", file, diff)
 		}
@@ -361,28 +363,21 @@ func TestPartsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
 func TestTenantsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
 	off := render(t, "")
 	on, crds := render(t, "", "--set=tenants.enabled=true"), render(t, "", "--set=tenants.enabled=true,tenants.installCRDs=true")
-	if diff := cmp.Diff([]string{"ClusterRole/prod-butler-ipam-tenants", "ClusterRoleBinding/prod-butler-ipam-tenants"}, extra(on, off)); diff != "" {
+	if diff := cmp.Diff([]string{"ClusterRole/prod-butler-ipam-tenants", "ClusterRoleBinding/prod-butler-ipam-tenants", "ValidatingWebhookConfiguration/prod-butler-ipam-tenants"}, extra(on, off)); diff != "" {
 		t.Errorf("switched on (-want +got):\n%s", diff)
 	}
 	want := []string{"CustomResourceDefinition/providerconfigs.butler.butlerlabs.dev", "CustomResourceDefinition/tenantclusters.butler.butlerlabs.dev"}
 	if diff := cmp.Diff(want, extra(crds, on)); diff != "" {
 		t.Errorf("with CRDs (-want +got):\n%s", diff)
 	}
-	names := func(objects []*unstructured.Unstructured) (all []string) {
-		for _, w := range as[admissionv1.ValidatingWebhookConfiguration](t, objects, "ValidatingWebhookConfiguration/prod-butler-ipam").Webhooks {
-			if strings.Contains(w.Name, "providerconfig") {
-				all = append(all, w.Name)
-				if s := w.ClientConfig.Service; s.Name != "prod-butler-ipam-webhook" || s.Namespace != "ipam" {
-					t.Errorf("%s is served by %+v", w.Name, s)
-				}
-			}
+	var names []string
+	for _, w := range as[admissionv1.ValidatingWebhookConfiguration](t, on, "ValidatingWebhookConfiguration/prod-butler-ipam-tenants").Webhooks {
+		names = append(names, w.Name)
+		if s := w.ClientConfig.Service; s.Name != "prod-butler-ipam-webhook" || s.Namespace != "ipam" {
+			t.Errorf("%s is served by %+v", w.Name, s)
 		}
-		return all
 	}
-	if got := names(off); got != nil {
-		t.Errorf("switched off there are webhooks %v", got)
-	}
-	if diff := cmp.Diff([]string{"providerconfig.butler.butlerlabs.dev", "delete.providerconfig.butler.butlerlabs.dev"}, names(on)); diff != "" {
+	if diff := cmp.Diff([]string{"providerconfig.butler.butlerlabs.dev", "delete.providerconfig.butler.butlerlabs.dev"}, names); diff != "" {
 		t.Errorf("webhooks (-want +got):\n%s", diff)
 	}
 	args := as[appsv1.Deployment](t, on, "Deployment/prod-butler-ipam").Spec.Template.Spec.Containers[0].Args

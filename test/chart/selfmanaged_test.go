@@ -31,7 +31,7 @@ func keepCertificates(t *testing.T, namespace, name string) {
 	}
 	kept := certificates.NewSelfManaged(certificates.SelfManagedConfig{
 		Secret: types.NamespacedName{Namespace: namespace, Name: name + "-certificates"}, Host: name + "-webhook." + namespace + ".svc",
-		Mutating: "zz-butler-ipam", Validating: name, Life: time.Hour, Now: time.Now,
+		Mutating: []string{"zz-butler-ipam"}, Validating: []string{name}, Life: time.Hour, Now: time.Now,
 	})
 	scheme := runtime.NewScheme()
 	if err := certificates.AddToScheme(scheme); err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,8 +48,8 @@ type SelfManagedConfig struct {
 	Secret types.NamespacedName
 	// Host is the name by which API servers call the webhooks: SERVICE.NAMESPACE.svc.
 	Host string
-	// Mutating and Validating are the names of the webhook configurations that get the authorities. Where there is none, none gets them.
-	Mutating, Validating string
+	// Mutating and Validating are the names of the webhook configurations that get the authorities, as far as they are there.
+	Mutating, Validating []string
 	// Life of a certificate, at least MinLife. It is renewed when a third of it is left; an authority lives ten times as long.
 	Life time.Duration
 	Now  func() time.Time
@@ -76,13 +77,12 @@ func AddToScheme(s *runtime.Scheme) error {
 	return errors.Join(corev1.AddToScheme(s), admissionv1.AddToScheme(s))
 }
 
-// Caches narrow the manager's cache down to the three objects that this is about, and to what its rights are for.
+// Caches narrow the manager's cache down to the Secret, as its rights are. Webhook configurations it may read whosever they are: a watch takes
+// one name at most.
 func (s *SelfManaged) Caches() map[client.Object]cache.ByObject {
 	named := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
 	return map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {Namespaces: map[string]cache.Config{s.Secret.Namespace: {FieldSelector: named(s.Secret.Name)}}},
-		&admissionv1.MutatingWebhookConfiguration{}:   {Field: named(s.Mutating)},
-		&admissionv1.ValidatingWebhookConfiguration{}: {Field: named(s.Validating)},
 	}
 }
 
@@ -90,13 +90,18 @@ func (s *SelfManaged) Caches() map[client.Object]cache.ByObject {
 func (s *SelfManaged) SetupWithManager(mgr manager.Manager) error {
 	s.client, s.live = mgr.GetClient(), mgr.GetAPIReader()
 	everywhere := false
-	turn := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: s.Secret}}
-	})
+	turn := func(names []string) handler.EventHandler {
+		return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			if !slices.Contains(names, o.GetName()) {
+				return nil
+			}
+			return []reconcile.Request{{NamespacedName: s.Secret}}
+		})
+	}
 	return builder.ControllerManagedBy(mgr).Named("certificates").
 		For(&corev1.Secret{}).
-		Watches(&admissionv1.MutatingWebhookConfiguration{}, turn).
-		Watches(&admissionv1.ValidatingWebhookConfiguration{}, turn).
+		Watches(&admissionv1.MutatingWebhookConfiguration{}, turn(s.Mutating)).
+		Watches(&admissionv1.ValidatingWebhookConfiguration{}, turn(s.Validating)).
 		WithOptions(controller.Options{NeedLeaderElection: &everywhere}).
 		Complete(s)
 }
@@ -211,37 +216,40 @@ func (s *SelfManaged) markPublished() {
 
 // configuration is a webhook configuration of either kind.
 type configuration struct {
+	name    string
 	object  client.Object
 	clients func() []*admissionv1.WebhookClientConfig // within the object
 }
 
 // configurations reads those that there are.
 func (s *SelfManaged) configurations(ctx context.Context) (all []configuration, err error) {
-	mutating, validating := &admissionv1.MutatingWebhookConfiguration{}, &admissionv1.ValidatingWebhookConfiguration{}
-	for name, c := range map[string]configuration{
-		s.Mutating: {mutating, func() (all []*admissionv1.WebhookClientConfig) {
-			for i := range mutating.Webhooks {
-				all = append(all, &mutating.Webhooks[i].ClientConfig)
+	for _, name := range s.Mutating {
+		o := &admissionv1.MutatingWebhookConfiguration{}
+		all = append(all, configuration{name, o, func() (clients []*admissionv1.WebhookClientConfig) {
+			for i := range o.Webhooks {
+				clients = append(clients, &o.Webhooks[i].ClientConfig)
 			}
-			return all
-		}},
-		s.Validating: {validating, func() (all []*admissionv1.WebhookClientConfig) {
-			for i := range validating.Webhooks {
-				all = append(all, &validating.Webhooks[i].ClientConfig)
-			}
-			return all
-		}},
-	} {
-		switch err := s.client.Get(ctx, types.NamespacedName{Name: name}, c.object); {
-		case apierrors.IsNotFound(err):
-			s.Log.V(1).Info("There is no webhook configuration to publish authorities in", "name", name)
-		case err != nil:
-			return nil, err
-		default:
-			all = append(all, c)
-		}
+			return clients
+		}})
 	}
-	return all, nil
+	for _, name := range s.Validating {
+		o := &admissionv1.ValidatingWebhookConfiguration{}
+		all = append(all, configuration{name, o, func() (clients []*admissionv1.WebhookClientConfig) {
+			for i := range o.Webhooks {
+				clients = append(clients, &o.Webhooks[i].ClientConfig)
+			}
+			return clients
+		}})
+	}
+	return slices.DeleteFunc(all, func(c configuration) bool {
+		found := s.client.Get(ctx, types.NamespacedName{Name: c.name}, c.object)
+		if apierrors.IsNotFound(found) {
+			s.Log.V(1).Info("There is no webhook configuration to publish authorities in", "name", c.name)
+			return true
+		}
+		err = errors.Join(err, found)
+		return false
+	}), err
 }
 
 // publish has the API servers trust a bundle of authorities.

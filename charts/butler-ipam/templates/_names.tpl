@@ -48,6 +48,23 @@ annotations:
 {{- $on | sortAlpha | join "," | required "apis: switch at least one of them on" -}}
 {{- end -}}
 
+{{- /* The webhook configurations, by what their names add to those of the first: one for each API and one for tenants, since by server-side apply no
+webhook can be taken out of one in which somebody else keeps its caBundle. */ -}}
+{{- define "butler-ipam.webhookParts" -}}
+{{- $on := list -}}
+{{- range $name, $is := .Values.apis }}{{ if $is }}{{ $on = append $on (eq $name "butler" | ternary "" (printf "-%s" (lower $name))) }}{{ end }}{{ end -}}
+{{- with .Values.tenants }}{{ if .enabled }}{{ $on = append $on "-tenants" }}{{ end }}{{ end -}}
+{{- $on | sortAlpha | toJson -}}
+{{- end -}}
+
+{{- /* Their names, of those whose first has the given one: include "butler-ipam.webhookConfigurations" (list . "zz-butler-ipam"). */ -}}
+{{- define "butler-ipam.webhookConfigurations" -}}
+{{- $names := list -}}
+{{- $first := last . -}}
+{{- range include "butler-ipam.webhookParts" (first .) | fromJsonArray }}{{ $names = append $names (printf "%s%s" $first .) }}{{ end -}}
+{{- $names | join "," -}}
+{{- end -}}
+
 {{- define "butler-ipam.image" -}}
 {{- with .Values.image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
