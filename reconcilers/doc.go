@@ -6,6 +6,8 @@
 //	                                          ├─▶ pending        ranges for claims that are stored without one
 //	                                          └─▶ networkpool    counters, conditions, the other half of a release
 //
+// Beside these, package services makes ProxyVIPs for Services; they go the same way.
+//
 // # What it promises
 //
 // Only the holder of the journal writes: everything comes up again when a replica takes over. Every write carries the

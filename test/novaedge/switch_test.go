@@ -22,7 +22,7 @@ import (
 // startIn starts a sandbox of its own, with what an earlier one in that directory has stored.
 func startIn(t *testing.T, dir string, replicas int, args ...string) (*sandbox.Sandbox, client.Client, error) {
 	t.Helper()
-	s, err := sandbox.Start(t.Context(), sandbox.Options{Dir: dir, Keep: true, Replicas: replicas, ManagerArgs: append(args, "--shutdown-delay=0s")})
+	s, err := sandbox.Start(t.Context(), sandbox.Options{Dir: dir, Keep: true, Replicas: replicas, ManagerArgs: append([]string{"--shutdown-delay=0s"}, args...)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,7 +84,7 @@ func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
 // Webhooks of an API come with an update all at once, the replicas that serve it one after the other: the first of them takes the journal, and
 // the others pass on to it what they are not told to serve.
 func TestAnAPIIsSwitchedOnReplicaByReplica(t *testing.T) {
-	s, c, err := startIn(t, t.TempDir(), 2, "--apis=butler")
+	s, c, err := startIn(t, t.TempDir(), 2, "--apis=butler", "--shutdown-delay=2s")
 	if err != nil {
 		t.Fatal(err)
 	}
