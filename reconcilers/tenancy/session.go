@@ -169,9 +169,9 @@ func (s *session) run(ctx context.Context) {
 		now := s.Now()
 		if s.down.IsZero() {
 			s.down = now
-			s.Log.Info("Tenant lost", "tenant", s.name, "error", oneLine(err))
+			s.Log.Info("Tenant lost", "tenant", s.name, "reason", reasonOf(err))
 		}
-		s.Log.V(1).Info("Tenant not reached", "tenant", s.name, "error", oneLine(err))
+		s.Log.V(1).Info("Tenant not reached", "tenant", s.name, "reason", reasonOf(err))
 		outage := now.Sub(s.down)
 		pause := pauseAfter(outage)
 		switch {
@@ -190,6 +190,14 @@ func (s *session) run(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// reasonOf is why a tenant is not reached, for the log. What a tenant's API server says in full stands in the condition.
+func reasonOf(err error) string {
+	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
+		return string(reason)
+	}
+	return oneLine(err)
 }
 
 // converse connects to the tenant and looks whenever something has changed, until the connection is lost.
