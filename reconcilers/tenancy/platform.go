@@ -164,6 +164,7 @@ func (d *desk) watchPlatform(ctx context.Context, shared cache.Cache, q *queues)
 		if err := on(ctx, d.Cache, o, func(before, o client.Object) {
 			if before == nil || !shows(before).Equal(shows(o)) {
 				q.addPools(ctx, d)
+				q.addLeaving(ctx, d)
 			}
 		}); err != nil {
 			return err

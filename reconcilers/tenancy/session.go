@@ -62,6 +62,7 @@ func (s *sessions) ensure(c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants
 				<-before.done
 			}
 			one.run(ctx)
+			s.ended(name, one)
 		}()
 	}
 	one.mu.Lock()
@@ -75,8 +76,15 @@ func (s *sessions) end(name types.NamespacedName, one *session) {
 	one.stop()
 	delete(s.all, name)
 	s.ending[name] = one
-	s.short.put(name, false)
-	s.metrics.forget(name)
+}
+
+// ended forgets a session that runs no more.
+func (s *sessions) ended(name types.NamespacedName, one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending[name] == one {
+		delete(s.ending, name)
+	}
 }
 
 // stop ends the session of a tenant, if there is one.
@@ -161,6 +169,10 @@ func pauseAfter(outage time.Duration) time.Duration {
 // run keeps a connection to the tenant, and acts on what it sees, until ctx ends.
 func (s *session) run(ctx context.Context) {
 	defer close(s.done)
+	defer func() {
+		s.short.put(s.name, false)
+		s.metrics.forget(s.name)
+	}()
 	for ctx.Err() == nil {
 		err := s.converse(ctx)
 		if ctx.Err() != nil {
