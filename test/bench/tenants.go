@@ -109,7 +109,7 @@ func measureTenants(ctx context.Context, o options) ([]figure, error) {
 			return nil, err
 		}
 		progress("%s: empty %+v, full %+v", g.memory(), empty, full)
-		progress("%s: %.0f a minute to the management cluster's API server, of them %.0f writes of the journal every few seconds", g.rest(), after.all-before.all, after.journal-before.journal)
+		progress("%s: %.0f a minute to the management cluster's API server, of them %.0f writes, the journal first of all", g.rest(), after.all-before.all, after.writes-before.writes)
 		n := float64(g.all)
 		return []figure{
 			{table: answerTable, Name: g.growth(), Clients: 1, N: growth.n, P50: ms(growth.p50)},
@@ -198,8 +198,8 @@ func addressed(ctx context.Context, p *plane.Plane, s *corev1.Service) error {
 	return err
 }
 
-// counted is calls of the manager to the API server of the management cluster, those that write the journal among them.
-type counted struct{ all, journal float64 }
+// counted is calls of the manager to the API server of the management cluster, those among them that write whole objects, as the journal.
+type counted struct{ all, writes float64 }
 
 // calls reads what the manager's client has counted.
 func calls(ctx context.Context, s *sandbox.Sandbox) (n counted, err error) {
@@ -225,7 +225,7 @@ func calls(ctx context.Context, s *sandbox.Sandbox) (n counted, err error) {
 		}
 		n.all += value
 		if strings.Contains(line, `method="PUT"`) {
-			n.journal += value
+			n.writes += value
 		}
 	}
 	return n, lines.Err()
