@@ -247,7 +247,8 @@ func (s *session) sayGrowth(ctx context.Context, p tenants.Policy, plan tenants.
 	switch {
 	case plan.Short > 0:
 		c.Reason = v1alpha1.ReasonQuotaExceeded
-		c.Message = fmt.Sprintf("Services need %d addresses more than the quota allows (quotaPerTenant.maxLoadBalancerIPs %d): raise it, or delete Services", plan.Short, p.MaxLoadBalancers)
+		c.Message = fmt.Sprintf("Services need %d addresses more than the quota allows (quotaPerTenant.maxLoadBalancerIPs %d): raise it, or delete Services",
+			plan.Short, p.MaxLoadBalancers)
 	case refused != "":
 		c.Reason, c.Message = v1alpha1.ReasonPoolExhausted, "no pool has room: "+refused
 	default:

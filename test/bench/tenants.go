@@ -114,7 +114,8 @@ func measureTenants(ctx context.Context, o options) ([]figure, error) {
 		return []figure{
 			{table: answerTable, Name: g.growth(), Clients: 1, N: growth.n, P50: ms(growth.p50)},
 			{table: answerTable, Name: g.rest(), Clients: 1, N: int(after.all - before.all), PerSecond: (after.all - before.all) / restTime.Seconds()},
-			{table: memoryTable, Name: g.memory(), N: g.all, HeapBytes: float64(full.heap-empty.heap) / n, ResidentBytes: float64(full.resident-empty.resident) / n, PeakBytes: float64(full.peak-empty.resident) / n},
+			{table: memoryTable, Name: g.memory(), N: g.all,
+				HeapBytes: float64(full.heap-empty.heap) / n, ResidentBytes: float64(full.resident-empty.resident) / n, PeakBytes: float64(full.peak-empty.resident) / n},
 		}, nil
 	}, func(s *sandbox.Options) {
 		s.Tenants, s.ManagerArgs = true, []string{"--tenants"}
