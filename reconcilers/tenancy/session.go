@@ -209,7 +209,7 @@ func reasonOf(err error) string {
 	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
 		return string(reason)
 	}
-	return oneLine(err)
+	return oneLine(err.Error())
 }
 
 // converse connects to the tenant and looks whenever something has changed, until the connection is lost.
