@@ -20,7 +20,9 @@ type naming func(taken func(string) bool) string
 
 // create asks for a block. fresh is false where the tenant has one of that name already, which whoever asks has not seen yet: names of the tenant's
 // own blocks count as taken only as far as it has seen them. Refused for want of room, the refusal says so in the pool's words.
-func (d *desk) create(ctx context.Context, t tenants.Tenant, name naming, block func(name string) *v1alpha1.IPAllocation) (a *v1alpha1.IPAllocation, fresh bool, refusal string, err error) {
+func (d *desk) create(ctx context.Context, t tenants.Tenant, name naming, block func(name string) *v1alpha1.IPAllocation) (
+	a *v1alpha1.IPAllocation, fresh bool, refusal string, err error,
+) {
 	others := map[string]bool{}
 	for {
 		a = block(name(func(n string) bool { return others[n] || d.foreign(ctx, t, n) }))

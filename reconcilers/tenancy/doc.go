@@ -1,11 +1,12 @@
 // Package tenancy carries out what package tenants decides: it gives TenantClusters their addresses, tells their MetalLB of them, and takes
 // back what nobody uses.
 //
-//	TenantCluster, ProviderConfig, NetworkPool ──▶ network      first allocations, NetworkReady, finalizer ─┐ ensures
-//	IPAllocation ──────────────────────────────────▶ orphans    allocations whose tenant is gone            │
-//	NetworkPool ──▶ provider   capacity of a ProviderConfig                                                 ▼
-//	                                                            session, one a tenant ◀──▶ the tenant's API server
-//	                                                              Services, MetalLB's refusals ──▶ tenants.Decide ──▶ MetalLB pool, growth, shrink
+//	TenantCluster, ProviderConfig, NetworkPool ──▶ network      first blocks, NetworkReady, finalizer ──▶ a session for each tenant
+//	IPAllocation, TenantCluster ───────────────▶ orphans      allocations whose tenant is gone
+//	ProviderConfig, NetworkPool ───────────────▶ providers    how much its pools have left
+//	Services, Nodes, Machines ─────────────────▶ platformUse  what the platform uses of a pool, to be avoided
+//
+//	session ◀── the tenant's Services, MetalLB's refusals and pool ──▶ tenants.Decide ──▶ MetalLB pool, blocks added and given back
 //
 // # What it promises
 //

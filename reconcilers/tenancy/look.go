@@ -247,7 +247,8 @@ func (s *session) sayGrowth(ctx context.Context, p tenants.Policy, plan tenants.
 	switch {
 	case plan.Short > 0:
 		c.Reason = v1alpha1.ReasonQuotaExceeded
-		c.Message = fmt.Sprintf("Services need %d addresses more than the quota allows (quotaPerTenant.maxLoadBalancerIPs %d): raise it, or delete Services", plan.Short, p.MaxLoadBalancers)
+		c.Message = fmt.Sprintf("Services need %d addresses more than the quota allows (quotaPerTenant.maxLoadBalancerIPs %d): raise it, or delete Services",
+			plan.Short, p.MaxLoadBalancers)
 	case refused != "":
 		c.Reason, c.Message = v1alpha1.ReasonPoolExhausted, "no pool has room: "+refused
 	default:
@@ -287,10 +288,10 @@ func (s *session) say(ctx context.Context, c metav1.Condition) error {
 func (s *session) sayDown(ctx context.Context, why error) {
 	c := metav1.Condition{
 		Type: v1alpha1.ConditionLoadBalancerIPsAvailable, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonTenantUnreachable,
-		Message: "the tenant's API server does not answer: " + oneLine(why),
+		Message: "the tenant's API server does not answer: " + oneLine(why.Error()),
 	}
 	if denied := (accessError{}); errors.As(why, &denied) || apierrors.IsUnauthorized(why) || apierrors.IsForbidden(why) {
-		c.Reason, c.Message = v1alpha1.ReasonAccessDenied, "no access to the tenant: "+oneLine(why)
+		c.Reason, c.Message = v1alpha1.ReasonAccessDenied, "no access to the tenant: "+oneLine(why.Error())
 	}
 	if err := s.say(ctx, c); err != nil {
 		s.told = false // the next attempt says it
@@ -300,10 +301,10 @@ func (s *session) sayDown(ctx context.Context, why error) {
 // longest is how long a text of a tenant's may be that is passed on, in bytes.
 const longest = 256
 
-func oneLine(err error) string {
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(err.Error(), "?")), " ")
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
 	if len(text) > longest {
-		text = text[:longest] + "…"
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
 	}
 	return text
 }

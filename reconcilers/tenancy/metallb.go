@@ -65,7 +65,7 @@ func (s *session) drift(pool *unstructured.Unstructured, shown bool) string {
 		return ""
 	}
 	s.wrote = written{}
-	return "IPAddressPool " + tenants.MetalLBPool + " was changed: " + strings.Join(changes, ", ")
+	return "IPAddressPool " + tenants.MetalLBPool + " was changed: " + oneLine(strings.Join(changes, ", "))
 }
 
 // poolFlags are fields of the pool on which depends whether every Service can have every address.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // mirror is a copy of some objects of a tenant, as its API server last told of them.
@@ -121,7 +123,7 @@ func (m *mirror) follow(ctx context.Context, s source, example any, lost func(er
 		},
 	}}, example, m, toolscache.ReflectorOptions{Backoff: &wait.Backoff{
 		Duration: firstLook, Factor: lookFactor, Cap: lastLook, Steps: math.MaxInt32, Jitter: 0.1,
-	}}).RunWithContext(ctx)
+	}}).RunWithContext(klog.NewContext(ctx, logr.Discard())) // the session says what is worth saying
 }
 
 // reading reads lists in one answer, whose size is bounded, rather than as a stream without end.

@@ -164,6 +164,7 @@ func (d *desk) watchPlatform(ctx context.Context, shared cache.Cache, q *queues)
 		if err := on(ctx, d.Cache, o, func(before, o client.Object) {
 			if before == nil || !shows(before).Equal(shows(o)) {
 				q.addPools(ctx, d)
+				q.addLeaving(ctx, d)
 			}
 		}); err != nil {
 			return err
@@ -188,7 +189,8 @@ func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short .
 	}
 	if err := on(ctx, d.Cache, &v1alpha1.ProviderConfig{}, func(before, o client.Object) {
 		q.providers.Add(request(o))
-		if before == nil || before.GetGeneration() != o.GetGeneration() || before.GetAnnotations()[v1alpha1.AnnotationNodeAddresses] != o.GetAnnotations()[v1alpha1.AnnotationNodeAddresses] {
+		nodes := func(o client.Object) string { return o.GetAnnotations()[v1alpha1.AnnotationNodeAddresses] }
+		if before == nil || before.GetGeneration() != o.GetGeneration() || nodes(before) != nodes(o) {
 			q.addTenants(ctx, d)
 		}
 	}); err != nil {
@@ -205,7 +207,8 @@ func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short .
 	return on(ctx, shared, &v1alpha1.NetworkPool{}, func(before, o client.Object) {
 		q.addProviders(ctx, d)
 		was, _ := before.(*v1alpha1.NetworkPool)
-		if is := o.(*v1alpha1.NetworkPool); was == nil || was.Generation != is.Generation || was.Status.AvailableIPs < is.Status.AvailableIPs || was.Status.LargestFreeBlock < is.Status.LargestFreeBlock {
+		if is := o.(*v1alpha1.NetworkPool); was == nil || was.Generation != is.Generation ||
+			was.Status.AvailableIPs < is.Status.AvailableIPs || was.Status.LargestFreeBlock < is.Status.LargestFreeBlock {
 			for _, waiting := range short {
 				for _, name := range waiting.all() {
 					q.network.Add(reconcile.Request{NamespacedName: name})

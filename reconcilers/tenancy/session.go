@@ -62,6 +62,7 @@ func (s *sessions) ensure(c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants
 				<-before.done
 			}
 			one.run(ctx)
+			s.ended(name, one)
 		}()
 	}
 	one.mu.Lock()
@@ -75,8 +76,15 @@ func (s *sessions) end(name types.NamespacedName, one *session) {
 	one.stop()
 	delete(s.all, name)
 	s.ending[name] = one
-	s.short.put(name, false)
-	s.metrics.forget(name)
+}
+
+// ended forgets a session that runs no more.
+func (s *sessions) ended(name types.NamespacedName, one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending[name] == one {
+		delete(s.ending, name)
+	}
 }
 
 // stop ends the session of a tenant, if there is one.
@@ -161,6 +169,10 @@ func pauseAfter(outage time.Duration) time.Duration {
 // run keeps a connection to the tenant, and acts on what it sees, until ctx ends.
 func (s *session) run(ctx context.Context) {
 	defer close(s.done)
+	defer func() {
+		s.short.put(s.name, false)
+		s.metrics.forget(s.name)
+	}()
 	for ctx.Err() == nil {
 		err := s.converse(ctx)
 		if ctx.Err() != nil {
@@ -169,9 +181,9 @@ func (s *session) run(ctx context.Context) {
 		now := s.Now()
 		if s.down.IsZero() {
 			s.down = now
-			s.Log.Info("Tenant lost", "tenant", s.name, "error", oneLine(err))
+			s.Log.Info("Tenant lost", "tenant", s.name, "reason", reasonOf(err))
 		}
-		s.Log.V(1).Info("Tenant not reached", "tenant", s.name, "error", oneLine(err))
+		s.Log.V(1).Info("Tenant not reached", "tenant", s.name, "reason", reasonOf(err))
 		outage := now.Sub(s.down)
 		pause := pauseAfter(outage)
 		switch {
@@ -190,6 +202,14 @@ func (s *session) run(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// reasonOf is why a tenant is not reached, for the log. What a tenant's API server says in full stands in the condition.
+func reasonOf(err error) string {
+	if reason := apierrors.ReasonForError(err); reason != metav1.StatusReasonUnknown {
+		return string(reason)
+	}
+	return oneLine(err.Error())
 }
 
 // converse connects to the tenant and looks whenever something has changed, until the connection is lost.

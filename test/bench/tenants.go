@@ -109,12 +109,13 @@ func measureTenants(ctx context.Context, o options) ([]figure, error) {
 			return nil, err
 		}
 		progress("%s: empty %+v, full %+v", g.memory(), empty, full)
-		progress("%s: %.0f a minute to the management cluster's API server, of them %.0f writes of the journal every few seconds", g.rest(), after.all-before.all, after.journal-before.journal)
+		progress("%s: %.0f a minute to the management cluster's API server, of them %.0f writes, the journal first of all", g.rest(), after.all-before.all, after.writes-before.writes)
 		n := float64(g.all)
 		return []figure{
 			{table: answerTable, Name: g.growth(), Clients: 1, N: growth.n, P50: ms(growth.p50)},
 			{table: answerTable, Name: g.rest(), Clients: 1, N: int(after.all - before.all), PerSecond: (after.all - before.all) / restTime.Seconds()},
-			{table: memoryTable, Name: g.memory(), N: g.all, HeapBytes: float64(full.heap-empty.heap) / n, ResidentBytes: float64(full.resident-empty.resident) / n, PeakBytes: float64(full.peak-empty.resident) / n},
+			{table: memoryTable, Name: g.memory(), N: g.all,
+				HeapBytes: float64(full.heap-empty.heap) / n, ResidentBytes: float64(full.resident-empty.resident) / n, PeakBytes: float64(full.peak-empty.resident) / n},
 		}, nil
 	}, func(s *sandbox.Options) {
 		s.Tenants, s.ManagerArgs = true, []string{"--tenants"}
@@ -198,8 +199,8 @@ func addressed(ctx context.Context, p *plane.Plane, s *corev1.Service) error {
 	return err
 }
 
-// counted is calls of the manager to the API server of the management cluster, those that write the journal among them.
-type counted struct{ all, journal float64 }
+// counted is calls of the manager to the API server of the management cluster, those among them that write whole objects, as the journal.
+type counted struct{ all, writes float64 }
 
 // calls reads what the manager's client has counted.
 func calls(ctx context.Context, s *sandbox.Sandbox) (n counted, err error) {
@@ -225,7 +226,7 @@ func calls(ctx context.Context, s *sandbox.Sandbox) (n counted, err error) {
 		}
 		n.all += value
 		if strings.Contains(line, `method="PUT"`) {
-			n.journal += value
+			n.writes += value
 		}
 	}
 	return n, lines.Err()

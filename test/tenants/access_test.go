@@ -1,8 +1,11 @@
 package tenants
 
 import (
+	"fmt"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,5 +50,36 @@ func TestATenantThatGivesNoAccessSaysWhy(t *testing.T) {
 	hears(t, denied, v1alpha1.ReasonAccessDenied, "no access to the tenant")
 	if text := conditionIs(t, program, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonAccessDenied); !strings.Contains(text, "exec is refused") {
 		t.Errorf("the condition does not say why: %s", text)
+	}
+}
+
+func TestATenantThatHangsDelaysNoOther(t *testing.T) {
+	pool(t, "hangs", "10.29.0.0/24", "10.29.0.0", "10.29.0.255")
+	elastic(t, "hangs", "")
+	c := live(t, "hangs", "hangs")
+	offers(t, "10.29.0.0-10.29.0.1")
+	// It takes connections and says nothing.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	config := tenantPlane.Config()
+	config.Host = "https://" + listener.Addr().String()
+	var silent []*v1alpha1.TenantCluster
+	for i := range 20 {
+		s := tenant(t, c.Namespace, fmt.Sprintf("silent-%d", i), "hangs", "")
+		create(t, s)
+		networkReady(t, s, metav1.ConditionTrue, v1alpha1.ReasonReady)
+		giveAccess(t, s, config)
+		silent = append(silent, s)
+	}
+	for i := range 4 {
+		if _, took := served(t, balancer(t, fmt.Sprintf("s-%d", i))); took > 3*time.Second {
+			t.Errorf("beside tenants that hang a Service waited %s for its address", took)
+		}
+	}
+	for _, s := range silent {
+		conditionIs(t, s, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonTenantUnreachable)
 	}
 }

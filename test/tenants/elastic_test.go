@@ -102,6 +102,34 @@ func poolWrites(t *testing.T) int64 {
 	return p.GetGeneration()
 }
 
+func TestATenantWithoutAddressesHasNoPoolAndKeepsOneOfItsOwn(t *testing.T) {
+	startPlane(t)
+	theirs := metallbPool()
+	_ = unstructured.SetNestedStringSlice(theirs.Object, []string{"192.0.2.0-192.0.2.0"}, "spec", "addresses")
+	if err := tenantPlane.Client.Create(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	p := pool(t, "none", "10.19.0.0/24", "10.19.0.0", "10.19.0.255")
+	elastic(t, "none", "")
+	c := live(t, "none", "none", ", addons: {ingress: {enabled: false}}")
+	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	if err := offered(t.Context(), "192.0.2.0-192.0.2.0"); err != nil {
+		t.Errorf("a pool that we have no part in: %v", err)
+	}
+	if err := tenantPlane.Client.Delete(t.Context(), theirs); err != nil {
+		t.Fatal(err)
+	}
+	s := balancer(t, "first")
+	if address, _ := served(t, s); address.String() != "10.19.0.0" {
+		t.Errorf("the first Service has %s", address)
+	}
+	offers(t, "10.19.0.0-10.19.0.0")
+	dropService(t, s)
+	offers(t) // MetalLB refuses an empty pool
+	has(t, c)
+	free(t, p, 256)
+}
+
 func TestAServiceThatOurPoolCanNeverServeGrowsNothing(t *testing.T) {
 	pool(t, "never", "10.22.0.0/24", "10.22.0.0", "10.22.0.255")
 	elastic(t, "never", "")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,11 +43,11 @@ func stopPlane() error {
 	return tenantPlane.Stop()
 }
 
-// live creates a TenantCluster whose control plane is the plane, and waits until its pool is there. The plane is empty again after the test.
-func live(t *testing.T, name, provider string) *v1alpha1.TenantCluster {
+// live creates a TenantCluster whose control plane is the plane, with more of its spec in YAML. The plane is empty again after the test.
+func live(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantCluster {
 	t.Helper()
 	startPlane(t)
-	c := tenant(t, namespace(t), name, provider, "")
+	c := tenant(t, namespace(t), name, provider, strings.Join(more, ""))
 	t.Cleanup(func() {
 		ctx := context.Background()
 		_ = admin.Delete(ctx, c)
