@@ -14,8 +14,8 @@ func TestSamplesAreAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := len(strings.Fields(out)); got != 8 {
-		t.Errorf("want eight samples, got:\n%s", out)
+	if got := len(strings.Fields(out)); got != 10 {
+		t.Errorf("want ten samples, got:\n%s", out)
 	}
 }
 
