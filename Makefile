@@ -112,6 +112,7 @@ test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi 
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/chart/alerts ./...
 	$(GO) test -C test/gitops ./...
+	$(GO) test -C test/clusterctl ./...
 	$(GO) test -C test/tools/image ./...
 
 .PHONY: test-chart
@@ -127,6 +128,10 @@ test-gitops: controlplane build ## Run the engines of Flux and Argo CD against t
 .PHONY: soak-tenants
 soak-tenants: controlplane build metallb ## Put mixed load on a tenant for DURATION (30m), timers at a twentieth, and see that it comes to rest each time
 	TENANTS_SOAK='$(or $(DURATION),30m)' $(GO) test ./test/tenants -count=1 -v -timeout 0 -run TestUnderMixedLoad
+
+.PHONY: test-clusterctl
+test-clusterctl: controlplane build $(BIN)/clusterapi ## Move claims between two control planes with clusterctl
+	$(GO) test -C test/clusterctl ./...
 
 .PHONY: test-core
 test-core: race ## Run the tests of the allocator, which need no API server

@@ -174,6 +174,9 @@ func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin strin
 	c.SetAnnotations(annotations)
 	r.api.complete(c, g.Space)
 	if err := r.save(ctx, before, c); err != nil {
+		if apierrors.IsNotFound(err) && !g.Token.IsZero() {
+			r.ledger.Withdraw(g.Token) // nobody has it, and nobody will
+		}
 		return overtaken(err)
 	}
 	r.answers.add(client.ObjectKeyFromObject(c), c.GetUID())

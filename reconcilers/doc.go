@@ -6,6 +6,8 @@
 //	                                          ├─▶ pending        ranges for claims that are stored without one
 //	                                          └─▶ networkpool    counters, conditions, the other half of a release
 //
+// Claims of Metal3 and of Cluster API go the same way, and have an address object made for them before their status names it (address.go). They and
+// their pools rest while their Cluster does.
 // Beside these, package services makes ProxyVIPs for Services; they go the same way.
 //
 // # What it promises

@@ -153,7 +153,7 @@ func (a ipAddressClaims) address(ctx context.Context, d *desk, c *ipamv1.IPAddre
 	return makeAddress(ctx, d, c, want, ours)
 }
 
-// addressOf is the IPAddress of a claim, owned by it and by its pool.
+// addressOf is the IPAddress of a claim, owned by it and by an IPPool.
 func (ipAddressClaims) addressOf(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
 	has, _ := metal3.Asked(c)
 	key, _ := clusterapi.PoolKeyOf(c)
@@ -163,22 +163,21 @@ func (ipAddressClaims) addressOf(ctx context.Context, d *desk, c *ipamv1.IPAddre
 	if err := d.client.Get(ctx, request(key).NamespacedName, pool); err != nil {
 		return nil, err
 	}
-	ofPool := metav1.OwnerReference{}
+	ofClaim := owner(c, ipamv1.GroupVersion.String(), "IPAddressClaim")
+	ofClaim.Controller, ofClaim.BlockOwnerDeletion = ptr.To(true), ptr.To(true)
+	o.OwnerReferences = []metav1.OwnerReference{ofClaim}
 	switch p := pool.(type) {
-	case *butlerv1.NetworkPool:
-		ofPool = owner(p, butlerv1.GroupVersion.String(), "NetworkPool")
+	case *butlerv1.NetworkPool: // which stays where it is: clusterctl cannot move what it owns
 		o.Name, o.Spec = clusterapi.AddressOfNetworkPool(p, c, has)
 	case *metal3v1.IPPool:
 		var err error
-		ofPool = owner(p, metal3v1.GroupVersion.String(), "IPPool")
+		ofPool := owner(p, metal3v1.GroupVersion.String(), "IPPool")
+		ofPool.Controller, ofPool.BlockOwnerDeletion = ptr.To(false), ptr.To(true)
+		o.OwnerReferences = append(o.OwnerReferences, ofPool)
 		if o.Name, o.Spec, err = clusterapi.AddressOfIPPool(p, c, has); err != nil {
 			return nil, err
 		}
 	}
-	ofClaim := owner(c, ipamv1.GroupVersion.String(), "IPAddressClaim")
-	ofClaim.Controller, ofClaim.BlockOwnerDeletion = ptr.To(true), ptr.To(true)
-	ofPool.Controller, ofPool.BlockOwnerDeletion = ptr.To(false), ptr.To(true)
-	o.OwnerReferences = []metav1.OwnerReference{ofClaim, ofPool}
 	return o, nil
 }
 

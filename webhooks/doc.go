@@ -15,6 +15,9 @@
 // "The pool is missing", "outside of it" and "exhausted" are never answered from a cache alone: the pool is read from the API server once
 // and the ledger asked again.
 //
+// Claims of Metal3 and of Cluster API that ask for any address are the exception: their clients expect them to be stored in any case, so they are,
+// and the reconcilers give them one as soon as they can.
+//
 // # The way of a call
 //
 //	API server ──▶ edge: bounded body, deadline of the call, latency

@@ -14,11 +14,13 @@ var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 // away tells whether the claim of a holding went to another cluster, and took the range along.
 func (h *holding) away() bool { return h.until.Equal(never) }
 
-// keepAway takes in that a pool records a range as gone to another cluster. Who holds it here all the same came back with it.
+// keepAway takes in that a pool records a range as gone to another cluster. Who holds it here all the same came back with it, or is what its claim
+// left behind.
 func (b *book) keepAway(p *pool, c Cooling) {
 	for held := range b.space(p.Space).core.HeldIn(c.Range) {
-		if h := b.holdings[held.Holder]; h.away() {
-			h.recorded = true
+		if h := b.holdings[held.Holder]; h.away() || h.standsIn(c.Claim) {
+			h.until, h.recorded = never, true
+			b.resting[h] = struct{}{}
 		}
 		return
 	}
@@ -45,7 +47,7 @@ func (b *book) settleAway(p *pool, gone bool) {
 func (b *book) restingOf(k Key) []Cooling {
 	var list []Cooling
 	for h := range b.resting {
-		if h.pool != k || h.claim != nil || len(h.ranges) == 0 {
+		if h.pool != k || h.claim != nil && !h.away() {
 			continue
 		}
 		for _, r := range h.ranges {

@@ -166,6 +166,13 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 			delete(b.standIns, c.For)
 		}
 	}
+	for _, h := range slices.Clone(b.byName[c.Key]) {
+		for _, l := range slices.Clone(h.lines) {
+			if l.UID == uid && l.state == open { // no write to this object can land any more
+				b.retire(l)
+			}
+		}
+	}
 	if c.holding == nil {
 		return
 	}

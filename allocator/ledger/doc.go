@@ -23,6 +23,10 @@
 //	                            │ life passed, and a consistent read shows nothing
 //	                            └──────────────────▶ free
 //
+// An object may hold a range for a claim, as the IPAddresses of Metal3 and Cluster API do: while the claim holds the same range, the two are one
+// holder, and the range is free when both are gone. Of a claim that went to another cluster the range is not free: it is alive there. Its pool
+// records that, and only the claim gets it back.
+//
 // # Parts
 //
 // book is the state machine: no clock, no I/O, no locks; the same calls in the same order give the same answers. Ledger is the

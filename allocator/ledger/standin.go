@@ -41,6 +41,10 @@ func (b *book) succeed(c *claim) bool {
 		b.leavePool(c)
 		c.holding, h.claim, heir.holding, h.pool = nil, heir, h, heir.Pool
 		b.joinPool(heir)
+		if c.Away { // and does not come back: what it left behind may go, its range stays its own
+			h.until = never
+			b.resting[h] = struct{}{}
+		}
 		b.restrength(h)
 		return true
 	}

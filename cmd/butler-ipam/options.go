@@ -50,7 +50,7 @@ type options struct {
 	version       bool
 }
 
-const usage = `butler-ipam answers the creation of an IPAllocation or a ProxyVIP with its addresses.
+const usage = `butler-ipam answers the creation of an IPAllocation, a ProxyVIP, an IPClaim or an IPAddressClaim with its addresses.
 
 It serves the admission webhooks and keeps the status of pools and claims. Any number of replicas may run: they share
 one list of open grants, the Lease butler-ipam-journal.

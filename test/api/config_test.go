@@ -14,8 +14,8 @@ func TestSamplesAreAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := len(strings.Fields(out)); got != 9 {
-		t.Errorf("want nine samples, got:\n%s", out)
+	if got := len(strings.Fields(out)); got != 11 {
+		t.Errorf("want eleven samples, got:\n%s", out)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestTheChartInstallsWhatConfigDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, got := plain(t, kustomized), plain(t, rendered)
+	want, got := whole(plain(t, kustomized)), whole(plain(t, rendered))
 	delete(want, "Namespace/butler-ipam-system")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("objects (-config +chart):\n%s", diff)
@@ -74,6 +74,24 @@ func TestProxyVIPsForServicesAreOffUntilTheyAreSwitchedOn(t *testing.T) {
 	if _, err := template(t, "butler-ipam", "ipam", "", "--set=serviceVIPs=true"); err == nil || !strings.Contains(err.Error(), "serviceVIPs needs apis.novaedge") {
 		t.Errorf("without the API they can be switched on: %v", err)
 	}
+}
+
+// whole puts the webhooks of all APIs, which the chart gives configurations of their own, into the first one of each kind.
+func whole(objects map[string]map[string]any) map[string]map[string]any {
+	for _, first := range []string{"MutatingWebhookConfiguration/zz-butler-ipam", "ValidatingWebhookConfiguration/butler-ipam"} {
+		all := objects[first]["webhooks"].([]any)
+		for key, o := range objects {
+			if strings.HasPrefix(key, first+"-") {
+				all = append(all, o["webhooks"].([]any)...)
+				delete(objects, key)
+			}
+		}
+		slices.SortFunc(all, func(a, b any) int {
+			return strings.Compare(a.(map[string]any)["name"].(string), b.(map[string]any)["name"].(string))
+		})
+		objects[first]["webhooks"] = all
+	}
+	return objects
 }
 
 // plain is objects by their keys, without what a chart adds to every one.
@@ -346,6 +364,7 @@ func TestPartsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
 			"ConfigMap/prod-butler-ipam-dashboard", "CustomResourceDefinition/providerconfigs.butler.butlerlabs.dev",
 			"CustomResourceDefinition/tenantclusters.butler.butlerlabs.dev", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned",
 			"NetworkPolicy/prod-butler-ipam", "PrometheusRule/prod-butler-ipam", "ServiceMonitor/prod-butler-ipam",
+			"ValidatingWebhookConfiguration/prod-butler-ipam-tenants",
 		}},
 		{"secret.yaml", nil},
 	} {
@@ -410,7 +429,8 @@ func TestThePodIsWhatTheValuesSay(t *testing.T) {
 	deployment := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec
 	pod := deployment.Template.Spec
 	manager := pod.Containers[0]
-	if want := []string{"--apis=butler", "--log-level=2", "--log-format=console", "--certificate=prod-butler-ipam-webhook", "--webhook-client-ca=/client-ca/ca.crt", "--grant-expiry=3m"}; !slices.Equal(manager.Args, want) {
+	if want := []string{"--apis=butler", "--log-level=2", "--log-format=console", "--certificate=prod-butler-ipam-webhook", "--webhook-client-ca=/client-ca/ca.crt", "--tenants", "--tenants-namespace=platform", "--tenants-pending-after=500ms",
+		"--tenants-shrink-after=5m", "--tenants-orphan-after=2m", "--tenants-release-limit=30m", "--grant-expiry=3m"}; !slices.Equal(manager.Args, want) {
 		t.Errorf("arguments %q, want %q", manager.Args, want)
 	}
 	if *deployment.Replicas != 3 || manager.Lifecycle.PreStop.Sleep.Seconds != 10 || *pod.TerminationGracePeriodSeconds != 25 || len(pod.Tolerations) != 1 ||

@@ -1,0 +1,323 @@
+package clusterctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+// soon bounds the wait for a state that comes about within a second on an idle machine.
+const soon = 30 * time.Second
+
+// place is a management cluster.
+type place struct {
+	*sandbox.Sandbox
+	client.Client
+	t *testing.T
+}
+
+// start starts a management cluster with two managers.
+func start(t *testing.T) place {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme), clusterv1.AddToScheme(scheme), ipamv1.AddToScheme(scheme),
+		butlerv1.AddToScheme(scheme), metal3v1.AddToScheme(scheme))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sandbox.Start(t.Context(), sandbox.Options{ClusterAPI: true, Replicas: 2, ManagerArgs: []string{"--shutdown-delay=0s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	config := s.Config()
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := place{s, c, t}
+	p.label()
+	return p
+}
+
+// label puts on the CRDs of Cluster API what clusterctl init does.
+func (p place) label() {
+	p.t.Helper()
+	for _, name := range []string{"clusters.cluster.x-k8s.io", "ipaddressclaims.ipam.cluster.x-k8s.io", "ipaddresses.ipam.cluster.x-k8s.io"} {
+		crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		p.read(crd)
+		before := crd.DeepCopy()
+		for label, value := range map[string]string{"clusterctl.cluster.x-k8s.io": "", "cluster.x-k8s.io/provider": "cluster-api", "cluster.x-k8s.io/v1beta2": "v1beta2"} {
+			metav1.SetMetaDataLabel(&crd.ObjectMeta, label, value)
+		}
+		if err := p.Patch(p.t.Context(), crd, client.MergeFrom(before)); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+func (p place) read(o client.Object) {
+	p.t.Helper()
+	if err := p.Get(p.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p place) create(objects ...client.Object) {
+	p.t.Helper()
+	for _, o := range objects {
+		if err := p.Create(p.t.Context(), o); err != nil {
+			p.t.Fatalf("create %T %s: %v", o, o.GetName(), err)
+		}
+	}
+}
+
+const namespace = "tenants"
+
+// addresses is which claim has which address, of both kinds: by the answer, by what the claim's status names, and by the pool.
+func (p place) addresses() (map[string]string, error) {
+	ctx, in := context.Background(), client.InNamespace(namespace)
+	var (
+		claims    metal3v1.IPClaimList
+		others    ipamv1.IPAddressClaimList
+		held      metal3v1.IPAddressList
+		otherHeld ipamv1.IPAddressList
+	)
+	if err := errors.Join(p.List(ctx, &claims, in), p.List(ctx, &others, in), p.List(ctx, &held, in), p.List(ctx, &otherHeld, in)); err != nil {
+		return nil, err
+	}
+	all, objects := map[string]string{}, map[string]string{}
+	for _, a := range held.Items {
+		objects["IPClaim/"+a.Name] = string(a.Spec.Address)
+	}
+	for _, a := range otherHeld.Items {
+		objects["IPAddressClaim/"+a.Name] = a.Spec.Address
+	}
+	var errs []error
+	add := func(kind, name, answer, object string) {
+		if answer == "" || objects[kind+"/"+object] != answer {
+			errs = append(errs, fmt.Errorf("%s %s: the answer is %q, its address object %q has %q", kind, name, answer, object, objects[kind+"/"+object]))
+		}
+		all[kind+"/"+name] = answer
+	}
+	for _, c := range claims.Items {
+		add("IPClaim", c.Name, c.Annotations[metal3v1.AnnotationIPAddress], ptr.Deref(c.Status.Address, corev1.ObjectReference{}).Name)
+	}
+	for _, c := range others.Items {
+		if !meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ReadyCondition) {
+			errs = append(errs, fmt.Errorf("IPAddressClaim %s is not ready: %+v", c.Name, c.Status.Conditions))
+		}
+		add("IPAddressClaim", c.Name, c.Annotations[metal3v1.AnnotationIPAddress], c.Status.AddressRef.Name)
+	}
+	return all, errors.Join(errs...)
+}
+
+// settled waits until every claim has its address object, and gives who has what.
+func (p place) settled(n int) map[string]string {
+	p.t.Helper()
+	var all map[string]string
+	var last error
+	err := wait.PollUntilContextTimeout(p.t.Context(), 50*time.Millisecond, soon, true, func(context.Context) (bool, error) {
+		all, last = p.addresses()
+		return last == nil && len(all) == n, nil
+	})
+	if err != nil {
+		p.t.Fatalf("%d claims, want %d: %v", len(all), n, last)
+	}
+	return all
+}
+
+// empty waits until nothing is left of what was moved.
+func (p place) empty() {
+	p.t.Helper()
+	err := wait.PollUntilContextTimeout(p.t.Context(), 50*time.Millisecond, soon, true, func(context.Context) (bool, error) {
+		all, _ := p.addresses()
+		err := p.Get(p.t.Context(), client.ObjectKey{Namespace: namespace, Name: "first"}, &metal3v1.IPPool{})
+		return len(all) == 0 && apierrors.IsNotFound(err), nil
+	})
+	if err != nil {
+		p.t.Fatal("claims or pools are left behind")
+	}
+}
+
+const each = 17 // claims of a pool, but of the last, which has one fewer
+
+// populate makes a Cluster with two IPPools and a NetworkPool beside it, and 50 claims.
+func (p place) populate() {
+	p.t.Helper()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workload"}, Spec: clusterv1.ClusterSpec{
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "Metal3Cluster", Name: "workload"},
+	}}
+	p.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, cluster)
+	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+	cluster.Status.Conditions = []metav1.Condition{{
+		Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: "Initialized", LastTransitionTime: metav1.Now(),
+	}}
+	if err := p.Status().Update(p.t.Context(), cluster); err != nil {
+		p.t.Fatal(err)
+	}
+	p.shared()
+	p.create(ipPool("first", "10.1.0.1", "10.1.0.40"), ipPool("second", "10.2.0.1", "10.2.0.40"))
+	owner := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "workload", UID: cluster.UID}
+	for i := range each {
+		of := func(name string) metav1.ObjectMeta {
+			return metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%d", name, i), OwnerReferences: []metav1.OwnerReference{owner}}
+		}
+		p.create(
+			&metal3v1.IPClaim{ObjectMeta: of("metal3"), Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "first"}}},
+			&ipamv1.IPAddressClaim{ObjectMeta: of("second"), Spec: ipamv1.IPAddressClaimSpec{
+				ClusterName: "workload", PoolRef: ipamv1.IPPoolReference{APIGroup: metal3v1.GroupVersion.Group, Kind: "IPPool", Name: "second"},
+			}})
+		if i < each-1 {
+			p.create(sharedClaim(of("shared")))
+		}
+	}
+}
+
+// shared makes the NetworkPool, which belongs to no Cluster and is in both places.
+func (p place) shared() {
+	p.t.Helper()
+	p.create(&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "shared"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.3.0.0/27"}})
+}
+
+func sharedClaim(m metav1.ObjectMeta) *ipamv1.IPAddressClaim {
+	return &ipamv1.IPAddressClaim{ObjectMeta: m, Spec: ipamv1.IPAddressClaimSpec{
+		PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "shared"},
+	}}
+}
+
+func ipPool(name, start, end string) *metal3v1.IPPool {
+	first, last := metal3v1.IP(start), metal3v1.IP(end)
+	return &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: metal3v1.IPPoolSpec{
+		ClusterName: ptr.To("workload"), NamePrefix: name, Prefix: 24, Pools: []metal3v1.Pool{{Start: &first, End: &last}},
+	}}
+}
+
+// move has clusterctl do what the options say.
+func move(t *testing.T, options clusterctl.MoveOptions) {
+	t.Helper()
+	c, err := clusterctl.New(t.Context(), configFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Namespace = namespace
+	if err := c.Move(t.Context(), options); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configFile is an empty one: without it clusterctl looks for one at home.
+func configFile(t *testing.T) string {
+	t.Helper()
+	path := t.TempDir() + "/clusterctl.yaml"
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (p place) kubeconfig() clusterctl.Kubeconfig { return clusterctl.Kubeconfig{Path: p.Kubeconfig()} }
+
+const total = 3*each - 1
+
+func TestAMoveThereAndBackKeepsEveryAddress(t *testing.T) {
+	here, there := start(t), start(t)
+	here.populate()
+	there.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	there.shared()
+	before := here.settled(total)
+
+	move(t, clusterctl.MoveOptions{FromKubeconfig: here.kubeconfig(), ToKubeconfig: there.kubeconfig()})
+	if diff := cmp.Diff(before, there.settled(total)); diff != "" {
+		t.Errorf("there (-before +after):\n%s", diff)
+	}
+	here.empty()
+	here.givesNothingAway(before)
+
+	move(t, clusterctl.MoveOptions{FromKubeconfig: there.kubeconfig(), ToKubeconfig: here.kubeconfig()})
+	if diff := cmp.Diff(before, here.settled(total)); diff != "" {
+		t.Errorf("back (-before +after):\n%s", diff)
+	}
+	there.empty()
+	there.givesNothingAway(before)
+}
+
+// givesNothingAway asks for every address that the shared pool has left, and fails the test where one is among those that were moved.
+func (p place) givesNothingAway(moved map[string]string) {
+	p.t.Helper()
+	has := map[string]string{}
+	for claim, a := range moved {
+		has[a] = claim
+	}
+	var fresh []*ipamv1.IPAddressClaim
+	got := 0
+	for i := range 32 {
+		c := sharedClaim(metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("fresh-%d", i)})
+		p.create(c)
+		fresh = append(fresh, c)
+		a := c.Annotations[metal3v1.AnnotationIPAddress]
+		if a != "" {
+			got++
+		}
+		if claim, moved := has[a]; moved {
+			p.t.Errorf("%s got %s, which %s has in the other cluster", c.Name, a, claim)
+		}
+	}
+	if want := 32 - (each - 1); got != want {
+		p.t.Errorf("%d claims got an address, want %d", got, want)
+	}
+	for _, c := range fresh {
+		if err := p.Delete(p.t.Context(), c); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	err := wait.PollUntilContextTimeout(p.t.Context(), 50*time.Millisecond, soon, true, func(context.Context) (bool, error) {
+		all, _ := p.addresses()
+		return len(all) == 0, nil
+	})
+	if err != nil {
+		p.t.Fatal("claims are not released")
+	}
+}
+
+func TestABackupInADirectoryKeepsEveryAddress(t *testing.T) {
+	here, there := start(t), start(t)
+	here.populate()
+	there.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	there.shared()
+	before := here.settled(total)
+	dir := t.TempDir()
+	move(t, clusterctl.MoveOptions{FromKubeconfig: here.kubeconfig(), ToDirectory: dir})
+	move(t, clusterctl.MoveOptions{FromDirectory: dir, ToKubeconfig: there.kubeconfig()})
+	if diff := cmp.Diff(before, there.settled(total)); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}

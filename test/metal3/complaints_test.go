@@ -1,0 +1,263 @@
+package metal3
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// What users of the existing provider have complained about; the numbers are those of its issues.
+
+// #1537: a claim that found its pool exhausted stayed failed, whatever was freed or added.
+func TestExhaustionIsNotForEver(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+			create(t, pool)
+			k.gets(t, k.claim(ns, "first", "pool", ""), "10.0.0.1")
+			var waiting []client.Object
+			for i := range 3 {
+				c := k.claim(ns, fmt.Sprintf("waits-%d", i), "pool", "")
+				create(t, c)
+				k.fails(t, c, "Exhausted IP Pools")
+				waiting = append(waiting, c)
+			}
+			change(t, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.1", "10.0.0.4")} })
+			for _, c := range waiting {
+				k.bound(t, c)
+			}
+		})
+	}
+}
+
+// #988: one claim that cannot be served kept those behind it from being served.
+func TestOneBadClaimStarvesNoOther(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			bad := k.claim(ns, "a-bad-one", "pool", "10.9.9.9")
+			good := k.claim(ns, "good", "pool", "")
+			create(t, bad, good)
+			create(t, ten(ns, "pool"))
+			k.bound(t, good)
+			k.gets(t, k.claim(ns, "later", "pool", ""), "10.0.0.2")
+			if name, _ := k.address(stored(t, bad)); name != "" {
+				t.Errorf("the bad one has %s", name)
+			}
+		})
+	}
+}
+
+// #1529: claims of the two kinds got one address, since each was looked for among those of its own kind. Here they are three, from pools that overlap.
+func TestClaimsOfAllKindsGetAddressesOfTheirOwn(t *testing.T) {
+	const clients, each = 64, 3
+	ns := namespace(t)
+	create(t, ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.4.0.0", "10.4.0.255")}}))
+	create(t, &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "net"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.4.0.0/23", RoutingDomain: ns}})
+	var (
+		mu    sync.Mutex
+		has   = map[string]string{} // address -> claim
+		calls sync.WaitGroup
+	)
+	note := func(a, claim string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if other, taken := has[a]; taken {
+			t.Errorf("%s went to %s and to %s", a, other, claim)
+		}
+		has[a] = claim
+	}
+	for i := range clients {
+		calls.Go(func() {
+			for j := range each {
+				name := fmt.Sprintf("c-%d-%d", i, j)
+				var c client.Object
+				switch i % 4 {
+				case 0:
+					c = ipClaims.claim(ns, name, "pool", "")
+				case 1:
+					c = ipAddressClaims.claim(ns, name, "pool", "")
+				case 2:
+					c = &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, name, ""), Spec: ipamv1.IPAddressClaimSpec{
+						PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "net"},
+					}}
+				default:
+					count := int32(1)
+					c = &butlerv1.IPAllocation{ObjectMeta: asking(ns, name, ""), Spec: butlerv1.IPAllocationSpec{
+						PoolRef: butlerv1.LocalObjectReference{Name: "net"}, Type: butlerv1.TypeNodes, Count: &count,
+						TenantClusterRef: butlerv1.NamespacedObjectReference{Namespace: ns, Name: "tenant"},
+					}}
+				}
+				if err := admin.Create(t.Context(), c); err != nil {
+					t.Errorf("%s: %v", name, err)
+					continue
+				}
+				if a, ok := c.(*butlerv1.IPAllocation); ok {
+					note(a.Spec.PinnedRange.StartAddress, name)
+				} else {
+					note(answer(c), name)
+				}
+			}
+		})
+	}
+	calls.Wait()
+	if len(has) != clients*each {
+		t.Errorf("%d addresses, want %d", len(has), clients*each)
+	}
+}
+
+// #694: a claim that was deleted within a second of its creation left its address behind for ever.
+func TestCreateAndDeleteLeavesNothingBehind(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.2")}})
+			create(t, pool)
+			var all []client.Object
+			for i := range 20 {
+				c := k.claim(ns, fmt.Sprintf("brief-%d", i), "pool", "")
+				create(t, c)
+				if err := admin.Delete(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, c)
+			}
+			for _, c := range all {
+				becomesGone(t, c)
+			}
+			becomes(t, pool, func(p *v1alpha1.IPPool) string {
+				if len(p.Status.Indexes) == 0 && *p.Status.AvailableIPCount == 2 {
+					return ""
+				}
+				return fmt.Sprintf("%+v", p.Status)
+			})
+			var left v1alpha1.IPAddressList
+			if err := admin.List(t.Context(), &left, client.InNamespace(ns)); err != nil || len(left.Items) > 0 {
+				t.Errorf("left behind: %v, %v", left.Items, err)
+			}
+		})
+	}
+}
+
+// #1437: two pools with the same namePrefix and the same addresses had each other wait without a word.
+func TestEqualPrefixesDoNotStandInEachOthersWay(t *testing.T) {
+	ns := namespace(t)
+	for _, name := range []string{"a", "b"} {
+		create(t, ipPool(ns, name, v1alpha1.IPPoolSpec{NamePrefix: "same", Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.2")}}))
+	}
+	ipClaims.gets(t, ipClaims.claim(ns, "of-a", "a", ""), "10.0.0.1")
+	ipClaims.gets(t, ipClaims.claim(ns, "of-b", "b", ""), "10.0.0.2")
+
+	// Where the two are networks of their own, so that both have the address, the names of the objects differ.
+	other := ipPool(ns, "c", v1alpha1.IPPoolSpec{NamePrefix: "same", Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.2")}})
+	other.Labels[butlerv1.LabelRoutingDomain] = ns + "-2"
+	create(t, other)
+	ipClaims.gets(t, ipClaims.claim(ns, "of-c", "c", ""), "10.0.0.1")
+}
+
+// #430, #431, #1250: an IPv6 network was walked through address by address, and a pin in another form than the canonical one did not hold.
+func TestALargeIPv6NetworkCostsNothing(t *testing.T) {
+	ns := namespace(t)
+	subnet := v1alpha1.Subnet("2001:db8::/64")
+	create(t, ipPool(ns, "pool", v1alpha1.IPPoolSpec{
+		Pools: []v1alpha1.Pool{{Subnet: &subnet}}, PreAllocations: map[string]v1alpha1.IP{"pinned": "2001:0db8:0:0:ffff:ffff:ffff:fffe"},
+	}))
+	began := time.Now()
+	ipClaims.gets(t, ipClaims.claim(ns, "pinned", "pool", ""), "2001:db8::ffff:ffff:ffff:fffe")
+	ipClaims.gets(t, ipClaims.claim(ns, "asks", "pool", "2001:db8::8000:0:0:1"), "2001:db8::8000:0:0:1")
+	ipAddressClaims.gets(t, ipAddressClaims.claim(ns, "any", "pool", ""), "2001:db8::1")
+	refused(t, admin.Create(t.Context(), ipClaims.claim(ns, "outside", "pool", "2001:db8:1::1")), 422, "Exhausted IP Pools")
+	if took := time.Since(began); took > soon {
+		t.Errorf("it took %s", took)
+	}
+}
+
+// in-cluster #332: an address went to another machine while the old one was still there.
+func TestAReleasedAddressRestsWhereItsPoolSaysSo(t *testing.T) {
+	ns := namespace(t)
+	pool := ten(ns, "pool")
+	pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1h"}
+	create(t, pool)
+	c := ipClaims.claim(ns, "web", "pool", "")
+	ipClaims.gets(t, c, "10.0.0.1")
+	gone(t, c)
+	ipClaims.gets(t, ipClaims.claim(ns, "db", "pool", ""), "10.0.0.2")
+	becomes(t, pool, func(p *v1alpha1.IPPool) string {
+		if strings.Contains(p.Annotations[butlerv1.AnnotationResting], "10.0.0.1") {
+			return ""
+		}
+		return fmt.Sprintf("annotations: %v", p.Annotations)
+	})
+}
+
+// Taking over from the existing provider: its objects are in place as it left them, it is stopped and we are there. Nothing changes that has an
+// address; what has none gets one, and what was going goes.
+func TestTakeOverFromTheExistingProvider(t *testing.T) {
+	const bound, exhausted, leaving = 170, 15, 15
+	ns := namespace(t)
+	pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.5.0.1", "10.5.0.185")}, Prefix: 24})
+	pool.Annotations = map[string]string{"cluster.x-k8s.io/paused": ""} // nobody works on it while it is being put there
+	create(t, pool)
+	want := map[string]v1alpha1.IP{}
+	var all, going []client.Object
+	for i := range bound + leaving {
+		// In no order of addresses, as the existing provider has none.
+		name, a := fmt.Sprintf("claim-%d", i), v1alpha1.IP(fmt.Sprintf("10.5.0.%d", 1+i*7%185))
+		c := ipClaims.claim(ns, name, "pool", "").(*v1alpha1.IPClaim)
+		c.Finalizers = []string{v1alpha1.FinalizerIPClaim}
+		create(t, c)
+		o := ipClaims.holds(ns, "pool-"+strings.ReplaceAll(string(a), ".", "-"), "pool", name, string(a)).(*v1alpha1.IPAddress)
+		o.Finalizers = []string{v1alpha1.FinalizerIPAddress}
+		create(t, o)
+		c.Status.Address = &corev1.ObjectReference{Name: o.Name, Namespace: ns}
+		if err := admin.Status().Update(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		if i >= bound {
+			if err := admin.Delete(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			going = append(going, c)
+			continue
+		}
+		want[name] = a
+		all = append(all, c)
+	}
+	for i := range exhausted {
+		c := ipClaims.claim(ns, fmt.Sprintf("late-%d", i), "pool", "").(*v1alpha1.IPClaim)
+		create(t, c)
+		text := "Exhausted IP Pools"
+		c.Status.ErrorMessage = &text
+		if err := admin.Status().Update(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	change(t, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
+	for _, c := range going {
+		becomesGone(t, c)
+	}
+	for _, c := range all {
+		got := ipClaims.bound(t, c)
+		if had, known := want[c.GetName()]; known && got.Address != had {
+			t.Errorf("%s had %s and has %s", c.GetName(), had, got.Address)
+		}
+	}
+	becomes(t, pool, func(p *v1alpha1.IPPool) string {
+		if len(p.Status.Indexes) == bound+exhausted && *p.Status.AvailableIPCount == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%d indexes, %d free", len(p.Status.Indexes), *p.Status.AvailableIPCount)
+	})
+}
