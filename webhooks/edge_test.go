@@ -39,7 +39,7 @@ func follower(t *testing.T, stopping <-chan struct{}) (paths, *prometheus.Regist
 		Ledger: ledger.New(ledger.Config{
 			Identity: "follower", ClaimKinds: []string{butler.KindIPAllocation}, PoolKinds: []string{butler.KindNetworkPool}, Log: logr.Discard(),
 		}),
-		APIs:     []API{Butler, NovaEdge},
+		APIs:     []API{Butler, NovaEdge, Metal3, ClusterAPI},
 		Stopping: stopping,
 		Metrics:  NewMetrics(reg),
 		Log:      logr.Discard(),
