@@ -160,6 +160,8 @@ const (
 	longestPause  = 30 * time.Second
 	// forbiddenPause is where the tenant's API server knows us and denies us rights. Most often it has only just begun and does not know them yet.
 	forbiddenPause = 5 * time.Second
+	// firstWrite is how long a write may take at first; after each failure twice as long.
+	firstWrite = time.Second
 	// quietFor is how long a tenant must be down until anybody is told.
 	quietFor = 10 * time.Second
 	// reachWithin is how long a tenant may take to show what it has.
@@ -261,6 +263,8 @@ func (s *session) converse(ctx context.Context) error {
 			continue
 		}
 		s.up()
+		// An API server that has just started can keep a write for as long as one waits for it, and answer the next at once.
+		c.within = min(firstWrite<<min(failures, 10), tenantTimeout)
 		at, err := s.look(ctx, c)
 		switch {
 		case apierrors.IsUnauthorized(err):
