@@ -32,7 +32,7 @@ const (
 const (
 	readEvery    = 30 * time.Second
 	missingEvery = 2 * time.Second
-	rarely       = 30 * time.Minute
+	rarely       = 10 * time.Minute
 )
 
 // accessError says that a tenant's kubeconfig is of no use, which waiting alone does not mend.
@@ -56,10 +56,12 @@ type access struct {
 // settings gives the client configuration and its version. outage is for how long the tenant has not been reached.
 func (a *access) settings(ctx context.Context, now time.Time, outage time.Duration) (*rest.Config, string, error) {
 	every := readEvery
-	if a.version == "" {
-		every = missingEvery
+	switch {
+	case a.version == "":
+		every = min(max(missingEvery, outage/10), rarely)
+	case outage > 2*readEvery:
+		every = rarely // a change of the TenantCluster has it read at once
 	}
-	every = min(max(every, outage/2), rarely)
 	if a.read.IsZero() || now.Sub(a.read) >= every || a.demand {
 		if err := a.refresh(ctx, now); err != nil && a.version == "" {
 			return nil, "", err // else what was read before is as good as any

@@ -45,6 +45,8 @@ type connection struct {
 	objects dynamic.Interface
 	http    *http.Client
 
+	within time.Duration // that a write may take
+
 	services, refusals, pools, advertisements *mirror
 	uses                                      uses
 

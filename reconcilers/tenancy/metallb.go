@@ -141,6 +141,8 @@ func apply(ctx context.Context, c *connection, r schema.GroupVersionResource, ki
 	o := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": r.GroupVersion().String(), "kind": kind, "metadata": map[string]any{"name": name, "namespace": metallbNamespace}, "spec": spec,
 	}}
+	ctx, cancel := context.WithTimeout(ctx, c.within)
+	defer cancel()
 	stored, err := c.objects.Resource(r).Namespace(metallbNamespace).Apply(ctx, name, o, metav1.ApplyOptions{FieldManager: ownerMetalLB, Force: true})
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", kind, name, err)

@@ -66,6 +66,9 @@ func (s *sessions) ensure(c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants
 		}()
 	}
 	one.mu.Lock()
+	if was := one.cluster; was != nil && (was.Generation != c.Generation || was.Status.Phase != c.Status.Phase) {
+		one.moved = true
+	}
 	one.cluster, one.tenant, one.policy = c, t, p
 	one.mu.Unlock()
 	one.nudge()
@@ -125,6 +128,7 @@ type session struct {
 	cluster *v1alpha1.TenantCluster
 	tenant  tenants.Tenant
 	policy  tenants.Policy
+	moved   bool // the TenantCluster has changed, and its control plane may be elsewhere
 
 	down     time.Time // since when the tenant has not been reached; zero while it is
 	told     bool      // that it is down
@@ -156,6 +160,8 @@ const (
 	longestPause  = 30 * time.Second
 	// forbiddenPause is where the tenant's API server knows us and denies us rights. Most often it has only just begun and does not know them yet.
 	forbiddenPause = 5 * time.Second
+	// firstWrite is how long a write may take at first; after each failure twice as long.
+	firstWrite = time.Second
 	// quietFor is how long a tenant must be down until anybody is told.
 	quietFor = 10 * time.Second
 	// reachWithin is how long a tenant may take to show what it has.
@@ -214,6 +220,11 @@ func reasonOf(err error) string {
 
 // converse connects to the tenant and looks whenever something has changed, until the connection is lost.
 func (s *session) converse(ctx context.Context) error {
+	s.mu.Lock()
+	if s.moved {
+		s.moved, s.access.read = false, time.Time{}
+	}
+	s.mu.Unlock()
 	outage, within := time.Duration(0), time.Duration(0)
 	if !s.down.IsZero() {
 		outage = s.Now().Sub(s.down)
@@ -252,6 +263,8 @@ func (s *session) converse(ctx context.Context) error {
 			continue
 		}
 		s.up()
+		// An API server that has just started can keep a write for as long as one waits for it, and answer the next at once.
+		c.within = min(firstWrite<<min(failures, 10), tenantTimeout)
 		at, err := s.look(ctx, c)
 		switch {
 		case apierrors.IsUnauthorized(err):

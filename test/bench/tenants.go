@@ -38,8 +38,11 @@ func (g tenantGroup) rest() string {
 	return fmt.Sprintf("calls at rest, %d tenants of which %d answer", g.all, g.real)
 }
 
-// restTime is for how long calls are counted.
-const restTime = time.Minute
+// restAfter is how long the tenants that do not answer have been away when calls are counted, restTime for how long that is.
+const (
+	restAfter = 90 * time.Second
+	restTime  = time.Minute
+)
 
 // measureTenants measures one manager with many tenants.
 func measureTenants(ctx context.Context, o options) ([]figure, error) {
@@ -91,14 +94,15 @@ func measureTenants(ctx context.Context, o options) ([]figure, error) {
 			times = append(times, took)
 		}
 		growth.n, growth.p50 = len(times), median(times)
+		if err := pause(ctx, restAfter); err != nil {
+			return nil, err
+		}
 		before, err := calls(ctx, b.sandbox)
 		if err != nil {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(restTime):
+		if err := pause(ctx, restTime); err != nil {
+			return nil, err
 		}
 		after, err := calls(ctx, b.sandbox)
 		if err != nil {
@@ -120,6 +124,15 @@ func measureTenants(ctx context.Context, o options) ([]figure, error) {
 	}, func(s *sandbox.Options) {
 		s.Tenants, s.ManagerArgs = true, []string{"--tenants"}
 	})
+}
+
+func pause(ctx context.Context, long time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(long):
+		return nil
+	}
 }
 
 // createTenants stores a pool, a provider and its tenants, and returns when all have their addresses.

@@ -165,7 +165,8 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 		t.Errorf("%s replicas after the rollback to 3", got)
 	}
 	must(run("uninstall", "ipam"))
-	if left := versions(); strings.Count(left, "\n") != 2 || strings.Count(left, "CustomResourceDefinition/") != 2 {
+	const crds = 4 // of butler.butlerlabs.dev
+	if left := versions(); strings.Count(left, "\n") != crds || strings.Count(left, "CustomResourceDefinition/") != crds {
 		t.Errorf("want the CRDs left, got:\n%s", left)
 	}
 	if diff := cmp.Diff(held, untouched()); diff != "" {

@@ -429,8 +429,12 @@ func TestThePodIsWhatTheValuesSay(t *testing.T) {
 	deployment := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec
 	pod := deployment.Template.Spec
 	manager := pod.Containers[0]
-	if want := []string{"--apis=butler", "--log-level=2", "--log-format=console", "--certificate=prod-butler-ipam-webhook", "--webhook-client-ca=/client-ca/ca.crt", "--tenants", "--tenants-namespace=platform", "--tenants-pending-after=500ms",
-		"--tenants-shrink-after=5m", "--tenants-orphan-after=2m", "--tenants-release-limit=30m", "--grant-expiry=3m"}; !slices.Equal(manager.Args, want) {
+	want := []string{
+		"--apis=butler", "--log-level=2", "--log-format=console", "--certificate=prod-butler-ipam-webhook", "--webhook-client-ca=/client-ca/ca.crt",
+		"--tenants", "--tenants-namespace=platform", "--tenants-pending-after=500ms", "--tenants-shrink-after=5m", "--tenants-orphan-after=2m", "--tenants-release-limit=30m",
+		"--grant-expiry=3m",
+	}
+	if !slices.Equal(manager.Args, want) {
 		t.Errorf("arguments %q, want %q", manager.Args, want)
 	}
 	if *deployment.Replicas != 3 || manager.Lifecycle.PreStop.Sleep.Seconds != 10 || *pod.TerminationGracePeriodSeconds != 25 || len(pod.Tolerations) != 1 ||
