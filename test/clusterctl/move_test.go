@@ -184,6 +184,10 @@ func (p place) populate() {
 	if err := p.Status().Update(p.t.Context(), cluster); err != nil {
 		p.t.Fatal(err)
 	}
+	p.read(cluster)
+	if !ptr.Deref(cluster.Status.Initialization.InfrastructureProvisioned, false) {
+		p.t.Fatalf("the Cluster does not keep its status: %+v", cluster.Status)
+	}
 	p.shared()
 	p.create(ipPool("first", "10.1.0.1", "10.1.0.40"), ipPool("second", "10.2.0.1", "10.2.0.40"))
 	owner := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "workload", UID: cluster.UID}

@@ -1,0 +1,129 @@
+package ledger
+
+import (
+	"testing"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// standsFor makes a claim an object that holds its range for another.
+func standsFor(name string) func(*Claim) { return func(c *Claim) { c.For = key(name) } }
+
+func goesAway(c *Claim) { c.Away = true }
+
+func TestAClaimAndWhatStandsInForItAreOneHolder(t *testing.T) {
+	for name, order := range map[string][]string{"claim first": {"web", "address"}, "address first": {"address", "web"}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			for _, object := range order {
+				if object == "web" {
+					d.stored("web", "10.0.0.3", journal.Token{})
+				} else {
+					d.stored("address", "10.0.0.3", journal.Token{}, standsFor("web"))
+				}
+			}
+			d.commit()
+			if st := d.standing("web"); !st.Confirmed || d.free() != 9 {
+				t.Fatalf("standing %+v, %d free", st, d.free())
+			}
+			for i, object := range order {
+				d.gone(object)
+				if want := int64(9 + i); d.free() != want {
+					t.Errorf("without %s: %d free, want %d", object, d.free(), want)
+				}
+			}
+		})
+	}
+}
+
+func TestAClaimGetsTheRangeThatIsHeldForIt(t *testing.T) {
+	d := newDesk(t)
+	d.stored("address", "10.0.0.3", journal.Token{}, standsFor("web"))
+	if g := d.must(Request{Claim: key("other")}); g.Ranges[0] == mustRange("10.0.0.3") {
+		t.Error("somebody else got it")
+	}
+	g := d.must(Request{Claim: key("web"), Wants: []Want{{Exact: mustRange("10.0.0.3")}}})
+	d.stored("web", "10.0.0.3", g.Token)
+	d.commit()
+	if st := d.standing("web"); !st.Confirmed {
+		t.Errorf("standing %+v", st)
+	}
+	d.gone("address")
+	if _, err := d.ask(Request{Claim: key("thief"), Wants: []Want{{Exact: mustRange("10.0.0.3")}}}); err == nil {
+		t.Error("the claim lost its range with the object that stood in for it")
+	}
+}
+
+func TestWhatGoesToAnotherClusterIsNotGivenOutHere(t *testing.T) {
+	d := newDesk(t)
+	d.stored("web", "10.0.0.3", journal.Token{})
+	d.stored("web", "", journal.Token{}, goesAway) // clusterctl takes its annotations off
+	d.gone("web")
+	d.now = d.now.Add(1000 * time.Hour)
+	d.tick(d.now)
+	if got := d.restingOf(modelPool); d.free() != 9 || len(got) != 1 || got[0].Claim != key("web") || !got[0].Until.IsZero() {
+		t.Fatalf("%d free, resting: %+v", d.free(), got)
+	}
+
+	// The pool records it, and so does who starts anew.
+	fresh := newDesk(t)
+	recorded := fresh.pool("10.0.0.0-10.0.0.9")
+	recorded.Cooling = d.restingOf(modelPool)
+	fresh.setPool(fresh.now, recorded)
+	if fresh.free() != 9 {
+		t.Fatalf("after a restart: %d free", fresh.free())
+	}
+	if _, err := fresh.ask(Request{Claim: key("thief"), Wants: []Want{{Exact: mustRange("10.0.0.3")}}}); err == nil {
+		t.Error("somebody else got it")
+	}
+	g := fresh.must(Request{Claim: key("web"), Wants: []Want{{Exact: mustRange("10.0.0.3")}}})
+	fresh.stored("web", "10.0.0.3", g.Token)
+	if got := fresh.restingOf(modelPool); len(got) != 0 {
+		t.Errorf("it is back, and still resting: %+v", got)
+	}
+	fresh.gone("web")
+	if fresh.free() != 10 {
+		t.Errorf("it came back and was released: %d free", fresh.free())
+	}
+
+	// Somebody takes the entry out.
+	d.setPool(d.now, recorded)
+	d.setPool(d.now, func() Pool {
+		p := d.pool("10.0.0.0-10.0.0.9")
+		p.ResourceVersion = recorded.ResourceVersion + 100
+		return p
+	}())
+	if d.free() != 10 {
+		t.Errorf("the entry is gone: %d free", d.free())
+	}
+}
+
+func TestAPoolWithAnOrderIsUsedUpRangeByRange(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.8-10.0.0.9")
+	p.Window, p.Ordered, p.Policy = append(p.Window, mustRange("10.0.0.1-10.0.0.2"), mustRange("2001:db8::1-2001:db8::2")), true, allocator.Sequential
+	d.setPool(d.now, p)
+	for i, want := range []string{"10.0.0.8", "10.0.0.9", "10.0.0.1", "10.0.0.2"} {
+		g := d.must(Request{Claim: key(want)})
+		d.stored(want, want, g.Token)
+		if g.Ranges[0] != mustRange(want) {
+			t.Errorf("%d: got %s, want %s", i, g.Ranges[0], want)
+		}
+	}
+}
+
+func TestWhatAPoolKeepsForAClaimOnlyThatGets(t *testing.T) {
+	d := newDesk(t)
+	d.setPool(d.now, d.pool("10.0.0.0-10.0.0.9", "10.0.0.3"))
+	exact := []Want{{Exact: mustRange("10.0.0.3")}}
+	if _, err := d.ask(Request{Claim: key("other"), Wants: exact}); err == nil {
+		t.Error("somebody else got it")
+	}
+	g := d.must(Request{Claim: key("web"), Wants: []Want{{Exact: mustRange("10.0.0.3"), Kept: true}}})
+	d.stored("web", "10.0.0.3", g.Token)
+	if _, err := d.ask(Request{Claim: key("twin"), Wants: []Want{{Exact: mustRange("10.0.0.3"), Kept: true}}}); err == nil {
+		t.Error("two got it")
+	}
+}
