@@ -45,7 +45,9 @@ func switches(t *testing.T) {
 	if strings.Contains(parts(), "novaedge.io") {
 		t.Error("what is switched off has left roles or webhooks behind")
 	}
-	create(t, vip) // of nobody's now, and so stored as it is
+	if _, err := create(t, vip); err != nil { // which is of nobody's now, and so stored as it is
+		t.Error(err)
+	}
 	if stored := kubectl(t, "get", "proxyvip/first", "--output=jsonpath={.metadata.annotations}"); stored != "" {
 		t.Errorf("with the group off a VIP was answered: %s", stored)
 	}
