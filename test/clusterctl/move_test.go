@@ -177,17 +177,7 @@ func (p place) populate() {
 		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "Metal3Cluster", Name: "workload"},
 	}}
 	p.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, cluster)
-	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
-	cluster.Status.Conditions = []metav1.Condition{{
-		Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: "Initialized", LastTransitionTime: metav1.Now(),
-	}}
-	if err := p.Status().Update(p.t.Context(), cluster); err != nil {
-		p.t.Fatal(err)
-	}
-	p.read(cluster)
-	if !ptr.Deref(cluster.Status.Initialization.InfrastructureProvisioned, false) {
-		p.t.Fatalf("the Cluster does not keep its status: %+v", cluster.Status)
-	}
+	p.provisioned()
 	p.shared()
 	p.create(ipPool("first", "10.1.0.1", "10.1.0.40"), ipPool("second", "10.2.0.1", "10.2.0.40"))
 	owner := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "workload", UID: cluster.UID}
@@ -203,6 +193,20 @@ func (p place) populate() {
 		if i < each-1 {
 			p.create(sharedClaim(of("shared")))
 		}
+	}
+}
+
+// provisioned has the Cluster say what its providers do once it runs: clusterctl moves no other, and a move leaves the status behind.
+func (p place) provisioned() {
+	p.t.Helper()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workload"}}
+	p.read(cluster)
+	cluster.Status.Initialization.InfrastructureProvisioned = ptr.To(true)
+	cluster.Status.Conditions = []metav1.Condition{{
+		Type: clusterv1.ClusterControlPlaneInitializedCondition, Status: metav1.ConditionTrue, Reason: "Initialized", LastTransitionTime: metav1.Now(),
+	}}
+	if err := p.Status().Update(p.t.Context(), cluster); err != nil {
+		p.t.Fatal(err)
 	}
 }
 
@@ -266,6 +270,7 @@ func TestAMoveThereAndBackKeepsEveryAddress(t *testing.T) {
 	here.empty()
 	here.givesNothingAway(before)
 
+	there.provisioned()
 	move(t, clusterctl.MoveOptions{FromKubeconfig: there.kubeconfig(), ToKubeconfig: here.kubeconfig()})
 	if diff := cmp.Diff(before, here.settled(total)); diff != "" {
 		t.Errorf("back (-before +after):\n%s", diff)
