@@ -158,8 +158,6 @@ func (s *session) current() (*v1alpha1.TenantCluster, tenants.Tenant, tenants.Po
 const (
 	shortestPause = time.Second
 	longestPause  = 30 * time.Second
-	// forbiddenPause is where the tenant's API server knows us and denies us rights. Most often it has only just begun and does not know them yet.
-	forbiddenPause = 5 * time.Second
 	// firstWrite is how long a write may take at first; after each failure twice as long.
 	firstWrite = time.Second
 	// quietFor is how long a tenant must be down until anybody is told.
@@ -192,11 +190,8 @@ func (s *session) run(ctx context.Context) {
 		s.Log.V(1).Info("Tenant not reached", "tenant", s.name, "reason", reasonOf(err))
 		outage := now.Sub(s.down)
 		pause := pauseAfter(outage)
-		switch {
-		case s.access.demand:
+		if s.access.demand {
 			pause = 0
-		case apierrors.IsForbidden(err):
-			pause = max(pause, forbiddenPause)
 		}
 		if outage >= quietFor && !s.told {
 			s.told = true
