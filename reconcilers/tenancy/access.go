@@ -171,5 +171,19 @@ func httpClient(c *rest.Config) (*http.Client, error) {
 	}
 	client := *over
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return errors.New("redirected, which is refused") }
+	client.Transport = impatient{client.Transport}
 	return &client, nil
+}
+
+// impatient asks again after a second where it is told to wait for longer: an API server that has just started says five, and is ready before that.
+// The calls of a tenant are few, and one at a time for each kind.
+type impatient struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t impatient) RoundTrip(req *http.Request) (*http.Response, error) {
+	answer, err := t.RoundTripper.RoundTrip(req)
+	if err == nil && answer.Header.Get("Retry-After") != "" {
+		answer.Header.Set("Retry-After", "1")
+	}
+	return answer, err
 }
