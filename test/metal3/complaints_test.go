@@ -1,6 +1,7 @@
 package metal3
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // What users of the existing provider have complained about; the numbers are those of its issues.
@@ -59,12 +61,16 @@ func TestOneBadClaimStarvesNoOther(t *testing.T) {
 	}
 }
 
-// #1529: claims of the two kinds got one address, since each was looked for among those of its own kind. Here they are three, from pools that overlap.
+// #1529: claims of the two kinds got one address, since each was looked for among those of its own kind. Here they are four, from pools that overlap.
 func TestClaimsOfAllKindsGetAddressesOfTheirOwn(t *testing.T) {
 	const clients, each = 64, 3
 	ns := namespace(t)
 	create(t, ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.4.0.0", "10.4.0.255")}}))
 	create(t, &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "net"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.4.0.0/23", RoutingDomain: ns}})
+	create(t, &novaedgev1.ProxyIPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{butlerv1.LabelRoutingDomain: ns}},
+		Spec:       novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"10.4.0.128/25", "10.4.1.0/24"}, AutoAssign: true},
+	})
 	var (
 		mu    sync.Mutex
 		has   = map[string]string{} // address -> claim
@@ -83,7 +89,7 @@ func TestClaimsOfAllKindsGetAddressesOfTheirOwn(t *testing.T) {
 			for j := range each {
 				name := fmt.Sprintf("c-%d-%d", i, j)
 				var c client.Object
-				switch i % 4 {
+				switch i % 5 {
 				case 0:
 					c = ipClaims.claim(ns, name, "pool", "")
 				case 1:
@@ -91,6 +97,11 @@ func TestClaimsOfAllKindsGetAddressesOfTheirOwn(t *testing.T) {
 				case 2:
 					c = &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, name, ""), Spec: ipamv1.IPAddressClaimSpec{
 						PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "net"},
+					}}
+				case 3:
+					name = ns + "-" + name
+					c = &novaedgev1.ProxyVIP{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: novaedgev1.ProxyVIPSpec{
+						PoolRef: &novaedgev1.PoolReference{Name: ns}, Mode: novaedgev1.ModeBGP, Ports: []int32{80},
 					}}
 				default:
 					count := int32(1)
@@ -103,9 +114,13 @@ func TestClaimsOfAllKindsGetAddressesOfTheirOwn(t *testing.T) {
 					t.Errorf("%s: %v", name, err)
 					continue
 				}
-				if a, ok := c.(*butlerv1.IPAllocation); ok {
-					note(a.Spec.PinnedRange.StartAddress, name)
-				} else {
+				switch c := c.(type) {
+				case *butlerv1.IPAllocation:
+					note(c.Spec.PinnedRange.StartAddress, name)
+				case *novaedgev1.ProxyVIP:
+					t.Cleanup(func() { _ = admin.Delete(context.Background(), c) }) // or its pool cannot go
+					note(strings.TrimSuffix(c.Spec.Address, "/32"), name)
+				default:
 					note(answer(c), name)
 				}
 			}

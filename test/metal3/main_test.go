@@ -23,6 +23,7 @@ import (
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
@@ -46,7 +47,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (code int, err error) {
 	scheme := runtime.NewScheme()
-	err = errors.Join(clientgoscheme.AddToScheme(scheme), butlerv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), ipamv1.AddToScheme(scheme), clusterv1.AddToScheme(scheme))
+	err = errors.Join(clientgoscheme.AddToScheme(scheme), butlerv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), ipamv1.AddToScheme(scheme), novaedgev1.AddToScheme(scheme), clusterv1.AddToScheme(scheme))
 	if err != nil {
 		return 1, err
 	}
@@ -55,7 +56,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	defer func() { err = errors.Join(err, cluster.WithinRights(), cluster.Stop()) }()
 	config := cluster.Config()
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{} // tests that look at warnings use kubectl
