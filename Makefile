@@ -151,7 +151,7 @@ model: ## Check SCHEDULES (100000) random schedules of the allocation protocol
 	MODEL_SCHEDULES=$(SCHEDULES) $(GO) test ./allocator/ledger -count=1 -timeout 0 -run TestModel
 
 .PHONY: chaos
-chaos: controlplane ## Hurt REPLICAS (3) managers under CLIENTS (16) for DURATION (2m) and check the history; SEED, FAULTS=all
+chaos: controlplane $(BIN)/clusterapi ## Hurt REPLICAS (3) managers under CLIENTS (16) for DURATION (2m) and check the history; SEED, FAULTS=all
 	$(BUILD) -tags chaos -o $(BIN)/butler-ipam-chaos ./cmd/butler-ipam
 	$(GO) build -o $(BIN)/chaos ./test/chaos
 	exec $(BIN)/chaos -duration '$(or $(DURATION),2m)' -replicas $(if $(filter command line environment,$(origin REPLICAS)),$(REPLICAS),3) $(if $(CLIENTS),-clients $(CLIENTS)) $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults '$(FAULTS)')

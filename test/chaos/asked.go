@@ -6,16 +6,22 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// addresses are what an object has: the range of an allocation, or the addresses of a ProxyVIP, IPv4 first. A place that is not taken is not
+// addresses are what an object has: the range of an allocation, the address of a claim, or those of a ProxyVIP, IPv4 first. A place that is not taken is not
 // valid.
 type addresses [2]allocator.Range
 
@@ -67,6 +73,10 @@ func heldBy(o client.Object) (a addresses) {
 				a[i] = allocator.RangeOfPrefix(p)
 			}
 		}
+	default:
+		if at, err := netip.ParseAddr(o.GetAnnotations()[metal3v1.AnnotationIPAddress]); err == nil {
+			a[0] = allocator.Range{First: at, Last: at}
+		}
 	}
 	return a
 }
@@ -85,6 +95,8 @@ func sizesOf(o client.Object) (n [2]int64) {
 		if o.Spec.AddressFamily == novaedgev1.FamilyDual {
 			n[1] = 1
 		}
+	default:
+		n[0] = 1
 	}
 	return n
 }
@@ -98,6 +110,10 @@ func stateOf(o client.Object) (ready, flagged bool) {
 		}
 	case *novaedgev1.ProxyVIP:
 		return meta.IsStatusConditionTrue(o.Status.Conditions, novaedgev1.ConditionBound), meta.IsStatusConditionTrue(o.Status.Conditions, novaedgev1.ConditionConflict)
+	case *metal3v1.IPClaim:
+		return o.Status.Address != nil && o.Status.ErrorMessage == nil, metal3.Flagged(o)
+	case *ipamv1.IPAddressClaim:
+		return meta.IsStatusConditionTrue(o.Status.Conditions, clusterv1.ReadyCondition), clusterapi.Flagged(o)
 	}
 	return false, false
 }
@@ -162,6 +178,39 @@ func (w *worker) askVIP() *novaedgev1.ProxyVIP {
 	return v
 }
 
+// ipPool is the IPPool of the run. Its addresses lie in those of the shared NetworkPools.
+const ipPool = "nodes"
+
+const ipNetwork = "10.0.6.0/23"
+
+// askClaim is a new IPClaim, or IPAddressClaim of the IPPool or of a NetworkPool: for any address, or for a certain one.
+func (w *worker) askClaim(addressClaim bool) (o client.Object) {
+	w.n++
+	m := metav1.ObjectMeta{Name: fmt.Sprintf("m%d-%d", w.id, w.n), Namespace: namespace}
+	if w.random.IntN(6) == 0 {
+		at := plus(netip.MustParsePrefix(ipNetwork).Addr(), w.random.IntN(512))
+		m.Annotations = map[string]string{metal3v1.AnnotationIPAddress: at.String()}
+	}
+	if w.random.IntN(6) == 0 {
+		m.Name, m.GenerateName = "", m.Name+"-"
+	}
+	if !addressClaim {
+		return &metal3v1.IPClaim{
+			TypeMeta: metav1.TypeMeta{APIVersion: metal3v1.GroupVersion.String(), Kind: "IPClaim"}, ObjectMeta: m,
+			Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: ipPool}},
+		}
+	}
+	m.Name, m.GenerateName = strings.Replace(m.Name, "m", "k", 1), strings.Replace(m.GenerateName, "m", "k", 1)
+	c := &ipamv1.IPAddressClaim{
+		TypeMeta: metav1.TypeMeta{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim"}, ObjectMeta: m,
+		Spec: ipamv1.IPAddressClaimSpec{PoolRef: ipamv1.IPPoolReference{APIGroup: metal3v1.GroupVersion.Group, Kind: "IPPool", Name: ipPool}},
+	}
+	if w.random.IntN(2) == 0 {
+		c.Spec.PoolRef = ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "wide"}
+	}
+	return c
+}
+
 // windowOf is the pool of a claim.
 func (w *worker) windowOf(o client.Object) (networks []string) {
 	switch o := o.(type) {
@@ -171,6 +220,11 @@ func (w *worker) windowOf(o client.Object) (networks []string) {
 		if o.Spec.PoolRef == nil {
 			return []string{cidrs["wide"]}
 		}
+		return vipNetworks
+	case *ipamv1.IPAddressClaim:
+		if o.Spec.PoolRef.Kind == "NetworkPool" {
+			return []string{cidrs["wide"]}
+		}
 	}
-	return vipNetworks
+	return []string{ipNetwork}
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -102,11 +103,14 @@ func (w *worker) step() {
 	}
 }
 
-// ask is a new claim on a shared pool: one in five a ProxyVIP, the others allocations, by count or for an exact range, sometimes with a name that
+// ask is a new claim on a shared pool: one in five a ProxyVIP, one in five of Metal3 or Cluster API, the others allocations, by count or for an exact range, sometimes with a name that
 // the API server completes.
 func (w *worker) ask() client.Object {
-	if w.random.IntN(5) == 0 {
+	switch w.random.IntN(10) {
+	case 0, 1:
 		return w.askVIP()
+	case 2, 3:
+		return w.askClaim(w.random.IntN(2) == 0)
 	}
 	pools := []string{"wide", "wide", "narrow", "tiny"}
 	a := w.claim(pools[w.random.IntN(len(pools))])
@@ -262,6 +266,12 @@ func (w *worker) remove(ctx context.Context, anew bool) {
 	case *novaedgev1.ProxyVIP:
 		again := w.askVIP()
 		again.Name, again.GenerateName = o.Name, ""
+		w.create(ctx, again)
+	default:
+		_, addressClaim := o.(*ipamv1.IPAddressClaim)
+		again := w.askClaim(addressClaim)
+		again.SetName(o.GetName())
+		again.SetGenerateName("")
 		w.create(ctx, again)
 	}
 }

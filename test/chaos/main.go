@@ -18,10 +18,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
@@ -76,7 +79,7 @@ func main() {
 func do(ctx context.Context, o options) (err error) {
 	fmt.Fprintf(os.Stderr, "seed %d, %s, %d replicas, %d clients, faults %s\n", o.seed, o.duration, o.replicas, o.clients, o.faults)
 	s, err := sandbox.Start(ctx, sandbox.Options{
-		Dir: filepath.Join("bin", "chaos-sandbox"), Replicas: o.replicas, Links: true, Log: os.Stderr,
+		Dir: filepath.Join("bin", "chaos-sandbox"), Replicas: o.replicas, Links: true, ClusterAPI: true, Log: os.Stderr,
 		ManagerBinary: filepath.Join("bin", "butler-ipam-chaos"), ManagerArgs: []string{"--grant-expiry=" + grantExpiry.String()},
 	})
 	if err != nil {
@@ -84,7 +87,7 @@ func do(ctx context.Context, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), novaedgev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), novaedgev1.AddToScheme(scheme), metal3v1.AddToScheme(scheme), ipamv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	config := s.Config()
@@ -117,6 +120,12 @@ func do(ctx context.Context, o options) (err error) {
 		}
 	}
 	vips := &novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: vipPool}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: vipNetworks, AutoAssign: true}}
+	nodes := &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: ipPool, Namespace: namespace}, Spec: metal3v1.IPPoolSpec{
+		Pools: []metal3v1.Pool{{Start: ptr.To(metal3v1.IP("10.0.6.0")), End: ptr.To(metal3v1.IP("10.0.7.255"))}}, Prefix: 20, NamePrefix: "node",
+	}}
+	if err := c.Create(ctx, nodes); err != nil {
+		return err
+	}
 	if err := c.Create(ctx, vips); err != nil {
 		return err
 	}

@@ -7,9 +7,11 @@ import (
 	"net/netip"
 	"time"
 
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
@@ -90,8 +92,18 @@ func (r *run) differences(ctx context.Context) (found []string) {
 func (r *run) claims(ctx context.Context) (all []client.Object, err error) {
 	var allocations v1alpha1.IPAllocationList
 	var vips novaedgev1.ProxyVIPList
-	if err := errors.Join(r.client.List(ctx, &allocations, client.InNamespace(namespace)), r.client.List(ctx, &vips)); err != nil {
+	var ipClaims metal3v1.IPClaimList
+	var addressClaims ipamv1.IPAddressClaimList
+	within := client.InNamespace(namespace)
+	err = errors.Join(r.client.List(ctx, &allocations, within), r.client.List(ctx, &vips), r.client.List(ctx, &ipClaims, within), r.client.List(ctx, &addressClaims, within))
+	if err != nil {
 		return nil, err
+	}
+	for i := range ipClaims.Items {
+		all = append(all, &ipClaims.Items[i])
+	}
+	for i := range addressClaims.Items {
+		all = append(all, &addressClaims.Items[i])
 	}
 	for i := range allocations.Items {
 		all = append(all, &allocations.Items[i])

@@ -11,9 +11,11 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
@@ -24,6 +26,8 @@ var claims = []struct {
 	empty  func() client.Object
 }{
 	{"/registry/butler.butlerlabs.dev/ipallocations/" + namespace + "/", func() client.Object { return &butlerv1.IPAllocation{} }},
+	{"/registry/ipam.cluster.x-k8s.io/ipaddressclaims/" + namespace + "/", func() client.Object { return &ipamv1.IPAddressClaim{} }},
+	{"/registry/ipam.metal3.io/ipclaims/" + namespace + "/", func() client.Object { return &metal3v1.IPClaim{} }},
 	{"/registry/novaedge.io/proxyvips/", func() client.Object { return &novaedgev1.ProxyVIP{} }},
 }
 
