@@ -157,7 +157,7 @@ chaos: controlplane $(BIN)/clusterapi ## Hurt REPLICAS (3) managers under CLIENT
 	exec $(BIN)/chaos -duration '$(or $(DURATION),2m)' -replicas $(if $(filter command line environment,$(origin REPLICAS)),$(REPLICAS),3) $(if $(CLIENTS),-clients $(CLIENTS)) $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults '$(FAULTS)')
 
 .PHONY: bench
-bench: controlplane build metallb ## Measure, print a table, write bin/bench.json
+bench: controlplane build metallb $(BIN)/clusterapi ## Measure, print a table, write bin/bench.json
 	$(GO) run ./test/bench
 
 ##@ Cluster (Linux, root)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
@@ -41,7 +42,7 @@ type bench struct {
 // onSandbox measures on a sandbox of its own, in bin/: a temporary directory may be memory, where a write costs etcd nothing.
 func onSandbox(ctx context.Context, replicas int, do func(*bench) ([]figure, error), more ...func(*sandbox.Options)) (figures []figure, err error) {
 	options := sandbox.Options{
-		Dir: filepath.Join("bin", "bench-sandbox"), Replicas: replicas, Log: os.Stderr,
+		Dir: filepath.Join("bin", "bench-sandbox"), Replicas: replicas, ClusterAPI: true, Log: os.Stderr,
 		APIServerArgs: []string{"--delete-collection-workers=16"}, // cleaning up is not measured
 	}
 	for _, m := range more {
@@ -61,7 +62,7 @@ func onSandbox(ctx context.Context, replicas int, do func(*bench) ([]figure, err
 
 func (b *bench) connect() error {
 	known := runtime.NewScheme()
-	if err := errors.Join(scheme.AddToScheme(known), v1alpha1.AddToScheme(known), novaedgev1.AddToScheme(known)); err != nil {
+	if err := errors.Join(scheme.AddToScheme(known), v1alpha1.AddToScheme(known), novaedgev1.AddToScheme(known), metal3v1.AddToScheme(known)); err != nil {
 		return err
 	}
 	config := b.sandbox.Config()
@@ -114,9 +115,16 @@ func (b *bench) newCollection(ctx context.Context, of subject) (*collection, err
 		return c, nil
 	}
 	cidr := fmt.Sprintf("10.%d.0.0/16", b.runs%256)
-	if of.clusterScoped {
+	switch of {
+	case vip:
 		c.pool = proxyPool(cidr)
-	} else {
+	case ipClaim, addressClaim:
+		subnet := metal3v1.Subnet(cidr)
+		c.pool = &metal3v1.IPPool{
+			ObjectMeta: metav1.ObjectMeta{Name: poolName, Namespace: c.namespace},
+			Spec:       metal3v1.IPPoolSpec{NamePrefix: c.namespace, Pools: []metal3v1.Pool{{Subnet: &subnet}}, Prefix: 16},
+		}
+	default:
 		c.pool = &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: poolName, Namespace: c.namespace}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}
 	}
 	return c, b.setup.Create(ctx, c.pool)

@@ -42,7 +42,7 @@ func variantsFor(only *regexp.Regexp) []variant {
 	}{{" create", false}, {" create and delete", true}} {
 		var group []variant
 		matches := false
-		for _, s := range []subject{hookedCR, plainCR, service, alloc, vip} {
+		for _, s := range []subject{hookedCR, plainCR, service, alloc, vip, ipClaim, addressClaim} {
 			v := variant{subject: s, name: s.name + op.name, deletes: op.deletes, baseline: hookedCR.name + op.name}
 			if match := only.MatchString(v.name); match || s == hookedCR {
 				group = append(group, v)

@@ -38,6 +38,10 @@ var (
 		gives: `"startAddress":"10.`, hasPool: true}
 	vip = subject{name: "ProxyVIP", apiVersion: "novaedge.io/v1alpha1", kind: "ProxyVIP", resource: "proxyvips",
 		spec: `{"poolRef":{"name":"` + poolName + `"},"mode":"BGP","ports":[80]}`, gives: `"address":"10.`, hasPool: true, clusterScoped: true}
+	ipClaim = subject{name: "IPClaim", apiVersion: "ipam.metal3.io/v1alpha1", kind: "IPClaim", resource: "ipclaims", spec: `{"pool":{"name":"` + poolName + `"}}`,
+		gives: `"ipAddress":"10.`, hasPool: true}
+	addressClaim = subject{name: "IPAddressClaim", apiVersion: "ipam.cluster.x-k8s.io/v1beta2", kind: "IPAddressClaim", resource: "ipaddressclaims",
+		spec: `{"poolRef":{"apiGroup":"ipam.metal3.io","kind":"IPPool","name":"` + poolName + `"}}`, gives: `"ipAddress":"10.`, hasPool: true}
 )
 
 func (s subject) group() string {

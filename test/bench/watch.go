@@ -14,6 +14,7 @@ type event struct {
 	Object struct {
 		Metadata struct{ Name string }
 		Status   struct {
+			Address    *struct{ Name string } // of an IPClaim, which has no conditions
 			Conditions []struct{ Type, Status string }
 		}
 	}
@@ -25,7 +26,7 @@ func (e *event) ready() bool {
 			return c.Status == "True"
 		}
 	}
-	return false
+	return e.Object.Status.Address != nil
 }
 
 // watch is an open watch on a collection.
