@@ -178,10 +178,11 @@ func (w *worker) askVIP() *novaedgev1.ProxyVIP {
 	return v
 }
 
-// ipPool is the IPPool of the run. Its addresses lie in those of the shared NetworkPools.
+// ipPool is the IPPool of the run, with the addresses of the widest NetworkPool: it has room for claims whose release waits, too, since one that finds it
+// full is stored without an address.
 const ipPool = "nodes"
 
-const ipNetwork = "10.0.6.0/23"
+const ipNetwork = "10.0.0.0/20"
 
 // askClaim is a new IPClaim, or IPAddressClaim of the IPPool or of a NetworkPool: for any address, or for a certain one.
 func (w *worker) askClaim(addressClaim bool) (o client.Object) {

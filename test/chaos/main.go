@@ -121,7 +121,7 @@ func do(ctx context.Context, o options) (err error) {
 	}
 	vips := &novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: vipPool}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: vipNetworks, AutoAssign: true}}
 	nodes := &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: ipPool, Namespace: namespace}, Spec: metal3v1.IPPoolSpec{
-		Pools: []metal3v1.Pool{{Start: ptr.To(metal3v1.IP("10.0.6.0")), End: ptr.To(metal3v1.IP("10.0.7.255"))}}, Prefix: 20, NamePrefix: "node",
+		Pools: []metal3v1.Pool{{Start: ptr.To(metal3v1.IP("10.0.0.0")), End: ptr.To(metal3v1.IP("10.0.15.255"))}}, Prefix: 20, NamePrefix: "node",
 	}}
 	if err := c.Create(ctx, nodes); err != nil {
 		return err
