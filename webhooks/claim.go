@@ -336,12 +336,10 @@ func decode(raw []byte, into any, resource string) error {
 	return nil
 }
 
-// readError is what a failed read of a pool means for the call. An API server that has just started says of every custom resource that it is not
-// found, until it serves their kinds: that is no word about the pool.
+// readError is what a failed read of a pool means for the call.
 func readError(err error, pool ledger.Key) error {
 	unread := (*cache.ErrResourceNotCached)(nil)
-	missing := apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-	if missing || meta.IsNoMatchError(err) || errors.As(err, &unread) { // the last two: its API is not served here
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || errors.As(err, &unread) { // the last two: its API is not served here
 		return &ledger.NoPoolError{Pool: pool}
 	}
 	return &ledger.NotServingError{Reason: fmt.Sprintf("pool %s cannot be read: %v", pool, err), RetryAfter: time.Second}
