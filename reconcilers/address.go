@@ -4,6 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +24,7 @@ import (
 //	claim ── answered, confirmed ──▶ address made ──▶ claim's status names it
 //	claim ── being deleted, nobody else's finalizer left ──▶ address deleted ──▶ gone ──▶ claim's finalizer off ──▶ gone
 //
+// No claim goes while an address of its own may still be on its way into the API server: nobody would ever ask for that one.
 // Somebody else may make such an object, before its claim or after: it is the claim's then. One of a claim that is gone, which nobody can be
 // expected to restore any more, goes after orphanAge.
 
@@ -32,20 +36,42 @@ func addressesFor[A client.Object](ctx context.Context, d *desk, list client.Obj
 	return listIndexed[A](ctx, d.client, list, metal3.IndexFor, claim.Namespace, claim.Name)
 }
 
+// attempt is the last try to make an address for a claim, from its beginning.
+type attempt struct {
+	claim  types.UID
+	began  time.Time
+	stored bool // else nobody knows
+}
+
+// attempts are those whose addresses the informers do not show yet. The zero value is ready.
+type attempts struct{ of sync.Map } // claim's name -> attempt
+
+func (a *attempts) last(c client.Object) attempt {
+	if last, ok := a.of.Load(client.ObjectKeyFromObject(c)); ok && last.(attempt).claim == c.GetUID() {
+		return last.(attempt)
+	}
+	return attempt{}
+}
+
+func (a *attempts) forget(claim types.NamespacedName) { a.of.Delete(claim) }
+
 // makeAddress makes the address object of a claim and gives its name. Where another object has that name, which may stand for several addresses, it
 // gets a longer one. ours tells whether an object is the one. The name is "" while the informers have yet to show what was made: that brings the
 // claim back.
 func makeAddress[A client.Object](ctx context.Context, d *desk, claim client.Object, want A, ours func(A) bool) (string, error) {
-	name := client.ObjectKeyFromObject(claim)
-	if d.made.has(name, claim.GetUID()) {
+	if d.made.last(claim).stored {
 		return "", nil
 	}
+	try := attempt{claim: claim.GetUID(), began: d.now()}
 	var err error
 	for _, suffix := range []string{"", "-" + digest(claim.GetNamespace()+"/"+claim.GetName())} {
 		a := copied(want)
 		a.SetName(want.GetName() + suffix)
-		if err = d.client.Create(ctx, a); err == nil {
-			d.made.add(name, claim.GetUID())
+		err = d.client.Create(ctx, a)
+		if try.stored = err == nil; try.stored || undecided(err) {
+			d.made.of.Store(client.ObjectKeyFromObject(claim), try)
+		}
+		if err == nil {
 			return a.GetName(), nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
@@ -61,26 +87,39 @@ func makeAddress[A client.Object](ctx context.Context, d *desk, claim client.Obj
 	return "", err
 }
 
+// undecided tells whether a write that failed may be stored all the same, now or later.
+func undecided(err error) bool {
+	var answer apierrors.APIStatus
+	return !errors.As(err, &answer) || answer.Status().Code >= http.StatusInternalServerError
+}
+
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])[:8]
 }
 
 // withdraw takes a claim that is being deleted, and the objects that hold its address, on their way. Whoever has a finalizer on the claim still
-// uses the address. What goes to another cluster is clusterctl's.
-func withdraw[A client.Object](ctx context.Context, d *desk, c client.Object, addresses []A, claimFinalizer, addressFinalizer string) error {
+// uses the address. What goes to another cluster is clusterctl's. Where the status names an address, which named tells, no attempt to make one is
+// open but this replica's. The duration is how long the claim waits for one that may yet turn up.
+func withdraw[A client.Object](ctx context.Context, d *desk, c client.Object, named bool, addresses []A, claimFinalizer, addressFinalizer string) (time.Duration, error) {
 	if metal3.Away(c) || len(c.GetFinalizers()) != 1 || !controllerutil.ContainsFinalizer(c, claimFinalizer) {
-		return nil
+		return 0, nil
 	}
 	for _, stored := range addresses {
 		if err := d.deleteAddress(ctx, copied(stored), addressFinalizer); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if len(addresses) > 0 {
-		return nil // they come back when they are gone
+		d.made.forget(client.ObjectKeyFromObject(c))
+		return 0, nil // they come back when they are gone
 	}
-	return d.dropFinalizer(ctx, c, claimFinalizer)
+	if last := d.made.last(c); !named || !last.began.IsZero() {
+		if wait := d.ledger.Landing(string(c.GetUID()), last.began); wait > 0 {
+			return wait, nil
+		}
+	}
+	return 0, d.dropFinalizer(ctx, c, claimFinalizer)
 }
 
 func (d *desk) deleteAddress(ctx context.Context, a client.Object, finalizer string) error {

@@ -53,8 +53,9 @@ type claimAPI[T client.Object] interface {
 	allocated(context.Context, *desk, T) (bool, error)
 	clashing(T, string)
 	refused(T, []ledger.Want, error)
-	// release takes one that is being deleted on its way; gone looks after what one left behind that is no longer there.
-	release(context.Context, *desk, T) error
+	// release takes one that is being deleted on its way; gone looks after what one left behind that is no longer there. Both are to be called
+	// again after a while, where that is not zero.
+	release(context.Context, *desk, T) (time.Duration, error)
 	gone(context.Context, *desk, types.NamespacedName) (time.Duration, error)
 	// touch makes sure that no write of addresses to a stored claim, decided on an older version of it, can land any more.
 	touch(context.Context, client.Client, client.Reader, ledger.Key, string) (T, bool, error)

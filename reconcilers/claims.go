@@ -28,7 +28,7 @@ type desk struct {
 	events   *events
 	answers  *sent         // written to claims
 	drops    *sent         // finalizers taken off them
-	made     *sent         // objects made for them
+	made     attempts      // to make addresses for them
 	live     client.Reader // the API server itself
 	clusters metal3.Clusters
 	mirrors  *turns // of statuses that say what the answer to the create has said already
@@ -68,7 +68,8 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, nil
 	}
 	if c.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, r.api.release(ctx, r.desk, c)
+		after, err := r.api.release(ctx, r.desk, c)
+		return reconcile.Result{RequeueAfter: after}, err
 	}
 	if err := r.api.unreadable(c); err != nil {
 		return reconcile.Result{}, r.refuse(ctx, c, nil, err)

@@ -201,13 +201,13 @@ func setClaimReady(c *ipamv1.IPAddressClaim, status metav1.ConditionStatus, reas
 	})
 }
 
-func (a ipAddressClaims) release(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) error {
+func (a ipAddressClaims) release(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (time.Duration, error) {
 	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	claimFinalizer, addressFinalizer := clusterapi.Finalizers(c)
-	return withdraw(ctx, d, c, all, claimFinalizer, addressFinalizer)
+	return withdraw(ctx, d, c, a.vouched(c), all, claimFinalizer, addressFinalizer)
 }
 
 func (a ipAddressClaims) gone(ctx context.Context, d *desk, name types.NamespacedName) (time.Duration, error) {

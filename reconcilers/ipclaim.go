@@ -244,12 +244,12 @@ func failureOf(err error) error {
 	return err
 }
 
-func (a ipClaims) release(ctx context.Context, d *desk, c *v1alpha1.IPClaim) error {
+func (a ipClaims) release(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (time.Duration, error) {
 	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return withdraw(ctx, d, c, all, v1alpha1.FinalizerIPClaim, v1alpha1.FinalizerIPAddress)
+	return withdraw(ctx, d, c, a.vouched(c), all, v1alpha1.FinalizerIPClaim, v1alpha1.FinalizerIPAddress)
 }
 
 func (a ipClaims) gone(ctx context.Context, d *desk, name types.NamespacedName) (time.Duration, error) {
@@ -260,7 +260,7 @@ func (a ipClaims) gone(ctx context.Context, d *desk, name types.NamespacedName) 
 	return orphans(ctx, d, all, v1alpha1.FinalizerIPAddress)
 }
 
-// annotationIPClaimTouched is when a claim was written to so that nothing older can land any more.
+// annotationClaimTouched is when a claim was written to so that nothing older can land any more.
 const annotationClaimTouched = "butler.butlerlabs.dev/touched"
 
 func (ipClaims) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (*v1alpha1.IPClaim, bool, error) {

@@ -144,7 +144,9 @@ func setBound(v *v1alpha1.ProxyVIP, status metav1.ConditionStatus, reason, messa
 }
 
 // release has nothing to do: the addresses are free when the object is gone.
-func (proxyVIPs) release(context.Context, *desk, *v1alpha1.ProxyVIP) error { return nil }
+func (proxyVIPs) release(context.Context, *desk, *v1alpha1.ProxyVIP) (time.Duration, error) {
+	return 0, nil
+}
 
 // annotationTouched is when a VIP was written to so that nothing older can land any more.
 const annotationTouched = "novaedge.io/ipam-touched"

@@ -35,29 +35,29 @@ const (
 //
 //	deleted ──▶ phase Released ──▶ recorded in the pool ──▶ finalizer off ──▶ gone ──▶ addresses free, or resting
 //	              release()            recordReleases()       dropFinalizers()         the ledger, by the informer
-func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocation) error {
+func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocation) (time.Duration, error) {
 	if !controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation) {
-		return nil // others have theirs on it
+		return 0, nil // others have theirs on it
 	}
 	rng, _, err := butler.RangeOf(a)
 	if err != nil || !rng.IsValid() || butler.Flagged(a) {
-		return d.dropFinalizer(ctx, a, v1alpha1.FinalizerIPAllocation)
+		return 0, d.dropFinalizer(ctx, a, v1alpha1.FinalizerIPAllocation)
 	}
 	if !released(a) {
 		before := a.DeepCopy()
 		a.Status = *releasedStatus(a, metav1.NewTime(d.now()))
 		_, err := d.saveStatus(ctx, before, a)
-		return err
+		return 0, err
 	}
 	pool := butler.PoolKeyOf(a)
 	err = d.client.Get(ctx, client.ObjectKey{Namespace: pool.Namespace, Name: pool.Name}, &v1alpha1.NetworkPool{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return d.dropFinalizer(ctx, a, v1alpha1.FinalizerIPAllocation)
+		return 0, d.dropFinalizer(ctx, a, v1alpha1.FinalizerIPAllocation)
 	case err == nil:
 		d.changes.pools.Add(request(pool))
 	}
-	return err
+	return 0, err
 }
 
 // dropFinalizer lets a claim go.

@@ -73,9 +73,9 @@ func (s *Session) Refused(holder string) {
 }
 
 // Follow returns when the journal is there for the taking, and why: it is missing, was handed over, did not change for the expiry, its
-// holder's address refuses connections, or is this process's own, or its holder counts only some of the kinds that this replica does. Time counts on this process's monotonic clock and only while reads
-// succeed: an API server that was away proves nothing about the holder. report gets every version read and every error. Follow
-// returns an error only when ctx ends.
+// holder's address refuses connections, or is this process's own, or its holder counts only some of the kinds that this replica does. Time
+// counts on this process's monotonic clock and only while reads succeed: an API server that was away proves nothing about the holder. report
+// gets every version read and every error. Follow returns an error only when ctx ends.
 func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why string, err error) {
 	var since time.Time
 	for {

@@ -243,6 +243,19 @@ func (b *book) standing(uid string) Standing {
 	return st
 }
 
+// landing says for how long something that was sent for a claim because it has its range may still land: by this holder of the journal at a certain
+// time, zero for never, or by the one before, which knew of every claim that this one took over with it.
+func (b *book) landing(now time.Time, uid string, sent time.Time) time.Duration {
+	c := b.claims[uid]
+	if c != nil && c.holding != nil && b.serving && c.bound == 0 && b.served.After(sent) {
+		sent = b.served
+	}
+	if sent.IsZero() {
+		return 0
+	}
+	return max(0, sent.Add(b.limits.life).Sub(now))
+}
+
 // clash names the first holder of some of h's addresses other than h.
 func (b *book) clash(h *holding) *HeldError {
 	for _, r := range h.ranges {

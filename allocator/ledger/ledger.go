@@ -339,6 +339,13 @@ func (l *Ledger) Standing(uid string) (st Standing) {
 	return st
 }
 
+// Landing says for how long an object that was made for the claim with this UID may still turn up, where nobody knows whether it was stored: one
+// made by this replica at the time sent, zero where it made none, or by the journal's holder before it.
+func (l *Ledger) Landing(uid string, sent time.Time) (wait time.Duration) {
+	l.do(func(b *book) { wait = b.landing(l.cfg.Now(), uid, sent) })
+	return wait
+}
+
 // Usage of a pool; false where it is not known.
 func (l *Ledger) Usage(pool Key) (u Usage, ok bool) {
 	l.do(func(b *book) { u, ok = b.usage(pool) })

@@ -127,3 +127,27 @@ func TestWhatAPoolKeepsForAClaimOnlyThatGets(t *testing.T) {
 		t.Error("two got it")
 	}
 }
+
+func TestAnAddressMadeByAnEarlierHolderMayStillTurnUp(t *testing.T) {
+	d := newDesk(t)
+	d.stored("known", "10.0.0.3", journal.Token{})
+	d.stored("waiting", "", journal.Token{})
+	d.stepDown()
+	d.takeOver(journal.Version{})
+	d.serve(d.now)
+	d.commit()
+	d.stored("later", "10.0.0.4", journal.Token{})
+	d.now = d.now.Add(30 * time.Second)
+	for name, want := range map[string]time.Duration{"known": d.limits.life - 30*time.Second, "later": 0, "waiting": 0, "never": 0} {
+		if got := d.landing(d.now, name, time.Time{}); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		if got := d.landing(d.now, name, d.now.Add(-time.Second)); got != d.limits.life-time.Second {
+			t.Errorf("%s, tried by this holder a second ago: %s", name, got)
+		}
+	}
+	d.now = d.now.Add(d.limits.life)
+	if got := d.landing(d.now, "known", time.Time{}); got != 0 {
+		t.Errorf("after the life of a grant: %s", got)
+	}
+}

@@ -1,7 +1,7 @@
 // Command chaos runs several managers under load while an adversary hurts them, and checks the whole history afterwards.
 //
 // Clients create allocations (by count, pinned, with generateName, by server-side apply, as a dry run) and ProxyVIPs (of one family or both,
-// static or not), label, delete and create them anew in pools that overlap. What the adversary does meanwhile is up to -faults:
+// static or not), IPClaims and IPAddressClaims, label, delete and create them anew in pools that overlap. What the adversary does meanwhile is up to -faults:
 //
 //	managers   kill, freeze, terminate
 //	           cut-apiserver, cut-peers, isolate   one is cut off from the API server, its peers, or both; by reset or silently
@@ -29,7 +29,7 @@
 //   - a create that failed is not answered when it is repeated
 //   - a dry run ends otherwise than the same call in earnest, made right after it in a pool that nobody else uses
 //   - a create fails that the faults do not allow to fail (see leeway)
-//   - the journal keeps grants when all is quiet, or a pool counts other addresses than its objects hold
+//   - the journal keeps grants when all is quiet, a pool counts other addresses than its objects hold, or an IPAddress has no claim
 //
 // The last line of its output sums up; the exit code is 1 where the history is broken.
 package main

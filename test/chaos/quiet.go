@@ -60,6 +60,14 @@ func (r *run) differences(ctx context.Context) (found []string) {
 			held[at]++
 		}
 	}
+	left, err := r.orphans(ctx, all)
+	if err != nil {
+		return append(found, err.Error())
+	}
+	for name, at := range left {
+		found = append(found, fmt.Sprintf("IPAddress %s has no claim", name))
+		held[at]++
+	}
 	for _, o := range all {
 		if o.GetDeletionTimestamp() != nil {
 			found = append(found, o.GetName()+" is still going")
@@ -112,6 +120,32 @@ func (r *run) claims(ctx context.Context) (all []client.Object, err error) {
 		all = append(all, &vips.Items[i])
 	}
 	return all, nil
+}
+
+// orphans are the IPAddresses of claims that are gone, and what they hold.
+func (r *run) orphans(ctx context.Context, claims []client.Object) (map[string]netip.Addr, error) {
+	var metal3 metal3v1.IPAddressList
+	var cluster ipamv1.IPAddressList
+	within := client.InNamespace(namespace)
+	if err := errors.Join(r.client.List(ctx, &metal3, within), r.client.List(ctx, &cluster, within)); err != nil {
+		return nil, err
+	}
+	stored := map[string]bool{}
+	for _, o := range claims {
+		stored[fmt.Sprintf("%T %s", o, o.GetName())] = true
+	}
+	left := map[string]netip.Addr{}
+	for _, a := range metal3.Items {
+		if !stored[fmt.Sprintf("%T %s", &metal3v1.IPClaim{}, a.Spec.Claim.Name)] {
+			left[a.Name+" of Metal3"] = netip.MustParseAddr(string(a.Spec.Address))
+		}
+	}
+	for _, a := range cluster.Items {
+		if !stored[fmt.Sprintf("%T %s", &ipamv1.IPAddressClaim{}, a.Spec.ClaimRef.Name)] {
+			left[a.Name+" of Cluster API"] = netip.MustParseAddr(a.Spec.Address)
+		}
+	}
+	return left, nil
 }
 
 // vipDifferences are those between what is held and what the pool of ProxyVIPs counts.
