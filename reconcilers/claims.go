@@ -187,7 +187,7 @@ func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin strin
 // flag marks a claim some of whose addresses others have. It keeps its spec: nobody is moved.
 func (r *claims[T]) flag(ctx context.Context, c T, clash *ledger.HeldError) error {
 	before := copied(c)
-	message := fmt.Sprintf("%s: delete this allocation to have it made anew with other addresses, or delete the holder", clash.SeenFrom(c.GetNamespace()))
+	message := fmt.Sprintf("%s: delete this object to have it made anew with other addresses, or delete the holder", clash.SeenFrom(c.GetNamespace()))
 	r.api.clashing(c, message)
 	written, err := r.saveStatus(ctx, before, c)
 	if written && !r.api.flagged(before) {

@@ -1,6 +1,8 @@
 package webhooks
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -37,7 +39,7 @@ func (ipPools) faults(old, p *v1alpha1.IPPool, updating bool) field.ErrorList {
 	return metal3.ValidateIPPool(p)
 }
 
-func (ipPools) warnings(p *v1alpha1.IPPool) []string { return metal3.WarningsFor(p) }
+func (ipPools) warnings(_ context.Context, p *v1alpha1.IPPool) []string { return metal3.WarningsFor(p) }
 
 // holders is never asked: deleting an IPPool is not refused, as clusterctl has to delete what it has moved.
 func (ipPools) holders() (words, resource string) { return "claims", "ipclaims" }

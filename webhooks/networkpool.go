@@ -1,6 +1,8 @@
 package webhooks
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -36,6 +38,8 @@ func (networkPools) faults(old, p *v1alpha1.NetworkPool, updating bool) field.Er
 	return butler.ValidateNetworkPool(p)
 }
 
-func (networkPools) warnings(p *v1alpha1.NetworkPool) []string { return butler.WarningsFor(p) }
+func (networkPools) warnings(_ context.Context, p *v1alpha1.NetworkPool) []string {
+	return butler.WarningsFor(p)
+}
 
 func (networkPools) holders() (words, resource string) { return "allocations", "ipallocations" }

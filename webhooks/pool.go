@@ -32,7 +32,7 @@ type poolAdapter[P client.Object] interface {
 	// updating tells whether there is a stored one.
 	faults(old, p P, updating bool) field.ErrorList
 	// warnings say what is allowed, but most likely not meant.
-	warnings(P) []string
+	warnings(ctx context.Context, p P) []string
 	// holders names the claims in words, and as kubectl get knows them.
 	holders() (words, resource string)
 }
@@ -75,7 +75,7 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 			return admission.Response{}, err
 		}
 	}
-	return admission.Allowed("").WithWarnings(append(n.warnings(pool), n.overlaps(changed)...)...), nil
+	return admission.Allowed("").WithWarnings(append(n.warnings(ctx, pool), n.overlaps(changed)...)...), nil
 }
 
 // change asks the ledger whether a pool may become what the update makes of it. A pool that the ledger does not know yet is read

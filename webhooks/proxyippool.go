@@ -1,6 +1,8 @@
 package webhooks
 
 import (
+	"context"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -12,8 +14,8 @@ import (
 
 // +kubebuilder:rbac:groups=novaedge.io,resources=proxyippools,verbs=get
 
-// proxyIPPools adapts ProxyIPPools.
-type proxyIPPools struct{}
+// proxyIPPools adapts ProxyIPPools. The zero value reads nothing, and so does not know what the cluster uses.
+type proxyIPPools struct{ cluster clusterUse }
 
 func (proxyIPPools) subject() subject {
 	return subject{kind: v1alpha1.GroupVersion.WithKind("ProxyIPPool"), clusterScoped: true}
@@ -37,6 +39,8 @@ func (proxyIPPools) faults(old, p *v1alpha1.ProxyIPPool, updating bool) field.Er
 	return novaedge.ValidateProxyIPPool(p)
 }
 
-func (proxyIPPools) warnings(p *v1alpha1.ProxyIPPool) []string { return novaedge.WarningsFor(p) }
+func (a proxyIPPools) warnings(ctx context.Context, p *v1alpha1.ProxyIPPool) []string {
+	return append(novaedge.WarningsFor(p), a.cluster.warnings(ctx, a.pool(p))...)
+}
 
 func (proxyIPPools) holders() (words, resource string) { return "VIPs", "proxyvips" }

@@ -107,7 +107,7 @@ func Butler(o Options, hooks map[string]hook) {
 // NovaEdge is the webhooks of novaedge.io.
 func NovaEdge(o Options, hooks map[string]hook) {
 	addClaim(o, hooks, proxyVIPs{})
-	addPool(o, hooks, proxyIPPools{}, true)
+	addPool(o, hooks, proxyIPPools{clusterUse{o.Live, o.Log}}, true)
 }
 
 // Metal3 is the webhooks of ipam.metal3.io.

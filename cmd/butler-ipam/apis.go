@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
@@ -33,9 +35,14 @@ const clusterAPI = "clusterapi"
 // allAPIs are those that this release serves.
 var allAPIs = apis{
 	{"butler", butlerv1.AddToScheme, reconcilers.Butler, webhooks.Butler},
-	{"novaedge", novaedgev1.AddToScheme, reconcilers.NovaEdge, webhooks.NovaEdge},
+	{"novaedge", novaedgeScheme, reconcilers.NovaEdge, webhooks.NovaEdge},
 	{"metal3", metal3v1.AddToScheme, reconcilers.Metal3, webhooks.Metal3},
 	{clusterAPI, ipamv1.AddToScheme, reconcilers.ClusterAPI, webhooks.ClusterAPI},
+}
+
+// novaedgeScheme also knows what a ProxyIPPool is held against.
+func novaedgeScheme(s *runtime.Scheme) error {
+	return errors.Join(novaedgev1.AddToScheme(s), networkingv1.AddToScheme(s))
 }
 
 // apis are those that are switched on. It is a flag.Value.

@@ -57,16 +57,16 @@ func TestAnAPIThatIsSwitchedOffLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// The rights over Services, and what uses them, come and go together.
+// Rights beyond an API's own objects, and what uses them, come and go together.
 func TestProxyVIPsForServicesAreOffUntilTheyAreSwitchedOn(t *testing.T) {
-	const role, flag = "butler-ipam-service-vips", "- --service-vips"
-	for args, on := range map[string]bool{"apis.novaedge=true": false, "apis.novaedge=true,serviceVIPs=true": true} {
+	const api, role, flag = "name: butler-ipam-novaedge", "name: butler-ipam-service-vips", "- --service-vips"
+	for args, on := range map[string][]string{"apis.novaedge=false": nil, "apis.novaedge=true": {api}, "apis.novaedge=true,serviceVIPs=true": {api, role, flag}} {
 		text, err := template(t, "butler-ipam", "ipam", "", "--set="+args)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range []string{role, flag} {
-			if got := strings.Contains(text, part); got != on {
+		for _, part := range []string{api, role, flag} {
+			if got := strings.Contains(text, part); got != slices.Contains(on, part) {
 				t.Errorf("with %s it has %q: %v", args, part, got)
 			}
 		}

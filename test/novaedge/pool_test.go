@@ -2,11 +2,17 @@ package novaedge
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
@@ -112,5 +118,36 @@ func TestAPoolKeepsWhatIsHeldOfIt(t *testing.T) {
 	gone(t, p)
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err == nil {
 		t.Error("the pool is still there")
+	}
+}
+
+func TestAPoolOverWhatTheClusterUsesDrawsAWarning(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "uses-24"}, Spec: corev1.NodeSpec{PodCIDR: "10.24.1.0/24", PodCIDRs: []string{"10.24.1.0/24", "fd24:1::/64"}}}
+	create(t, node)
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "uses-24"}, {Type: corev1.NodeInternalIP, Address: "10.24.0.5"}}
+	if err := admin.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("uses-25-%d", i)}, Spec: corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.25.%d.0/24", i), PodCIDRs: []string{fmt.Sprintf("10.25.%d.0/24", i)}}})
+	}
+	services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "uses-25"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.25.128.0/24"}}}
+	create(t, services)
+	const says = "offers addresses that this cluster uses for itself, leave them out: "
+	for _, tc := range []struct{ offers, domain, want string }{
+		{"10.24.0.0/28", "", "10.24.0.5 of Node uses-24"},
+		{"10.24.1.200/32", "", "10.24.1.0/24 of Pods of Node uses-24"},
+		{"fd24:1::/120", "", "fd24:1::/64 of Pods of Node uses-24"},
+		{"10.25.0.0/16", "", "10.25.128.0/24 of ServiceCIDR uses-25, 10.25.0.0/24 of Pods of Node uses-25-0, 10.25.1.0/24 of Pods of Node uses-25-1, " +
+			"10.25.2.0/24 of Pods of Node uses-25-2, more"},
+		{"10.24.2.0/24", "", ""},
+		{"10.24.0.0/28", "elsewhere", ""}, // the addresses of another routing domain are not the cluster's
+	} {
+		p := fmt.Sprintf("{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: uses, labels: {%s: %q}}, spec: {cidrs: [%q]}}",
+			butlerv1.LabelRoutingDomain, tc.domain, tc.offers)
+		_, warned := kubectl(t, p, "create", "--dry-run=server", "-f", "-")
+		if _, used, _ := strings.Cut(warned, says); used != tc.want && used != tc.want+"\n" {
+			t.Errorf("%s draws %q, want %q", tc.offers, warned, tc.want)
+		}
 	}
 }
