@@ -1,0 +1,194 @@
+package ledger
+
+import (
+	"errors"
+	"slices"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// Which ranges a request gets: those that it was given before, or free ones.
+
+// preview says what grant would answer, and takes nothing.
+func (b *book) preview(q Request) (Grant, error) {
+	if !b.serving {
+		return Grant{}, &NotServingError{Reason: "this replica does not hold the journal"}
+	}
+	p, err := b.poolFor(q)
+	if err != nil {
+		return Grant{}, err
+	}
+	if h := b.repeatable(p, q); h != nil {
+		return Grant{Ranges: h.ranges, Space: h.space}, nil
+	}
+	var ranges []allocator.Range
+	for _, w := range b.lacking(q) {
+		r, err := b.look(p, w)
+		if err != nil {
+			return Grant{}, err
+		}
+		ranges = append(ranges, r)
+	}
+	return Grant{Ranges: ranges, Space: p.Space}, nil
+}
+
+// lacking is what a request wants and its stored claim does not have yet.
+func (b *book) lacking(q Request) []Want {
+	return slices.DeleteFunc(slices.Clone(q.Wants), func(w Want) bool { return b.has(q.UID, w.Exact) })
+}
+
+// has tells whether the claim with this UID is seen to have a range, for itself.
+func (b *book) has(uid string, r allocator.Range) bool {
+	c := b.claims[uid]
+	return c != nil && c.holding != nil && !c.holding.contested && slices.Contains(c.holding.ranges, r)
+}
+
+// look says which range a want would get.
+func (b *book) look(p *pool, w Want) (r allocator.Range, err error) {
+	if w.Exact.IsValid() {
+		return w.Exact, b.poolError(p, b.checkExact(p, w))
+	}
+	offers, err := p.offered(w)
+	for _, offer := range offers {
+		if r, err = offer.Preview(w.Count, p.Policy); err == nil {
+			return r, nil
+		}
+	}
+	return r, b.poolError(p, err)
+}
+
+// checkExact says what stands against an exact range. One that the pool keeps for the claim only others can block.
+func (b *book) checkExact(p *pool, w Want) error {
+	if !w.Kept {
+		return p.CheckExact(w.Exact)
+	}
+	if !slices.ContainsFunc(p.Window, func(r allocator.Range) bool { return r.Covers(w.Exact) }) {
+		return &allocator.OutsideError{Range: w.Exact, Window: p.Window}
+	}
+	for _, o := range b.pools {
+		if i := slices.IndexFunc(o.Blocked, w.Exact.Overlaps); i >= 0 && o != p && o.Space == p.Space {
+			return &allocator.BlockedError{Range: o.Blocked[i]}
+		}
+	}
+	for held := range b.space(p.Space).core.HeldIn(w.Exact) {
+		return &allocator.HeldError{Range: held.Range, Holder: held.Holder}
+	}
+	return nil
+}
+
+// pick takes a range for a want.
+func (b *book) pick(p *pool, w Want, id allocator.Holder) (r allocator.Range, err error) {
+	if w.Exact.IsValid() {
+		if err = b.checkExact(p, w); err == nil {
+			b.space(p.Space).core.Hold(w.Exact, id)
+		}
+		return w.Exact, b.poolError(p, err)
+	}
+	offers, err := p.offered(w)
+	for _, offer := range offers {
+		if r, err = offer.Allocate(w.Count, p.Policy, id); err == nil {
+			return r, nil
+		}
+	}
+	return r, b.poolError(p, err)
+}
+
+func (b *book) poolFor(q Request) (*pool, error) {
+	p := b.pools[q.Pool]
+	switch {
+	case q.Pool == Key{}:
+		return &pool{Pool: Pool{Space: q.Space}, exactly: b.space(q.Space).core}, nil
+	case p == nil:
+		return nil, &NoPoolError{Pool: q.Pool}
+	case p.Deleting:
+		return nil, &PoolDeletingError{Pool: q.Pool}
+	}
+	return p, nil
+}
+
+// repeatable finds a range that this very claim was given before and that still answers the request. At most one object of a
+// name exists, and one call makes at most one object, so handing it out again is safe, under a token of its own.
+func (b *book) repeatable(p *pool, q Request) *holding {
+	wants := b.lacking(q)
+	fits := func(h *holding) bool {
+		switch {
+		case h.claim == nil && h.inherited,
+			h.claim == nil && len(h.lines) == 0 && !h.away(),
+			h.contested, b.rivalled(h), !h.until.IsZero() && !h.away(), h.space != p.Space, h.pool != q.Pool,
+			h.claim != nil && h.claim.Deleting && p.ReuseDelay > 0,
+			len(h.ranges) != len(wants):
+			return false
+		}
+		for i, w := range wants {
+			if !w.meets(h.ranges[i], p.Window) {
+				return false
+			}
+		}
+		return true
+	}
+	if q.Claim.Name == "" {
+		if h := b.byCall[q.ID]; h != nil && q.ID != "" && fits(h) {
+			return h
+		}
+		return nil
+	}
+	for _, h := range b.byName[q.Claim] {
+		if fits(h) {
+			return h
+		}
+	}
+	return nil
+}
+
+// meets reports whether a range answers the want, in a pool with this window.
+func (w Want) meets(r allocator.Range, window []allocator.Range) bool {
+	if w.Exact.IsValid() {
+		return r == w.Exact
+	}
+	return r.Size() == w.Count && (w.Bits == 0 || w.Bits == r.First.BitLen()) && len(allocator.Subtract([]allocator.Range{r}, window)) == 0
+}
+
+// rivalled reports whether another wants some of the addresses that h has.
+func (b *book) rivalled(h *holding) bool {
+	for o := range b.space(h.space).contested {
+		if o != h && o.overlaps(h.ranges) {
+			return true
+		}
+	}
+	return false
+}
+
+// take makes a holding of ranges that are free: of all that are wanted, or of none.
+func (b *book) take(p *pool, q Request) (*holding, error) {
+	id := b.lastID + 1
+	var ranges []allocator.Range
+	for _, w := range b.lacking(q) {
+		r, err := b.pick(p, w, id)
+		if err != nil {
+			for _, taken := range ranges {
+				b.space(p.Space).core.Release(taken, id)
+			}
+			return nil, err
+		}
+		ranges = append(ranges, r)
+	}
+	h := b.newHolding(q.Claim, q.Pool, p.Space, ranges...)
+	if q.Claim.Name == "" && q.ID != "" {
+		h.call = q.ID
+		b.byCall[q.ID] = h
+	}
+	b.changedBy(h)
+	return h, nil
+}
+
+// poolError puts names to what the core says, if it says anything.
+func (b *book) poolError(p *pool, err error) error {
+	var held *allocator.HeldError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &held):
+		return b.heldError(allocator.Held{Range: held.Range, Holder: held.Holder})
+	}
+	return &PoolError{Pool: p.Key, Err: err}
+}
