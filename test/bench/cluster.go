@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,7 +37,8 @@ type bench struct {
 	idle    *idleWebhooks  // nil where nothing is compared with them
 	setup   client.Client  // for what is not measured
 	raw     rest.Interface // bytes in and bytes out: the machine is shared with what is measured
-	runs    int            // so far; names namespaces and chooses addresses
+	etcd    *clientv3.Client
+	runs    int // so far; names namespaces and chooses addresses
 }
 
 // onSandbox measures on a sandbox of its own, in bin/: a temporary directory may be memory, where a write costs etcd nothing.
@@ -74,7 +76,10 @@ func (b *bench) connect() error {
 	config.ContentConfig = rest.ContentConfig{
 		ContentType: runtime.ContentTypeJSON, GroupVersion: &schema.GroupVersion{}, NegotiatedSerializer: scheme.Codecs.WithoutConversion(),
 	}
-	b.raw, err = rest.RESTClientFor(config)
+	if b.raw, err = rest.RESTClientFor(config); err != nil {
+		return err
+	}
+	b.etcd, err = b.sandbox.EtcdClient()
 	return err
 }
 
@@ -93,6 +98,9 @@ func (b *bench) stop() error {
 	var err error
 	if b.idle != nil {
 		err = b.idle.stop()
+	}
+	if b.etcd != nil {
+		err = errors.Join(err, b.etcd.Close())
 	}
 	return errors.Join(err, b.sandbox.Stop())
 }

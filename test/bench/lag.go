@@ -36,7 +36,7 @@ func (b *bench) statusLag(ctx context.Context) (figure, error) {
 	group.Go(func() error {
 		left := n
 		return w.until(func(e *event) bool {
-			if at := &ready[index[e.Object.Metadata.Name]]; at.IsZero() && e.ready() {
+			if at := &ready[index[e.Object.Metadata.Name]]; at.IsZero() && e.Object.ready() {
 				*at = time.Now()
 				left--
 			}

@@ -67,10 +67,6 @@ func (b *bench) store(ctx context.Context, s stock) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := newEtcd(b.sandbox)
-	if err != nil {
-		return nil, err
-	}
 	first, err := b.createPools(ctx, s)
 	if err != nil {
 		return nil, err
@@ -80,10 +76,10 @@ func (b *bench) store(ctx context.Context, s stock) ([]figure, error) {
 		return nil, err
 	}
 	began := time.Now()
-	if err := b.seed(ctx, e, s, first); err != nil {
+	if err := b.seed(ctx, s, first); err != nil {
 		return nil, err
 	}
-	_, seeded, err := e.changed(ctx, storage, 0)
+	_, seeded, err := changed(ctx, b.etcd, storage, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +99,7 @@ func (b *bench) store(ctx context.Context, s stock) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	written, _, err := e.changed(ctx, storage+"ipallocations/", seeded)
+	written, _, err := changed(ctx, b.etcd, storage+"ipallocations/", seeded)
 	if err != nil {
 		return nil, err
 	}

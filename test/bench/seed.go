@@ -100,19 +100,19 @@ func (b *bench) createPools(ctx context.Context, s stock) (*v1alpha1.IPAllocatio
 
 // seed stores copies of an allocation until there are as many as the stock says. They are what the managers would have stored, and are
 // written into etcd as the API server would have: through it, the same would take a quarter of an hour. No manager may run.
-func (b *bench) seed(ctx context.Context, e *etcd, s stock, first *v1alpha1.IPAllocation) error {
+func (b *bench) seed(ctx context.Context, s stock, first *v1alpha1.IPAllocation) error {
 	key := func(name string) string { return storage + "ipallocations/" + stockNamespace + "/" + name }
-	model, err := e.get(ctx, key(first.Name))
+	model, err := get(ctx, b.etcd, key(first.Name))
 	if err != nil {
 		return err
 	}
 	writes, ctx := errgroup.WithContext(ctx)
 	writes.SetLimit(parallel)
-	var batch []entry
+	batch := map[string][]byte{}
 	flush := func() {
 		full := batch
-		batch = nil
-		writes.Go(func() error { return e.put(ctx, full) })
+		batch = map[string][]byte{}
+		writes.Go(func() error { return put(ctx, b.etcd, full) })
 	}
 	for pool := range s.pools {
 		for i := range s.each {
@@ -124,7 +124,7 @@ func (b *bench) seed(ctx context.Context, e *etcd, s stock, first *v1alpha1.IPAl
 			if err != nil {
 				return err
 			}
-			if batch = append(batch, entry{[]byte(key(name)), value}); len(batch) == perTransaction {
+			if batch[key(name)] = value; len(batch) == perTransaction {
 				flush()
 			}
 		}

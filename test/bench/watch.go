@@ -8,25 +8,28 @@ import (
 	"io"
 )
 
-// event is what a watch says of one object, as far as it matters here.
-type event struct {
-	Type   string
-	Object struct {
-		Metadata struct{ Name string }
-		Status   struct {
-			Address    *struct{ Name string } // of an IPClaim, which has no conditions
-			Conditions []struct{ Type, Status string }
-		}
+// object is one as far as it matters here.
+type object struct {
+	Metadata struct{ Name string }
+	Status   struct {
+		Address    *struct{ Name string } // of an IPClaim, which has no conditions
+		Conditions []struct{ Type, Status string }
 	}
 }
 
-func (e *event) ready() bool {
-	for _, c := range e.Object.Status.Conditions {
+func (o *object) ready() bool {
+	for _, c := range o.Status.Conditions {
 		if c.Type == "Ready" || c.Type == "Bound" {
 			return c.Status == "True"
 		}
 	}
-	return e.Object.Status.Address != nil
+	return o.Status.Address != nil
+}
+
+// event is what a watch says of one object.
+type event struct {
+	Type   string
+	Object object
 }
 
 // watch is an open watch on a collection.
@@ -57,31 +60,6 @@ func (w *watch) until(see func(*event) (enough bool)) error {
 		}
 		if see(&e) {
 			return nil
-		}
-	}
-}
-
-// awaitReady returns when all objects of a collection, n of them, are Ready. The API server ends a watch that it finds too slow, on a
-// machine at its limit with good reason: the next one begins with all that exist.
-func (c *collection) awaitReady(ctx context.Context, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	ready := make(map[string]bool, n)
-	for {
-		w, err := c.watch(ctx)
-		if err == nil {
-			err = w.until(func(e *event) bool {
-				if e.ready() {
-					ready[e.Object.Metadata.Name] = true
-				}
-				return len(ready) == n
-			})
-		}
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil || !errors.Is(err, io.EOF) {
-			return fmt.Errorf("%d of %d objects are Ready: %w", len(ready), n, err)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func do(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	etcd, err := etcdClient(s)
+	etcd, err := s.EtcdClient()
 	if err != nil {
 		return err
 	}

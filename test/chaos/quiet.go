@@ -23,9 +23,12 @@ func (r *run) quiet(ctx context.Context) (differences []string) {
 	limit, cancel := context.WithTimeout(ctx, quietLimit)
 	defer cancel()
 	for {
-		differences = r.differences(limit)
-		if len(differences) == 0 || limit.Err() != nil {
-			return differences
+		found := r.differences(limit)
+		if limit.Err() != nil && differences != nil {
+			return differences // what was found in time says more than how the last look ended
+		}
+		if differences = found; len(differences) == 0 {
+			return nil
 		}
 		select {
 		case <-limit.Done():

@@ -10,14 +10,12 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
-	"butlerlabs.dev/ipam/test/sandbox"
 )
 
 // claims is where the API server keeps them: one key for each, with its JSON. In the order of keys.
@@ -39,14 +37,6 @@ func claimAt(key string) client.Object {
 		}
 	}
 	return nil
-}
-
-func etcdClient(s *sandbox.Sandbox) (*clientv3.Client, error) {
-	url, config, err := s.EtcdAccess()
-	if err != nil {
-		return nil, err
-	}
-	return clientv3.New(clientv3.Config{Endpoints: []string{url}, TLS: config, Logger: zap.NewNop()})
 }
 
 // watch takes every version of every claim out of etcd until ctx ends. When etcd was down it goes on with the next revision. It is one watch for

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/discovery"
 )
@@ -91,10 +93,13 @@ func (s *Sandbox) apiServerArgs(storage string) []string {
 	}, s.options.APIServerArgs...)
 }
 
-// EtcdAccess is the URL of etcd, and the TLS configuration of a client that may do everything there.
-func (s *Sandbox) EtcdAccess() (url string, config *tls.Config, err error) {
-	config, err = s.adminTLS()
-	return "https://" + s.etcdPort.addr.String(), config, err
+// EtcdClient connects to the storage itself, around the API server, as one who may do everything there.
+func (s *Sandbox) EtcdClient() (*clientv3.Client, error) {
+	config, err := s.adminTLS()
+	if err != nil {
+		return nil, err
+	}
+	return clientv3.New(clientv3.Config{Endpoints: []string{"https://" + s.EtcdAddress()}, TLS: config, Logger: zap.NewNop()})
 }
 
 // adminTLS shows the administrator's certificate, which the API server and etcd trust.
