@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/plane"
 )
 
 // elastic is a provider whose tenants start with two addresses.
@@ -240,6 +242,12 @@ func TestARotatedKubeconfigLeavesNoGap(t *testing.T) {
 	})
 }
 
+// outage is how long a tenant's API server is away: TENANTS_OUTAGE, as in 1m; else until that is said.
+func outage() time.Duration {
+	d, _ := time.ParseDuration(os.Getenv("TENANTS_OUTAGE"))
+	return d
+}
+
 func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 	pool(t, "back", "10.26.0.0/24", "10.26.0.0", "10.26.0.255")
 	elastic(t, "back", "")
@@ -249,13 +257,41 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-tenantPlane.APIServer().Exited()
-	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonTenantUnreachable)
-	// Meanwhile, another tenant is served as if nothing were.
+	away := time.Now()
+	// Meanwhile, another tenant comes and grows as if nothing were.
+	elsewhere, err := plane.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := elsewhere.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	other := tenant(t, c.Namespace, "other", "back", "")
-	began := time.Now()
 	create(t, other)
 	networkReady(t, other, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	t.Logf("another tenant had its addresses after %s", time.Since(began))
+	giveAccess(t, other, elsewhere.Config())
+	var took []time.Duration
+	grow := func() {
+		t.Helper()
+		s := plane.Balancer(fmt.Sprintf("other-%d", len(took)))
+		if err := elsewhere.Client.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		_, d := servedIn(t, elsewhere, s)
+		took = append(took, d)
+	}
+	for range 4 {
+		grow()
+	}
+	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonTenantUnreachable)
+	for time.Since(away) < outage() {
+		grow()
+		time.Sleep(time.Second) // the load's own rhythm
+	}
+	t.Logf("another tenant's %d Services had their addresses after %s at most", len(took), slices.Max(took))
+	conditionIs(t, other, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	// What changes here while it is away is brought there when it is back.
 	a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: by-hand}, spec: {poolRef: {name: back}, type: loadbalancer,
 		tenantClusterRef: {namespace: %s, name: back}, pinnedRange: {startAddress: 10.26.0.100, endAddress: 10.26.0.101}}}`, cluster.Namespace(), c.Namespace))
@@ -268,7 +304,7 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 	}
 	back := time.Now()
 	offers(t, "10.26.0.0-10.26.0.1", "10.26.0.100-10.26.0.101")
-	t.Logf("in sync %s after it was back", time.Since(back))
+	t.Logf("in sync %s after it was back, %s after it went", time.Since(back), time.Since(away))
 	if took := time.Since(back); took > 2*time.Second {
 		t.Errorf("in sync %s after it was back, want at most 2s", took)
 	}

@@ -136,10 +136,15 @@ func balancer(t *testing.T, name string, more ...func(*corev1.Service)) *corev1.
 // served waits until MetalLB has given a Service an address, and says which and how long that took.
 func served(t *testing.T, s *corev1.Service) (netip.Addr, time.Duration) {
 	t.Helper()
+	return servedIn(t, tenantPlane, s)
+}
+
+func servedIn(t *testing.T, p *plane.Plane, s *corev1.Service) (netip.Addr, time.Duration) {
+	t.Helper()
 	began := time.Now()
 	var address netip.Addr
 	eventually(t, soon, func(ctx context.Context) (err error) {
-		address, err = tenantPlane.Address(ctx, s)
+		address, err = p.Address(ctx, s)
 		return err
 	})
 	return address, time.Since(began)
