@@ -173,6 +173,7 @@ func pauseAfter(outage time.Duration) time.Duration {
 // run keeps a connection to the tenant, and acts on what it sees, until ctx ends.
 func (s *session) run(ctx context.Context) {
 	defer close(s.done)
+	s.metrics.begin(s.name)
 	defer func() {
 		s.short.put(s.name, false)
 		s.metrics.forget(s.name)
