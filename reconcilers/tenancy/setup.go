@@ -104,11 +104,12 @@ func (d *desk) start(ctx context.Context, mgr manager.Manager) (err error) {
 	s := newSessions(ctx, d)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return d.followMachines(ctx, func() {
+		return d.follow(ctx, d.machine, func() {
 			q.addLeaving(ctx, d)
 			q.addPools(ctx, d)
 		})
 	})
+	group.Go(func() error { return d.follow(ctx, d.butlerConfig, func() { q.addTenants(ctx, d) }) })
 	group.Go(func() error { return d.serveTenants(ctx, mgr, q, s) })
 	group.Go(func() error {
 		d.followTerms(ctx, q, s)
