@@ -230,7 +230,7 @@ func (s *session) converse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := connect(ctx, config, version, within, s.nudge)
+	c, err := connect(ctx, config, version, s.MaxServices, within, s.nudge)
 	if err != nil {
 		return s.denied(version, err)
 	}

@@ -29,6 +29,8 @@ type Options struct {
 	OrphanAfter time.Duration
 	// ReleaseLimit is how long machines that are left can hold the addresses of a tenant that is being deleted.
 	ReleaseLimit time.Duration
+	// MaxServices is how many Services of type LoadBalancer of one tenant are looked at.
+	MaxServices int
 	// Serving tells whether this replica holds the journal.
 	Serving func() bool
 	// Recorder takes events about TenantClusters, ProviderConfigs, IPAllocations and NetworkPools.
