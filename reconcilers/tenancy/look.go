@@ -53,6 +53,7 @@ func (s *session) look(ctx context.Context, c *connection) (time.Time, error) {
 		s.grow(ctx, cluster, t, p, stored, pools, plan, view.Partial),
 		drop.back(ctx, plan.Release),
 		drop.failed(ctx, plan.Discard),
+		s.mark(ctx, c),
 	)
 	return plan.Next, err
 }

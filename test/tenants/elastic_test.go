@@ -148,6 +148,42 @@ func TestAServiceThatOurPoolCanNeverServeGrowsNothing(t *testing.T) {
 	always(t, 4*time.Second, func(ctx context.Context) error { return holds(ctx, c, c.Namespace+"-never-lb 10.22.0.0-10.22.0.1") })
 }
 
+func TestTheIngressOfThePlatformIsMarked(t *testing.T) {
+	pool(t, "ingress", "10.39.0.0/24", "10.39.0.0", "10.39.0.255")
+	elastic(t, "ingress", "")
+	live(t, "ingress", "ingress")
+	offers(t, "10.39.0.0-10.39.0.1")
+	if err := tenantPlane.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "traefik"}}); err != nil {
+		t.Fatal(err)
+	}
+	theirs := balancer(t, "traefik") // a tenant's own
+	ours := balancer(t, "traefik", func(s *corev1.Service) {
+		s.Namespace, s.Labels = "traefik", map[string]string{"app.kubernetes.io/name": "traefik"}
+	})
+	t.Cleanup(func() { _ = tenantPlane.Client.Delete(context.Background(), ours) })
+	eventually(t, soon, func(ctx context.Context) error {
+		err := tenantPlane.Client.Get(ctx, client.ObjectKeyFromObject(ours), ours)
+		if err == nil && (ours.Labels[v1alpha1.LabelPlatformLB] != "true" || ours.Labels["app.kubernetes.io/name"] != "traefik") {
+			err = fmt.Errorf("labels %v", ours.Labels)
+		}
+		return err
+	})
+	served(t, ours)
+	served(t, theirs)
+	if len(theirs.Labels) > 0 {
+		t.Errorf("labels %v on a Service of the tenant's", theirs.Labels)
+	}
+	// Whoever says that it is not the platform's is believed.
+	change(t, tenantPlane.Client, ours, func(s *corev1.Service) { s.Labels[v1alpha1.LabelPlatformLB] = "false" })
+	always(t, time.Second, func(ctx context.Context) error {
+		err := tenantPlane.Client.Get(ctx, client.ObjectKeyFromObject(ours), ours)
+		if err == nil && ours.Labels[v1alpha1.LabelPlatformLB] != "false" {
+			err = fmt.Errorf("labels %v", ours.Labels)
+		}
+		return err
+	})
+}
+
 func TestAQuotaAllowsAPartAndSaysSo(t *testing.T) {
 	pool(t, "part", "10.23.0.0/24", "10.23.0.0", "10.23.0.255")
 	elastic(t, "part", ", quotaPerTenant: {maxLoadBalancerIPs: 3}")
