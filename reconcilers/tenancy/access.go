@@ -24,8 +24,8 @@ import (
 
 // Bounds of the traffic with one tenant, which may be slow, broken or hostile.
 const (
-	tenantQPS     = 10
-	tenantBurst   = 20
+	tenantQPS     = 20
+	tenantBurst   = 40
 	tenantTimeout = 5 * time.Second // of a call, and of what precedes the answer to a watch
 	tenantAnswer  = 16 << 20        // bytes of an answer that is no watch
 	tenantEvent   = 4 << 20         // bytes of an event of a watch: what etcd takes has 1.5 MiB

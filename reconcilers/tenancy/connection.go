@@ -102,7 +102,7 @@ func connect(ctx context.Context, config *rest.Config, version string, most int,
 		},
 	})
 	c.refusals = begin(source{
-		path: "/api/v1/events", watch: c.core.Events(metav1.NamespaceAll).Watch, most: most,
+		path: "/api/v1/events", watch: c.core.Events(metav1.NamespaceAll).Watch, most: most, hints: true,
 		only:  fields.SelectorFromSet(fields.Set{"reason": refusedReason, "involvedObject.kind": "Service"}),
 		empty: func() runtime.Object { return &corev1.Event{} },
 		keep: func(o runtime.Object) runtime.Object {

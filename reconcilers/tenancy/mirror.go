@@ -31,6 +31,7 @@ type mirror struct {
 	objects, bytes int // kept
 	watching       watch.Interface
 	recount        *time.Timer
+	recounts       int // that found no end, one after the other
 }
 
 // newMirror is an empty one. changed is told of every change; it must not block.
@@ -109,6 +110,9 @@ func (m *mirror) Replace(all []any, version string) error {
 	for _, o := range all {
 		m.bytes += weigh(o)
 	}
+	if m.recounts++; !m.partial.Load() {
+		m.recounts = 0
+	}
 	err := m.Store.Replace(all, version)
 	m.version.Store(parseVersion(version))
 	m.synced.Store(err == nil)
@@ -120,8 +124,9 @@ const (
 	firstLook  = 300 * time.Millisecond
 	lookFactor = 1.2
 	lastLook   = 30 * time.Second
-	// recountAfter is how long after there were more objects than are kept it is looked whether there still are.
-	recountAfter = 10 * time.Second
+	// firstRecount is how long after there were more objects than are kept it is looked whether there still are: each time twice as long.
+	firstRecount = 10 * time.Second
+	lastRecount  = 5 * time.Minute
 )
 
 // follow keeps a mirror up to date until ctx ends. lost is told of an error that says that the tenant cannot be reached, or not so.
@@ -181,8 +186,8 @@ func (m *mirror) list(ctx context.Context) (*metav1.List, error) {
 
 // countAgain has the watch end in a while, and a list follow it.
 func (m *mirror) countAgain() {
-	if m.recount == nil {
-		m.recount = time.AfterFunc(recountAfter, m.watching.Stop)
+	if m.recount == nil && !m.hints {
+		m.recount = time.AfterFunc(min(firstRecount<<min(max(m.recounts-1, 0), 10), lastRecount), m.watching.Stop)
 	}
 }
 

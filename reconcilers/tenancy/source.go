@@ -24,6 +24,8 @@ type source struct {
 	// keep is what matters of an object, which may be a new one.
 	keep func(runtime.Object) runtime.Object
 	most int // objects
+	// hints says that it is no matter if there are more.
+	hints bool
 	// optional says that the kind may not be served, yet.
 	optional bool
 }
@@ -44,7 +46,7 @@ func (s *source) each(ctx context.Context, shown func(runtime.Object) bool) (ver
 	for {
 		page, err := s.page(ctx, o)
 		if large := (tooLarge{}); errors.As(err, &large) && o.Limit > 1 {
-			o.Limit = max(o.Limit/10, 1)
+			o.Limit = max(o.Limit/4, 1)
 			continue
 		}
 		if err != nil {

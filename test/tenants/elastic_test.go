@@ -10,10 +10,14 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -193,11 +197,15 @@ func TestAQuotaAllowsAPartAndSaysSo(t *testing.T) {
 	for i := range 5 {
 		all = append(all, balancer(t, fmt.Sprintf("s-%d", i)))
 	}
-	message := conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded)
-	if !strings.Contains(message, "2 addresses more") || !strings.Contains(message, "maxLoadBalancerIPs 3") {
-		t.Errorf("the condition does not say what is missing: %s", message)
-	}
-	hears(t, c, v1alpha1.ReasonQuotaExceeded, "2 addresses more")
+	becomes(t, c, func(c *v1alpha1.TenantCluster) string {
+		is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable)
+		if is == nil || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.ReasonQuotaExceeded ||
+			!strings.Contains(is.Message, "2 addresses more") || !strings.Contains(is.Message, "maxLoadBalancerIPs 3") {
+			return fmt.Sprintf("the condition does not say what is missing: %+v", is)
+		}
+		return ""
+	})
+	hears(t, c, v1alpha1.ReasonQuotaExceeded, "addresses more than the quota allows") // of the first that were seen
 	prefix := c.Namespace + "-part-lb"
 	has(t, c, prefix+" 10.23.0.0-10.23.0.1", prefix+"-1 10.23.0.2-10.23.0.2")
 
@@ -276,6 +284,59 @@ func TestARotatedKubeconfigLeavesNoGap(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A kubeconfig whose user is gone is read anew when the tenant refuses it, not when its time has come.
+func TestCredentialsThatAreRefusedAreReadAnewAtOnce(t *testing.T) {
+	pool(t, "refused", "10.37.0.0/24", "10.37.0.0", "10.37.0.255")
+	elastic(t, "refused", "")
+	startPlane(t)
+	user := func(name string) (*corev1.ServiceAccount, *rest.Config) { // who may do everything
+		t.Helper()
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		rights := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}},
+		}
+		token := &authenticationv1.TokenRequest{}
+		if err := errors.Join(
+			tenantPlane.Client.Create(t.Context(), account), tenantPlane.Client.Create(t.Context(), rights),
+			tenantPlane.Client.SubResource("token").Create(t.Context(), account, token),
+		); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = tenantPlane.Client.Delete(context.Background(), account)
+			_ = tenantPlane.Client.Delete(context.Background(), rights)
+		})
+		config := rest.AnonymousClientConfig(tenantPlane.Config())
+		config.BearerToken = token.Status.Token
+		return account, config
+	}
+	account, before := user("before")
+	_, after := user("after")
+	c := liveAs(t, before, "refused", "refused")
+	offers(t, "10.37.0.0-10.37.0.1")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Status.TenantNamespace, Name: c.Name + "-admin-kubeconfig"}}
+	change(t, admin, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{"admin.conf": kubeconfigOf(t, after)} })
+	if err := tenantPlane.Client.Delete(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	gone, err := client.New(before, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(ctx context.Context) error { // API servers remember a token for a while
+		if err := gone.List(ctx, &corev1.ServiceList{}); !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("the user that is gone may still read: %v", err)
+		}
+		return nil
+	})
+	for i := range 3 {
+		if _, took := served(t, balancer(t, fmt.Sprintf("s-%d", i))); took > 5*time.Second {
+			t.Errorf("a Service had its address %s after the user of the kubeconfig was gone", took)
+		}
+	}
 }
 
 // outage is how long a tenant's API server is away: TENANTS_OUTAGE, as in 1m; else until that is said.

@@ -47,6 +47,12 @@ func stopPlane() error {
 func live(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantCluster {
 	t.Helper()
 	startPlane(t)
+	return liveAs(t, tenantPlane.Config(), name, provider, more...)
+}
+
+// liveAs is live, with the client configuration by which the tenant is reached.
+func liveAs(t *testing.T, config *rest.Config, name, provider string, more ...string) *v1alpha1.TenantCluster {
+	t.Helper()
 	c := tenant(t, namespace(t), name, provider, strings.Join(more, ""))
 	t.Cleanup(func() {
 		ctx := context.Background()
@@ -65,7 +71,7 @@ func live(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantC
 		t.Fatal(err)
 	}
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	giveAccess(t, c, tenantPlane.Config())
+	giveAccess(t, c, config)
 	return c
 }
 
