@@ -45,7 +45,6 @@ type connection struct {
 
 	within time.Duration // that a write may take
 
-	most                                      int // objects of a kind
 	services, refusals, pools, advertisements *mirror
 	uses                                      uses
 
@@ -57,7 +56,7 @@ type connection struct {
 // connect begins to follow what matters in a tenant, of each kind so many objects at most. changed is told of every change. With a time to answer
 // within, the tenant is asked for a sign of life first: a call to an API server that is just starting may hang long after it has started.
 func connect(ctx context.Context, config *rest.Config, version string, most int, within time.Duration, changed func()) (*connection, error) {
-	c := &connection{version: version, most: most, uses: uses{most: most}, lost: make(chan error, 1)}
+	c := &connection{version: version, uses: uses{most: most}, lost: make(chan error, 1)}
 	lost := func(err error) {
 		select {
 		case c.lost <- err:
@@ -216,7 +215,7 @@ func (c *connection) usesLive(ctx context.Context, b tenants.Block, m tenants.Me
 	_, err = c.services.each(ctx, func(o runtime.Object) bool {
 		s := tenants.ServiceOf(o.(*corev1.Service), m, time.Time{}, false)
 		seen++
-		used = seen > c.most || slices.ContainsFunc(slices.Concat(s.Has, s.Asks), b.Range.Contains)
+		used = seen > c.services.most || slices.ContainsFunc(slices.Concat(s.Has, s.Asks), b.Range.Contains)
 		return !used
 	})
 	return used, err
