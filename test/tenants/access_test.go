@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -136,6 +137,15 @@ func TestATenantWithMoreThanIsLookedAtSaysSoAndIsServedStill(t *testing.T) {
 	for _, s := range all[3:] {
 		dropService(t, s)
 	}
-	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	// It is looked again ten seconds after the first list, and later each time.
+	eventually(t, 6*soon, func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable) {
+			return fmt.Errorf("conditions %+v", c.Status.Conditions)
+		}
+		return nil
+	})
 	looksAt(3)
 }
