@@ -123,22 +123,28 @@ func (n *pools[P]) validateDelete(ctx context.Context, req *admission.Request) (
 	pool.SetNamespace(req.Namespace)
 	key := n.pool(pool).Key
 	usage, _ := n.ledger.Usage(key)
-	if usage.Claims == 0 || req.Namespace != "" && n.terminating(ctx, req.Namespace) {
+	if usage.Claims == 0 || req.Namespace != "" && n.going(ctx, req.Namespace) {
 		return admission.Allowed(""), nil
 	}
 	words, resource := n.holders()
 	return admission.Response{}, &poolInUse{pool: key, claims: usage.Claims, words: words, resource: resource}
 }
 
-// terminating tells whether a namespace is going, and lets the delete through where that cannot be told.
-func (n *pools[P]) terminating(ctx context.Context, name string) bool {
+// going tells whether a namespace is being deleted, and lets the delete through where that cannot be told.
+func (n *pools[P]) going(ctx context.Context, namespace string) bool {
+	is, err := terminating(ctx, n.live, namespace)
+	if err != nil {
+		n.log.Error(err, "Namespace cannot be read, the pool's finalizer alone keeps it", "namespace", namespace)
+	}
+	return is || err != nil
+}
+
+// terminating tells whether a namespace is being deleted, with all that is in it.
+func terminating(ctx context.Context, live client.Reader, name string) (bool, error) {
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
-	if err := n.live.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
-		n.log.Error(err, "Namespace cannot be read, the pool's finalizer alone keeps it", "namespace", name)
-		return true
-	}
-	return namespace.DeletionTimestamp != nil
+	err := live.Get(ctx, client.ObjectKey{Name: name}, namespace)
+	return namespace.DeletionTimestamp != nil, err
 }
 
 func (n *pools[P]) decode(raw []byte) (P, error) {

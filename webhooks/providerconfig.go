@@ -84,7 +84,7 @@ func providerFaults(s v1alpha1.ProviderConfigSpec) (faults field.ErrorList) {
 	return faults
 }
 
-// validateDelete refuses to delete what a TenantCluster names. Where that cannot be told, it lets the delete through.
+// validateDelete refuses to delete what a TenantCluster names, but with its namespace. Where that cannot be told, it lets the delete through.
 func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	if req.Operation != admissionv1.Delete {
 		return admission.Allowed(""), nil
@@ -95,7 +95,7 @@ func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Req
 	}
 	all := &v1alpha1.TenantClusterList{}
 	if err := p.live.List(ctx, all); err != nil {
-		return admission.Allowed("").WithWarnings("whether TenantClusters use this ProviderConfig could not be told: " + err.Error()), nil
+		return untold(err), nil
 	}
 	var users []string
 	for i := range all.Items {
@@ -110,11 +110,21 @@ func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Req
 	if len(users) == 0 {
 		return admission.Allowed(""), nil
 	}
+	switch going, err := terminating(ctx, p.live, req.Namespace); {
+	case err != nil:
+		return untold(err), nil
+	case going:
+		return admission.Allowed(""), nil
+	}
 	count := len(users)
 	if count > maxNamed {
 		users = append(users[:maxNamed], fmt.Sprintf("%d more", count-maxNamed))
 	}
 	return admission.Response{}, &providerInUse{config.Name, strings.Join(users, ", ")}
+}
+
+func untold(err error) admission.Response {
+	return admission.Allowed("").WithWarnings("whether TenantClusters need this ProviderConfig could not be told: " + err.Error())
 }
 
 // providerInUse is a ProviderConfig that cannot be deleted.

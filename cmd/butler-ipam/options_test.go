@@ -40,14 +40,15 @@ func TestFaultsOfTheCommandLineAreAllNamed(t *testing.T) {
 		env  map[string]string
 		want []string
 	}{
-		"nothing given":   {nil, nil, []string{"--namespace is missing", "--advertise-address"}},
-		"short grants":    {append(whole, "--grant-expiry=44s"), nil, []string{"--grant-expiry 44s must be at least 45s"}},
-		"bad port":        {append(whole, "--webhook-bind-address=:65536"), nil, []string{`--webhook-bind-address ":65536" must be host:port`}},
-		"bad variable":    {whole, map[string]string{"BUTLER_IPAM_GRANT_EXPIRY": "soon"}, []string{`BUTLER_IPAM_GRANT_EXPIRY="soon"`}},
-		"unknown word":    {append(whole, "serve"), nil, []string{`"serve" is not understood`}},
-		"unknown flag":    {append(whole, "--leader-elect"), nil, []string{"leader-elect"}},
-		"negative delay":  {append(whole, "--shutdown-delay=-1s"), nil, []string{"--shutdown-delay -1s must not be negative"}},
-		"hasty tenants":   {append(whole, "--tenants", "--tenants-shrink-after=-1s", "--tenants-settle=-1s"), nil, []string{"--tenants-shrink-after -1s must not be negative", "--tenants-settle -1s"}},
+		"nothing given":  {nil, nil, []string{"--namespace is missing", "--advertise-address"}},
+		"short grants":   {append(whole, "--grant-expiry=44s"), nil, []string{"--grant-expiry 44s must be at least 45s"}},
+		"bad port":       {append(whole, "--webhook-bind-address=:65536"), nil, []string{`--webhook-bind-address ":65536" must be host:port`}},
+		"bad variable":   {whole, map[string]string{"BUTLER_IPAM_GRANT_EXPIRY": "soon"}, []string{`BUTLER_IPAM_GRANT_EXPIRY="soon"`}},
+		"unknown word":   {append(whole, "serve"), nil, []string{`"serve" is not understood`}},
+		"unknown flag":   {append(whole, "--leader-elect"), nil, []string{"leader-elect"}},
+		"negative delay": {append(whole, "--shutdown-delay=-1s"), nil, []string{"--shutdown-delay -1s must not be negative"}},
+		"hasty tenants": {append(whole, "--tenants", "--tenants-shrink-after=-1s", "--tenants-settle=-1s", "--tenants-max-services=0"), nil,
+			[]string{"--tenants-shrink-after -1s must not be negative", "--tenants-settle -1s", "--tenants-max-services 0 must be at least 1"}},
 		"tenants alone":   {append(whole, "--tenants", "--apis=novaedge"), nil, []string{"--tenants needs NetworkPools: add butler to --apis novaedge"}},
 		"two renewers":    {append(whole, "--certificate=a", "--webhook-cert-secret=b"), nil, []string{"--certificate a and --webhook-cert-secret b exclude each other"}},
 		"no ProxyVIPs":    {append(whole, "--apis=butler", "--service-vips"), nil, []string{"--service-vips needs novaedge among --apis, which are butler"}},

@@ -26,6 +26,7 @@ type tenantOptions struct {
 	timing       tenants.Timing
 	orphanAfter  time.Duration
 	releaseLimit time.Duration
+	maxServices  int
 }
 
 func (o *tenantOptions) addTo(flags *flag.FlagSet) {
@@ -38,6 +39,7 @@ func (o *tenantOptions) addTo(flags *flag.FlagSet) {
 	flags.DurationVar(&o.timing.Settle, "tenants-settle", t.Settle, "how long addresses must have left a tenant's MetalLB pool before they are released")
 	flags.DurationVar(&o.orphanAfter, "tenants-orphan-after", 5*time.Minute, "how long the TenantCluster of an IPAllocation must have been gone before that is released")
 	flags.DurationVar(&o.releaseLimit, "tenants-release-limit", time.Hour, "how long machines that are left can hold the addresses of a TenantCluster that is being deleted")
+	flags.IntVar(&o.maxServices, "tenants-max-services", 10000, "how many Services of type LoadBalancer of one tenant are looked at, which bounds the memory that a tenant takes")
 }
 
 // check tells what cannot be meant.
@@ -51,6 +53,9 @@ func (o *tenantOptions) check(served apis) error {
 	}
 	if o.namespace == "" {
 		errs = append(errs, errors.New("--tenants-namespace is missing: name the namespace of the NetworkPools"))
+	}
+	if o.maxServices < 1 {
+		errs = append(errs, fmt.Errorf("--tenants-max-services %d must be at least 1", o.maxServices))
 	}
 	for _, d := range []struct {
 		name string
@@ -78,7 +83,7 @@ func (o *tenantOptions) register(ctx context.Context, mgr manager.Manager, l *le
 		return nil
 	}
 	return tenancy.Register(ctx, mgr, tenancy.Options{
-		Namespace: o.namespace, Timing: o.timing, OrphanAfter: o.orphanAfter, ReleaseLimit: o.releaseLimit,
+		Namespace: o.namespace, Timing: o.timing, OrphanAfter: o.orphanAfter, ReleaseLimit: o.releaseLimit, MaxServices: o.maxServices,
 		Serving: l.Serving, Recorder: recorder, Now: now, Registry: metrics.Registry, Log: log,
 	})
 }

@@ -1,6 +1,7 @@
 package tenancy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -22,10 +24,11 @@ import (
 
 // Bounds of the traffic with one tenant, which may be slow, broken or hostile.
 const (
-	tenantQPS     = 10
-	tenantBurst   = 20
+	tenantQPS     = 20
+	tenantBurst   = 40
 	tenantTimeout = 5 * time.Second // of a call, and of what precedes the answer to a watch
-	tenantAnswer  = 64 << 20        // bytes of an answer that is no watch
+	tenantAnswer  = 16 << 20        // bytes of an answer that is no watch
+	tenantEvent   = 4 << 20         // bytes of an event of a watch: what etcd takes has 1.5 MiB
 )
 
 // How often the Secret with a tenant's kubeconfig is read, before use: rarely where it has been of no use for long.
@@ -105,19 +108,25 @@ func bounded(c *rest.Config) *rest.Config {
 	c.QPS, c.Burst = tenantQPS, tenantBurst
 	c.UserAgent = "butler-ipam"
 	c.Dial = (&net.Dialer{Timeout: tenantTimeout, KeepAlive: 15 * time.Second}).DialContext
-	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return limits{next} })
+	// In JSON every event of a watch is a line, and of a list the objects can be counted before they are read: in protobuf two bytes can be one.
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	return c
 }
 
-// limits is a transport whose answers begin in time and have an end. Those to watches go on, in pieces whose size the decoder bounds.
-type limits struct{ http.RoundTripper }
+// limits is a transport whose answers begin in time and have an end. Those to watches go on, and each of their events has an end: over is told of
+// one that has not.
+type limits struct {
+	http.RoundTripper
+	over func(error)
+}
 
 // RoundTrip implements http.RoundTripper.
 func (l limits) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	late := time.AfterFunc(tenantTimeout, func() { cancel(fmt.Errorf("no answer within %s", tenantTimeout)) })
 	response, err := l.RoundTripper.RoundTrip(r.WithContext(ctx))
-	if r.URL.Query().Get("watch") != "" {
+	watches := r.URL.Query().Get("watch") != ""
+	if watches {
 		late.Stop()
 	}
 	if err != nil {
@@ -128,31 +137,43 @@ func (l limits) RoundTrip(r *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
-	body := &limitedBody{ReadCloser: response.Body, done: func() { late.Stop(); cancel(nil) }, left: tenantAnswer}
-	if r.URL.Query().Get("watch") != "" {
-		body.left = -1
+	body := &limitedBody{ReadCloser: response.Body, done: func() { late.Stop(); cancel(nil) }, most: tenantAnswer}
+	if watches {
+		body.most, body.lines, body.over = tenantEvent, true, l.over
 	}
 	response.Body = body
 	return response, nil
 }
 
+// tooLarge says that an answer of a tenant's, or an event, has more bytes than are read.
+type tooLarge struct{ most int64 }
+
+func (e tooLarge) Error() string {
+	return fmt.Sprintf("the tenant's answer has more than %d bytes", e.most)
+}
+
 type limitedBody struct {
 	io.ReadCloser
-	done func()
-	left int64 // bytes; -1 for without limit
+	done  func()
+	most  int64 // bytes
+	lines bool  // of a line each, else of all
+	over  func(error)
+	read  int64
 }
 
 // Read implements io.Reader.
 func (b *limitedBody) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		return 0, fmt.Errorf("the tenant's answer has more than %d bytes", tenantAnswer)
-	}
-	if b.left > 0 && int64(len(p)) > b.left {
-		p = p[:b.left]
-	}
 	n, err := b.ReadCloser.Read(p)
-	if b.left > 0 {
-		b.left -= int64(n)
+	b.read += int64(n)
+	if end := bytes.LastIndexByte(p[:n], '\n'); b.lines && end >= 0 {
+		b.read = int64(n - end - 1)
+	}
+	if b.read > b.most {
+		err = tooLarge{b.most}
+		if b.over != nil {
+			b.over(err)
+		}
+		return 0, err
 	}
 	return n, err
 }
@@ -164,14 +185,15 @@ func (b *limitedBody) Close() error {
 }
 
 // httpClient is that of a tenant. It goes nowhere else: a redirect would lead it to where its kubeconfig does not.
-func httpClient(c *rest.Config) (*http.Client, error) {
-	over, err := rest.HTTPClientFor(c)
+// over is told of an event that has no end.
+func httpClient(c *rest.Config, over func(error)) (*http.Client, error) {
+	trusting, err := rest.HTTPClientFor(c)
 	if err != nil {
 		return nil, err
 	}
-	client := *over
+	client := *trusting
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return errors.New("redirected, which is refused") }
-	client.Transport = impatient{client.Transport}
+	client.Transport = impatient{limits{client.Transport, over}}
 	return &client, nil
 }
 

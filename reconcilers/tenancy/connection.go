@@ -2,7 +2,6 @@ package tenancy
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -55,72 +53,76 @@ type connection struct {
 	ends sync.WaitGroup
 }
 
-// connect begins to follow what matters in a tenant. changed is told of every change. With a time to answer within, the tenant is asked for a sign
-// of life first: a call to an API server that is just starting may hang long after it has started.
-func connect(ctx context.Context, config *rest.Config, version string, within time.Duration, changed func()) (*connection, error) {
-	over, err := httpClient(config)
-	if err != nil {
-		return nil, accessError{err}
-	}
-	c := &connection{version: version, http: over, lost: make(chan error, 1)}
-	if c.objects, err = dynamic.NewForConfigAndClient(config, over); err != nil {
-		return nil, accessError{err}
-	}
-	plain := rest.CopyConfig(config)
-	plain.ContentType, plain.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	if c.core, err = corev1client.NewForConfigAndClient(plain, over); err != nil {
-		return nil, accessError{err}
-	}
-	if within > 0 {
-		soon, cancel := context.WithTimeout(ctx, within)
-		defer cancel()
-		if err := c.core.RESTClient().Get().AbsPath("/version").Do(soon).Error(); err != nil {
-			over.CloseIdleConnections()
-			return nil, err
-		}
-	}
-	ctx, c.stop = context.WithCancel(ctx)
+// connect begins to follow what matters in a tenant, of each kind so many objects at most. changed is told of every change. With a time to answer
+// within, the tenant is asked for a sign of life first: a call to an API server that is just starting may hang long after it has started.
+func connect(ctx context.Context, config *rest.Config, version string, most int, within time.Duration, changed func()) (*connection, error) {
+	c := &connection{version: version, uses: uses{most: most}, lost: make(chan error, 1)}
 	lost := func(err error) {
 		select {
 		case c.lost <- err:
 		default: // one is enough
 		}
 	}
-	begin := func(s source, example any, keep func(any) any) *mirror {
-		m := newMirror(keep, changed)
-		c.ends.Go(func() { m.follow(ctx, s, example, lost) })
+	var err error
+	if c.http, err = httpClient(config, lost); err != nil {
+		return nil, accessError{err}
+	}
+	if c.objects, err = dynamic.NewForConfigAndClient(config, c.http); err != nil {
+		return nil, accessError{err}
+	}
+	if c.core, err = corev1client.NewForConfigAndClient(config, c.http); err != nil {
+		return nil, accessError{err}
+	}
+	if within > 0 {
+		soon, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		if err := c.core.RESTClient().Get().AbsPath("/version").Do(soon).Error(); err != nil {
+			c.http.CloseIdleConnections()
+			return nil, err
+		}
+	}
+	ctx, c.stop = context.WithCancel(ctx)
+	begin := func(s source) *mirror {
+		s.over = c.core.RESTClient()
+		m := newMirror(s, changed)
+		c.ends.Go(func() { m.follow(ctx, lost) })
 		return m
 	}
-	services, events := c.core.Services(metav1.NamespaceAll), c.core.Events(metav1.NamespaceAll)
 	c.services = begin(source{
-		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return services.List(ctx, o) },
-		watch: services.Watch,
+		path: "/api/v1/services", watch: c.core.Services(metav1.NamespaceAll).Watch, most: most,
 		only:  fields.OneTermEqualSelector("spec.type", string(corev1.ServiceTypeLoadBalancer)),
-	}, &corev1.Service{}, func(o any) any {
-		if s, ok := o.(*corev1.Service); ok {
-			s.ManagedFields = nil
-			c.uses.note(s)
-		}
-		return o
+		empty: func() runtime.Object { return &corev1.Service{} },
+		keep: func(o runtime.Object) runtime.Object {
+			if s, ok := o.(*corev1.Service); ok {
+				o = tenants.Lean(s)
+				c.uses.note(s)
+			}
+			return o
+		},
 	})
 	c.refusals = begin(source{
-		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return events.List(ctx, o) },
-		watch: events.Watch,
+		path: "/api/v1/events", watch: c.core.Events(metav1.NamespaceAll).Watch, most: most, hints: true,
 		only:  fields.SelectorFromSet(fields.Set{"reason": refusedReason, "involvedObject.kind": "Service"}),
-	}, &corev1.Event{}, func(o any) any {
-		if e, ok := o.(*corev1.Event); ok {
-			e.ManagedFields, e.Message = nil, ""
-		}
-		return o
+		empty: func() runtime.Object { return &corev1.Event{} },
+		keep: func(o runtime.Object) runtime.Object {
+			if e, ok := o.(*corev1.Event); ok {
+				o = &corev1.Event{
+					ObjectMeta:     metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name, ResourceVersion: e.ResourceVersion},
+					InvolvedObject: corev1.ObjectReference{UID: e.InvolvedObject.UID}, LastTimestamp: e.LastTimestamp, EventTime: e.EventTime,
+				}
+			}
+			return o
+		},
 	})
 	begins := func(r schema.GroupVersionResource, name string) *mirror {
-		all := c.objects.Resource(r).Namespace(metallbNamespace)
 		return begin(source{
-			list:     func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
-			watch:    func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return all.Watch(ctx, o) },
+			path:  "/apis/" + r.GroupVersion().String() + "/namespaces/" + metallbNamespace + "/" + r.Resource,
+			watch: c.objects.Resource(r).Namespace(metallbNamespace).Watch, most: 1,
 			only:     fields.OneTermEqualSelector("metadata.name", name),
+			empty:    func() runtime.Object { return &unstructured.Unstructured{} },
+			keep:     func(o runtime.Object) runtime.Object { return o },
 			optional: true,
-		}, nil, func(o any) any { return o })
+		})
 	}
 	c.pools = begins(poolResource, tenants.MetalLBPool)
 	c.advertisements = begins(advertisementResource, advertisementName)
@@ -144,21 +146,25 @@ func (c *connection) reached() bool {
 
 // uses are the addresses that Services had at any time since they were last looked at: one that came and went in between has used its address.
 type uses struct {
+	most      int // beyond which no more are noted
 	mu        sync.Mutex
-	addresses []netip.Addr
+	addresses map[netip.Addr]bool
 }
 
 func (u *uses) note(s *corev1.Service) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.addresses == nil {
+		u.addresses = map[netip.Addr]bool{}
+	}
 	for _, a := range infrastructure.OfService(s).Addresses {
-		if !slices.Contains(u.addresses, a) {
-			u.addresses = append(u.addresses, a)
+		if len(u.addresses) < u.most {
+			u.addresses[a] = true
 		}
 	}
 }
 
-func (u *uses) take() []netip.Addr {
+func (u *uses) take() map[netip.Addr]bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	defer func() { u.addresses = nil }()
@@ -194,32 +200,25 @@ func (c *connection) refusedAt() map[string]time.Time {
 	return at
 }
 
-// usesLive asks the tenant itself whether any Service has or asks for an address of a block, or its pool still offers one.
-func (c *connection) usesLive(ctx context.Context, b tenants.Block, m tenants.MetalLB) (bool, error) {
-	pool, err := c.objects.Resource(poolResource).Namespace(metallbNamespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + tenants.MetalLBPool})
-	if err != nil {
-		return false, fmt.Errorf("pool: %w", err)
+// usesLive asks the tenant itself whether any Service has or asks for an address of a block, or its pool still offers one. Of more Services than are
+// looked at any may.
+func (c *connection) usesLive(ctx context.Context, b tenants.Block, m tenants.MetalLB) (used bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	if _, err := c.pools.each(ctx, func(o runtime.Object) bool {
+		used = used || slices.ContainsFunc(tenants.PoolRanges(addressesOf(o.(*unstructured.Unstructured))), b.Range.Overlaps)
+		return !used
+	}); err != nil || used {
+		return used, err
 	}
-	for i := range pool.Items {
-		for _, r := range tenants.PoolRanges(addressesOf(&pool.Items[i])) {
-			if r.Overlaps(b.Range) {
-				return true, nil
-			}
-		}
-	}
-	services, err := c.core.Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.type=" + string(corev1.ServiceTypeLoadBalancer)})
-	if err != nil {
-		return false, fmt.Errorf("services: %w", err)
-	}
-	for i := range services.Items {
-		s := tenants.ServiceOf(&services.Items[i], m, time.Time{}, false)
-		for _, a := range append(s.Has, s.Asks...) {
-			if b.Range.Contains(a) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
+	seen := 0
+	_, err = c.services.each(ctx, func(o runtime.Object) bool {
+		s := tenants.ServiceOf(o.(*corev1.Service), m, time.Time{}, false)
+		seen++
+		used = seen > c.services.most || slices.ContainsFunc(slices.Concat(s.Has, s.Asks), b.Range.Contains)
+		return !used
+	})
+	return used, err
 }
 
 // close ends it, and returns when nothing of it runs any more.

@@ -14,8 +14,9 @@
 // the same moment. Whatever exists already is found by its tenantClusterRef, never by its name.
 //
 // A tenant that is slow, broken or hostile costs only itself: each has a goroutine, a client with bounds of its own, and a pause between
-// attempts that grows with the outage. Nothing is decided of a tenant whose Services are not known whole, and before a range is given back
-// the tenant is asked once more.
+// attempts that grows with the outage. Of its Services so many are kept, and of each what matters; they are read in pages, and no answer or event is
+// read beyond its bound. Nothing is given back of a tenant whose Services are not known whole, and before a range is given back the tenant is asked
+// once more.
 //
 // Of TenantCluster and ProviderConfig only our own fields are written, by server-side apply. Where their CRDs are not installed nothing
 // happens; when they come, it begins.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -49,9 +50,10 @@ func (s *session) look(ctx context.Context, c *connection) (time.Time, error) {
 	err = errors.Join(
 		s.sync(ctx, c, cluster, plan.Addresses),
 		s.clocks(ctx, stored, plan),
-		s.grow(ctx, cluster, t, p, stored, pools, plan),
+		s.grow(ctx, cluster, t, p, stored, pools, plan, view.Partial),
 		drop.back(ctx, plan.Release),
 		drop.failed(ctx, plan.Discard),
+		s.mark(ctx, c),
 	)
 	return plan.Next, err
 }
@@ -91,7 +93,7 @@ type waiting struct {
 // view is what decisions are made on.
 func (s *session) view(c *connection, metallb tenants.MetalLB, blocks []tenants.Block) tenants.View {
 	now := s.Now()
-	var v tenants.View
+	v := tenants.View{Partial: c.services.partial.Load()}
 	refused := c.refusedAt()
 	known := map[types.UID]*waiting{}
 	for _, o := range c.services.List() {
@@ -115,11 +117,14 @@ func (s *session) view(c *connection, metallb tenants.MetalLB, blocks []tenants.
 		v.Services = append(v.Services, tenants.ServiceOf(service, metallb, w.since, !no.IsZero() && !no.Before(w.since.Truncate(time.Second))))
 	}
 	s.services = known
-	past := slices.DeleteFunc(c.uses.take(), func(a netip.Addr) bool {
-		return slices.ContainsFunc(v.Services, func(s tenants.Service) bool { return slices.Contains(s.Has, a) })
-	})
+	past := c.uses.take()
+	for i := range v.Services {
+		for _, a := range v.Services[i].Has {
+			delete(past, a)
+		}
+	}
 	if len(past) > 0 {
-		v.Services = append(v.Services, tenants.Service{Has: past})
+		v.Services = append(v.Services, tenants.Service{Has: slices.Collect(maps.Keys(past))})
 		s.nudge() // to look without them
 	}
 	if pool := c.pools.object(); pool != nil {
@@ -180,7 +185,8 @@ const askAgain = 30 * time.Second
 
 // grow asks for what waiting Services need, and says what is in the way.
 func (s *session) grow(
-	ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants.Policy, stored []v1alpha1.IPAllocation, pools map[string]*v1alpha1.NetworkPool, plan tenants.Plan,
+	ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants.Policy, stored []v1alpha1.IPAllocation, pools map[string]*v1alpha1.NetworkPool,
+	plan tenants.Plan, partial bool,
 ) error {
 	from := tenants.PoolsFor(p, pools)
 	state := &strings.Builder{}
@@ -235,16 +241,20 @@ func (s *session) grow(
 		}
 	}
 	s.short.put(s.name, s.refusal.text != "")
-	return s.sayGrowth(ctx, p, plan, s.refusal.text)
+	return s.sayGrowth(ctx, p, plan, s.refusal.text, partial)
 }
 
 // errBehind says that a block is there that the informers have yet to show.
 var errBehind = errors.New("the informers are behind")
 
 // sayGrowth writes whether every Service that waits for an address can be given one.
-func (s *session) sayGrowth(ctx context.Context, p tenants.Policy, plan tenants.Plan, refused string) error {
+func (s *session) sayGrowth(ctx context.Context, p tenants.Policy, plan tenants.Plan, refused string, partial bool) error {
 	c := metav1.Condition{Type: v1alpha1.ConditionLoadBalancerIPsAvailable, Status: metav1.ConditionFalse}
 	switch {
+	case partial:
+		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonTooManyServices
+		c.Message = fmt.Sprintf("the tenant has more Services of type LoadBalancer than are looked at (%d, or %d bytes of them): the others get no addresses, "+
+			"and none are given back; delete some, or raise --tenants-max-services", s.MaxServices, s.MaxServices*keptBytes)
 	case plan.Short > 0:
 		c.Reason = v1alpha1.ReasonQuotaExceeded
 		c.Message = fmt.Sprintf("Services need %d addresses more than the quota allows (quotaPerTenant.maxLoadBalancerIPs %d): raise it, or delete Services",

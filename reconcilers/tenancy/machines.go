@@ -2,14 +2,11 @@ package tenancy
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -20,32 +17,11 @@ import (
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 
-// machineKind is that of Cluster API, in whichever version is served.
+// machineKind is that of Cluster API.
 var machineKind = schema.GroupKind{Group: "cluster.x-k8s.io", Kind: "Machine"}
 
-const machinePlural = "machines"
-
-// followMachines has Machines known from when Cluster API is there. changed is told of each that changes.
-func (p platform) followMachines(ctx context.Context, changed func()) error {
-	if !p.await(ctx, machineKind, machinePlural) {
-		return nil
-	}
-	mapping, err := p.mapper.RESTMapping(machineKind)
-	if err != nil {
-		return err
-	}
-	m := &unstructured.Unstructured{}
-	m.SetGroupVersionKind(mapping.GroupVersionKind)
-	informer, err := p.GetInformer(ctx, m)
-	if err != nil {
-		return fmt.Errorf("informer for %s: %w", mapping.GroupVersionKind, err)
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
-	})
-	p.machineVersion.Store(&mapping.GroupVersionKind)
-	return err
-}
+// machineAddresses is the field of it that is read.
+var machineAddresses = []string{"status", "addresses"}
 
 // holds says why the addresses of a tenant may not be released yet; "" when they may. What the informers know is enough to wait; that
 // nothing is in the way, the API server itself says.
@@ -86,15 +62,12 @@ func (d *desk) machinesOf(ctx context.Context, c *v1alpha1.TenantCluster, from c
 }
 
 func (d *desk) machines(ctx context.Context, from client.Reader) ([]unstructured.Unstructured, error) {
-	kind := d.machineVersion.Load()
-	switch {
-	case kind == nil && d.defined(ctx, machineKind.Group, machinePlural):
-		return nil, errors.New("the Machines of Cluster API are not known yet")
-	case kind == nil:
-		return nil, nil
+	kind, err := d.versionOf(ctx, d.machine)
+	if err != nil || kind == nil {
+		return nil, err
 	}
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	err := from.List(ctx, all)
+	err = from.List(ctx, all)
 	return all.Items, err
 }

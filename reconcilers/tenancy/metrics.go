@@ -45,6 +45,16 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
+// begin has a tenant's counters start at zero, so that the first change is seen as one.
+func (m *metrics) begin(t types.NamespacedName) {
+	for _, change := range []string{growth, shrink, resync, drift} {
+		m.changes.WithLabelValues(t.Namespace, t.Name, change)
+	}
+	for _, change := range []string{growth, shrink} {
+		m.addresses.WithLabelValues(t.Namespace, t.Name, change)
+	}
+}
+
 func (m *metrics) reachable(t types.NamespacedName, yes bool) {
 	value := 0.0
 	if yes {

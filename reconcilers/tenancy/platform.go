@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
-	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
 
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=list;watch
@@ -35,8 +32,8 @@ type platform struct {
 	mapper meta.RESTMapper
 	live   client.Reader // reads from the API server
 
-	crds           *bell
-	machineVersion *atomic.Pointer[schema.GroupVersionKind]
+	crds                  *bell
+	machine, butlerConfig *foreign
 }
 
 var (
@@ -59,7 +56,10 @@ func newPlatform(mgr manager.Manager) (platform, error) {
 		return platform{}, err
 	}
 	live, err := client.New(mgr.GetConfig(), client.Options{Scheme: scheme, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper()})
-	return platform{Cache: c, live: live, mapper: mgr.GetRESTMapper(), crds: newBell(), machineVersion: &atomic.Pointer[schema.GroupVersionKind]{}}, err
+	return platform{
+		Cache: c, live: live, mapper: mgr.GetRESTMapper(), crds: newBell(),
+		machine: &foreign{GroupKind: machineKind, plural: "machines"}, butlerConfig: &foreign{GroupKind: butlerConfigKind, plural: "butlerconfigs"},
+	}, err
 }
 
 // lean drops what nobody here looks at.
@@ -72,13 +72,15 @@ func lean(o any) (any, error) {
 		*o = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
 		o.Status.Addresses = addresses
 	case *unstructured.Unstructured:
-		addresses, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "addresses")
-		o.Object = map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "metadata": map[string]any{
+		kept := map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "metadata": map[string]any{
 			"namespace": o.GetNamespace(), "name": o.GetName(), "uid": string(o.GetUID()), "resourceVersion": o.GetResourceVersion(),
 		}}
-		if addresses != nil {
-			o.Object["status"] = map[string]any{"addresses": addresses}
+		for _, field := range [][]string{machineAddresses, defaultProvider} {
+			if value, found, err := unstructured.NestedFieldNoCopy(o.Object, field...); found && err == nil {
+				kept[field[0]] = map[string]any{field[1]: value}
+			}
 		}
+		o.Object = kept
 	case *corev1.Service:
 		*o = corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
@@ -320,45 +322,6 @@ func (d *desk) pools(ctx context.Context) (map[string]*v1alpha1.NetworkPool, err
 		byName[all.Items[i].Name] = &all.Items[i]
 	}
 	return byName, nil
-}
-
-// providerOf is the ProviderConfig of a tenant: the one it names, else the one called default, else the first. The error of one that does not
-// exist says which.
-func (d *desk) providerOf(ctx context.Context, c *v1alpha1.TenantCluster) (*v1alpha1.ProviderConfig, error) {
-	provider := &v1alpha1.ProviderConfig{}
-	key := client.ObjectKey{Namespace: d.Namespace, Name: "default"}
-	if ref := c.Spec.ProviderConfigRef; ref != nil {
-		if key.Name = ref.Name; ref.Namespace != "" {
-			key.Namespace = ref.Namespace
-		}
-		return provider, d.Get(ctx, key, provider)
-	}
-	err := d.Get(ctx, key, provider)
-	if !apierrors.IsNotFound(err) {
-		return provider, err
-	}
-	all := &v1alpha1.ProviderConfigList{}
-	if err := d.List(ctx, all, client.InNamespace(d.Namespace)); err != nil {
-		return nil, err
-	}
-	for i := range all.Items {
-		if p := &all.Items[i]; provider.Name == "" || p.Name < provider.Name {
-			provider = p
-		}
-	}
-	if provider.Name == "" {
-		return nil, err
-	}
-	return provider, nil
-}
-
-// policyOf is what holds for a tenant.
-func (d *desk) policyOf(ctx context.Context, c *v1alpha1.TenantCluster) (tenants.Policy, error) {
-	provider, err := d.providerOf(ctx, c)
-	if err != nil {
-		return tenants.Policy{}, err
-	}
-	return tenants.PolicyOf(provider), nil
 }
 
 // applied is an object as far as we write it, by server-side apply. It names the UID, so that it never makes one anew that is gone.

@@ -173,6 +173,7 @@ func pauseAfter(outage time.Duration) time.Duration {
 // run keeps a connection to the tenant, and acts on what it sees, until ctx ends.
 func (s *session) run(ctx context.Context) {
 	defer close(s.done)
+	s.metrics.begin(s.name)
 	defer func() {
 		s.short.put(s.name, false)
 		s.metrics.forget(s.name)
@@ -229,7 +230,7 @@ func (s *session) converse(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, err := connect(ctx, config, version, within, s.nudge)
+	c, err := connect(ctx, config, version, s.MaxServices, within, s.nudge)
 	if err != nil {
 		return s.denied(version, err)
 	}

@@ -29,6 +29,8 @@ type Options struct {
 	OrphanAfter time.Duration
 	// ReleaseLimit is how long machines that are left can hold the addresses of a tenant that is being deleted.
 	ReleaseLimit time.Duration
+	// MaxServices is how many Services of type LoadBalancer of one tenant are looked at.
+	MaxServices int
 	// Serving tells whether this replica holds the journal.
 	Serving func() bool
 	// Recorder takes events about TenantClusters, ProviderConfigs, IPAllocations and NetworkPools.
@@ -104,11 +106,12 @@ func (d *desk) start(ctx context.Context, mgr manager.Manager) (err error) {
 	s := newSessions(ctx, d)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return d.followMachines(ctx, func() {
+		return d.follow(ctx, d.machine, func() {
 			q.addLeaving(ctx, d)
 			q.addPools(ctx, d)
 		})
 	})
+	group.Go(func() error { return d.follow(ctx, d.butlerConfig, func() { q.addTenants(ctx, d) }) })
 	group.Go(func() error { return d.serveTenants(ctx, mgr, q, s) })
 	group.Go(func() error {
 		d.followTerms(ctx, q, s)

@@ -27,9 +27,11 @@ type Timing struct {
 // DefaultTiming is for tenants whose operator says nothing.
 var DefaultTiming = Timing{PendingAfter: time.Second, HeadroomAfter: 30 * time.Second, ShrinkAfter: 10 * time.Minute, Settle: 5 * time.Second}
 
-// View is what is seen in a tenant. Without a whole and recent one nothing may be decided: a Service that is not seen is not idle.
+// View is what is seen in a tenant. Without a recent one nothing may be decided.
 type View struct {
 	Services []Service
+	// Partial says that there are more Services than these. What none of these uses is not idle then.
+	Partial bool
 	// InPool is the ranges that the tenant's MetalLB pool has.
 	InPool []allocator.Range
 	// GoneSince is, by block, since when its range has been missing from that pool without a break, as far as was observed.
@@ -58,7 +60,12 @@ type Plan struct {
 
 // Decide is what to do for a tenant's load balancers.
 func Decide(t Tenant, p Policy, blocks []Block, v View, timing Timing, now time.Time) Plan {
-	d := decision{timing: timing, now: now, view: v}
+	d := decision{timing: timing, now: now, view: v, used: map[string]int32{}}
+	for _, s := range v.Services {
+		d.taken = append(append(d.taken, s.Has...), s.Asks...)
+	}
+	slices.SortFunc(d.taken, netip.Addr.Compare)
+	d.taken = slices.Compact(d.taken)
 	for _, b := range blocks {
 		if b.Kind == v1alpha1.TypeLoadBalancer {
 			d.add(b)
@@ -79,27 +86,19 @@ type decision struct {
 	now    time.Time
 	view   View
 	blocks []Block
-	used   map[string]int32 // block -> how many of its addresses are used
+	taken  []netip.Addr     // addresses that Services have or ask for, in order, each once
+	used   map[string]int32 // block -> how many of its addresses are taken
 	busy   int32            // addresses of idle blocks that waiting Services are about to use
 }
 
 func (d *decision) add(b Block) {
-	if d.used == nil {
-		d.used = map[string]int32{}
-	}
 	d.blocks = append(d.blocks, b)
 	if !b.Range.IsValid() {
 		return
 	}
-	seen := map[netip.Addr]bool{}
-	for _, s := range d.view.Services {
-		for _, a := range slices.Concat(s.Has, s.Asks) {
-			if b.Range.Contains(a) && !seen[a] {
-				seen[a] = true
-				d.used[b.Name]++
-			}
-		}
-	}
+	from, _ := slices.BinarySearchFunc(d.taken, b.Range.First, netip.Addr.Compare)
+	to, last := slices.BinarySearchFunc(d.taken, b.Range.Last, netip.Addr.Compare)
+	d.used[b.Name] = int32(to-from) + int32(truth(last))
 }
 
 func (d *decision) free(b Block) int32 { return max(b.size()-d.used[b.Name], 0) }
@@ -158,7 +157,7 @@ func (d *decision) shrink() {
 			if b.Replaceable && !b.Fixed {
 				d.plan.Discard = append(d.plan.Discard, b.Name)
 			}
-		case !b.usable() || d.used[b.Name] > 0:
+		case !b.usable() || d.used[b.Name] > 0 || d.view.Partial:
 			d.busy -= d.free(b)
 			d.stopClock(b)
 		default:

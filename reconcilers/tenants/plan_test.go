@@ -156,6 +156,13 @@ func TestServicesThatShareAnAddressWaitForOne(t *testing.T) {
 		return tenants.ServiceOf(s, ipv4, ago(2), false)
 	}
 	const cluster, local = corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal
+	both := func(name string) tenants.Service {
+		s := balancer(name)
+		s.Annotations = map[string]string{"metallb.io/allow-shared-ip": "k"}
+		s.Spec.ExternalTrafficPolicy = cluster
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443})
+		return tenants.ServiceOf(s, ipv4, ago(2), false)
+	}
 	cases := map[string]struct {
 		services []tenants.Service
 		want     int32
@@ -164,6 +171,8 @@ func TestServicesThatShareAnAddressWaitForOne(t *testing.T) {
 		"one port":              {[]tenants.Service{sharing("a", "k", 80, cluster), sharing("b", "k", 80, cluster)}, 2},
 		"two keys":              {[]tenants.Service{sharing("a", "k", 80, cluster), sharing("b", "l", 443, cluster)}, 2},
 		"no key":                {[]tenants.Service{sharing("a", "", 80, cluster), sharing("b", "", 443, cluster)}, 2},
+		"the first that fits":   {[]tenants.Service{both("a"), sharing("b", "k", 80, cluster), sharing("c", "k", 443, cluster), sharing("d", "k", 80, cluster), both("e")}, 4},
+		"beside one that fits":  {[]tenants.Service{sharing("a", "k", 80, cluster), both("b"), sharing("c", "k", 443, cluster), sharing("d", "k", 53, cluster)}, 2},
 		"traffic stays, others": {[]tenants.Service{sharing("a", "k", 80, local), sharing("b", "k", 443, local)}, 2},
 	}
 	for name, tc := range cases {

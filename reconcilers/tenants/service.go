@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
 
@@ -81,6 +82,40 @@ func ServiceOf(s *corev1.Service, m MetalLB, since time.Time, refused bool) Serv
 	return served
 }
 
+// Lean is what of a Service ServiceOf reads, as a Service of its own, so that the rest can go.
+func Lean(s *corev1.Service) *corev1.Service {
+	lean := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.Namespace, Name: s.Name, UID: s.UID, ResourceVersion: s.ResourceVersion,
+			CreationTimestamp: s.CreationTimestamp, DeletionTimestamp: s.DeletionTimestamp,
+		},
+		Spec: corev1.ServiceSpec{
+			Type: s.Spec.Type, LoadBalancerClass: s.Spec.LoadBalancerClass, LoadBalancerIP: s.Spec.LoadBalancerIP,
+			IPFamilies: s.Spec.IPFamilies, IPFamilyPolicy: s.Spec.IPFamilyPolicy, ExternalTrafficPolicy: s.Spec.ExternalTrafficPolicy,
+		},
+	}
+	if value, ok := s.Labels[v1alpha1.LabelPlatformLB]; ok {
+		lean.Labels = map[string]string{v1alpha1.LabelPlatformLB: value}
+	}
+	for _, prefix := range metallbPrefixes {
+		for _, name := range []string{metallbAddresses, metallbPool, metallbSharing} {
+			if value, ok := s.Annotations[prefix+name]; ok {
+				metav1.SetMetaDataAnnotation(&lean.ObjectMeta, prefix+name, value)
+			}
+		}
+	}
+	if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		lean.Spec.Selector = s.Spec.Selector
+	}
+	for _, p := range s.Spec.Ports {
+		lean.Spec.Ports = append(lean.Spec.Ports, corev1.ServicePort{Protocol: p.Protocol, Port: p.Port})
+	}
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		lean.Status.LoadBalancer.Ingress = append(lean.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ingress.IP})
+	}
+	return lean
+}
+
 // suits tells whether an address of one family can serve the Service.
 func (m MetalLB) suits(s *corev1.Service) bool {
 	offered := func(f corev1.IPFamily) bool { return slices.Contains(m.Families, f) }
@@ -106,11 +141,6 @@ func sharingOf(s *corev1.Service) sharing {
 	return sh
 }
 
-func (s sharing) with(o sharing) bool {
-	return s.key != "" && s.key == o.key && s.backend == o.backend &&
-		!slices.ContainsFunc(s.ports, func(port string) bool { return slices.Contains(o.ports, port) })
-}
-
 func annotation(s *corev1.Service, name string) string {
 	for _, prefix := range metallbPrefixes {
 		if value, ok := s.Annotations[prefix+name]; ok {
@@ -130,19 +160,43 @@ func appendAddress(to []netip.Addr, text string) []netip.Addr {
 
 // addressesFor is how many addresses Services need that have none: one each, or one for several that may share it. It is found by giving
 // each to the first that it fits, as MetalLB does.
-func addressesFor(waiting []Service) int32 {
-	var shared [][]sharing
-next:
+func addressesFor(waiting []Service) (n int32) {
+	type address map[string]bool // ports that are used
+	type users struct {
+		addresses []address
+		full      map[string]int // port -> how many of the first addresses have it all
+	}
+	shared := map[[2]string]*users{} // key and backend ->
 	for _, s := range waiting {
-		for i, users := range shared {
-			if !slices.ContainsFunc(users, func(u sharing) bool { return !u.with(s.sharing) }) {
-				shared[i] = append(users, s.sharing)
-				continue next
+		if s.sharing.key == "" {
+			n++
+			continue
+		}
+		with := [2]string{s.sharing.key, s.sharing.backend}
+		u := shared[with]
+		if u == nil {
+			u = &users{full: map[string]int{}}
+			shared[with] = u
+		}
+		at := 0
+		for _, port := range s.sharing.ports {
+			at = max(at, u.full[port])
+		}
+		for at < len(u.addresses) && slices.ContainsFunc(s.sharing.ports, func(port string) bool { return u.addresses[at][port] }) {
+			at++
+		}
+		if at == len(u.addresses) {
+			u.addresses = append(u.addresses, address{})
+			n++
+		}
+		for _, port := range s.sharing.ports {
+			u.addresses[at][port] = true
+			for u.full[port] < len(u.addresses) && u.addresses[u.full[port]][port] {
+				u.full[port]++
 			}
 		}
-		shared = append(shared, []sharing{s.sharing})
 	}
-	return int32(len(shared))
+	return n
 }
 
 // Inventory counts a tenant's Services of type LoadBalancer.

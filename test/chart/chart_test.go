@@ -432,7 +432,7 @@ func TestThePodIsWhatTheValuesSay(t *testing.T) {
 	want := []string{
 		"--apis=butler", "--log-level=2", "--log-format=console", "--certificate=prod-butler-ipam-webhook", "--webhook-client-ca=/client-ca/ca.crt",
 		"--tenants", "--tenants-namespace=platform", "--tenants-pending-after=500ms", "--tenants-shrink-after=5m", "--tenants-orphan-after=2m", "--tenants-release-limit=30m",
-		"--grant-expiry=3m",
+		"--tenants-max-services=2000000", "--grant-expiry=3m",
 	}
 	if !slices.Equal(manager.Args, want) {
 		t.Errorf("arguments %q, want %q", manager.Args, want)

@@ -1,14 +1,19 @@
 package tenants
 
 import (
+	"context"
 	"fmt"
 	"net"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -82,4 +87,65 @@ func TestATenantThatHangsDelaysNoOther(t *testing.T) {
 	for _, s := range silent {
 		conditionIs(t, s, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonTenantUnreachable)
 	}
+}
+
+func TestATenantWithMoreThanIsLookedAtSaysSoAndIsServedStill(t *testing.T) {
+	startPlane(t)
+	pool(t, "huge", "10.38.0.0/24", "10.38.0.0", "10.38.0.255")
+	elastic(t, "huge", ", quotaPerTenant: {maxLoadBalancerIPs: 4}")
+	// Together they are more than one answer may have, and nothing of that matters.
+	var all []*corev1.Service
+	for i := range 2 * maxServices {
+		all = append(all, balancer(t, fmt.Sprintf("huge-%d", i), func(s *corev1.Service) {
+			s.Annotations = map[string]string{"example.com/large": strings.Repeat("x", 250<<10)}
+		}))
+	}
+	c := live(t, "huge", "huge")
+	offers(t, "10.38.0.0-10.38.0.1", "10.38.0.2-10.38.0.3")
+	message := conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonTooManyServices)
+	if !strings.Contains(message, "--tenants-max-services") {
+		t.Errorf("the condition does not say the way out: %s", message)
+	}
+	hears(t, c, v1alpha1.ReasonTooManyServices, "more Services of type LoadBalancer than are looked at (40")
+	looksAt := func(want int) {
+		t.Helper()
+		series := regexp.MustCompile(fmt.Sprintf(`(?m)^butler_ipam_tenant_services\{state="\w+",tenant=%q,tenant_namespace=%q\} (\d+)`, c.Name, c.Namespace))
+		eventually(t, soon, func(ctx context.Context) error {
+			got := 0
+			for _, m := range cluster.Managers() {
+				text, err := metrics(ctx, m.MetricsAddress)
+				if err != nil {
+					return err
+				}
+				for _, value := range series.FindAllStringSubmatch(text, -1) {
+					n, _ := strconv.Atoi(value[1])
+					got += n
+				}
+			}
+			if got != want {
+				return fmt.Errorf("%d Services are looked at, want %d", got, want)
+			}
+			return nil
+		})
+	}
+	looksAt(maxServices)
+	change(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) {
+		_ = unstructured.SetNestedStringSlice(p.Object, []string{"192.0.2.0-192.0.2.9"}, "spec", "addresses")
+	})
+	offers(t, "10.38.0.0-10.38.0.1", "10.38.0.2-10.38.0.3")
+
+	for _, s := range all[3:] {
+		dropService(t, s)
+	}
+	// It is looked again ten seconds after the first list, and later each time.
+	eventually(t, 6*soon, func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable) {
+			return fmt.Errorf("conditions %+v", c.Status.Conditions)
+		}
+		return nil
+	})
+	looksAt(3)
 }

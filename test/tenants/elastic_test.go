@@ -4,18 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/plane"
 )
 
 // elastic is a provider whose tenants start with two addresses.
@@ -146,6 +152,42 @@ func TestAServiceThatOurPoolCanNeverServeGrowsNothing(t *testing.T) {
 	always(t, 4*time.Second, func(ctx context.Context) error { return holds(ctx, c, c.Namespace+"-never-lb 10.22.0.0-10.22.0.1") })
 }
 
+func TestTheIngressOfThePlatformIsMarked(t *testing.T) {
+	pool(t, "ingress", "10.39.0.0/24", "10.39.0.0", "10.39.0.255")
+	elastic(t, "ingress", "")
+	live(t, "ingress", "ingress")
+	offers(t, "10.39.0.0-10.39.0.1")
+	if err := tenantPlane.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "traefik"}}); err != nil {
+		t.Fatal(err)
+	}
+	theirs := balancer(t, "traefik") // a tenant's own
+	ours := balancer(t, "traefik", func(s *corev1.Service) {
+		s.Namespace, s.Labels = "traefik", map[string]string{"app.kubernetes.io/name": "traefik"}
+	})
+	t.Cleanup(func() { _ = tenantPlane.Client.Delete(context.Background(), ours) })
+	eventually(t, soon, func(ctx context.Context) error {
+		err := tenantPlane.Client.Get(ctx, client.ObjectKeyFromObject(ours), ours)
+		if err == nil && (ours.Labels[v1alpha1.LabelPlatformLB] != "true" || ours.Labels["app.kubernetes.io/name"] != "traefik") {
+			err = fmt.Errorf("labels %v", ours.Labels)
+		}
+		return err
+	})
+	served(t, ours)
+	served(t, theirs)
+	if len(theirs.Labels) > 0 {
+		t.Errorf("labels %v on a Service of the tenant's", theirs.Labels)
+	}
+	// Whoever says that it is not the platform's is believed.
+	change(t, tenantPlane.Client, ours, func(s *corev1.Service) { s.Labels[v1alpha1.LabelPlatformLB] = "false" })
+	always(t, time.Second, func(ctx context.Context) error {
+		err := tenantPlane.Client.Get(ctx, client.ObjectKeyFromObject(ours), ours)
+		if err == nil && ours.Labels[v1alpha1.LabelPlatformLB] != "false" {
+			err = fmt.Errorf("labels %v", ours.Labels)
+		}
+		return err
+	})
+}
+
 func TestAQuotaAllowsAPartAndSaysSo(t *testing.T) {
 	pool(t, "part", "10.23.0.0/24", "10.23.0.0", "10.23.0.255")
 	elastic(t, "part", ", quotaPerTenant: {maxLoadBalancerIPs: 3}")
@@ -155,11 +197,15 @@ func TestAQuotaAllowsAPartAndSaysSo(t *testing.T) {
 	for i := range 5 {
 		all = append(all, balancer(t, fmt.Sprintf("s-%d", i)))
 	}
-	message := conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded)
-	if !strings.Contains(message, "2 addresses more") || !strings.Contains(message, "maxLoadBalancerIPs 3") {
-		t.Errorf("the condition does not say what is missing: %s", message)
-	}
-	hears(t, c, v1alpha1.ReasonQuotaExceeded, "2 addresses more")
+	becomes(t, c, func(c *v1alpha1.TenantCluster) string {
+		is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable)
+		if is == nil || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.ReasonQuotaExceeded ||
+			!strings.Contains(is.Message, "2 addresses more") || !strings.Contains(is.Message, "maxLoadBalancerIPs 3") {
+			return fmt.Sprintf("the condition does not say what is missing: %+v", is)
+		}
+		return ""
+	})
+	hears(t, c, v1alpha1.ReasonQuotaExceeded, "addresses more than the quota allows") // of the first that were seen
 	prefix := c.Namespace + "-part-lb"
 	has(t, c, prefix+" 10.23.0.0-10.23.0.1", prefix+"-1 10.23.0.2-10.23.0.2")
 
@@ -240,6 +286,65 @@ func TestARotatedKubeconfigLeavesNoGap(t *testing.T) {
 	})
 }
 
+// A kubeconfig whose user is gone is read anew when the tenant refuses it, not when its time has come.
+func TestCredentialsThatAreRefusedAreReadAnewAtOnce(t *testing.T) {
+	pool(t, "refused", "10.37.0.0/24", "10.37.0.0", "10.37.0.255")
+	elastic(t, "refused", "")
+	startPlane(t)
+	user := func(name string) (*corev1.ServiceAccount, *rest.Config) { // who may do everything
+		t.Helper()
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+		rights := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}},
+		}
+		token := &authenticationv1.TokenRequest{}
+		if err := errors.Join(
+			tenantPlane.Client.Create(t.Context(), account), tenantPlane.Client.Create(t.Context(), rights),
+			tenantPlane.Client.SubResource("token").Create(t.Context(), account, token),
+		); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = tenantPlane.Client.Delete(context.Background(), account)
+			_ = tenantPlane.Client.Delete(context.Background(), rights)
+		})
+		config := rest.AnonymousClientConfig(tenantPlane.Config())
+		config.BearerToken = token.Status.Token
+		return account, config
+	}
+	account, before := user("before")
+	_, after := user("after")
+	c := liveAs(t, before, "refused", "refused")
+	offers(t, "10.37.0.0-10.37.0.1")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Status.TenantNamespace, Name: c.Name + "-admin-kubeconfig"}}
+	change(t, admin, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{"admin.conf": kubeconfigOf(t, after)} })
+	if err := tenantPlane.Client.Delete(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	gone, err := client.New(before, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(ctx context.Context) error { // API servers remember a token for a while
+		if err := gone.List(ctx, &corev1.ServiceList{}); !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("the user that is gone may still read: %v", err)
+		}
+		return nil
+	})
+	for i := range 3 {
+		if _, took := served(t, balancer(t, fmt.Sprintf("s-%d", i))); took > 5*time.Second {
+			t.Errorf("a Service had its address %s after the user of the kubeconfig was gone", took)
+		}
+	}
+}
+
+// outage is how long a tenant's API server is away: TENANTS_OUTAGE, as in 1m; else until that is said.
+func outage() time.Duration {
+	d, _ := time.ParseDuration(os.Getenv("TENANTS_OUTAGE"))
+	return d
+}
+
 func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 	pool(t, "back", "10.26.0.0/24", "10.26.0.0", "10.26.0.255")
 	elastic(t, "back", "")
@@ -249,13 +354,41 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-tenantPlane.APIServer().Exited()
-	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonTenantUnreachable)
-	// Meanwhile, another tenant is served as if nothing were.
+	away := time.Now()
+	// Meanwhile, another tenant comes and grows as if nothing were.
+	elsewhere, err := plane.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := elsewhere.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	other := tenant(t, c.Namespace, "other", "back", "")
-	began := time.Now()
 	create(t, other)
 	networkReady(t, other, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	t.Logf("another tenant had its addresses after %s", time.Since(began))
+	giveAccess(t, other, elsewhere.Config())
+	var took []time.Duration
+	grow := func() {
+		t.Helper()
+		s := plane.Balancer(fmt.Sprintf("other-%d", len(took)))
+		if err := elsewhere.Client.Create(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		_, d := servedIn(t, elsewhere, s)
+		took = append(took, d)
+	}
+	for range 4 {
+		grow()
+	}
+	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionUnknown, v1alpha1.ReasonTenantUnreachable)
+	for time.Since(away) < outage() {
+		grow()
+		time.Sleep(time.Second) // the load's own rhythm
+	}
+	t.Logf("another tenant's %d Services had their addresses after %s at most", len(took), slices.Max(took))
+	conditionIs(t, other, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	// What changes here while it is away is brought there when it is back.
 	a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: by-hand}, spec: {poolRef: {name: back}, type: loadbalancer,
 		tenantClusterRef: {namespace: %s, name: back}, pinnedRange: {startAddress: 10.26.0.100, endAddress: 10.26.0.101}}}`, cluster.Namespace(), c.Namespace))
@@ -268,7 +401,7 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 	}
 	back := time.Now()
 	offers(t, "10.26.0.0-10.26.0.1", "10.26.0.100-10.26.0.101")
-	t.Logf("in sync %s after it was back", time.Since(back))
+	t.Logf("in sync %s after it was back, %s after it went", time.Since(back), time.Since(away))
 	if took := time.Since(back); took > 2*time.Second {
 		t.Errorf("in sync %s after it was back, want at most 2s", took)
 	}

@@ -278,6 +278,25 @@ func TestAProviderThatIsUsedOrMakesNoSenseIsRefused(t *testing.T) {
 	remove(t, p)
 }
 
+func TestAProviderThatIsUsedGoesWithItsNamespace(t *testing.T) {
+	pool(t, "goes", "10.9.0.0/26", "10.9.0.0", "10.9.0.63")
+	ns := namespace(t)
+	p := read[v1alpha1.ProviderConfig](t, "{metadata: {namespace: "+ns+", name: goes}, spec: {provider: harvester, network: {mode: ipam, poolRefs: [{name: goes}]}}}")
+	create(t, p)
+	c := read[v1alpha1.TenantCluster](t, "{metadata: {namespace: "+namespace(t)+", name: one}, spec: {providerConfigRef: {namespace: "+ns+", name: goes}}}")
+	create(t, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	if err := admin.Delete(t.Context(), p); err == nil || !strings.Contains(err.Error(), "cannot be deleted while") {
+		t.Fatalf("deleting a provider in use: %v", err)
+	}
+	if err := admin.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, p)
+	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady)
+	has(t, c, c.Namespace+"-one-lb 10.9.0.5-10.9.0.12", c.Namespace+"-one-nodes 10.9.0.0-10.9.0.4")
+}
+
 // withoutRules takes the CEL rules out of a CRD.
 func withoutRules(t *testing.T, name string) {
 	t.Helper()

@@ -3,7 +3,9 @@ package tenants
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,8 +13,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/plane"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
+
+// butlerConfigs is the CRD of a Butler platform's configuration, as far as it is read.
+const butlerConfigs = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: butlerconfigs.butler.butlerlabs.dev}
+spec:
+  group: butler.butlerlabs.dev
+  names: {kind: ButlerConfig, plural: butlerconfigs, singular: butlerconfig, listKind: ButlerConfigList}
+  scope: Cluster
+  versions:
+  - {name: v1alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
 
 func TestCRDsThatComeLaterArePickedUpWithoutARestart(t *testing.T) {
 	box, err := sandbox.Start(t.Context(), sandbox.Options{ManagerArgs: []string{"--shutdown-delay=0s", "--tenants"}})
@@ -57,14 +73,53 @@ func TestCRDsThatComeLaterArePickedUpWithoutARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubectl("apply", "-k", samples)
-	c := read[v1alpha1.TenantCluster](t, `{metadata: {namespace: default, name: mycluster}}`)
-	eventually(t, 2*soon, func(ctx context.Context) error {
-		if err := early.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
-			return err
+	says := func(name, text string) *v1alpha1.TenantCluster {
+		t.Helper()
+		c := &v1alpha1.TenantCluster{}
+		eventually(t, 2*soon, func(ctx context.Context) error {
+			if err := early.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, c); err != nil {
+				return err
+			}
+			is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionNetworkReady)
+			if is == nil || !strings.Contains(is.Message, text) {
+				return fmt.Errorf("NetworkReady of %s is %+v, want %q", name, is, text)
+			}
+			return nil
+		})
+		return c
+	}
+	says("mycluster", "loadbalancer 10.60.0.5-10.60.0.6, nodes 10.60.0.0-10.60.0.4")
+
+	// The platform's choice of a ProviderConfig, for tenants without one. Before there is one it is the first.
+	apply := func(text string) {
+		t.Helper()
+		if _, _, err := box.Kubectl(t.Context(), text, "apply", "--server-side", "-f", "-"); err != nil {
+			t.Fatal(err)
 		}
-		if !meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ConditionNetworkReady) {
-			return errors.New("the tenant has no addresses")
-		}
-		return nil
-	})
+	}
+	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: TenantCluster, metadata: {namespace: default, name: any}, spec: {}}`)
+	says("any", "loadbalancer 10.60.0.12/31, nodes 10.60.0.7-10.60.0.11")
+	apply(butlerConfigs)
+	kubectl("wait", "--for=condition=Established", "crd/butlerconfigs.butler.butlerlabs.dev")
+	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: ButlerConfig, metadata: {name: butler}, spec: {defaultProviderConfigRef: {name: platform}}}`)
+	says("any", `ButlerConfig butler: ProviderConfig.butler.butlerlabs.dev "platform" not found`)
+	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: ProviderConfig, metadata: {namespace: butler-system, name: platform,
+		annotations: {butler.butlerlabs.dev/node-addresses: external}},
+		spec: {provider: harvester, network: {mode: ipam, poolRefs: [{name: vlan40-pool}], loadBalancer: {defaultPoolSize: 3}}}}`)
+	says("any", "10.60.0.12/31") // what it has it keeps
+	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: TenantCluster, metadata: {namespace: default, name: static}, spec: {}}`)
+	c := says("static", "loadbalancer 10.60.0.14-10.60.0.16")
+
+	// MetalLB may come later too, and a tenant that does not grow has its addresses there as any other.
+	if _, err := plane.Connect(t.Context(), early, c, box.Config()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := box.StartMetalLB(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := plane.Balancer("any")
+	if err := early.Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = servedIn(t, &plane.Plane{Sandbox: box, Client: early}, s)
 }

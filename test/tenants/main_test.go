@@ -41,6 +41,9 @@ const (
 	orphanAfter = 4 * time.Second
 )
 
+// maxServices is how many Services of a tenant the managers look at.
+const maxServices = 40
+
 func TestMain(m *testing.M) {
 	code, err := run(m)
 	if err != nil {
@@ -52,7 +55,7 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) (code int, err error) {
 	cluster, err = sandbox.Start(context.Background(), sandbox.Options{
-		Tenants: true, Replicas: 2, Restart: true, ManagerArgs: append(patience(), "--shutdown-delay=0s", "--tenants"),
+		Tenants: true, Replicas: 2, Restart: true, ManagerArgs: append(patience(), "--shutdown-delay=0s", "--tenants", fmt.Sprintf("--tenants-max-services=%d", maxServices)),
 	})
 	if err != nil {
 		return 1, err

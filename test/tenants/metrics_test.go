@@ -12,15 +12,19 @@ import (
 	"testing"
 )
 
-// What the chart's alerts read of tenants is there with a tenant; what they read of the rest is looked at elsewhere.
-func TestTheAlertsReadMetricsThatThereAre(t *testing.T) {
-	alerts, err := os.ReadFile("../../charts/butler-ipam/files/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := regexp.MustCompile(`\bbutler_ipam_tenant_\w+`).FindAllString(string(alerts), -1)
-	if len(names) == 0 {
-		t.Fatal("no alert is about tenants")
+// What the chart's alerts and its dashboard read of tenants is there with a tenant; what they read of the rest is looked at elsewhere.
+func TestAlertsAndDashboardReadMetricsThatThereAre(t *testing.T) {
+	var names []string
+	for _, file := range []string{"alerts.yaml", "dashboard.json"} {
+		text, err := os.ReadFile("../../charts/butler-ipam/files/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := regexp.MustCompile(`\bbutler_ipam_tenant_\w+`).FindAllString(string(text), -1)
+		if len(read) == 0 {
+			t.Errorf("nothing in %s is about tenants", file)
+		}
+		names = append(names, read...)
 	}
 	pool(t, "metrics", "10.137.0.0/24", "10.137.0.0", "10.137.0.255")
 	elastic(t, "metrics", "")

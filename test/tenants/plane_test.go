@@ -47,6 +47,12 @@ func stopPlane() error {
 func live(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantCluster {
 	t.Helper()
 	startPlane(t)
+	return liveAs(t, tenantPlane.Config(), name, provider, more...)
+}
+
+// liveAs is live, with the client configuration by which the tenant is reached.
+func liveAs(t *testing.T, config *rest.Config, name, provider string, more ...string) *v1alpha1.TenantCluster {
+	t.Helper()
 	c := tenant(t, namespace(t), name, provider, strings.Join(more, ""))
 	t.Cleanup(func() {
 		ctx := context.Background()
@@ -65,7 +71,7 @@ func live(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantC
 		t.Fatal(err)
 	}
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	giveAccess(t, c, tenantPlane.Config())
+	giveAccess(t, c, config)
 	return c
 }
 
@@ -136,10 +142,15 @@ func balancer(t *testing.T, name string, more ...func(*corev1.Service)) *corev1.
 // served waits until MetalLB has given a Service an address, and says which and how long that took.
 func served(t *testing.T, s *corev1.Service) (netip.Addr, time.Duration) {
 	t.Helper()
+	return servedIn(t, tenantPlane, s)
+}
+
+func servedIn(t *testing.T, p *plane.Plane, s *corev1.Service) (netip.Addr, time.Duration) {
+	t.Helper()
 	began := time.Now()
 	var address netip.Addr
 	eventually(t, soon, func(ctx context.Context) (err error) {
-		address, err = tenantPlane.Address(ctx, s)
+		address, err = p.Address(ctx, s)
 		return err
 	})
 	return address, time.Since(began)

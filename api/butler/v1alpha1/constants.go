@@ -132,6 +132,7 @@ const (
 
 	ReasonTenantUnreachable = "TenantUnreachable" // the API server of a TenantCluster does not answer, LoadBalancerIPsAvailable=Unknown
 	ReasonAccessDenied      = "AccessDenied"      // the tenant's kubeconfig is missing, refused, or lacks a right
+	ReasonTooManyServices   = "TooManyServices"   // the tenant has more Services than are looked at, LoadBalancerIPsAvailable=Unknown
 	ReasonTenantGone        = "TenantGone"        // IPAllocation TenantClusterMissing=True: the tenant that it was for is gone
 	ReasonTenantNeverSeen   = "TenantNeverSeen"   // IPAllocation TenantClusterMissing=True: there never was such a tenant
 
