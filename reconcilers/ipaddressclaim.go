@@ -160,7 +160,7 @@ func (ipAddressClaims) addressOf(ctx context.Context, d *desk, c *ipamv1.IPAddre
 	_, finalizer := clusterapi.Finalizers(c)
 	o := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Labels: c.Labels, Finalizers: []string{finalizer}}}
 	pool := poolReadings[key.Kind].empty()
-	if err := d.client.Get(ctx, request(key).NamespacedName, pool); err != nil {
+	if err := d.readPool(ctx, key, pool); err != nil {
 		return nil, err
 	}
 	ofClaim := owner(c, ipamv1.GroupVersion.String(), "IPAddressClaim")

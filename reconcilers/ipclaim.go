@@ -185,7 +185,7 @@ func (a ipClaims) address(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (st
 		}
 	}
 	p := &v1alpha1.IPPool{}
-	if err := d.client.Get(ctx, request(metal3.PoolKeyOf(c)).NamespacedName, p); err != nil {
+	if err := d.readPool(ctx, metal3.PoolKeyOf(c), p); err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
 	return makeAddress(ctx, d, c, addressOf(p, c), ours)

@@ -151,3 +151,15 @@ func TestAnAddressMadeByAnEarlierHolderMayStillTurnUp(t *testing.T) {
 		t.Errorf("after the life of a grant: %s", got)
 	}
 }
+
+func TestAClaimThatCameBeforeItsPoolIsLookedAtWhenThatAppears(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.9")
+	d.removePool(modelPool, d.rv)
+	d.stored("web", "10.0.0.3", journal.Token{})
+	clear(d.changed)
+	d.setPool(d.now, p)
+	if _, told := d.changed[key("web")]; !told {
+		t.Error("its address object waits for the pool, and nobody makes it then")
+	}
+}
