@@ -42,13 +42,19 @@ type place struct {
 // start starts a management cluster with two managers.
 func start(t *testing.T) place {
 	t.Helper()
+	return startWith(t, 2)
+}
+
+// startWith starts a management cluster; without managers there are no webhooks either.
+func startWith(t *testing.T, managers int) place {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme), clusterv1.AddToScheme(scheme), ipamv1.AddToScheme(scheme),
 		butlerv1.AddToScheme(scheme), metal3v1.AddToScheme(scheme))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := sandbox.Start(t.Context(), sandbox.Options{ClusterAPI: true, Replicas: 2, ManagerArgs: []string{"--shutdown-delay=0s"}})
+	s, err := sandbox.Start(t.Context(), sandbox.Options{ClusterAPI: true, Replicas: managers, ManagerArgs: []string{"--shutdown-delay=0s"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,27 +179,31 @@ const each = 17 // claims of a pool, but of the last, which has one fewer
 // populate makes a Cluster with two IPPools and a NetworkPool beside it, and 50 claims.
 func (p place) populate() {
 	p.t.Helper()
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workload"}, Spec: clusterv1.ClusterSpec{
-		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "Metal3Cluster", Name: "workload"},
-	}}
-	p.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, cluster)
-	p.provisioned()
+	owner := p.cluster()
 	p.shared()
 	p.create(ipPool("first", "10.1.0.1", "10.1.0.40"), ipPool("second", "10.2.0.1", "10.2.0.40"))
-	owner := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "workload", UID: cluster.UID}
 	for i := range each {
 		of := func(name string) metav1.ObjectMeta {
 			return metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%d", name, i), OwnerReferences: []metav1.OwnerReference{owner}}
 		}
 		p.create(
 			&metal3v1.IPClaim{ObjectMeta: of("metal3"), Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "first"}}},
-			&ipamv1.IPAddressClaim{ObjectMeta: of("second"), Spec: ipamv1.IPAddressClaimSpec{
-				ClusterName: "workload", PoolRef: ipamv1.IPPoolReference{APIGroup: metal3v1.GroupVersion.Group, Kind: "IPPool", Name: "second"},
-			}})
+			secondClaim(of("second")))
 		if i < each-1 {
 			p.create(sharedClaim(of("shared")))
 		}
 	}
+}
+
+// cluster makes a Cluster that runs, and says how others are owned by it.
+func (p place) cluster() metav1.OwnerReference {
+	p.t.Helper()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workload"}, Spec: clusterv1.ClusterSpec{
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "Metal3Cluster", Name: "workload"},
+	}}
+	p.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, cluster)
+	p.provisioned()
+	return metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "workload", UID: cluster.UID}
 }
 
 // provisioned has the Cluster say what its providers do once it runs: clusterctl moves no other, and a move leaves the status behind.
@@ -219,6 +229,13 @@ func (p place) shared() {
 func sharedClaim(m metav1.ObjectMeta) *ipamv1.IPAddressClaim {
 	return &ipamv1.IPAddressClaim{ObjectMeta: m, Spec: ipamv1.IPAddressClaimSpec{
 		PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "shared"},
+	}}
+}
+
+// secondClaim asks the second IPPool.
+func secondClaim(m metav1.ObjectMeta) *ipamv1.IPAddressClaim {
+	return &ipamv1.IPAddressClaim{ObjectMeta: m, Spec: ipamv1.IPAddressClaimSpec{
+		ClusterName: "workload", PoolRef: ipamv1.IPPoolReference{APIGroup: metal3v1.GroupVersion.Group, Kind: "IPPool", Name: "second"},
 	}}
 }
 
