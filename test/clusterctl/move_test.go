@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -21,7 +23,9 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	clusterctllog "sigs.k8s.io/cluster-api/cmd/clusterctl/log"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -249,14 +253,18 @@ func ipPool(name, start, end string) *metal3v1.IPPool {
 // move has clusterctl do what the options say.
 func move(t *testing.T, options clusterctl.MoveOptions) {
 	t.Helper()
+	if err := tryMove(t, options); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryMove(t *testing.T, options clusterctl.MoveOptions) error {
 	c, err := clusterctl.New(t.Context(), configFile(t))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	options.Namespace = namespace
-	if err := c.Move(t.Context(), options); err != nil {
-		t.Fatal(err)
-	}
+	return c.Move(t.Context(), options)
 }
 
 // configFile is an empty one: without it clusterctl looks for one at home.
@@ -280,7 +288,15 @@ func TestAMoveThereAndBackKeepsEveryAddress(t *testing.T) {
 	there.shared()
 	before := here.settled(total)
 
-	move(t, clusterctl.MoveOptions{FromKubeconfig: here.kubeconfig(), ToKubeconfig: there.kubeconfig()})
+	release := here.busyWith("metal3-0")
+	moved := make(chan error, 1)
+	go func() {
+		moved <- tryMove(t, clusterctl.MoveOptions{FromKubeconfig: here.kubeconfig(), ToKubeconfig: there.kubeconfig()})
+	}()
+	release(there)
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
 	if diff := cmp.Diff(before, there.settled(total)); diff != "" {
 		t.Errorf("there (-before +after):\n%s", diff)
 	}
@@ -294,6 +310,46 @@ func TestAMoveThereAndBackKeepsEveryAddress(t *testing.T) {
 	}
 	there.empty()
 	there.givesNothingAway(before)
+}
+
+// busyWith leaves an IPClaim as a replica does that is giving it an address, with the managers frozen. What it returns waits until clusterctl says
+// that it waits, sees that nothing has been moved, and thaws the managers: the claim is in nobody's way then.
+func (p place) busyWith(name string) (release func(to place)) {
+	p.t.Helper()
+	each := func(do func(*sandbox.Manager) error) {
+		for _, m := range p.Managers() {
+			if err := do(m); err != nil {
+				p.t.Fatal(err)
+			}
+		}
+	}
+	each(func(m *sandbox.Manager) error { return m.Freeze() })
+	claim := &metal3v1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	p.read(claim)
+	before := claim.DeepCopy()
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, clusterctlv1.BlockMoveAnnotation, "butler-ipam")
+	if err := p.Patch(p.t.Context(), claim, client.MergeFrom(before)); err != nil {
+		p.t.Fatal(err)
+	}
+	waits := make(chan struct{}, 1)
+	clusterctllog.SetLogger(funcr.New(func(_, line string) {
+		if strings.Contains(line, "Move blocked by") {
+			waits <- struct{}{}
+		}
+	}, funcr.Options{}))
+	return func(to place) {
+		p.t.Helper()
+		select {
+		case <-waits:
+		case <-time.After(soon):
+			p.t.Error("clusterctl does not wait for the claim")
+		}
+		var moved clusterv1.ClusterList
+		if err := to.List(p.t.Context(), &moved, client.InNamespace(namespace)); err != nil || len(moved.Items) > 0 {
+			p.t.Errorf("%d Clusters are moved already: %v", len(moved.Items), err)
+		}
+		each(func(m *sandbox.Manager) error { return m.Thaw() })
+	}
 }
 
 // givesNothingAway asks for every address that the shared pool has left, and fails the test where one is among those that were moved.
