@@ -100,6 +100,29 @@ func TestWhatGoesToAnotherClusterIsNotGivenOutHere(t *testing.T) {
 	}
 }
 
+func TestWhatStandsInForAClaimInAnotherClusterHoldsItsRange(t *testing.T) {
+	d := newDesk(t)
+	d.stored("web", "10.0.0.3", journal.Token{})
+	d.stored("web", "", journal.Token{}, goesAway)
+	d.gone("web")
+	d.stored("address", "10.0.0.3", journal.Token{}, standsFor("web"))
+	d.gone("address")
+	if d.free() != 9 {
+		t.Errorf("the claim is where it was, and %d are free", d.free())
+	}
+	d.stored("address again", "10.0.0.3", journal.Token{}, standsFor("web"))
+	d.stored("web again", "10.0.0.3", journal.Token{}, func(c *Claim) { c.Key = key("web") })
+	d.commit()
+	if st := d.standing("web again"); !st.Confirmed {
+		t.Errorf("it is back, after the address: %+v", st)
+	}
+	d.gone("address again")
+	d.gone("web again")
+	if d.free() != 10 {
+		t.Errorf("it came back and was released: %d free", d.free())
+	}
+}
+
 func TestAPoolWithAnOrderIsUsedUpRangeByRange(t *testing.T) {
 	d := newDesk(t)
 	p := d.pool("10.0.0.8-10.0.0.9")
