@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 )
 
@@ -85,6 +86,15 @@ func makeAddress[A client.Object](ctx context.Context, d *desk, claim client.Obj
 		}
 	}
 	return "", err
+}
+
+// readPool reads the pool of a claim. The informers may show the claim first: then nothing of theirs would bring it back.
+func (d *desk) readPool(ctx context.Context, k ledger.Key, into client.Object) error {
+	err := d.client.Get(ctx, request(k).NamespacedName, into)
+	if apierrors.IsNotFound(err) {
+		err = d.live.Get(ctx, request(k).NamespacedName, into)
+	}
+	return err
 }
 
 // undecided tells whether a write that failed may be stored all the same, now or later.

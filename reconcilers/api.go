@@ -40,8 +40,8 @@ type claimAPI[T client.Object] interface {
 	failed(T) bool
 	// condition says whether its addresses are its own.
 	condition(T) *metav1.Condition
-	// rests tells whether it must be left alone, for now or for ever.
-	rests(context.Context, *desk, T) bool
+	// rests tells whether it must be left alone, for now or for ever, going by what these Clusters are.
+	rests(context.Context, *desk, T, metal3.Clusters) bool
 	// wants is what it asks for, from its pool, which may be missing, and the origin of what it gets; the error is why it gets nothing.
 	wants(context.Context, *desk, T) (wants []ledger.Want, origin string, err error)
 	// fill writes ranges into the fields of spec that are absent.

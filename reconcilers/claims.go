@@ -33,6 +33,7 @@ type desk struct {
 	clusters metal3.Clusters
 	mirrors  *turns // of statuses that say what the answer to the create has said already
 	whole    bool   // see api.wholeStatus
+	movable  bool   // clusterctl moves them to other clusters
 }
 
 // claims brings one claim to what the ledger says of it.
@@ -64,8 +65,8 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		after, err := r.api.gone(ctx, r.desk, req.NamespacedName)
 		return reconcile.Result{RequeueAfter: after}, err
 	}
-	if r.api.rests(ctx, r.desk, c) {
-		return reconcile.Result{}, nil
+	if r.api.rests(ctx, r.desk, c, r.clusters) {
+		return reconcile.Result{}, r.letGo(ctx, c)
 	}
 	if c.GetDeletionTimestamp() != nil {
 		after, err := r.api.release(ctx, r.desk, c)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 )
@@ -84,6 +85,25 @@ func (c *Clusters) Cluster(namespace, name string) (metal3.Cluster, bool) {
 func clusterOf(o *unstructured.Unstructured) metal3.Cluster {
 	paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused")
 	return metal3.Cluster{UID: o.GetUID(), Paused: paused}
+}
+
+// clustersFunc finds Clusters as metal3.Clusters does.
+type clustersFunc func(namespace, name string) (metal3.Cluster, bool)
+
+func (f clustersFunc) Cluster(namespace, name string) (metal3.Cluster, bool) {
+	return f(namespace, name)
+}
+
+// liveClusters are those that the API server has. One that cannot be read is not there.
+func liveClusters(ctx context.Context, live client.Reader) metal3.Clusters {
+	return clustersFunc(func(namespace, name string) (metal3.Cluster, bool) {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("Cluster"))
+		if err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+			return metal3.Cluster{}, false
+		}
+		return clusterOf(o), true
+	})
 }
 
 // subscribe has f told of each Cluster that comes, goes, is paused or is no longer.

@@ -73,14 +73,14 @@ func (ipAddressClaims) condition(c *ipamv1.IPAddressClaim) *metav1.Condition {
 	return meta.FindStatusCondition(c.Status.Conditions, clusterv1.ReadyCondition)
 }
 
-func (ipAddressClaims) rests(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) bool {
+func (ipAddressClaims) rests(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim, clusters metal3.Clusters) bool {
 	pool, ours := clusterapi.PoolKeyOf(c)
-	if !ours || metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), d.clusters) != nil {
+	if !ours || metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), clusters) != nil {
 		return true
 	}
 	p := &metal3v1.IPPool{}
 	return pool.Kind == metal3.KindIPPool && d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) == nil &&
-		metal3.WaitPool(p, d.clusters) != nil
+		metal3.WaitPool(p, clusters) != nil
 }
 
 func (ipAddressClaims) addresses(ctx context.Context, d *desk, c types.NamespacedName) ([]*ipamv1.IPAddress, error) {
@@ -160,7 +160,7 @@ func (ipAddressClaims) addressOf(ctx context.Context, d *desk, c *ipamv1.IPAddre
 	_, finalizer := clusterapi.Finalizers(c)
 	o := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Labels: c.Labels, Finalizers: []string{finalizer}}}
 	pool := poolReadings[key.Kind].empty()
-	if err := d.client.Get(ctx, request(key).NamespacedName, pool); err != nil {
+	if err := d.readPool(ctx, key, pool); err != nil {
 		return nil, err
 	}
 	ofClaim := owner(c, ipamv1.GroupVersion.String(), "IPAddressClaim")

@@ -16,6 +16,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -66,7 +67,9 @@ func (ipAllocations) condition(a *v1alpha1.IPAllocation) *metav1.Condition {
 	return meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady)
 }
 
-func (ipAllocations) rests(context.Context, *desk, *v1alpha1.IPAllocation) bool { return false }
+func (ipAllocations) rests(context.Context, *desk, *v1alpha1.IPAllocation, metal3.Clusters) bool {
+	return false
+}
 
 func (ipAllocations) wants(ctx context.Context, d *desk, a *v1alpha1.IPAllocation) ([]ledger.Want, string, error) {
 	if r, _, err := butler.RangeOf(a); err == nil && r.IsValid() {

@@ -78,12 +78,12 @@ func (ipClaims) condition(c *v1alpha1.IPClaim) *metav1.Condition {
 	return nil
 }
 
-func (ipClaims) rests(ctx context.Context, d *desk, c *v1alpha1.IPClaim) bool {
+func (ipClaims) rests(ctx context.Context, d *desk, c *v1alpha1.IPClaim, clusters metal3.Clusters) bool {
 	p := &v1alpha1.IPPool{}
-	if err := d.client.Get(ctx, request(metal3.PoolKeyOf(c)).NamespacedName, p, client.UnsafeDisableDeepCopy); err == nil && metal3.WaitPool(p, d.clusters) != nil {
+	if err := d.client.Get(ctx, request(metal3.PoolKeyOf(c)).NamespacedName, p, client.UnsafeDisableDeepCopy); err == nil && metal3.WaitPool(p, clusters) != nil {
 		return true
 	}
-	return metal3.Wait(c, "IPClaim", "", d.clusters) != nil
+	return metal3.Wait(c, "IPClaim", "", clusters) != nil
 }
 
 func (ipClaims) addresses(ctx context.Context, d *desk, c types.NamespacedName) ([]*v1alpha1.IPAddress, error) {
@@ -141,20 +141,19 @@ func (ipClaims) complete(c *v1alpha1.IPClaim, space string) bool {
 	return completeWith(c, space, v1alpha1.FinalizerIPClaim)
 }
 
-// completeWith gives a claim the label of its routing domain and its finalizer.
+// completeWith gives a claim the label of its routing domain and its finalizer, and lets it be moved.
 func completeWith(c client.Object, space, finalizer string) bool {
+	lacked := unblock(c)
 	labels := c.GetLabels()
-	_, has := labels[butlerv1.LabelRoutingDomain]
-	if lacks := !has && space != ""; lacks {
+	if _, has := labels[butlerv1.LabelRoutingDomain]; !has && space != "" {
 		if labels == nil {
 			labels = map[string]string{}
 		}
 		labels[butlerv1.LabelRoutingDomain] = space
 		c.SetLabels(labels)
-		controllerutil.AddFinalizer(c, finalizer)
-		return true
+		lacked = true
 	}
-	return controllerutil.AddFinalizer(c, finalizer)
+	return controllerutil.AddFinalizer(c, finalizer) || lacked
 }
 
 // allocated makes the claim's IPAddress where there is none, and names it.
@@ -185,7 +184,7 @@ func (a ipClaims) address(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (st
 		}
 	}
 	p := &v1alpha1.IPPool{}
-	if err := d.client.Get(ctx, request(metal3.PoolKeyOf(c)).NamespacedName, p); err != nil {
+	if err := d.readPool(ctx, metal3.PoolKeyOf(c), p); err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
 	return makeAddress(ctx, d, c, addressOf(p, c), ours)

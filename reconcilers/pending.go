@@ -46,7 +46,7 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if r.answers.has(name, c.GetUID()) {
 			continue
 		}
-		if r.api.rests(ctx, r.desk, c) {
+		if r.api.rests(ctx, r.desk, c, r.clusters) {
 			continue
 		}
 		wants, origin, err := r.api.wants(ctx, r.desk, c)
@@ -62,7 +62,13 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		writes.Go(func() error {
 			if err != nil {
-				return r.refuse(ctx, c, wants, err)
+				return errors.Join(r.letGo(ctx, c), r.refuse(ctx, c, wants, err))
+			}
+			if r.movable {
+				if may, err := r.hold(ctx, c); err != nil || !may {
+					r.ledger.Withdraw(grant.Token) // nothing that says it was written
+					return err
+				}
 			}
 			return r.write(ctx, c, grant, origin)
 		})

@@ -15,6 +15,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
@@ -64,7 +65,9 @@ func (proxyVIPs) condition(v *v1alpha1.ProxyVIP) *metav1.Condition {
 	return meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound)
 }
 
-func (proxyVIPs) rests(context.Context, *desk, *v1alpha1.ProxyVIP) bool { return false }
+func (proxyVIPs) rests(context.Context, *desk, *v1alpha1.ProxyVIP, metal3.Clusters) bool {
+	return false
+}
 
 func (proxyVIPs) wants(_ context.Context, _ *desk, v *v1alpha1.ProxyVIP) ([]ledger.Want, string, error) {
 	return novaedge.WantsOf(v), butlerv1.OriginAuto, nil

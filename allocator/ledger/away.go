@@ -17,17 +17,34 @@ func (h *holding) away() bool { return h.until.Equal(never) }
 // keepAway takes in that a pool records a range as gone to another cluster. Who holds it here all the same came back with it, or is what its claim
 // left behind.
 func (b *book) keepAway(p *pool, c Cooling) {
-	for held := range b.space(p.Space).core.HeldIn(c.Range) {
-		if h := b.holdings[held.Holder]; h.away() || h.standsIn(c.Claim) {
+	for _, h := range b.byName[c.Claim] {
+		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.away() || h.standsIn(c.Claim)) {
 			h.until, h.recorded = never, true
 			b.resting[h] = struct{}{}
+			return
 		}
-		return
+	}
+	for held := range b.space(p.Space).core.HeldIn(c.Range) {
+		if b.holdings[held.Holder].claim != nil {
+			return
+		}
 	}
 	h := b.newHolding(c.Claim, p.Key, p.Space, c.Range)
 	h.until, h.recorded = never, true
 	b.resting[h] = struct{}{}
 	b.place(h)
+}
+
+// comeBack lets go of the range that was kept for a claim while it was away: the claim has it by another holding, that of a grant of an earlier holder
+// of the journal.
+func (b *book) comeBack(c *claim) {
+	for _, h := range slices.Clone(b.byName[c.Key]) {
+		if h != c.holding && h.claim == nil && h.away() && h.space == c.Space && slices.Equal(h.ranges, c.Ranges) {
+			delete(b.resting, h)
+			h.until, h.recorded = time.Time{}, false
+			b.freeIfIdle(h)
+		}
+	}
 }
 
 // settleAway lets go of ranges that their pool recorded as gone to another cluster and no longer does: somebody knows that nobody has them there,

@@ -77,13 +77,14 @@ func (b *book) bind(c *claim) {
 		b.leavePool(h.claim)
 		h.claim.holding = nil
 	}
-	if h.away() { // and has come back
+	if h.away() && c.For == (Key{}) { // and has come back
 		h.until, h.recorded = time.Time{}, false
 		delete(b.resting, h)
 	}
 	h.claim, c.holding, h.pool = c, h, c.Pool
 	delete(b.byCall, h.call)
 	b.name(h, c.holder())
+	b.comeBack(c)
 	c.granted = b.unline(h, c) || len(h.lines) > 0
 	b.rebind(h)
 	if h.contested || len(b.space(h.space).contested) > 0 {
@@ -93,7 +94,7 @@ func (b *book) bind(c *claim) {
 }
 
 // grantOf finds the open grant that a claim fulfils: by its token, or, where the token was taken off the object before it was
-// seen, by its name.
+// seen, by its name. What stands in for a claim that went to another cluster has the range that is kept for that.
 func (b *book) grantOf(c *claim) *holding {
 	fits := func(h *holding) bool {
 		return (h.claim == nil || h.standsIn(c.Key)) && h.space == c.Space && slices.Equal(h.ranges, c.Ranges)
@@ -103,6 +104,11 @@ func (b *book) grantOf(c *claim) *holding {
 	}
 	for _, h := range b.byName[c.Key] {
 		if fits(h) && (len(h.lines) > 0 || h.claim != nil || h.away()) {
+			return h
+		}
+	}
+	for _, h := range b.byName[c.For] {
+		if fits(h) && h.away() {
 			return h
 		}
 	}
@@ -179,7 +185,7 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	var rest time.Time
 	switch p := b.pools[c.Pool]; {
 	case p == nil:
-	case c.Away && !p.Deleting:
+	case c.Away && !p.Deleting && !b.breaks.freeAway:
 		rest = never
 	case p.ReuseDelay > 0:
 		rest = now.Add(p.ReuseDelay)
@@ -189,7 +195,7 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 
 // detach takes a claim off its holding, whose range rests until the given time, if there is one.
 func (b *book) detach(c *claim, rest time.Time) {
-	if b.succeed(c) {
+	if !b.breaks.noHeir && b.succeed(c) {
 		return
 	}
 	h := c.holding

@@ -27,6 +27,10 @@
 // holder, and the range is free when both are gone. Of a claim that went to another cluster the range is not free: it is alive there. Its pool
 // records that, and only the claim gets it back.
 //
+// The record is written when the claim is gone, as clusterctl waits for no finalizer; so is the rest of a range of a pool that has no record of
+// releases. If every replica that has seen the claim dies before, the range is free. A record that was decided before the claim came back, and lands
+// after it is gone once more, keeps the range until somebody takes the entry out.
+//
 // # Parts
 //
 // book is the state machine: no clock, no I/O, no locks; the same calls in the same order give the same answers. Ledger is the

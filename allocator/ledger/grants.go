@@ -14,6 +14,8 @@ import (
 type breaks struct {
 	shareToken       bool // a range asked for again goes out under its old token
 	answerFromMemory bool // a range asked for again goes out without a commit
+	noHeir           bool // an object that stands in for a claim does not take its range over
+	freeAway         bool // the range of a claim that went to another cluster is free here
 }
 
 // grant takes a range for the request. The line it returns waits for the next commit.
@@ -221,7 +223,7 @@ func (b *book) inherit(l *line) {
 	s := b.space(l.Space)
 	for held := range s.core.HeldIn(l.Ranges[0]) { // who has one of several ranges has them all
 		h := b.holdings[held.Holder]
-		if h.inherited && h.claim == nil && slices.Equal(h.ranges, l.Ranges) && h.lines[0].sameClaim(l) ||
+		if h.inherited && h.claim == nil && len(h.lines) > 0 && slices.Equal(h.ranges, l.Ranges) && h.lines[0].sameClaim(l) ||
 			h.claim != nil && slices.Equal(h.ranges, l.Ranges) && l.names(h.claim.Key, h.claim.UID) && l.NameHash != 0 {
 			l.holding = h
 			b.file(l)

@@ -70,7 +70,7 @@ func TestModelNoAddressIsGivenTwice(t *testing.T) {
 		_ = w.run(modelSteps)
 		t.Fatalf("MODEL_SEED=%d: %v\n%s", seed, err, strings.Join(w.trace, "\n"))
 	}
-	if min(total.creates, total.takeOvers, total.ended, 2*total.fulfilled, 8*total.extended) < count/2 {
+	if min(total.creates, total.takeOvers, total.ended, 2*total.fulfilled, 16*total.extended, 2*total.standIns, 4*total.departed, 40*total.returned) < count/2 {
 		t.Errorf("%d schedules came to no more than %+v", count, total)
 	}
 	t.Logf("%d schedules of %d steps from seed %d: %+v", count, modelSteps, first, total)
@@ -84,6 +84,8 @@ func TestModelFindsEachBreak(t *testing.T) {
 		"a token that comes in with a create is trusted":           {trustToken: true},
 		"a new holder serves from a mirror that lags":              {noWatermark: true},
 		"a stored claim's grant ends without a write to the claim": {noTouch: true},
+		"what stands in for a claim has nothing when that goes":    {breaks: breaks{noHeir: true}},
+		"what went to another cluster is free when it is gone":     {breaks: breaks{freeAway: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seed, _, err := explore(1, setting(t, "MODEL_BREAK_SCHEDULES", 300_000), breaks, func(err error) bool { return errors.Is(err, errTwice) })

@@ -106,7 +106,8 @@ func (w *world) follow(r *replica) {
 
 // catchUp serves as soon as the replica has seen what the last holder had.
 func (w *world) catchUp(r *replica) {
-	if r.book.seen[modelClaims] < r.before.Seen[modelClaims] && !w.breaks.noWatermark {
+	behind := func(kind string) bool { return r.book.seen[kind] < r.before.Seen[kind] }
+	if (behind(modelClaims) || behind(modelAddresses) || behind(modelPools)) && !w.breaks.noWatermark {
 		if r.pos < len(w.events) {
 			w.deliver(r)
 		}
@@ -130,6 +131,8 @@ func (w *world) hold(r *replica) {
 		w.mirror(r)
 	case n < 18:
 		w.fulfil(r)
+	case n == 18 && w.moves:
+		w.tidy(r)
 	case n == 19 && w.rng.IntN(20) == 0 && !w.quiet:
 		b.stopping()
 		r.phase = handing
@@ -181,6 +184,11 @@ func (w *world) mirror(r *replica) {
 	u := &update{name: c.Key.Name, uid: c.UID, resourceVersion: c.ResourceVersion}
 	switch {
 	case !r.book.serving:
+		return
+	case c.For != (Key{}):
+		return
+	case st.Confirmed && !c.Ready && w.moves && !w.quiet && len(c.Ranges) == 1 && !heldFor(r.book, c.Key).IsValid():
+		w.standIn(c)
 		return
 	case st.Confirmed && !c.Ready:
 		u.what, u.change = r.name()+" marks Ready", func(c *Claim) { c.Ready, c.Flagged = true, false }
@@ -240,6 +248,10 @@ func (w *world) fulfil(r *replica) {
 	}
 	c := w.someClaim(r)
 	if c == nil || len(c.Ranges) > 0 || r.fulfils[c.UID] != nil {
+		return
+	}
+	if has := heldFor(r.book, c.Key); has.IsValid() {
+		w.giveStored(r, c.Claim, modelWants(has, false))
 		return
 	}
 	o := w.objects[c.Key.Name]

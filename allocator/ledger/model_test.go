@@ -19,8 +19,9 @@ import (
 // is one random run of it; the same seed gives the same run. After every write to the store the promises are checked.
 
 const (
-	modelClaims = "claims.test"
-	modelPools  = "pools.test"
+	modelClaims    = "claims.test"
+	modelAddresses = "addresses.test" // objects that stand in for claims
+	modelPools     = "pools.test"
 )
 
 var (
@@ -60,6 +61,9 @@ type world struct {
 	calls     int
 	tokens    map[journal.Token]string // token -> the call it answered
 	intruders bool
+	moves     bool // claims have objects that stand in for them, and move to other clusters
+	pool      Pool // as it is stored
+	departed  map[allocator.Range]*departure
 	quiet     bool // nothing goes wrong any more
 	err       error
 
@@ -67,7 +71,7 @@ type world struct {
 }
 
 // tally counts what a schedule came to: one that idles proves nothing.
-type tally struct{ creates, takeOvers, ended, fulfilled, extended uint64 }
+type tally struct{ creates, takeOvers, ended, fulfilled, extended, standIns, departed, returned uint64 }
 
 func (t *tally) add(o tally) {
 	t.creates += o.creates
@@ -75,6 +79,9 @@ func (t *tally) add(o tally) {
 	t.ended += o.ended
 	t.fulfilled += o.fulfilled
 	t.extended += o.extended
+	t.standIns += o.standIns
+	t.departed += o.departed
+	t.returned += o.returned
 }
 
 // object is a stored claim.
@@ -85,8 +92,10 @@ type object struct {
 }
 
 type event struct {
-	gone  bool
-	claim Claim
+	gone            bool
+	claim           Claim
+	pool            *Pool // this, where it is set
+	resourceVersion uint64
 }
 
 // leaseWrite is a write to the journal that is on its way.
@@ -104,6 +113,7 @@ type update struct {
 	change          func(*Claim)
 	done            func(landed bool)
 	arrives         time.Time // at the earliest
+	pool            []Cooling // what the pool is to record; name is empty then
 }
 
 // create is a client's create, inside the API server.
@@ -114,6 +124,8 @@ type create struct {
 	exact     allocator.Range
 	dual      bool // asks for an IPv6 address too
 	brought   journal.Token
+	standsFor Key  // claim
+	ours      bool // the stand-in of a claim that has the range, made by the holder
 	started   time.Time
 	call      *call
 	answer    Grant
@@ -174,9 +186,15 @@ const (
 func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 7)), breaks: breaks, now: modelStart, verb: verbose,
-		objects: map[string]*object{}, tokens: map[journal.Token]string{},
+		objects: map[string]*object{}, tokens: map[journal.Token]string{}, departed: map[allocator.Range]*departure{},
+		pool: Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{modelRange, modelSix}, Policy: allocator.BestFit},
 	}
-	w.intruders = w.rng.IntN(4) == 0
+	switch w.rng.IntN(4) {
+	case 0:
+		w.intruders = true
+	case 1, 2:
+		w.moves = true
+	}
 	for i := range 2 + w.rng.IntN(2) {
 		r := &replica{id: i, lag: []int{4, 20, 120}[w.rng.IntN(3)]}
 		w.replicas = append(w.replicas, r)
@@ -206,14 +224,11 @@ func (w *world) start(r *replica) {
 		binary.BigEndian.PutUint64(t[:], w.rng.Uint64())
 		return t
 	}
-	r.book = newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
+	r.book = newBook([]string{modelClaims, modelAddresses, modelPools}, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
 	r.book.breaks = w.breaks.breaks
-	r.book.setPool(w.now, Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{modelRange, modelSix}, Policy: allocator.BestFit})
 	r.pos, r.phase, r.current, r.since, r.attempt, r.scan = 0, following, journal.Version{}, time.Time{}, nil, nil
 	r.fulfils = map[string]*fulfil{}
-	for to := len(w.events)/2 + w.rng.IntN(len(w.events)/2+1); r.pos < to; {
-		w.deliver(r)
-	}
+	w.list(r, len(w.events)/2+w.rng.IntN(len(w.events)/2+1))
 }
 
 func (r *replica) name() string { return fmt.Sprintf("r%d.%d", r.id, r.life) }
@@ -222,10 +237,14 @@ func (r *replica) name() string { return fmt.Sprintf("r%d.%d", r.id, r.life) }
 func (w *world) deliver(r *replica) {
 	e := w.events[r.pos]
 	r.pos++
-	if e.gone {
-		r.book.forget(w.now, modelClaims, e.claim.UID, e.claim.ResourceVersion)
-	} else {
-		r.book.saw(modelClaims, e.claim.ResourceVersion)
+	switch {
+	case e.pool != nil:
+		r.book.saw(modelPools, e.resourceVersion)
+		r.book.setPool(w.now, *e.pool)
+	case e.gone:
+		r.book.forget(w.now, e.claim.Key.Kind, e.claim.UID, e.resourceVersion)
+	default:
+		r.book.saw(e.claim.Key.Kind, e.resourceVersion)
 		r.book.observe(e.claim)
 	}
 }
@@ -235,10 +254,10 @@ func (w *world) store(o *object, what string) {
 	w.rv++
 	o.ResourceVersion = w.rv
 	w.objects[o.Key.Name] = o
-	w.events = append(w.events, event{claim: o.Claim})
+	w.events = append(w.events, event{claim: o.Claim, resourceVersion: w.rv})
 	w.logf("stored %s %s %v ready=%v flagged=%v token=%s rv=%d: %s", o.Key.Name, o.UID, o.Ranges, o.Ready, o.Flagged, o.Token, w.rv, what)
 	for _, other := range w.objects {
-		if other == o || !overlap(o.Ranges, other.Ranges) {
+		if other == o || !overlap(o.Ranges, other.Ranges) || other.holder() == o.holder() {
 			continue
 		}
 		if !o.intruder && !other.intruder {
@@ -248,6 +267,7 @@ func (w *world) store(o *object, what string) {
 			w.failf("%w: %s and %s are Ready on %s", errTwice, o.Key.Name, other.Key.Name, o.Ranges)
 		}
 	}
+	w.arrive(o)
 }
 
 func overlap(a, b []allocator.Range) bool {
@@ -259,7 +279,7 @@ func (w *world) remove(o *object) {
 	delete(w.objects, o.Key.Name)
 	c := o.Claim
 	c.ResourceVersion = w.rv
-	w.events = append(w.events, event{gone: true, claim: c})
+	w.events = append(w.events, event{gone: true, claim: c, resourceVersion: w.rv})
 	w.logf("deleted %s %s rv=%d", o.Key.Name, o.UID, w.rv)
 }
 
@@ -326,6 +346,10 @@ func (w *world) advance() {
 func (w *world) client() {
 	names := []string{"a", "b", "c", "d"}
 	name := names[w.rng.IntN(len(names))]
+	if w.moves && w.rng.IntN(3) == 0 {
+		w.mover(name)
+		return
+	}
 	switch n := w.rng.IntN(20); {
 	case n < 9:
 		w.create(&create{name: name, pool: modelPool, dual: w.rng.IntN(3) == 0})
@@ -352,7 +376,7 @@ func (w *world) client() {
 	case n < 17 && w.objects[name] != nil && len(w.objects[name].Ranges) > 0:
 		w.change(w.objects[name])
 	default:
-		if o := w.objects[name]; o != nil {
+		if o := w.objects[name]; o != nil && !w.beingMade(o) {
 			w.remove(o)
 		}
 	}
@@ -468,9 +492,18 @@ func (w *world) handle(c *create, k *call) {
 		w.answer(c, k, Grant{Ranges: []allocator.Range{c.exact}, Token: c.brought})
 		return
 	}
-	q := Request{Claim: Key{Kind: modelClaims, Namespace: "ns", Name: c.name}, ID: k.id, Pool: c.pool, Wants: modelWants(c.exact, c.dual)}
+	q := Request{Claim: c.key(), ID: k.id, Pool: c.pool, Wants: modelWants(c.exact, c.dual)}
+	if has := heldFor(b, q.Claim); c.name != "" && !c.exact.IsValid() && c.standsFor == (Key{}) && has.IsValid() {
+		q.Wants = modelWants(has, false)
+	}
 	l, err := b.grant(w.now, q)
 	switch {
+	case c.ours && holdsFor(err, c.standsFor):
+		k.ended = true
+		c.answer, c.answered, c.validated = Grant{Ranges: []allocator.Range{c.exact}}, true, true
+	case err == nil && c.ours: // its claim has lost it
+		b.withdraw(l)
+		c.over = true
 	case err != nil:
 		w.logf("%s refuses create %d: %v", k.to.name(), c.id, err)
 		k.ended = true
@@ -505,9 +538,18 @@ func (w *world) persist(c *create) {
 		return
 	}
 	o := w.newObject(c.name)
-	o.Pool, o.dual = c.pool, c.dual
-	if c.validated {
-		v := w.replicas[w.rng.IntN(len(w.replicas))]
+	o.Key, o.For, o.Pool, o.dual = c.keyOf(o), c.standsFor, c.pool, c.dual
+	if o.For != (Key{}) {
+		o.Ready, o.Flagged = true, true
+		w.tally.standIns++
+	}
+	v := w.replicas[w.rng.IntN(len(w.replicas))]
+	if c.ours {
+		if _, err := v.book.preview(Request{Claim: o.Key, Pool: c.pool, Wants: modelWants(c.exact, false)}); !holdsFor(err, o.For) {
+			w.logf("create %d is not validated: %v", c.id, err)
+			return
+		}
+	} else if c.validated {
 		if err := v.book.granted(o.Key, "", c.answer.Ranges, c.answer.Token); err != nil {
 			w.logf("create %d is not validated: %v", c.id, err)
 			return
@@ -551,6 +593,9 @@ func (w *world) landLease(lw *leaseWrite) {
 		w.lease.Record = rec
 		w.lease.ResourceVersion = fmt.Sprint(w.rv)
 		reply = 1
+		for _, d := range w.departed {
+			d.safe = d.safe || d.recorded > 0 && rec.Seen[modelPools] >= d.recorded
+		}
 		w.logf("journal: epoch %d commit %d holder %q lines %d", w.lease.Epoch, w.lease.Commit, w.lease.Holder, len(w.lease.Lines))
 	}
 	if r := lw.from; w.rng.IntN(8) > 0 && r.life == lw.life && r.attempt != nil && r.attempt.Commit == lw.attempt.Commit && r.attempt.Epoch == lw.attempt.Epoch {
@@ -568,6 +613,12 @@ func (w *world) sendUpdate(u *update) {
 }
 
 func (w *world) landUpdate(u *update) {
+	if u.name == "" {
+		if u.resourceVersion == w.pool.ResourceVersion {
+			w.storePool(u.pool, u.what)
+		}
+		return
+	}
 	o := w.objects[u.name]
 	landed := o != nil && o.UID == u.uid && o.ResourceVersion == u.resourceVersion
 	if landed {
@@ -637,6 +688,9 @@ func (w *world) difference() string {
 						want = append(want, a.String())
 						break
 					}
+				}
+				if w.rests(r.book, a) && (len(want) == 0 || want[len(want)-1] != a.String()) {
+					want = append(want, a.String())
 				}
 			}
 		}

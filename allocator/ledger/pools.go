@@ -158,9 +158,10 @@ func (b *book) removePool(k Key, resourceVersion uint64) {
 	}
 }
 
-// rehome moves claims that were read before their pool was, into the pool's space.
+// rehome moves claims that were read before their pool was, into the pool's space. All of them may have waited for it.
 func (b *book) rehome(p *pool) {
 	for c := range maps.Clone(b.ofPool[p.Key]) {
+		b.changed[c.Key] = struct{}{}
 		if c.holding.space != p.Space {
 			b.detach(c, time.Time{})
 			b.bind(c)

@@ -100,6 +100,29 @@ func TestWhatGoesToAnotherClusterIsNotGivenOutHere(t *testing.T) {
 	}
 }
 
+func TestWhatStandsInForAClaimInAnotherClusterHoldsItsRange(t *testing.T) {
+	d := newDesk(t)
+	d.stored("web", "10.0.0.3", journal.Token{})
+	d.stored("web", "", journal.Token{}, goesAway)
+	d.gone("web")
+	d.stored("address", "10.0.0.3", journal.Token{}, standsFor("web"))
+	d.gone("address")
+	if d.free() != 9 {
+		t.Errorf("the claim is where it was, and %d are free", d.free())
+	}
+	d.stored("address again", "10.0.0.3", journal.Token{}, standsFor("web"))
+	d.stored("web again", "10.0.0.3", journal.Token{}, func(c *Claim) { c.Key = key("web") })
+	d.commit()
+	if st := d.standing("web again"); !st.Confirmed {
+		t.Errorf("it is back, after the address: %+v", st)
+	}
+	d.gone("address again")
+	d.gone("web again")
+	if d.free() != 10 {
+		t.Errorf("it came back and was released: %d free", d.free())
+	}
+}
+
 func TestAPoolWithAnOrderIsUsedUpRangeByRange(t *testing.T) {
 	d := newDesk(t)
 	p := d.pool("10.0.0.8-10.0.0.9")
@@ -149,5 +172,17 @@ func TestAnAddressMadeByAnEarlierHolderMayStillTurnUp(t *testing.T) {
 	d.now = d.now.Add(d.limits.life)
 	if got := d.landing(d.now, "known", time.Time{}); got != 0 {
 		t.Errorf("after the life of a grant: %s", got)
+	}
+}
+
+func TestAClaimThatCameBeforeItsPoolIsLookedAtWhenThatAppears(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.9")
+	d.removePool(modelPool, d.rv)
+	d.stored("web", "10.0.0.3", journal.Token{})
+	clear(d.changed)
+	d.setPool(d.now, p)
+	if _, told := d.changed[key("web")]; !told {
+		t.Error("its address object waits for the pool, and nobody makes it then")
 	}
 }

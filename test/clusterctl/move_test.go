@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -21,7 +23,9 @@ import (
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	clusterctlv1 "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	clusterctllog "sigs.k8s.io/cluster-api/cmd/clusterctl/log"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -42,13 +46,19 @@ type place struct {
 // start starts a management cluster with two managers.
 func start(t *testing.T) place {
 	t.Helper()
+	return startWith(t, 2)
+}
+
+// startWith starts a management cluster; without managers there are no webhooks either.
+func startWith(t *testing.T, managers int) place {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme), clusterv1.AddToScheme(scheme), ipamv1.AddToScheme(scheme),
 		butlerv1.AddToScheme(scheme), metal3v1.AddToScheme(scheme))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := sandbox.Start(t.Context(), sandbox.Options{ClusterAPI: true, Replicas: 2, ManagerArgs: []string{"--shutdown-delay=0s"}})
+	s, err := sandbox.Start(t.Context(), sandbox.Options{ClusterAPI: true, Replicas: managers, ManagerArgs: []string{"--shutdown-delay=0s"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,27 +183,31 @@ const each = 17 // claims of a pool, but of the last, which has one fewer
 // populate makes a Cluster with two IPPools and a NetworkPool beside it, and 50 claims.
 func (p place) populate() {
 	p.t.Helper()
-	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workload"}, Spec: clusterv1.ClusterSpec{
-		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "Metal3Cluster", Name: "workload"},
-	}}
-	p.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, cluster)
-	p.provisioned()
+	owner := p.cluster()
 	p.shared()
 	p.create(ipPool("first", "10.1.0.1", "10.1.0.40"), ipPool("second", "10.2.0.1", "10.2.0.40"))
-	owner := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "workload", UID: cluster.UID}
 	for i := range each {
 		of := func(name string) metav1.ObjectMeta {
 			return metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%d", name, i), OwnerReferences: []metav1.OwnerReference{owner}}
 		}
 		p.create(
 			&metal3v1.IPClaim{ObjectMeta: of("metal3"), Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "first"}}},
-			&ipamv1.IPAddressClaim{ObjectMeta: of("second"), Spec: ipamv1.IPAddressClaimSpec{
-				ClusterName: "workload", PoolRef: ipamv1.IPPoolReference{APIGroup: metal3v1.GroupVersion.Group, Kind: "IPPool", Name: "second"},
-			}})
+			secondClaim(of("second")))
 		if i < each-1 {
 			p.create(sharedClaim(of("shared")))
 		}
 	}
+}
+
+// cluster makes a Cluster that runs, and says how others are owned by it.
+func (p place) cluster() metav1.OwnerReference {
+	p.t.Helper()
+	cluster := &clusterv1.Cluster{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "workload"}, Spec: clusterv1.ClusterSpec{
+		InfrastructureRef: clusterv1.ContractVersionedObjectReference{APIGroup: "infrastructure.cluster.x-k8s.io", Kind: "Metal3Cluster", Name: "workload"},
+	}}
+	p.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, cluster)
+	p.provisioned()
+	return metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: "workload", UID: cluster.UID}
 }
 
 // provisioned has the Cluster say what its providers do once it runs: clusterctl moves no other, and a move leaves the status behind.
@@ -222,6 +236,13 @@ func sharedClaim(m metav1.ObjectMeta) *ipamv1.IPAddressClaim {
 	}}
 }
 
+// secondClaim asks the second IPPool.
+func secondClaim(m metav1.ObjectMeta) *ipamv1.IPAddressClaim {
+	return &ipamv1.IPAddressClaim{ObjectMeta: m, Spec: ipamv1.IPAddressClaimSpec{
+		ClusterName: "workload", PoolRef: ipamv1.IPPoolReference{APIGroup: metal3v1.GroupVersion.Group, Kind: "IPPool", Name: "second"},
+	}}
+}
+
 func ipPool(name, start, end string) *metal3v1.IPPool {
 	first, last := metal3v1.IP(start), metal3v1.IP(end)
 	return &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: metal3v1.IPPoolSpec{
@@ -232,14 +253,18 @@ func ipPool(name, start, end string) *metal3v1.IPPool {
 // move has clusterctl do what the options say.
 func move(t *testing.T, options clusterctl.MoveOptions) {
 	t.Helper()
+	if err := tryMove(t, options); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryMove(t *testing.T, options clusterctl.MoveOptions) error {
 	c, err := clusterctl.New(t.Context(), configFile(t))
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	options.Namespace = namespace
-	if err := c.Move(t.Context(), options); err != nil {
-		t.Fatal(err)
-	}
+	return c.Move(t.Context(), options)
 }
 
 // configFile is an empty one: without it clusterctl looks for one at home.
@@ -263,7 +288,15 @@ func TestAMoveThereAndBackKeepsEveryAddress(t *testing.T) {
 	there.shared()
 	before := here.settled(total)
 
-	move(t, clusterctl.MoveOptions{FromKubeconfig: here.kubeconfig(), ToKubeconfig: there.kubeconfig()})
+	release := here.busyWith("metal3-0")
+	moved := make(chan error, 1)
+	go func() {
+		moved <- tryMove(t, clusterctl.MoveOptions{FromKubeconfig: here.kubeconfig(), ToKubeconfig: there.kubeconfig()})
+	}()
+	release(there)
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
 	if diff := cmp.Diff(before, there.settled(total)); diff != "" {
 		t.Errorf("there (-before +after):\n%s", diff)
 	}
@@ -277,6 +310,46 @@ func TestAMoveThereAndBackKeepsEveryAddress(t *testing.T) {
 	}
 	there.empty()
 	there.givesNothingAway(before)
+}
+
+// busyWith leaves an IPClaim as a replica does that is giving it an address, with the managers frozen. What it returns waits until clusterctl says
+// that it waits, sees that nothing has been moved, and thaws the managers: the claim is in nobody's way then.
+func (p place) busyWith(name string) (release func(to place)) {
+	p.t.Helper()
+	each := func(do func(*sandbox.Manager) error) {
+		for _, m := range p.Managers() {
+			if err := do(m); err != nil {
+				p.t.Fatal(err)
+			}
+		}
+	}
+	each(func(m *sandbox.Manager) error { return m.Freeze() })
+	claim := &metal3v1.IPClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	p.read(claim)
+	before := claim.DeepCopy()
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, clusterctlv1.BlockMoveAnnotation, "butler-ipam")
+	if err := p.Patch(p.t.Context(), claim, client.MergeFrom(before)); err != nil {
+		p.t.Fatal(err)
+	}
+	waits := make(chan struct{}, 1)
+	clusterctllog.SetLogger(funcr.New(func(_, line string) {
+		if strings.Contains(line, "Move blocked by") {
+			waits <- struct{}{}
+		}
+	}, funcr.Options{}))
+	return func(to place) {
+		p.t.Helper()
+		select {
+		case <-waits:
+		case <-time.After(soon):
+			p.t.Error("clusterctl does not wait for the claim")
+		}
+		var moved clusterv1.ClusterList
+		if err := to.List(p.t.Context(), &moved, client.InNamespace(namespace)); err != nil || len(moved.Items) > 0 {
+			p.t.Errorf("%d Clusters are moved already: %v", len(moved.Items), err)
+		}
+		each(func(m *sandbox.Manager) error { return m.Thaw() })
+	}
 }
 
 // givesNothingAway asks for every address that the shared pool has left, and fails the test where one is among those that were moved.

@@ -126,3 +126,62 @@ func TestAClaimMayComeBeforeItsPool(t *testing.T) {
 		})
 	}
 }
+
+// What clusterctl looks for before it moves anything.
+const blockMove = "clusterctl.cluster.x-k8s.io/block-move"
+
+func TestAClaimIsNotMovedWhileItIsGivenAnAddress(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			c := k.claim(ns, "web", "pool", "")
+			unassigned(t, c)
+			versions := k.watched(t, c)
+			create(t, ten(ns, "pool"))
+			k.bound(t, c)
+			blocked := false
+			for e := range versions {
+				v := e.Object.(client.Object)
+				_, blocks := v.GetAnnotations()[blockMove]
+				if blocked = blocked || blocks; blocks && answer(v) != "" {
+					t.Errorf("it has its address and cannot be moved: %v", v.GetAnnotations())
+				}
+				if answer(v) != "" {
+					break
+				}
+			}
+			if !blocked {
+				t.Error("it could be moved while its address was on the way")
+			}
+		})
+	}
+}
+
+// A replica that dies may leave the annotation on a claim.
+func TestAClaimThatGetsNoAddressCanBeMoved(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := namespace(t)
+			paused := ten(ns, "paused")
+			paused.Spec.ClusterName = ptr.To("c")
+			create(t, clusterNamed(ns, "c", true), paused, ipPool(ns, "full", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}}))
+			k.gets(t, k.claim(ns, "first", "full", ""), "10.0.0.1")
+			for _, pool := range []string{"paused", "full"} {
+				left, others := k.claim(ns, "left-"+pool, pool, ""), k.claim(ns, "others-"+pool, pool, "")
+				left.SetAnnotations(map[string]string{blockMove: "butler-ipam"})
+				others.SetAnnotations(map[string]string{blockMove: ""})
+				unassigned(t, others)
+				unassigned(t, left)
+				becomes(t, left, func(c client.Object) string {
+					if _, blocks := c.GetAnnotations()[blockMove]; !blocks && answer(c) == "" {
+						return ""
+					}
+					return fmt.Sprint(c.GetAnnotations())
+				})
+				if _, blocks := stored(t, others).GetAnnotations()[blockMove]; !blocks {
+					t.Errorf("%s: the annotation was another's", pool)
+				}
+			}
+		})
+	}
+}

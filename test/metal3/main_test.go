@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
@@ -30,7 +31,7 @@ import (
 // One control plane with two managers serves the whole package. Every test has a namespace and a routing domain of its own.
 var (
 	cluster *sandbox.Sandbox
-	admin   client.Client
+	admin   client.WithWatch
 )
 
 // soon bounds the wait for a state that comes about in milliseconds on an idle machine.
@@ -60,7 +61,7 @@ func run(m *testing.M) (code int, err error) {
 	config := cluster.Config()
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{} // tests that look at warnings use kubectl
-	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+	if admin, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 		return 1, err
 	}
 	for range 2 {
@@ -104,6 +105,7 @@ func between(start, end string) v1alpha1.Pool {
 // claimKind is one of the two kinds of claims, seen by what both have.
 type claimKind struct {
 	name string
+	list func() client.ObjectList
 	// claim asks an IPPool, with the annotation ipAddress where asked says one.
 	claim func(ns, name, pool, asked string) client.Object
 	// address is the name of the claim's address object, or why it has none.
@@ -117,6 +119,7 @@ type claimKind struct {
 var (
 	ipClaims = claimKind{
 		name: "IPClaim",
+		list: func() client.ObjectList { return &v1alpha1.IPClaimList{} },
 		claim: func(ns, name, pool, asked string) client.Object {
 			return &v1alpha1.IPClaim{ObjectMeta: asking(ns, name, asked), Spec: v1alpha1.IPClaimSpec{Pool: corev1.ObjectReference{Name: pool}}}
 		},
@@ -141,6 +144,7 @@ var (
 	}
 	ipAddressClaims = claimKind{
 		name: "IPAddressClaim",
+		list: func() client.ObjectList { return &ipamv1.IPAddressClaimList{} },
 		claim: func(ns, name, pool, asked string) client.Object {
 			return &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, name, asked), Spec: ipamv1.IPAddressClaimSpec{PoolRef: metal3Pool(pool)}}
 		},
@@ -260,6 +264,17 @@ func becomes[T client.Object](t *testing.T, o T, missing func(T) string) {
 	if err != nil {
 		t.Fatalf("%T %s: %v: %s", o, o.GetName(), err, last)
 	}
+}
+
+// watched gives the versions of a claim from the one that is stored now.
+func (k claimKind) watched(t *testing.T, c client.Object) <-chan watch.Event {
+	t.Helper()
+	w, err := admin.Watch(t.Context(), k.list(), client.InNamespace(c.GetNamespace()), client.MatchingFields{"metadata.name": c.GetName()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	return w.ResultChan()
 }
 
 // change updates an object as it is stored.

@@ -17,11 +17,11 @@ import (
 	"butlerlabs.dev/ipam/test/scenarios"
 )
 
-const scenariosFile = "../../allocator/ledger/metal3/testdata/scenarios.yaml"
+const testdata = "../../allocator/ledger/metal3/testdata/"
 
 // storeEarlier stores the pools that today's rules refuse, before anybody serves those.
 func storeEarlier(ctx context.Context) error {
-	all, err := scenarios.Read(scenariosFile)
+	all, err := scenarios.Read(testdata + "scenarios.yaml")
 	if err != nil {
 		return err
 	}
@@ -57,13 +57,14 @@ func lowerCase(spec v1alpha1.IPPoolSpec) v1alpha1.IPPoolSpec {
 }
 
 func TestScenarios(t *testing.T) {
-	all, err := scenarios.Read(scenariosFile)
+	all, err := scenarios.Read(testdata + "scenarios.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range bothKinds {
 		for i, tc := range all {
 			t.Run(k.name+"/"+tc.Name, func(t *testing.T) {
+				t.Parallel()
 				ns := earlier(k, i)
 				if !tc.Stored {
 					ns = namespace(t)
@@ -123,58 +124,38 @@ func (k claimKind) play(t *testing.T, ns string, tc scenarios.Scenario) {
 	}
 }
 
-// The example of Metal3's own book: three entries, with a subnet that is written with an address in it, and a kept address.
-func TestTheProductsExampleGives210AddressesInOrder(t *testing.T) {
-	ns := namespace(t)
-	ip := func(s v1alpha1.IP) *v1alpha1.IP { return &s }
-	subnet := func(s v1alpha1.Subnet) *v1alpha1.Subnet { return &s }
-	first := between("192.168.0.10", "192.168.0.30")
-	first.Prefix, first.Gateway = 25, ip("192.168.0.1")
-	pool := ipPool(ns, "pool1", v1alpha1.IPPoolSpec{
-		Pools:  []v1alpha1.Pool{first, {Subnet: subnet("192.168.1.1/26")}, {Subnet: subnet("192.168.1.128/25")}},
-		Prefix: 24, Gateway: ip("192.168.1.1"), PreAllocations: map[string]v1alpha1.IP{"claim1": "192.168.0.12"}, NamePrefix: "test1-prov",
-	})
-	create(t, pool)
+func TestTheProductsExampleIsUsedUpInOrder(t *testing.T) {
+	t.Parallel()
+	e, err := scenarios.ReadExample(testdata + "example.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, wants := namespace(t), e.Answers()
+	pool := ipPool(ns, "pool1", e.Pool)
+	create(t, clusterNamed(ns, *e.Pool.ClusterName, false), pool)
 	becomes(t, pool, func(p *v1alpha1.IPPool) string {
-		if p.Status.Capacity != nil && *p.Status.Capacity == 210 {
+		if p.Status.Capacity != nil && *p.Status.Capacity == int64(len(wants)) && len(p.OwnerReferences) == 1 {
 			return ""
 		}
-		return fmt.Sprintf("%+v", p.Status)
+		return fmt.Sprintf("%+v, %+v", p.Status, p.OwnerReferences)
 	})
-	var want []string
-	for _, part := range []struct {
-		prefix      string
-		first, last int
-	}{{"192.168.0.", 10, 30}, {"192.168.1.", 2, 63}, {"192.168.1.", 129, 255}} {
-		for i := part.first; i <= part.last; i++ {
-			if a := fmt.Sprintf("%s%d", part.prefix, i); a != "192.168.0.12" {
-				want = append(want, a)
-			}
-		}
-	}
+	claim := ipClaims.claim(ns, e.Kept, "pool1", "")
 	var claims []client.Object
-	var got []string
-	for i := range want {
-		c := ipClaims.claim(ns, fmt.Sprintf("any-%d", i), "pool1", "")
-		create(t, c)
-		claims, got = append(claims, c), append(got, answer(c))
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Fatalf("(-want +got):\n%s", diff)
-	}
-	kept := ipClaims.claim(ns, "claim1", "pool1", "")
-	create(t, kept)
-	none := ipClaims.claim(ns, "none", "pool1", "")
-	create(t, none)
-	ipClaims.fails(t, none, "Exhausted IP Pools")
-	for i, c := range append(claims, kept) {
-		spec := ipClaims.bound(t, c)
-		prefix, gateway := 24, v1alpha1.IP("192.168.1.1")
-		if strings.HasPrefix(string(spec.Address), "192.168.0.") {
-			prefix, gateway = 25, "192.168.0.1"
+	for i, want := range wants {
+		create(t, claim)
+		if got := answer(claim); got != want.Address.String() {
+			t.Fatalf("claim %s got %q, want %s", claim.GetName(), got, want.Address)
 		}
-		if spec.Prefix != prefix || *spec.Gateway != gateway {
-			t.Errorf("%d: %s comes with /%d and %s, want /%d and %s", i, spec.Address, spec.Prefix, *spec.Gateway, prefix, gateway)
+		claims, claim = append(claims, claim), ipClaims.claim(ns, fmt.Sprintf("any-%d", i), "pool1", "")
+	}
+	create(t, claim)
+	ipClaims.fails(t, claim, "Exhausted IP Pools")
+	for i, c := range claims {
+		spec := ipClaims.bound(t, c)
+		object, _ := ipClaims.address(stored(t, c))
+		got := scenarios.Answer{Address: netip.MustParseAddr(string(spec.Address)), Prefix: spec.Prefix, Gateway: spec.Gateway, DNSServers: spec.DNSServers, Name: object}
+		if diff := cmp.Diff(wants[i], got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("claim %s (-want +got):\n%s", c.GetName(), diff)
 		}
 	}
 }

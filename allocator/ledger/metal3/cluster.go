@@ -15,6 +15,8 @@ const (
 	AnnotationPaused = "cluster.x-k8s.io/paused"
 	// AnnotationDeleteForMove is on an object that clusterctl deletes here because it lives on in another cluster.
 	AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+	// AnnotationBlockMove on an object has clusterctl wait before it moves anything.
+	AnnotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 	// LabelClusterName names the Cluster that an object belongs to.
 	LabelClusterName = "cluster.x-k8s.io/cluster-name"
 )

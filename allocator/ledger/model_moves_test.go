@@ -1,0 +1,225 @@
+package ledger
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// This part of the model has objects that stand in for claims, as the IPAddresses of Metal3 do, and a tool that takes claims to other clusters: it
+// marks them, which takes their annotations off, and deletes them. The pool records which ranges went, so that a replica knows it that starts later.
+
+// departure is a range that lives on in another cluster.
+type departure struct {
+	claim    Key
+	lives    int    // of all replicas that had seen the claim with it when it went, zero where one had not: these know
+	recorded uint64 // version of the pool that says so
+	safe     bool   // a commit has that version: every later holder knows
+	lost     bool   // before that, with those who knew: another has it
+}
+
+// lives counts how often replicas have started.
+func (w *world) lives() (n int) {
+	for _, r := range w.replicas {
+		n += r.life
+	}
+	return n
+}
+
+// key is that of the object to be made; it has no name where that is to be generated.
+func (c *create) key() Key {
+	kind := modelClaims
+	if c.standsFor != (Key{}) {
+		kind = modelAddresses
+	}
+	return Key{Kind: kind, Namespace: "ns", Name: c.name}
+}
+
+func (c *create) keyOf(o *object) Key {
+	k := c.key()
+	k.Name = o.Key.Name
+	return k
+}
+
+// heldFor is the range that an object holds for a claim, as a replica has seen it; not valid where there is none.
+func heldFor(b *book, k Key) (r allocator.Range) {
+	for _, c := range b.standIns[k] {
+		if len(c.Ranges) == 1 && !c.Away {
+			return c.Ranges[0]
+		}
+	}
+	return r
+}
+
+// holdsFor tells whether a refusal says that the very claim has the range.
+func holdsFor(err error, claim Key) bool {
+	held := (*HeldError)(nil)
+	return errors.As(err, &held) && (held.Holder == claim || held.Moved)
+}
+
+// list has a replica begin with what was stored when there were so many events.
+func (w *world) list(r *replica, to int) {
+	alive := map[string]event{}
+	pool := w.pool
+	pool.ResourceVersion, pool.Cooling = 1, nil
+	for _, e := range w.events[:to] {
+		kind := e.claim.Key.Kind
+		switch {
+		case e.pool != nil:
+			pool, kind = *e.pool, modelPools
+		case e.gone:
+			delete(alive, e.claim.UID)
+		default:
+			alive[e.claim.UID] = e
+		}
+		r.book.saw(kind, e.resourceVersion)
+	}
+	r.pos = to
+	r.book.setPool(w.now, pool)
+	for _, e := range w.events[:to] {
+		if last, there := alive[e.claim.UID]; there && e.pool == nil && last.resourceVersion == e.resourceVersion {
+			r.book.observe(e.claim)
+		}
+	}
+}
+
+// storePool has the pool record ranges.
+func (w *world) storePool(resting []Cooling, what string) {
+	w.rv++
+	w.pool.ResourceVersion, w.pool.Cooling = w.rv, resting
+	stored := w.pool
+	w.events = append(w.events, event{pool: &stored, resourceVersion: w.rv})
+	w.logf("stored the pool, resting %v rv=%d: %s", resting, w.rv, what)
+	for _, c := range resting {
+		if d := w.departed[c.Range]; d == nil { // recorded by who had not seen that it came back: it rests until somebody takes the entry out
+			w.departed[c.Range] = &departure{claim: c.Claim, lost: true}
+		} else if d.recorded == 0 {
+			d.recorded = w.rv
+		}
+	}
+}
+
+// arrive checks that what is stored has no range that is known to be in another cluster, but for who brings it back.
+func (w *world) arrive(o *object) {
+	for _, r := range o.Ranges {
+		d := w.departed[r]
+		switch {
+		case d == nil:
+		case d.claim != o.holder() && !d.lost && (d.safe || d.lives == w.lives()):
+			w.failf("%w: %s holds %s, which %s has in another cluster", errTwice, o.Key.Name, r, d.claim.Name)
+		case d.claim != o.holder():
+			d.lost = true
+		case o.For == (Key{}):
+			delete(w.departed, r)
+			w.tally.returned++
+		}
+	}
+}
+
+// rests tells whether a holder keeps an address that went to another cluster, or should.
+func (w *world) rests(b *book, a netip.Addr) bool {
+	for r, d := range w.departed {
+		kept := slices.ContainsFunc(b.restingOf(modelPool), func(c Cooling) bool { return c.Range == r })
+		if r.Contains(a) && (kept || d.safe && !d.lost) {
+			return true
+		}
+	}
+	return false
+}
+
+// beingMade tells whether the stand-in of a claim is on its way: the claim waits for it before it goes.
+func (w *world) beingMade(o *object) bool {
+	return slices.ContainsFunc(w.creates, func(c *create) bool { return !c.over && c.ours && c.standsFor == o.Key })
+}
+
+// standIn makes an object that holds the range of a claim.
+func (w *world) standIn(c *claim) {
+	if !slices.ContainsFunc(w.creates, func(o *create) bool { return !o.over && o.ours && o.standsFor == c.Key }) {
+		name := "address-" + c.Ranges[0].First.String() + "-" + c.Key.Name
+		w.create(&create{name: name, pool: modelPool, exact: c.Ranges[0], standsFor: c.Key, ours: true})
+	}
+}
+
+// mover is what users do to stand-ins, and the tool to claims.
+func (w *world) mover(name string) {
+	o := w.objects[name]
+	switch n := w.rng.IntN(12); {
+	case n < 3: // somebody keeps an address for a claim
+		w.create(&create{name: "kept-for-" + name, pool: modelPool, exact: w.someRange(), standsFor: Key{Kind: modelClaims, Namespace: "ns", Name: name}})
+	case n < 5:
+		for _, s := range w.standInsOf(Key{Kind: modelClaims, Namespace: "ns", Name: name}) {
+			w.remove(s)
+			return
+		}
+	case n < 9:
+		if o != nil && len(o.Ranges) == 1 && o.Pool != (Key{}) && !w.beingMade(o) {
+			w.depart(o)
+		}
+	case n < 11: // one comes back
+		for _, c := range w.pool.Cooling[:min(1, len(w.pool.Cooling))] {
+			w.create(&create{name: c.Claim.Name, pool: modelPool, exact: c.Range})
+		}
+	default: // somebody knows that it is free after all
+		if len(w.pool.Cooling) > 0 {
+			delete(w.departed, w.pool.Cooling[0].Range)
+			w.storePool(slices.Clone(w.pool.Cooling[1:]), "an entry is taken out")
+		}
+	}
+}
+
+func (w *world) standInsOf(k Key) (all []*object) {
+	for _, o := range w.objects {
+		if o.For == k {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(x, y *object) int { return int(x.ResourceVersion) - int(y.ResourceVersion) })
+	return all
+}
+
+// depart takes a claim to another cluster, after what stands in for it.
+func (w *world) depart(o *object) {
+	lives := w.lives()
+	for _, r := range w.replicas {
+		if seen := r.book.claims[o.UID]; seen == nil || seen.ResourceVersion != o.ResourceVersion {
+			lives = 0
+		}
+	}
+	for _, leaving := range append(w.standInsOf(o.Key), o) {
+		n := *leaving
+		n.Away = true
+		if n.For == (Key{}) {
+			n.Ranges, n.Token = nil, journal.Token{}
+		}
+		for _, r := range leaving.Ranges {
+			w.departed[r] = &departure{claim: o.Key, lives: lives}
+		}
+		w.objects[n.Key.Name] = &n
+		w.rv++
+		n.ResourceVersion = w.rv
+		w.events = append(w.events, event{claim: n.Claim, resourceVersion: w.rv})
+		w.remove(&n)
+	}
+	w.tally.departed++
+}
+
+// tidy has the pool record what rests, and removes what stands in for nobody.
+func (w *world) tidy(r *replica) {
+	b := r.book
+	p := b.pools[modelPool]
+	if resting := b.restingOf(modelPool); !slices.Equal(resting, p.Cooling) {
+		w.sendUpdate(&update{what: r.name() + " records", resourceVersion: p.ResourceVersion, pool: resting})
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.objects)) {
+		o := w.objects[name]
+		if known := b.claims[o.UID]; w.quiet && known != nil && o.For != (Key{}) && w.objects[o.For.Name] == nil {
+			w.remove(o)
+			return
+		}
+	}
+}
