@@ -26,23 +26,24 @@ func (d *desk) create(ctx context.Context, t tenants.Tenant, name naming, block 
 	others := map[string]bool{}
 	for {
 		a = block(name(func(n string) bool { return others[n] || d.foreign(ctx, t, n) }))
+		// A create of a name that is there has a range all the same, until its grant ends.
+		stored := &v1alpha1.IPAllocation{}
+		switch err := d.live.Get(ctx, client.ObjectKeyFromObject(a), stored); {
+		case err == nil && tenants.Owns(t, stored) && stored.DeletionTimestamp == nil:
+			return stored, false, "", nil
+		case err == nil:
+			others[stored.Name] = true
+			continue
+		case !apierrors.IsNotFound(err):
+			return nil, false, "", err
+		}
 		switch err := d.client.Create(ctx, a); {
 		case err == nil:
 			return a, true, "", nil
 		case noRoom(err):
 			return nil, false, messageOf(err), nil
-		case !apierrors.IsAlreadyExists(err):
+		case !apierrors.IsAlreadyExists(err): // else somebody was faster: look again
 			return nil, false, "", err
-		}
-		stored := &v1alpha1.IPAllocation{}
-		switch err := d.live.Get(ctx, client.ObjectKeyFromObject(a), stored); {
-		case apierrors.IsNotFound(err): // it has gone in between
-		case err != nil:
-			return nil, false, "", err
-		case tenants.Owns(t, stored) && stored.DeletionTimestamp == nil:
-			return stored, false, "", nil
-		default:
-			others[stored.Name] = true
 		}
 	}
 }
