@@ -67,6 +67,7 @@ type pool struct {
 	core     *allocator.Pool         // nil where exact ranges of no certain pool are asked for
 	families map[int]*allocator.Pool // bits of an address -> the ranges of that family, core itself where it has no other
 	parts    []*allocator.Pool       // its ranges one by one, where they have an order; nil for one range
+	ahead    bool                    // it was read, and its event is yet to come
 }
 
 // exactly is where an exact range is asked for: in a pool, or for claims of no pool in the whole space.
@@ -105,6 +106,7 @@ type claim struct {
 	holding *holding // nil while unanswered
 	granted bool     // its token was found in the journal
 	bound   uint64   // commits begun when it was bound: one that starts later confirms it
+	ahead   bool     // it was read, and its event is yet to come
 }
 
 // holding is a set of ranges that is not free: a claim has it, grants on it are open, or it rests.

@@ -701,3 +701,31 @@ func TestANewHolderKnowsAClaimThatHasChangedSinceItsGrant(t *testing.T) {
 		}
 	}
 }
+
+// A reconciler that looks at a pool or a claim as soon as the ledger has read it may find nothing, or an older version: the informers come later, and
+// have to bring it up once more.
+func TestWhatWasReadAheadOfItsEventIsBroughtUpByThat(t *testing.T) {
+	d := newDesk(t)
+	d.stored("web", "", journal.Token{})
+	pool, claim := d.pool("10.0.0.0-10.0.0.9"), d.claims["web"].Claim
+	claim.ResourceVersion = pool.ResourceVersion + 1
+	for name, tc := range map[string]struct {
+		key          Key
+		read, arrive func()
+	}{
+		"pool":  {modelPool, func() { d.learnPool(d.now, pool) }, func() { d.setPool(d.now, pool) }},
+		"claim": {key("web"), func() { d.learn(claim) }, func() { d.observe(claim) }},
+	} {
+		for _, step := range []struct {
+			what string
+			do   func()
+			want bool
+		}{{"the read", tc.read, true}, {"another read", tc.read, false}, {"its event", tc.arrive, true}, {"a repeated event", tc.arrive, false}, {"a late read", tc.read, false}, {"an event after that", tc.arrive, false}} {
+			clear(d.changed)
+			step.do()
+			if _, got := d.changed[tc.key]; got != step.want {
+				t.Errorf("%s: %s brings it up: %v, want %v", name, step.what, got, step.want)
+			}
+		}
+	}
+}

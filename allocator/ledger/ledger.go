@@ -326,7 +326,7 @@ func (l *Ledger) SetPool(p Pool) {
 }
 
 // LearnPool takes in a pool that was read by itself, ahead of its events.
-func (l *Ledger) LearnPool(p Pool) { l.do(func(b *book) { b.setPool(l.cfg.Now(), p) }) }
+func (l *Ledger) LearnPool(p Pool) { l.do(func(b *book) { b.learnPool(l.cfg.Now(), p) }) }
 
 // RemovePool takes in that a pool is gone.
 func (l *Ledger) RemovePool(k Key, resourceVersion uint64) {

@@ -39,6 +39,10 @@ func (b *book) setPool(now time.Time, p Pool) {
 		b.pools[p.Key] = known
 		b.stored[p.Key.Kind]++
 	case p.ResourceVersion <= known.ResourceVersion:
+		if known.ahead && p.ResourceVersion == known.ResourceVersion {
+			known.ahead = false
+			b.changed[p.Key] = struct{}{}
+		}
 		return
 	case known.Space != p.Space:
 		b.close(known)
@@ -46,7 +50,7 @@ func (b *book) setPool(now time.Time, p Pool) {
 		moved = false
 	}
 	b.changedByBlocks(p.Space, known.Blocked, p.Blocked)
-	known.Pool = p
+	known.Pool, known.ahead = p, false
 	b.settleAway(known, false)
 	if known.Policy == nil {
 		known.Policy = allocator.BestFit
@@ -65,6 +69,14 @@ func (b *book) setPool(now time.Time, p Pool) {
 		}
 	}
 	b.changed[p.Key] = struct{}{}
+}
+
+// learnPool takes in a pool that was read ahead of its event. Who looks at it before that comes may not find it.
+func (b *book) learnPool(now time.Time, p Pool) {
+	if known := b.pools[p.Key]; known == nil || p.ResourceVersion > known.ResourceVersion {
+		b.setPool(now, p)
+		b.pools[p.Key].ahead = true
+	}
 }
 
 // changedByBlocks marks the pools that addresses were taken from, or given back to, by what another one blocks.

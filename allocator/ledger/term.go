@@ -267,7 +267,7 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) error {
 			}
 			l.do(func(b *book) {
 				if there {
-					b.observe(c)
+					b.learn(c)
 				}
 				b.end(ln)
 			})
