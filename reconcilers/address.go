@@ -59,9 +59,20 @@ func (a *attempts) forget(claim types.NamespacedName) { a.of.Delete(claim) }
 // makeAddress makes the address object of a claim and gives its name. Where another object has that name, which may stand for several addresses, it
 // gets a longer one. ours tells whether an object is the one. The name is "" while the informers have yet to show what was made: that brings the
 // claim back.
-func makeAddress[A client.Object](ctx context.Context, d *desk, claim client.Object, want A, ours func(A) bool) (string, error) {
+//
+// It is made for no claim that is going. Each kind has an informer of its own, and that of a replica which has just taken over may show the end of an
+// address before that of its claim: whether a claim is still there that had one before, or that the last holder of the journal knew, the API server
+// says. named says that its status names an address.
+func makeAddress[A client.Object](ctx context.Context, d *desk, claim client.Object, named bool, want A, ours func(A) bool) (string, error) {
 	if d.made.last(claim).stored {
 		return "", nil
+	}
+	if named || d.ledger.Landing(string(claim.GetUID()), time.Time{}) > 0 {
+		now := copied(claim)
+		err := d.live.Get(ctx, client.ObjectKeyFromObject(claim), now)
+		if err != nil || now.GetUID() != claim.GetUID() || now.GetDeletionTimestamp() != nil {
+			return "", client.IgnoreNotFound(err) // its end comes by itself
+		}
 	}
 	try := attempt{claim: claim.GetUID(), began: d.now()}
 	var err error

@@ -150,7 +150,7 @@ func (a ipAddressClaims) address(ctx context.Context, d *desk, c *ipamv1.IPAddre
 	if err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
-	return makeAddress(ctx, d, c, want, ours)
+	return makeAddress(ctx, d, c, a.vouched(c), want, ours)
 }
 
 // addressOf is the IPAddress of a claim, owned by it and by an IPPool.

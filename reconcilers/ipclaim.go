@@ -187,7 +187,7 @@ func (a ipClaims) address(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (st
 	if err := d.readPool(ctx, metal3.PoolKeyOf(c), p); err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
-	return makeAddress(ctx, d, c, addressOf(p, c), ours)
+	return makeAddress(ctx, d, c, a.vouched(c), addressOf(p, c), ours)
 }
 
 // addressOf is the IPAddress of a claim.
