@@ -57,9 +57,22 @@ func (r *network) release(ctx context.Context, c *v1alpha1.TenantCluster) (recon
 	if left {
 		return reconcile.Result{}, nil // the end of the last one brings the tenant here again
 	}
+	if unseen, err := r.unseen(ctx, t); err != nil || unseen {
+		return reconcile.Result{}, err // the informers bring it
+	}
 	err = r.finalizers(ctx, c)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{}, nil // it is gone
 	}
 	return reconcile.Result{}, err
+}
+
+// unseen tells whether a tenant has a block that the informers, which show none, have yet to bring: one that was made a moment ago. Without its
+// tenant it would be an orphan, whose range is free only some time later.
+func (r *network) unseen(ctx context.Context, t tenants.Tenant) (bool, error) {
+	all := &v1alpha1.IPAllocationList{}
+	err := r.live.List(ctx, all, client.InNamespace(r.Namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedByIPAM})
+	return slices.ContainsFunc(all.Items, func(a v1alpha1.IPAllocation) bool {
+		return tenants.Owns(t, &a) && a.Annotations[v1alpha1.AnnotationKeep] != "true"
+	}), err
 }
