@@ -24,7 +24,9 @@
 //   - "create, statuses written": the same creates, their rate counted until the last object was Ready. The time is that from the
 //     last answer until then, its median and largest over the rounds.
 //   - "create and delete": until the object is gone, one after the other. The baseline is the same loop behind the two webhooks.
-//   - "status lag": creates at a steady rate, whether answered or not, and the time from each answer until a watch shows Ready.
+//   - "status lag": creates at a steady rate, whether answered or not, and the time from each answer until Ready is stored.
+//   - "IPClaim, IPAddressClaim to its answer, IPAddress, status": claims in one pool, five times as many as -n says, in a sandbox of their own,
+//     and the time from the beginning of each create. Per second is until the last was there, × is the rate of the last fifth over that of the first.
 //   - "through a follower": the only replica behind the Service passes every call on.
 //   - "longest gap between answers": to creates, while the holder is gone; the median and the largest over the rounds. Creates that failed
 //     are counted.

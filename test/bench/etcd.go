@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -39,55 +42,107 @@ func changed(ctx context.Context, e *clientv3.Client, prefix string, since int64
 	return len(answer.Kvs), answer.Header.Revision, nil
 }
 
-// awaitReady returns when all objects of a collection, n of them, are Ready. It follows them where they are stored: a watch on the API server,
-// which has to put every object into JSON once more for it, would take a fifth of what is measured away from it.
+// object is one as far as it matters here.
+type object struct {
+	Metadata struct{ Name string }
+	Spec     struct{ Claim, ClaimRef struct{ Name string } } // of an IPAddress of Metal3, of Cluster API
+	Status   struct {
+		Address    *struct{ Name string } // of an IPClaim, which has no conditions
+		Conditions []struct{ Type, Status string }
+	}
+}
+
+func (o *object) ready() bool {
+	for _, c := range o.Status.Conditions {
+		if c.Type == "Ready" || c.Type == "Bound" {
+			return c.Status == "True"
+		}
+	}
+	return o.Status.Address != nil
+}
+
+func (o *object) name() string { return o.Metadata.Name }
+
+// heldFor is the name of the claim that an IPAddress is for.
+func (o *object) heldFor() string { return o.Spec.Claim.Name + o.Spec.ClaimRef.Name }
+
+// follower sees what is written under a prefix. It looks where objects are stored: a watch on the API server, which has to put every object into
+// JSON once more for it, would take a fifth of what is measured away from it.
+type follower struct {
+	etcd   *clientv3.Client
+	prefix string
+	from   int64 // revision
+}
+
+// following misses nothing that is written after it returns.
+func (b *bench) following(ctx context.Context, prefix string) (follower, error) {
+	now, err := b.etcd.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return follower{}, err
+	}
+	return follower{b.etcd, prefix, now.Header.Revision + 1}, nil
+}
+
+// until hands every object that is written to see, and of one that is deleted its name alone, until that has seen enough.
+func (f follower) until(ctx context.Context, see func(o *object, deleted bool) (enough bool)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for changes := range f.etcd.Watch(ctx, f.prefix, clientv3.WithPrefix(), clientv3.WithRev(f.from)) {
+		for _, e := range changes.Events {
+			var o object
+			deleted := e.Type == clientv3.EventTypeDelete
+			if deleted {
+				o.Metadata.Name = path.Base(string(e.Kv.Key))
+			} else if err := json.Unmarshal(e.Kv.Value, &o); err != nil {
+				return err
+			}
+			if see(&o, deleted) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("changes under %s: %w", f.prefix, cmp.Or(context.Cause(ctx), errors.New("etcd has ended the watch")))
+}
+
+// awaitReady returns when all objects of a collection, n of them, are Ready.
 func (c *collection) awaitReady(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ready := make(map[string]bool, n)
-	see := func(value []byte) error {
-		var o object
-		if len(value) == 0 { // deleted
-			return nil
-		}
-		if err := json.Unmarshal(value, &o); err != nil {
-			return err
-		}
-		if o.ready() {
+	see := func(o *object, deleted bool) bool {
+		if !deleted && o.ready() {
 			ready[o.Metadata.Name] = true
 		}
-		return nil
+		return len(ready) == n
 	}
 	stored, err := c.etcd.Get(ctx, c.storage(), clientv3.WithPrefix())
 	if err != nil {
 		return err
 	}
 	for _, kv := range stored.Kvs {
-		if err := see(kv.Value); err != nil {
+		var o object
+		if err := json.Unmarshal(kv.Value, &o); err != nil {
 			return err
 		}
-	}
-	if len(ready) == n {
-		return nil
-	}
-	for changes := range c.etcd.Watch(ctx, c.storage(), clientv3.WithPrefix(), clientv3.WithRev(stored.Header.Revision+1)) {
-		for _, e := range changes.Events {
-			if err := see(e.Kv.Value); err != nil {
-				return err
-			}
-		}
-		if len(ready) == n {
+		if see(&o, false) {
 			return nil
 		}
 	}
-	return fmt.Errorf("%d of %d objects are Ready: %w", len(ready), n, ctx.Err())
+	if err := (follower{c.etcd, c.storage(), stored.Header.Revision + 1}).until(ctx, see); err != nil {
+		return fmt.Errorf("%d of %d objects are Ready: %w", len(ready), n, err)
+	}
+	return nil
 }
 
 // storage is where the API server keeps the objects of a collection, as far as their resource is not its own.
 func (c *collection) storage() string {
-	prefix := "/registry/" + c.group() + "/" + c.resource + "/"
 	if c.clusterScoped {
-		return prefix
+		return "/registry/" + c.group() + "/" + c.resource + "/"
 	}
-	return prefix + c.namespace + "/"
+	return c.storageOf(c.resource)
+}
+
+// storageOf is where it keeps those of another resource of the same API and namespace.
+func (c *collection) storageOf(resource string) string {
+	return "/registry/" + c.group() + "/" + resource + "/" + c.namespace + "/"
 }

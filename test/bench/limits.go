@@ -20,6 +20,8 @@ func ratioP50(f figure) float64       { return f.RatioP50 }
 func moreP50(f figure) float64        { return f.MoreP50 }
 func largest(f figure) float64        { return f.P99 }
 func ratioPerSecond(f figure) float64 { return f.RatioPerSecond }
+func p50(f figure) float64            { return f.P50 }
+func perSecond(f figure) float64      { return f.PerSecond }
 func p99(f figure) float64            { return f.P99 }
 func p50Micros(f figure) float64      { return 1000 * f.P50 }
 func allocations(f figure) float64    { return float64(*f.AllocsPerOp) }
@@ -36,7 +38,13 @@ var limits = []limit{
 	{name: outages[2].name(), clients: crowd, what: "largest ms", value: largest, limit: 12_000},
 	{name: stocks[2].fenceToServing(), clients: takeOverClients, what: "largest ms", value: largest, limit: 1000},
 	{name: stocks[3].fenceToServing(), clients: takeOverClients, what: "largest ms", value: largest, limit: 1000},
-	{name: lagName, what: "p99 ms", value: p99, limit: 1000},
+	{name: alloc.lagName(), what: "p99 ms", value: p99, limit: 1000},
+	{name: ipClaim.lagName(), what: "p99 ms", value: p99, limit: 1000},
+	{name: addressClaim.lagName(), what: "p99 ms", value: p99, limit: 1000},
+	{name: ipClaim.part(toAnswer), clients: 1, what: "p50 ms", value: p50, limit: 8},
+	{name: addressClaim.part(toAnswer), clients: 1, what: "p50 ms", value: p50, limit: 8},
+	{name: ipClaim.part(toStatus), clients: 64, what: "per second", value: perSecond, limit: 200, atLeast: true},
+	{name: addressClaim.part(toStatus), clients: 64, what: "per second", value: perSecond, limit: 200, atLeast: true},
 	{name: "core allocate, " + scenes[1].name, what: "p50 µs", value: p50Micros, limit: 2},
 	{name: "core release, " + scenes[1].name, what: "p50 µs", value: p50Micros, limit: 2},
 	{name: "core allocate, " + scenes[1].name, what: "heap allocations", value: allocations, limit: 0},

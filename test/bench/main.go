@@ -85,7 +85,7 @@ func parse() (options, error) {
 // measure is everything that has a matching name, part by part: each has a sandbox of its own.
 func measure(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
-	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureReplicas, measureOutages, measureScale, measureLargePools, measureTenants, measureCore} {
+	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureLag, measureClaims, measureReplicas, measureOutages, measureScale, measureLargePools, measureTenants, measureCore} {
 		measured, err := part(ctx, o)
 		if err != nil {
 			return nil, err
@@ -97,23 +97,15 @@ func measure(ctx context.Context, o options) ([]figure, error) {
 
 // measureAnswers measures what an answer costs.
 func measureAnswers(ctx context.Context, o options) ([]figure, error) {
-	variants, lag := variantsFor(o.only), o.only.MatchString(lagName)
-	if len(variants) == 0 && !lag {
+	variants := variantsFor(o.only)
+	if len(variants) == 0 {
 		return nil, nil
 	}
 	return onSandbox(ctx, 1, func(b *bench) ([]figure, error) {
 		if err := b.addBaseline(ctx); err != nil {
 			return nil, err
 		}
-		figures, err := b.compare(ctx, o, variants)
-		if err != nil || !lag {
-			return figures, err
-		}
-		f, err := b.statusLag(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", lagName, err)
-		}
-		return append(figures, f), nil
+		return b.compare(ctx, o, variants)
 	})
 }
 

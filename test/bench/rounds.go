@@ -125,21 +125,15 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 	if err != nil {
 		return nil, err
 	}
-	warm := c.bodies("warm", warmUp*clients)
-	if _, err := timed(clients, len(warm), func(i int) error { return c.create(ctx, warm[i]) }); err != nil {
+	if err := c.warm(ctx, clients); err != nil {
 		return nil, err
-	}
-	if v.hasPool {
-		if err := c.awaitReady(ctx, len(warm)); err != nil {
-			return nil, err
-		}
 	}
 	var measured []sample
 	before := b.readCPU()
 	if v.deletes {
 		measured, err = c.createAndDelete(ctx, v.name, clients, n)
 	} else {
-		measured, err = c.createAll(ctx, v.name, clients, n, len(warm))
+		measured, err = c.createAll(ctx, v.name, clients, n, warmUp*clients)
 	}
 	if err != nil {
 		return nil, err
@@ -152,10 +146,19 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 	if err != nil {
 		return nil, err
 	}
-	if want := 2 * (n + len(warm)); v.subject == hookedCR && calls-called != want {
+	if want := 2 * (n + warmUp*clients); v.subject == hookedCR && calls-called != want {
 		return nil, fmt.Errorf("the webhooks that do nothing were called %d times, want %d", calls-called, want)
 	}
 	return measured, c.remove(ctx)
+}
+
+// warm lets each client create its first objects, and waits until nothing of them is under way any more.
+func (c *collection) warm(ctx context.Context, clients int) error {
+	bodies := c.bodies("warm", warmUp*clients)
+	if _, err := timed(clients, len(bodies), func(i int) error { return c.create(ctx, bodies[i]) }); err != nil || !c.hasPool {
+		return err
+	}
+	return c.awaitReady(ctx, len(bodies))
 }
 
 // createAll creates n objects beside those that exist already. Of claims a second sample says when all had their status.
@@ -188,14 +191,14 @@ func (c *collection) createAndDelete(ctx context.Context, name string, clients, 
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if c.hasPool {
-		w, err := c.watch(ctx)
+		changes, err := c.following(ctx, c.storage())
 		if err != nil {
 			return nil, err
 		}
 		group.Go(func() error {
 			left := n
-			return w.until(func(e *event) bool {
-				if is := gone[e.Object.Metadata.Name]; is != nil && e.Type == "DELETED" {
+			return changes.until(ctx, func(o *object, deleted bool) bool {
+				if is := gone[o.Metadata.Name]; is != nil && deleted {
 					close(is)
 					left--
 				}
