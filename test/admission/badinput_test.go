@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // post sends bytes as a create, once, and returns what the API server says to them. The resource is "plural", or "plural@version".
@@ -62,7 +64,7 @@ type bad struct {
 
 func TestBadInputIsRefusedWithAClearErrorAndCostsNothing(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.60.0.0/24"))
+	suite.Create(t, admin, pool(ns, "10.60.0.0/24"))
 	long := strings.Repeat("n", 253)
 	pinned := func(first, last string) string {
 		return fmt.Sprintf("spec: {pinnedRange: {startAddress: %q, endAddress: %q}}", first, last)
@@ -142,7 +144,7 @@ func TestBadInputIsRefusedWithAClearErrorAndCostsNothing(t *testing.T) {
 		for name, tc := range cases {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				err := post(t.Context(), strings.ToLower(kind)+"s", ns, document(t, kind, ns, tc.over))
-				refused(t, err, tc.code, tc.want...)
+				suite.Refused(t, err, tc.code, tc.want...)
 			})
 		}
 	}
@@ -157,13 +159,13 @@ func TestBadInputIsRefusedWithAClearErrorAndCostsNothing(t *testing.T) {
 		"an array":                     {"ipallocations", "[]", 400},
 		"an object of 4 MiB":           {"ipallocations", `{"spec":"` + strings.Repeat("x", 4<<20) + `"}`, 413},
 	} {
-		t.Run(name, func(t *testing.T) { refused(t, post(t.Context(), tc.resource, ns, []byte(tc.body)), tc.code) })
+		t.Run(name, func(t *testing.T) { suite.Refused(t, post(t.Context(), tc.resource, ns, []byte(tc.body)), tc.code) })
 	}
 
 	if lines := openGrants(t, ns); len(lines) > 0 {
 		t.Errorf("%d grants are open, want none: %v", len(lines), lines)
 	}
-	create(t, claim(ns, "all", 256))
+	suite.Create(t, admin, claim(ns, "all", 256))
 }
 
 // document is a valid object in JSON with something laid over it.

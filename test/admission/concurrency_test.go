@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // clients is how many create at the same time.
@@ -47,7 +48,7 @@ func deleteAll(t *testing.T, claims []*v1alpha1.IPAllocation) {
 func TestAThousandCreatesOfManyClientsShareAThousandAddresses(t *testing.T) {
 	const n = 1000
 	ns := namespace(t)
-	create(t, pool(ns, "10.30.0.0/22", "10.30.0.0-10.30.3.231"))
+	suite.Create(t, admin, pool(ns, "10.30.0.0/22", "10.30.0.0-10.30.3.231"))
 	for round := range 2 {
 		claims := make([]*v1alpha1.IPAllocation, n)
 		for i, err := range byMany(clients, n, func(i int) error {
@@ -59,7 +60,7 @@ func TestAThousandCreatesOfManyClientsShareAThousandAddresses(t *testing.T) {
 			}
 		}
 		distinct(t, claims)
-		refused(t, admin.Create(t.Context(), claim(ns, "one-too-many", 1)), 403,
+		suite.Refused(t, admin.Create(t.Context(), claim(ns, "one-too-many", 1)), 403,
 			"pool "+ns+"/pool", "1 addresses requested, 0 free, largest free block 0", "enlarge the pool")
 
 		deleteAll(t, claims)
@@ -70,10 +71,10 @@ func TestAThousandCreatesOfManyClientsShareAThousandAddresses(t *testing.T) {
 func TestNothingStaysHeldOfCreatesThatAPolicyRefuses(t *testing.T) {
 	const n = 2000
 	ns := namespace(t)
-	create(t, pool(ns, "10.31.0.0/21", "10.31.0.0-10.31.7.207"))
+	suite.Create(t, admin, pool(ns, "10.31.0.0/21", "10.31.0.0-10.31.7.207"))
 	refuse := map[string]string{"refuse": ns}
 	meta := metav1.ObjectMeta{Name: ns}
-	create(t, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+	suite.Create(t, admin, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		FailurePolicy: ptr.To(admissionregistrationv1.Fail),
 		MatchConstraints: &admissionregistrationv1.MatchResources{ObjectSelector: &metav1.LabelSelector{MatchLabels: refuse},
 			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
@@ -89,7 +90,7 @@ func TestNothingStaysHeldOfCreatesThatAPolicyRefuses(t *testing.T) {
 		a.Labels = refuse
 		return a
 	}
-	eventually(t, time.Minute, func(ctx context.Context) error { // the API server compiles policies some time after they are stored
+	suite.Eventually(t, time.Minute, func(ctx context.Context) error { // the API server compiles policies some time after they are stored
 		if err := admin.Create(ctx, doomed("x"), client.DryRunAll); err == nil {
 			return fmt.Errorf("the policy refuses nothing yet")
 		}
@@ -114,7 +115,7 @@ func TestNothingStaysHeldOfCreatesThatAPolicyRefuses(t *testing.T) {
 	distinct(t, claims)
 	deleteAll(t, claims)
 	canGive(t, grantLife+5*time.Minute, ns, n)
-	eventually(t, time.Minute, func(context.Context) error { // the journal says so with its next commit
+	suite.Eventually(t, time.Minute, func(context.Context) error { // the journal says so with its next commit
 		if lines := openGrants(t, ns); len(lines) > 0 {
 			return fmt.Errorf("%d grants are open, want none", len(lines))
 		}
@@ -124,16 +125,16 @@ func TestNothingStaysHeldOfCreatesThatAPolicyRefuses(t *testing.T) {
 
 func TestAStormOfCreatesOfOneNameCostsNoAddress(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.32.0.0/29"))
+	suite.Create(t, admin, pool(ns, "10.32.0.0/29"))
 	a := claim(ns, "a", 4)
-	create(t, a)
+	suite.Create(t, admin, a)
 	for i, err := range byMany(clients, 500, func(int) error { return admin.Create(t.Context(), claim(ns, "a", 4)) }) {
 		if !apierrors.IsAlreadyExists(err) {
 			t.Fatalf("create %d: want that it exists already, got: %v", i, err)
 		}
 	}
 	rest := claim(ns, "rest", 4)
-	create(t, rest)
+	suite.Create(t, admin, rest)
 	for _, line := range openGrants(t, ns) {
 		for _, r := range line.Ranges {
 			if got := r.First.String() + "-" + r.Last.String(); got != addressesOf(a) && got != addressesOf(rest) {
@@ -146,7 +147,7 @@ func TestAStormOfCreatesOfOneNameCostsNoAddress(t *testing.T) {
 // Both ways of naming are retried by clients that race for the same object.
 func TestCreatesThatRaceForOneNameLeaveOneRange(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.33.0.0/28"))
+	suite.Create(t, admin, pool(ns, "10.33.0.0/28"))
 	won := 0
 	for _, err := range byMany(clients, clients, func(int) error { return admin.Create(t.Context(), claim(ns, "a", 8)) }) {
 		switch {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // manifest is an IPAllocation as a person writes it; more is added to its spec.
@@ -33,14 +34,14 @@ const start = "-o=jsonpath={.spec.pinnedRange.startAddress}-{.spec.pinnedRange.e
 
 func TestKubectlCreatePrintsTheAddressesOfWhatItMade(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.1.0.0/24"))
+	suite.Create(t, admin, pool(ns, "10.1.0.0/24"))
 	for _, tc := range []struct{ name, more, want string }{
 		{"count", ", count: 8", "10.1.0.0-10.1.0.7"},
 		{"fixed", ", pinnedRange: {startAddress: 10.1.0.100, endAddress: 10.1.0.109}", "10.1.0.100-10.1.0.109"},
 		{"generated-", ", count: 4", "10.1.0.8-10.1.0.11"},
 		{"default", "", "10.1.0.12-10.1.0.16"},
 	} {
-		if got, _ := kubectl(t, manifest(tc.name, tc.more), "create", "-n", ns, "-f", "-", start); got != tc.want {
+		if got, _ := suite.Kubectl(t, cluster, manifest(tc.name, tc.more), "create", "-n", ns, "-f", "-", start); got != tc.want {
 			t.Errorf("kubectl create %s printed %q, want %q", tc.name, got, tc.want)
 		}
 	}
@@ -48,10 +49,10 @@ func TestKubectlCreatePrintsTheAddressesOfWhatItMade(t *testing.T) {
 
 func TestTheAnswerCarriesEverythingThatTheAllocationNeeds(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.2.0.0/24"))
+	suite.Create(t, admin, pool(ns, "10.2.0.0/24"))
 	auto, fixed := claim(ns, "auto", 6), pinned(ns, "fixed", "10.2.0.100-10.2.0.103")
 	auto.Labels = map[string]string{v1alpha1.LabelTeam: "platform"}
-	create(t, auto, fixed)
+	suite.Create(t, admin, auto, fixed)
 	for _, tc := range []struct {
 		claim             *v1alpha1.IPAllocation
 		wantCount         int32
@@ -88,7 +89,7 @@ func TestAnAllocationWithoutCountGetsThePoolsDefaultForItsType(t *testing.T) {
 	own.Name = "own"
 	own.Spec.RoutingDomain = "dc1"
 	own.Spec.TenantAllocation = &v1alpha1.TenantAllocation{Defaults: &v1alpha1.AllocationDefaults{NodesPerTenant: 3, LBPoolPerTenant: 12}}
-	create(t, bare, own)
+	suite.Create(t, admin, bare, own)
 	for _, tc := range []struct {
 		pool string
 		kind v1alpha1.IPAllocationType
@@ -96,7 +97,7 @@ func TestAnAllocationWithoutCountGetsThePoolsDefaultForItsType(t *testing.T) {
 	}{{"pool", v1alpha1.TypeNodes, 5}, {"pool", v1alpha1.TypeLoadBalancer, 8}, {"own", v1alpha1.TypeNodes, 3}, {"own", v1alpha1.TypeLoadBalancer, 12}} {
 		a := claim(ns, "a-", 0)
 		a.Spec.PoolRef.Name, a.Spec.Type = tc.pool, tc.kind
-		create(t, a)
+		suite.Create(t, admin, a)
 		if got := ptr.Deref(a.Spec.Count, 0); got != tc.want {
 			t.Errorf("%s of %s: count %d, want %d", tc.kind, tc.pool, got, tc.want)
 		}
@@ -113,7 +114,7 @@ func TestAnAllocationMadeRightAfterItsPoolHasItsAddresses(t *testing.T) {
 		p, a := pool(ns, fmt.Sprintf("10.4.%d.0/28", i)), claim(ns, fmt.Sprintf("a-%d", i), 0)
 		p.Name = fmt.Sprintf("pool-%d", i)
 		a.Spec.PoolRef.Name = p.Name
-		create(t, p, a)
+		suite.Create(t, admin, p, a)
 		if got, want := addressesOf(a), fmt.Sprintf("10.4.%d.0-10.4.%d.4", i, i); got != want {
 			t.Errorf("round %d: range %q, want %q", i, got, want)
 		}
@@ -124,13 +125,13 @@ func TestAnAllocationMadeRightAfterItsPoolHasItsAddresses(t *testing.T) {
 func TestAnAllocationMadeRightAfterItsPoolGrewHasItsAddresses(t *testing.T) {
 	ns := namespace(t)
 	p := pool(ns, "10.5.0.0/30")
-	create(t, p, claim(ns, "first", 4))
+	suite.Create(t, admin, p, claim(ns, "first", 4))
 	for bits := 29; bits > 22; bits-- {
 		p.Spec.CIDR = fmt.Sprintf("10.5.0.0/%d", bits)
 		if err := update(t, p); err != nil {
 			t.Fatal(err)
 		}
-		create(t, claim(ns, "half-", 1<<(31-bits)))
+		suite.Create(t, admin, claim(ns, "half-", 1<<(31-bits)))
 	}
 }
 
@@ -149,17 +150,17 @@ func update(t *testing.T, p *v1alpha1.NetworkPool, options ...client.UpdateOptio
 
 func TestAnAllocationBeforeItsPoolIsStoredWithAWarningAndServedLater(t *testing.T) {
 	ns := namespace(t)
-	_, warning := kubectl(t, manifest("early", ", count: 4"), "create", "-n", ns, "-f", "-")
+	_, warning := suite.Kubectl(t, cluster, manifest("early", ", count: 4"), "create", "-n", ns, "-f", "-")
 	if want := "pool " + ns + "/pool does not exist: the claim is stored as Pending"; !strings.Contains(warning, want) {
 		t.Errorf("kubectl wrote %q, want a warning that says %q", warning, want)
 	}
 	fixed := pinned(ns, "fixed", "10.6.0.8-10.6.0.11")
-	create(t, fixed)
+	suite.Create(t, admin, fixed)
 	if got := addressesOf(fixed); got != "10.6.0.8-10.6.0.11" || fixed.Annotations[v1alpha1.AnnotationGrant] != "" {
 		t.Errorf("range %q, token %q: want the range it came with, and no token", got, fixed.Annotations[v1alpha1.AnnotationGrant])
 	}
-	create(t, pool(ns, "10.6.0.0/28"))
-	eventually(t, 10*time.Second, func(ctx context.Context) error {
+	suite.Create(t, admin, pool(ns, "10.6.0.0/28"))
+	suite.Eventually(t, 10*time.Second, func(ctx context.Context) error {
 		early := &v1alpha1.IPAllocation{}
 		if err := admin.Get(ctx, client.ObjectKey{Namespace: ns, Name: "early"}, early); err != nil {
 			return err
@@ -173,18 +174,18 @@ func TestAnAllocationBeforeItsPoolIsStoredWithAWarningAndServedLater(t *testing.
 
 func TestATokenThatComesInWithACreateProvesNothing(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.7.0.0/28"))
+	suite.Create(t, admin, pool(ns, "10.7.0.0/28"))
 	first := claim(ns, "first", 4)
-	create(t, first)
+	suite.Create(t, admin, first)
 
 	thief := claim(ns, "thief", 0)
 	thief.Annotations = first.Annotations
 	thief.Spec.PinnedRange = first.Spec.PinnedRange
-	refused(t, admin.Create(t.Context(), thief), 403, "pool "+ns+"/pool", addressesOf(first)+" is held by ipallocations/first")
+	suite.Refused(t, admin.Create(t.Context(), thief), 403, "pool "+ns+"/pool", addressesOf(first)+" is held by ipallocations/first")
 
 	moved := pinned(ns, "moved", "10.7.0.8-10.7.0.11")
 	moved.Annotations = map[string]string{v1alpha1.AnnotationGrant: first.Annotations[v1alpha1.AnnotationGrant], v1alpha1.AnnotationOrigin: "adopted"}
-	create(t, moved)
+	suite.Create(t, admin, moved)
 	if moved.Annotations[v1alpha1.AnnotationGrant] == first.Annotations[v1alpha1.AnnotationGrant] {
 		t.Error("the token of another allocation was kept")
 	}
@@ -195,8 +196,8 @@ func TestATokenThatComesInWithACreateProvesNothing(t *testing.T) {
 
 func TestCountBesideAPinnedRangeOfAnotherSizeIsIgnoredWithAWarning(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.8.0.0/28"))
-	out, warning := kubectl(t, manifest("both", ", count: 9, pinnedRange: {startAddress: 10.8.0.2, endAddress: 10.8.0.3}"), "create", "-n", ns, "-f", "-",
+	suite.Create(t, admin, pool(ns, "10.8.0.0/28"))
+	out, warning := suite.Kubectl(t, cluster, manifest("both", ", count: 9, pinnedRange: {startAddress: 10.8.0.2, endAddress: 10.8.0.3}"), "create", "-n", ns, "-f", "-",
 		"-o=jsonpath={.spec.count} {.spec.pinnedRange.startAddress}")
 	if out != "9 10.8.0.2" || !strings.Contains(warning, "spec.count 9 is ignored: spec.pinnedRange asks for 2 addresses") {
 		t.Errorf("got %q and %q, want what was written, and a warning", out, warning)
@@ -205,9 +206,9 @@ func TestCountBesideAPinnedRangeOfAnotherSizeIsIgnoredWithAWarning(t *testing.T)
 
 func TestIPv6(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "2001:db8::/64"))
+	suite.Create(t, admin, pool(ns, "2001:db8::/64"))
 	a, b := claim(ns, "a", 4), pinned(ns, "b", "2001:db8::1:0-2001:db8::ffff:ffff:ffff")
-	create(t, a, b)
+	suite.Create(t, admin, a, b)
 	if got := addressesOf(a); got != "2001:db8::-2001:db8::3" {
 		t.Errorf("range %q, want 2001:db8::-2001:db8::3", got)
 	}

@@ -2,27 +2,19 @@ package admission
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // grantLife is how long a grant stays open whose object is not seen: the least that the manager takes.
@@ -36,44 +28,22 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return 1, err
-	}
-	cluster, err = sandbox.Start(context.Background(), sandbox.Options{
-		Replicas: 1, ManagerArgs: []string{"--grant-expiry=" + grantLife.String(), "--log-level=debug"},
+	o := sandbox.Options{Replicas: 1, ManagerArgs: []string{"--grant-expiry=" + grantLife.String(), "--log-level=debug"}}
+	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
+		cluster = s
+		if admin, err = suite.Client(s); err != nil {
+			return err
+		}
+		grants, err = journal.NewLeaseStore(s.Config(), sandbox.ManagerNamespace, time.Second)
+		return err
 	})
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, cluster.WithinRights(), cluster.Stop()) }()
-	config := cluster.Config()
-	config.WarningHandler = rest.NoWarnings{} // tests that look at warnings use kubectl
-	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return 1, err
-	}
-	if grants, err = journal.NewLeaseStore(cluster.Config(), sandbox.ManagerNamespace, time.Second); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
 }
 
 // namespace makes one for a test that runs beside the others.
 func namespace(t *testing.T) string {
 	t.Helper()
 	t.Parallel()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	create(t, ns)
-	return ns.Name
+	return suite.Namespace(t, admin)
 }
 
 // pool is a NetworkPool named "pool".
@@ -119,15 +89,6 @@ func pinned(namespace, name, addresses string) *v1alpha1.IPAllocation {
 	return a
 }
 
-func create(t *testing.T, objects ...client.Object) {
-	t.Helper()
-	for _, o := range objects {
-		if err := admin.Create(t.Context(), o); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // addressesOf is the range that an IPAllocation holds, "first-last", or "" for none.
 func addressesOf(a *v1alpha1.IPAllocation) string {
 	if a.Spec.PinnedRange == nil {
@@ -136,24 +97,10 @@ func addressesOf(a *v1alpha1.IPAllocation) string {
 	return a.Spec.PinnedRange.StartAddress + "-" + a.Spec.PinnedRange.EndAddress
 }
 
-// refused fails a test unless the error is a refusal with this code whose text has every part.
-func refused(t *testing.T, err error, code int32, parts ...string) {
-	t.Helper()
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != code {
-		t.Fatalf("want a refusal with code %d, got: %v", code, err)
-	}
-	for _, part := range parts {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("refusal does not say %q: %v", part, err)
-		}
-	}
-}
-
 // canGive waits until one claim could have count addresses of a pool in one piece. Nobody then holds them, no open grant either.
 func canGive(t *testing.T, within time.Duration, namespace string, count int32) {
 	t.Helper()
-	eventually(t, within, func(ctx context.Context) error {
+	suite.Eventually(t, within, func(ctx context.Context) error {
 		return admin.Create(ctx, claim(namespace, "probe-", count), client.DryRunAll)
 	})
 }
@@ -166,19 +113,6 @@ func openGrants(t *testing.T, namespace string) []journal.Line {
 		t.Fatal(err)
 	}
 	return slices.DeleteFunc(v.Lines, func(l journal.Line) bool { return l.Namespace != namespace })
-}
-
-// eventually waits for a state and fails with what was last missing of it.
-func eventually(t *testing.T, within time.Duration, state func(context.Context) error) {
-	t.Helper()
-	var missing error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
-		missing = state(ctx)
-		return missing == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%v: %v", err, missing)
-	}
 }
 
 // byMany calls do for 0 to n-1 from a number of goroutines and returns the errors, by number.
@@ -199,13 +133,4 @@ func byMany(clients, n int, do func(i int) error) []error {
 	close(next)
 	workers.Wait()
 	return errs
-}
-
-func kubectl(t *testing.T, stdin string, args ...string) (stdout, stderr string) {
-	t.Helper()
-	stdout, stderr, err := cluster.Kubectl(t.Context(), stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stdout, stderr
 }

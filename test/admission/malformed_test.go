@@ -18,6 +18,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 
+	"butlerlabs.dev/ipam/test/suite"
 	"butlerlabs.dev/ipam/webhooks"
 )
 
@@ -73,7 +74,7 @@ func saysNo(code int, text []byte) error {
 
 func TestMalformedAdmissionReviewsAreAnsweredAndCostNothing(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.70.0.0/28"))
+	suite.Create(t, admin, pool(ns, "10.70.0.0/28"))
 	send := port(t)
 	paths := []string{webhooks.MutateIPAllocation, webhooks.ValidateIPAllocation, webhooks.ValidateNetworkPool, webhooks.ValidateDeleteNetworkPool}
 	good := review(ns)
@@ -140,7 +141,7 @@ func TestMalformedAdmissionReviewsAreAnsweredAndCostNothing(t *testing.T) {
 	if lines := openGrants(t, ns); len(lines) > 0 {
 		t.Errorf("%d grants are open, want none", len(lines))
 	}
-	create(t, claim(ns, "all", 16))
+	suite.Create(t, admin, claim(ns, "all", 16))
 	manager := cluster.Managers()[0]
 	select {
 	case <-manager.Exited():
@@ -159,7 +160,7 @@ func TestMalformedAdmissionReviewsAreAnsweredAndCostNothing(t *testing.T) {
 func TestACallThatRunsOutOfTimeCostsNoAddress(t *testing.T) {
 	const n = 300
 	ns := namespace(t)
-	create(t, pool(ns, "10.71.0.0/20"), claim(ns, "first", 1)) // once this one is answered, the manager knows the pool
+	suite.Create(t, admin, pool(ns, "10.71.0.0/20"), claim(ns, "first", 1)) // once this one is answered, the manager knows the pool
 	send := port(t)
 	answered := 0
 	for i := range n {
@@ -181,7 +182,7 @@ func TestACallThatRunsOutOfTimeCostsNoAddress(t *testing.T) {
 	if answered == 0 || answered == n {
 		t.Errorf("%d of %d calls were answered: the test shows nothing", answered, n)
 	}
-	eventually(t, 10*time.Second, func(context.Context) error {
+	suite.Eventually(t, 10*time.Second, func(context.Context) error {
 		if lines := openGrants(t, ns); len(lines) != answered {
 			return fmt.Errorf("%d grants are open, %d calls were answered", len(lines), answered)
 		}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 func TestARangeThatCannotBeGivenIsRefusedWithTheCause(t *testing.T) {
@@ -23,7 +24,7 @@ func TestARangeThatCannotBeGivenIsRefusedWithTheCause(t *testing.T) {
 	going := pool(ns, "10.41.0.0/24")
 	going.Name = "going"
 	going.Finalizers = []string{"example.org/keep"}
-	create(t, p, going, pinned(ns, "web", "10.40.0.0-10.40.0.3"))
+	suite.Create(t, admin, p, going, pinned(ns, "web", "10.40.0.0-10.40.0.3"))
 	if err := admin.Delete(t.Context(), going); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func TestARangeThatCannotBeGivenIsRefusedWithTheCause(t *testing.T) {
 		"pool is going":  {late, 403, []string{"pool " + ns + "/going is being deleted", "use another pool"}},
 	} {
 		err := admin.Create(t.Context(), tc.claim)
-		t.Run(name, func(t *testing.T) { refused(t, err, tc.code, tc.parts...) })
+		t.Run(name, func(t *testing.T) { suite.Refused(t, err, tc.code, tc.parts...) })
 	}
 	if lines := openGrants(t, ns); len(lines) > 1 {
 		t.Errorf("%d grants are open, want at most that of what was stored", len(lines))
@@ -55,7 +56,7 @@ func TestARangeThatCannotBeGivenIsRefusedWithTheCause(t *testing.T) {
 
 func TestAPoolMayGrowButNothingThatIsHeldMayFallOutOfIt(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.42.0.0/24"), pinned(ns, "web", "10.42.0.100-10.42.0.103"))
+	suite.Create(t, admin, pool(ns, "10.42.0.0/24"), pinned(ns, "web", "10.42.0.100-10.42.0.103"))
 	with := func(change string) *v1alpha1.NetworkPool {
 		p := pool(ns, "10.42.0.0/24")
 		if err := yaml.Unmarshal([]byte(change), &p.Spec); err != nil {
@@ -80,7 +81,7 @@ func TestAPoolMayGrowButNothingThatIsHeldMayFallOutOfIt(t *testing.T) {
 	} {
 		for mode, options := range map[string][]client.UpdateOption{"": nil, ", dry run": {client.DryRunAll}} {
 			err := update(t, with(tc.change), options...)
-			t.Run(name+mode, func(t *testing.T) { refused(t, err, tc.code, tc.parts...) })
+			t.Run(name+mode, func(t *testing.T) { suite.Refused(t, err, tc.code, tc.parts...) })
 		}
 	}
 	for _, change := range []string{
@@ -93,14 +94,14 @@ func TestAPoolMayGrowButNothingThatIsHeldMayFallOutOfIt(t *testing.T) {
 			t.Errorf("%s: %v", change, err)
 		}
 	}
-	create(t, claim(ns, "grown", 256))
+	suite.Create(t, admin, claim(ns, "grown", 256))
 }
 
 func TestWhoHoldsAnAddressOfAnotherNamespaceIsNotTold(t *testing.T) {
 	ns := namespace(t)
 	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "stranger-"}}
-	create(t, other)
-	create(t, pool(other.Name, "10.44.0.0/24"), pinned(other.Name, "secret", "10.44.0.4-10.44.0.7"))
+	suite.Create(t, admin, other)
+	suite.Create(t, admin, pool(other.Name, "10.44.0.0/24"), pinned(other.Name, "secret", "10.44.0.4-10.44.0.7"))
 
 	// The pool overlaps: it is made all the same, and says so.
 	text, err := yaml.Marshal(pool(ns, "10.44.0.0/28"))
@@ -108,11 +109,11 @@ func TestWhoHoldsAnAddressOfAnotherNamespaceIsNotTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	header := "apiVersion: butler.butlerlabs.dev/v1alpha1\nkind: NetworkPool\n"
-	if _, warning := kubectl(t, header+string(text), "create", "-f", "-"); !strings.Contains(warning, "same addresses as "+other.Name+"/pool") {
+	if _, warning := suite.Kubectl(t, cluster, header+string(text), "create", "-f", "-"); !strings.Contains(warning, "same addresses as "+other.Name+"/pool") {
 		t.Errorf("kubectl wrote %q, want a warning that names the other pool", warning)
 	}
 	a := claim(ns, "a", 8)
-	create(t, a)
+	suite.Create(t, admin, a)
 	if got := addressesOf(a); got != "10.44.0.8-10.44.0.15" {
 		t.Errorf("range %q, want the addresses that the other pool has not given", got)
 	}
@@ -122,7 +123,7 @@ func TestWhoHoldsAnAddressOfAnotherNamespaceIsNotTold(t *testing.T) {
 		"pinning":   admin.Create(t.Context(), pinned(ns, "b", "10.44.0.7-10.44.0.7")),
 		"reserving": update(t, reserving),
 	} {
-		refused(t, err, 403, "is held in another namespace")
+		suite.Refused(t, err, 403, "is held in another namespace")
 		if err != nil && strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), other.Name) {
 			t.Errorf("%s tells who holds the address: %v", name, err)
 		}
@@ -134,7 +135,7 @@ func TestTwoRoutingDomainsHaveTheSameAddresses(t *testing.T) {
 	for _, domain := range []string{"east", "west"} {
 		p, a := pool(ns, "10.45.0.0/30"), claim(ns, domain, 4)
 		p.Name, p.Spec.RoutingDomain, a.Spec.PoolRef.Name = domain, domain, domain
-		create(t, p, a)
+		suite.Create(t, admin, p, a)
 	}
 }
 
@@ -145,7 +146,7 @@ func TestDeprecatedAndIgnoredFieldsOfAPoolAreWarnedOf(t *testing.T) {
 		"create": {"{cidr: 10.46.0.0/24, tenantAllocation: {start: 10.46.0.1, end: 10.46.0.9}}", "deprecated"},
 		"apply":  {"{cidr: 10.46.0.0/24, tenantAllocation: {start: 10.46.0.1, end: 10.46.0.9, ranges: [{start: 10.46.0.1, end: 10.46.0.20}]}}", "ignored"},
 	} {
-		if _, warning := kubectl(t, header+"spec: "+tc.spec, verb, "-n", ns, "--dry-run=server", "-f", "-"); !strings.Contains(warning, tc.want) {
+		if _, warning := suite.Kubectl(t, cluster, header+"spec: "+tc.spec, verb, "-n", ns, "--dry-run=server", "-f", "-"); !strings.Contains(warning, tc.want) {
 			t.Errorf("kubectl %s wrote %q, want a warning that says %q", verb, warning, tc.want)
 		}
 	}
@@ -154,23 +155,23 @@ func TestDeprecatedAndIgnoredFieldsOfAPoolAreWarnedOf(t *testing.T) {
 func TestAPoolInUseIsNotDeleted(t *testing.T) {
 	ns := namespace(t)
 	p, a := pool(ns, "10.47.0.0/24"), claim(ns, "a", 4)
-	create(t, p, a)
-	eventually(t, 10*time.Second, func(ctx context.Context) error { // until the manager has seen the allocation
+	suite.Create(t, admin, p, a)
+	suite.Eventually(t, 10*time.Second, func(ctx context.Context) error { // until the manager has seen the allocation
 		if err := admin.Delete(ctx, p, client.DryRunAll); err == nil {
 			return fmt.Errorf("a dry run of the delete is not refused")
 		}
 		return nil
 	})
 	const want = "cannot be deleted while allocations hold addresses of it (1)"
-	refused(t, admin.Delete(t.Context(), p), 403, "pool "+ns+"/pool", want, "delete them first")
-	refused(t, admin.DeleteAllOf(t.Context(), &v1alpha1.NetworkPool{}, client.InNamespace(ns)), 403, want)
+	suite.Refused(t, admin.Delete(t.Context(), p), 403, "pool "+ns+"/pool", want, "delete them first")
+	suite.Refused(t, admin.DeleteAllOf(t.Context(), &v1alpha1.NetworkPool{}, client.InNamespace(ns)), 403, want)
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.DeletionTimestamp != nil {
 		t.Fatalf("pool is going since %v (%v), want it untouched", p.DeletionTimestamp, err)
 	}
 	if err := admin.Delete(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, func(ctx context.Context) error { // thousands of releases of other tests may go first
+	suite.Eventually(t, time.Minute, func(ctx context.Context) error { // thousands of releases of other tests may go first
 		if err := admin.Delete(ctx, p); client.IgnoreNotFound(err) != nil {
 			return err
 		}
@@ -184,8 +185,8 @@ func TestAPoolInUseIsNotDeleted(t *testing.T) {
 func TestAPoolInUseGoesWithItsNamespace(t *testing.T) {
 	ns := namespace(t)
 	p := pool(ns, "10.48.0.0/24")
-	create(t, p, claim(ns, "a", 4))
-	eventually(t, 10*time.Second, func(ctx context.Context) error {
+	suite.Create(t, admin, p, claim(ns, "a", 4))
+	suite.Eventually(t, 10*time.Second, func(ctx context.Context) error {
 		if err := admin.Delete(ctx, p, client.DryRunAll); err == nil {
 			return fmt.Errorf("a dry run of the delete is not refused")
 		}

@@ -15,6 +15,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // tamper has the API server call a webhook after the allocator's, which applies a JSON patch to the creates of one namespace.
@@ -53,7 +55,7 @@ func tamper(t *testing.T, namespace, patch string) {
 			}},
 		}},
 	}
-	create(t, configuration)
+	suite.Create(t, admin, configuration)
 	t.Cleanup(func() {
 		if err := admin.Delete(context.Background(), configuration); err != nil {
 			t.Error(err)
@@ -78,17 +80,17 @@ func TestAnAnswerThatAnotherWebhookChangedIsNotStored(t *testing.T) {
 			ns := namespace(t)
 			p := pool(ns, "10.50.0.0/24")
 			p.Spec.RoutingDomain = ns
-			create(t, p)
+			suite.Create(t, admin, p)
 			tamper(t, ns, tc.patch)
 			body := document(t, "IPAllocation", ns, "spec: {count: 4}")
 			var last error
-			eventually(t, 30*time.Second, func(ctx context.Context) error { // the API server learns of the webhook some time after it is stored
+			suite.Eventually(t, 30*time.Second, func(ctx context.Context) error { // the API server learns of the webhook some time after it is stored
 				if last = post(ctx, "ipallocations", ns, body); last == nil {
 					return errors.New("the allocation was stored")
 				}
 				return nil
 			})
-			refused(t, last, tc.code, tc.want...)
+			suite.Refused(t, last, tc.code, tc.want...)
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // answer is what of an allocation no update may change.
@@ -38,9 +38,9 @@ func answer(t *testing.T, namespace, name string) map[string]any {
 
 func TestNoWayOfWritingAnAllocationAgainChangesItsAddresses(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.20.0.0/24"))
+	suite.Create(t, admin, pool(ns, "10.20.0.0/24"))
 	bare := manifest("a", "")
-	kubectl(t, bare, "create", "-n", ns, "-f", "-")
+	suite.Kubectl(t, cluster, bare, "create", "-n", ns, "-f", "-")
 	before := answer(t, ns, "a")
 	if before["pinnedRange"] == nil || before["grant"] == "" {
 		t.Fatalf("create answered %v, want a range and a token", before)
@@ -58,11 +58,11 @@ func TestNoWayOfWritingAnAllocationAgainChangesItsAddresses(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"kubectl apply --server-side", func() { kubectl(t, bare, "apply", "--server-side", "-n", ns, "-f", "-") }},
-		{"kubectl apply --server-side again", func() { kubectl(t, bare, "apply", "--server-side", "-n", ns, "-f", "-") }},
-		{"kubectl apply", func() { kubectl(t, bare, "apply", "-n", ns, "-f", "-") }},
-		{"kubectl apply again", func() { kubectl(t, bare, "apply", "-n", ns, "-f", "-") }},
-		{"kubectl replace without the range", func() { kubectl(t, bare, "replace", "-n", ns, "-f", "-") }},
+		{"kubectl apply --server-side", func() { suite.Kubectl(t, cluster, bare, "apply", "--server-side", "-n", ns, "-f", "-") }},
+		{"kubectl apply --server-side again", func() { suite.Kubectl(t, cluster, bare, "apply", "--server-side", "-n", ns, "-f", "-") }},
+		{"kubectl apply", func() { suite.Kubectl(t, cluster, bare, "apply", "-n", ns, "-f", "-") }},
+		{"kubectl apply again", func() { suite.Kubectl(t, cluster, bare, "apply", "-n", ns, "-f", "-") }},
+		{"kubectl replace without the range", func() { suite.Kubectl(t, cluster, bare, "replace", "-n", ns, "-f", "-") }},
 		{"a PUT without range, count and annotations", func() {
 			err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // the manager writes to it too
 				o := stored()
@@ -90,10 +90,10 @@ func TestNoWayOfWritingAnAllocationAgainChangesItsAddresses(t *testing.T) {
 		{"an apply that owned the range and gives it up", func() {
 			owned := fmt.Sprintf(", count: 5, pinnedRange: {startAddress: %s, endAddress: %s}",
 				before["pinnedRange"].(map[string]any)["startAddress"], before["pinnedRange"].(map[string]any)["endAddress"])
-			kubectl(t, manifest("a", owned), "apply", "--server-side", "--force-conflicts", "-n", ns, "-f", "-", "--field-manager=owner")
-			kubectl(t, bare, "apply", "--server-side", "--force-conflicts", "-n", ns, "-f", "-", "--field-manager=owner")
+			suite.Kubectl(t, cluster, manifest("a", owned), "apply", "--server-side", "--force-conflicts", "-n", ns, "-f", "-", "--field-manager=owner")
+			suite.Kubectl(t, cluster, bare, "apply", "--server-side", "--force-conflicts", "-n", ns, "-f", "-", "--field-manager=owner")
 		}},
-		{"new labels", func() { kubectl(t, "", "label", "ipa", "-n", ns, "a", "mine=yes") }},
+		{"new labels", func() { suite.Kubectl(t, cluster, "", "label", "ipa", "-n", ns, "a", "mine=yes") }},
 	} {
 		tc.do()
 		if diff := cmp.Diff(before, answer(t, ns, "a")); diff != "" {
@@ -104,13 +104,13 @@ func TestNoWayOfWritingAnAllocationAgainChangesItsAddresses(t *testing.T) {
 
 func TestTheSameManifestAppliedAgainWritesNothing(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.21.0.0/24"))
+	suite.Create(t, admin, pool(ns, "10.21.0.0/24"))
 	for name, args := range map[string][]string{
 		"server-side": {"apply", "--server-side", "-n", ns, "-f", "-", "-o=jsonpath={.metadata.generation} {.metadata.managedFields[?(@.operation==\"Apply\")].time}"},
 		"client-side": {"apply", "-n", ns, "-f", "-", "-o=jsonpath={.metadata.generation} {.metadata.annotations}"},
 	} {
-		first, _ := kubectl(t, manifest(name, ", count: 4"), args...)
-		second, _ := kubectl(t, manifest(name, ", count: 4"), args...)
+		first, _ := suite.Kubectl(t, cluster, manifest(name, ", count: 4"), args...)
+		second, _ := suite.Kubectl(t, cluster, manifest(name, ", count: 4"), args...)
 		if first != second || first == "" {
 			t.Errorf("%s: %q, then %q", name, first, second)
 		}
@@ -119,7 +119,7 @@ func TestTheSameManifestAppliedAgainWritesNothing(t *testing.T) {
 
 func TestWhatHoldsAnAllocationInItsPlaceCannotBeChanged(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.22.0.0/24"), claim(ns, "a", 4))
+	suite.Create(t, admin, pool(ns, "10.22.0.0/24"), claim(ns, "a", 4))
 	for name, tc := range map[string]struct {
 		patch string
 		want  []string
@@ -137,23 +137,23 @@ func TestWhatHoldsAnAllocationInItsPlaceCannotBeChanged(t *testing.T) {
 		a := &v1alpha1.IPAllocation{}
 		a.Namespace, a.Name = ns, "a"
 		err := admin.Patch(t.Context(), a, client.RawPatch(types.MergePatchType, []byte(tc.patch)))
-		t.Run(name, func(t *testing.T) { refused(t, err, 422, tc.want...) })
+		t.Run(name, func(t *testing.T) { suite.Refused(t, err, 422, tc.want...) })
 	}
 }
 
 // GitOps tools compare a dry run of what they have with what is stored, again and again.
 func TestADryRunOfAnUnchangedAllocationShowsNoDrift(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.23.0.0/24"))
-	kubectl(t, manifest("a", ""), "apply", "--server-side", "--field-manager=flux", "-n", ns, "-f", "-")
+	suite.Create(t, admin, pool(ns, "10.23.0.0/24"))
+	suite.Kubectl(t, cluster, manifest("a", ""), "apply", "--server-side", "--field-manager=flux", "-n", ns, "-f", "-")
 	for range 3 {
-		want, _ := kubectl(t, "", "get", "ipa", "-n", ns, "a", "-o", "yaml")
-		got, _ := kubectl(t, manifest("a", ""), "apply", "--server-side", "--field-manager=flux", "--dry-run=server", "-n", ns, "-f", "-", "-o", "yaml")
+		want, _ := suite.Kubectl(t, cluster, "", "get", "ipa", "-n", ns, "a", "-o", "yaml")
+		got, _ := suite.Kubectl(t, cluster, manifest("a", ""), "apply", "--server-side", "--field-manager=flux", "--dry-run=server", "-n", ns, "-f", "-", "-o", "yaml")
 		if diff := cmp.Diff(withoutTimes(t, want), withoutTimes(t, got)); diff != "" {
 			t.Errorf("drift (-stored +dry run):\n%s", diff)
 		}
 	}
-	if diff, _ := kubectl(t, manifest("a", ""), "diff", "--server-side", "--field-manager=flux", "-n", ns, "-f", "-"); diff != "" {
+	if diff, _ := suite.Kubectl(t, cluster, manifest("a", ""), "diff", "--server-side", "--field-manager=flux", "-n", ns, "-f", "-"); diff != "" {
 		t.Errorf("kubectl diff:\n%s", diff)
 	}
 }
@@ -171,7 +171,7 @@ func withoutTimes(t *testing.T, text string) map[string]any {
 
 func TestAThousandDryRunsTakeNothing(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.24.0.0/28"))
+	suite.Create(t, admin, pool(ns, "10.24.0.0/28"))
 	for i, err := range byMany(16, 1000, func(i int) error {
 		a := claim(ns, fmt.Sprintf("a-%d", i), 4)
 		if i%2 == 0 {
@@ -192,12 +192,12 @@ func TestAThousandDryRunsTakeNothing(t *testing.T) {
 	if lines := openGrants(t, ns); len(lines) > 0 {
 		t.Errorf("%d grants are open, want none", len(lines))
 	}
-	create(t, claim(ns, "all", 16))
+	suite.Create(t, admin, claim(ns, "all", 16))
 }
 
 func TestADryRunSaysWhatTheRealCallWould(t *testing.T) {
 	ns := namespace(t)
-	create(t, pool(ns, "10.25.0.0/28"), claim(ns, "half", 8))
+	suite.Create(t, admin, pool(ns, "10.25.0.0/28"), claim(ns, "half", 8))
 	for name, a := range map[string]*v1alpha1.IPAllocation{
 		"room":       claim(ns, "x", 8),
 		"no room":    claim(ns, "x", 9),
@@ -222,7 +222,7 @@ func TestADryRunSaysWhatTheRealCallWould(t *testing.T) {
 			if err := admin.Delete(t.Context(), wet); err != nil {
 				t.Error(err)
 			}
-			canGive(t, 10*time.Second, ns, 8)
+			canGive(t, suite.Soon, ns, 8)
 		}
 	}
 	_, stderr, err := cluster.Kubectl(t.Context(), manifest("z", ", count: 9"), "create", "-n", ns, "--dry-run=server", "-f", "-")

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // The schema of an earlier release knew patterns where there are rules now. What was stored under it must live on: a finalizer, a
@@ -34,7 +36,7 @@ func TestObjectsOfEarlierSchemasCanStillBeWritten(t *testing.T) {
 	}
 	today := crd.DeepCopy()
 	removeRules(crd.Object)
-	stored(t, crd)
+	suite.Lend(t, admin, crd)
 
 	earlier := func(spec string) *unstructured.Unstructured {
 		o := pool(t, spec)
@@ -42,11 +44,11 @@ func TestObjectsOfEarlierSchemasCanStillBeWritten(t *testing.T) {
 		return o
 	}
 	o := earlier(`{cidr: 10.40.0.5/24, reserved: [{cidr: 10.40.0.1/28}], tenantAllocation: {start: 10.40.0.64}}`)
-	eventually(t, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		return admin.Create(ctx, o)
 	})
 
-	eventually(t, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		// The API server writes conditions into the object meanwhile.
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 			return err
@@ -54,7 +56,7 @@ func TestObjectsOfEarlierSchemasCanStillBeWritten(t *testing.T) {
 		today.SetResourceVersion(crd.GetResourceVersion())
 		return admin.Update(ctx, today)
 	})
-	eventually(t, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		err := admin.Create(ctx, earlier(`{cidr: nonsense}`), client.DryRunAll)
 		if !apierrors.IsInvalid(err) {
 			return errors.Join(errors.New("the rules of today are not in force yet"), err)

@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 const (
@@ -140,7 +142,7 @@ func TestIPAllocationStaysAsItIsWhileItHoldsAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := claim(t, tc.old)
-			stored(t, o)
+			suite.Lend(t, admin, o)
 			o.Object["spec"] = claim(t, tc.updated).Object["spec"]
 			err := admin.Update(t.Context(), o, client.DryRunAll)
 			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
@@ -152,8 +154,8 @@ func TestIPAllocationStaysAsItIsWhileItHoldsAddresses(t *testing.T) {
 
 func TestIPAllocationCanBeSelectedByItsPool(t *testing.T) {
 	mine, other := claim(t, `{poolRef: {name: selected}}`), claim(t, `{poolRef: {name: not-selected}}`)
-	stored(t, mine)
-	stored(t, other)
+	suite.Lend(t, admin, mine)
+	suite.Lend(t, admin, other)
 	found := &unstructured.UnstructuredList{}
 	found.SetAPIVersion(apiVersion)
 	found.SetKind("IPAllocationList")

@@ -3,24 +3,17 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 const (
@@ -35,28 +28,11 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return 1, err
-	}
-	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{Tenants: true}); err != nil {
-		return 1, err
-	}
-	config := cluster.Config()
-	config.WarningHandler = rest.NoWarnings{}
-	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return 1, errors.Join(err, cluster.Stop())
-	}
-	return m.Run(), cluster.Stop()
+	suite.Main(m, sandbox.Options{Tenants: true}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
+		cluster = s
+		admin, err = suite.Client(s)
+		return err
+	})
 }
 
 // object reads YAML that may break every rule; kind, name and namespace are filled in.
@@ -101,19 +77,6 @@ func claim(t *testing.T, spec string) *unstructured.Unstructured {
 	return o
 }
 
-// stored creates an object for the time of a test.
-func stored(t *testing.T, o client.Object) {
-	t.Helper()
-	if err := admin.Create(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := client.IgnoreNotFound(admin.Delete(context.Background(), o)); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // faults is what the API server says to a request that breaks rules of the schema: "field: message" each,
 // sorted because the API server goes through the fields in any order.
 func faults(t *testing.T, err error) []string {
@@ -134,17 +97,4 @@ func faults(t *testing.T, err error) []string {
 	}
 	slices.Sort(texts)
 	return texts
-}
-
-// eventually waits for a state and fails with what was last missing of it.
-func eventually(t *testing.T, state func(context.Context) error) {
-	t.Helper()
-	var missing error
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		missing = state(ctx)
-		return missing == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%v: %v", err, missing)
-	}
 }

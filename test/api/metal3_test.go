@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	metal3 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // metal3Object is an object of Metal3's group with a spec in YAML.
@@ -166,7 +167,7 @@ func TestMetal3FieldsThatCannotChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := metal3Object(t, tc.kind, tc.old)
-			stored(t, o)
+			suite.Lend(t, admin, o)
 			o.Object["spec"] = metal3Object(t, tc.kind, tc.updated).Object["spec"]
 			err := admin.Update(t.Context(), o, client.DryRunAll)
 			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
@@ -192,7 +193,7 @@ func TestColumnsOfMetal3(t *testing.T) {
 	p.SetGenerateName("")
 	p.SetName("columns")
 	p.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "cluster1"})
-	stored(t, p)
+	suite.Lend(t, admin, p)
 	p.Object["status"] = map[string]any{"capacity": int64(210), "availableIPCount": int64(209), "capacityCapped": false, "indexes": map[string]any{"claim1": "192.168.0.12"}}
 	if err := admin.Status().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -207,7 +208,7 @@ func TestColumnsOfMetal3(t *testing.T) {
 	} {
 		o.SetGenerateName("")
 		o.SetName("columns")
-		stored(t, o)
+		suite.Lend(t, admin, o)
 		if diff := cmp.Diff(map[string]string{"Name": "columns"}, columns(t, metal3.GroupVersion, resource, "columns")); diff != "" {
 			t.Errorf("columns of %s (-want +got):\n%s", resource, diff)
 		}

@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // list is "{ranges: …}" or the like with n entries.
@@ -202,7 +204,7 @@ func TestNetworkPoolMayGrowButNotShrinkOrMove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := pool(t, fmt.Sprintf("{cidr: %q}", tc.old))
-			stored(t, o)
+			suite.Lend(t, admin, o)
 			if err := unstructured.SetNestedField(o.Object, tc.updated, "spec", "cidr"); err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 func newPool(name string) *v1alpha1.NetworkPool {
@@ -64,7 +65,7 @@ func columns(t *testing.T, group schema.GroupVersion, resource, name string) map
 
 func TestColumnsOfANetworkPool(t *testing.T) {
 	p := newPool("columns")
-	stored(t, p)
+	suite.Lend(t, admin, p)
 	p.Status.TotalIPs, p.Status.AllocatedIPs, p.Status.AvailableIPs = 1<<62, 1<<62, 0
 	if err := admin.Status().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func TestColumnsOfANetworkPool(t *testing.T) {
 func TestColumnsOfAnIPAllocationReadTheAnswerFromSpec(t *testing.T) {
 	a := newClaim("columns")
 	a.Spec.PinnedRange = &v1alpha1.PinnedIPRange{StartAddress: "10.40.0.64", EndAddress: "10.40.0.68"}
-	stored(t, a)
+	suite.Lend(t, admin, a)
 	want := map[string]string{
 		"Name": "columns", "Pool": "vlan40-pool", "Cluster": "my-cluster", "Type": "nodes", "Phase": "<nil>", "Start": "10.40.0.64", "End": "10.40.0.68",
 	}
@@ -96,8 +97,8 @@ func TestColumnsOfAnIPAllocationReadTheAnswerFromSpec(t *testing.T) {
 }
 
 func TestShortNames(t *testing.T) {
-	stored(t, newPool("short-names"))
-	stored(t, newClaim("short-names"))
+	suite.Lend(t, admin, newPool("short-names"))
+	suite.Lend(t, admin, newClaim("short-names"))
 	for _, short := range []string{"np", "ipa"} {
 		if _, _, err := cluster.Kubectl(t.Context(), "", "get", short, "short-names", "--namespace="+namespace); err != nil {
 			t.Error(err)
@@ -108,7 +109,7 @@ func TestShortNames(t *testing.T) {
 func TestStatusIsWrittenByItsOwnResourceAlone(t *testing.T) {
 	a := newClaim("status-alone")
 	a.Status.Phase = v1alpha1.PhaseAllocated
-	stored(t, a)
+	suite.Lend(t, admin, a)
 	if a.Status.Phase != "" {
 		t.Errorf("a create set status.phase to %q", a.Status.Phase)
 	}
@@ -124,8 +125,8 @@ func TestStatusIsWrittenByItsOwnResourceAlone(t *testing.T) {
 // Who waits for an object that has no condition yet takes it for finished: kstatus does.
 func TestWhatNobodyHasLookedAtYetIsNotReady(t *testing.T) {
 	a, p := newClaim("fresh"), newPool("fresh")
-	stored(t, a)
-	stored(t, p)
+	suite.Lend(t, admin, a)
+	suite.Lend(t, admin, p)
 	for kind, conditions := range map[string][]metav1.Condition{"IPAllocation": a.Status.Conditions, "NetworkPool": p.Status.Conditions} {
 		if len(conditions) != 1 || conditions[0].Type != v1alpha1.ConditionReady || conditions[0].Status != metav1.ConditionUnknown || conditions[0].Reason != v1alpha1.ReasonPending {
 			t.Errorf("the answer to the create of an %s has the conditions %+v", kind, conditions)
@@ -137,7 +138,7 @@ func TestWhatNobodyHasLookedAtYetIsNotReady(t *testing.T) {
 func TestFullestStatusIsAccepted(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1_800_000_000, 0))
 	p := newPool("fullest")
-	stored(t, p)
+	suite.Lend(t, admin, p)
 	for range 1024 {
 		p.Status.Releases = append(p.Status.Releases, v1alpha1.Release{
 			Name:         strings.Repeat("n", 63),
@@ -160,7 +161,7 @@ func TestFullestStatusIsAccepted(t *testing.T) {
 	}
 
 	a := newClaim("fullest")
-	stored(t, a)
+	suite.Lend(t, admin, a)
 	for i := range 4096 {
 		a.Status.Addresses = append(a.Status.Addresses, fmt.Sprintf("2001:db8:1111:2222:3333:4444:5555:%x", 0x1000+i))
 	}
@@ -202,7 +203,7 @@ func TestStatusRules(t *testing.T) {
 		},
 	}
 	p := newPool("status-rules")
-	stored(t, p)
+	suite.Lend(t, admin, p)
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 func TestProviderConfigRules(t *testing.T) {
@@ -118,7 +119,7 @@ networking: {lbPoolSize: 4, podCIDR: 10.244.0.0/16, serviceCIDR: 10.96.0.0/12, d
 addons: {ingress: {enabled: false, provider: traefik}, cni: {version: "1.17"}}`
 	o := object(t, "TenantCluster", "{}")
 	o.Object["spec"] = content(t, spec)
-	stored(t, o)
+	suite.Lend(t, admin, o)
 	theirs := o.DeepCopy()
 	theirs.Object["status"] = content(t, `
 phase: Ready

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // Names of the webhooks in config/webhook.
@@ -85,7 +86,7 @@ func (r *recorder) during(do func(), down ...string) []string {
 func record(t *testing.T) (r *recorder, namespace string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "webhook-calls-"}}
-	stored(t, ns)
+	suite.Lend(t, admin, ns)
 	namespace = ns.Name
 	r = &recorder{}
 	server := httptest.NewTLSServer(r)
@@ -120,10 +121,10 @@ func record(t *testing.T) (r *recorder, namespace string) {
 		if err := unstructured.SetNestedSlice(configuration.Object, webhooks, "webhooks"); err != nil {
 			t.Fatal(err)
 		}
-		stored(t, configuration)
+		suite.Lend(t, admin, configuration)
 	}
 	// The API server learns of the configurations by watching them.
-	eventually(t, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		calls := r.during(func() {
 			probe := newClaim("probe")
 			probe.Namespace = namespace

@@ -2,9 +2,6 @@ package chart
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,51 +10,29 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // One control plane without managers serves the whole package.
 var cluster *sandbox.Sandbox
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	if cluster, err = sandbox.Start(ctx, sandbox.Options{}); err != nil {
-		return 1, err
-	}
-	// Kinds of others that the chart has objects of.
-	_, _, err = cluster.Kubectl(ctx, "", "apply", "--server-side", "--filename", filepath.Join(root, "bin", "crds"))
-	if err == nil {
-		_, _, err = cluster.Kubectl(ctx, "", "wait", "--for=condition=Established", "customresourcedefinitions", "--all")
-	}
-	if err != nil {
-		return 1, errors.Join(err, cluster.Stop())
-	}
-	return m.Run(), cluster.Stop()
-}
-
-// kubectl runs kubectl, which must succeed.
-func kubectl(t *testing.T, stdin string, args ...string) (stdout, stderr string) {
-	t.Helper()
-	stdout, stderr, err := cluster.Kubectl(t.Context(), stdin, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return stdout, stderr
+	suite.Main(m, sandbox.Options{}, func(ctx context.Context, s *sandbox.Sandbox) error {
+		cluster = s
+		// Kinds of others that the chart has objects of.
+		if _, _, err := s.Kubectl(ctx, "", "apply", "--server-side", "--filename", filepath.Join(root, "bin", "crds")); err != nil {
+			return err
+		}
+		_, _, err := s.Kubectl(ctx, "", "wait", "--for=condition=Established", "customresourcedefinitions", "--all")
+		return err
+	})
 }
 
 // restricted makes a namespace under the strictest pod security.
 func restricted(t *testing.T, namespace string) {
 	t.Helper()
-	kubectl(t, "", "create", "namespace", namespace)
-	kubectl(t, "", "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
+	suite.Kubectl(t, cluster, "", "create", "namespace", namespace)
+	suite.Kubectl(t, cluster, "", "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 }
 
 func TestTheAPIServerTakesEveryObjectWithoutAWarning(t *testing.T) {
@@ -68,7 +43,7 @@ func TestTheAPIServerTakesEveryObjectWithoutAWarning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stdout, stderr := kubectl(t, text, "apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-")
+		stdout, stderr := suite.Kubectl(t, cluster, text, "apply", "--server-side", "--dry-run=server", "--validate=strict", "--filename=-")
 		if got, want := strings.Count(stdout, "\n"), len(parse(t, text)); got != want {
 			t.Errorf("%s: %d of %d objects were taken", file, got, want)
 		}
@@ -112,7 +87,7 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 			kinds = append(kinds, o.GetKind())
 		}
 		slices.Sort(kinds)
-		stdout, _ := kubectl(t, "", "get", strings.Join(slices.Compact(kinds), ","), "--all-namespaces", "--selector=app.kubernetes.io/instance=ipam",
+		stdout, _ := suite.Kubectl(t, cluster, "", "get", strings.Join(slices.Compact(kinds), ","), "--all-namespaces", "--selector=app.kubernetes.io/instance=ipam",
 			`--output=jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
 		return stdout
 	}
@@ -123,7 +98,7 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 	// Nobody serves the webhooks here: the pool and the allocation are there before them, and the allocation comes with a range, as all
 	// allocations have when the chart goes.
 	samples := []string{"--filename=" + filepath.Join(root, "config", "samples", "networkpool.yaml"), "--filename=" + filepath.Join(root, "config", "samples", "ipallocation-pinned.yaml")}
-	kubectl(t, "", append([]string{"create"}, samples...)...)
+	suite.Kubectl(t, cluster, "", append([]string{"create"}, samples...)...)
 	t.Cleanup(func() {
 		if _, _, err := cluster.Kubectl(context.Background(), "", append([]string{"delete"}, samples...)...); err != nil {
 			t.Error(err)
@@ -131,7 +106,7 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 	})
 	untouched := func() string {
 		t.Helper()
-		stdout, _ := kubectl(t, "", append([]string{"get", "--output=yaml"}, samples...)...)
+		stdout, _ := suite.Kubectl(t, cluster, "", append([]string{"get", "--output=yaml"}, samples...)...)
 		return stdout
 	}
 	held := untouched()
@@ -154,7 +129,7 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 	}
 	must(upgrade("--values=testdata/everything.yaml", "--set=replicas=5"))
 	replicas := func() string {
-		stdout, _ := kubectl(t, "", "get", "deployment", "--namespace="+namespace, "ipam-butler-ipam", "--output=jsonpath={.spec.replicas}")
+		stdout, _ := suite.Kubectl(t, cluster, "", "get", "deployment", "--namespace="+namespace, "ipam-butler-ipam", "--output=jsonpath={.spec.replicas}")
 		return stdout
 	}
 	if got := replicas(); got != "5" {
@@ -176,7 +151,7 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 
 func TestKubectlAppliesTheKustomizationAndAgainNothing(t *testing.T) {
 	dir := filepath.Join(root, "config", "default")
-	text, _ := kubectl(t, "", "kustomize", dir)
+	text, _ := suite.Kubectl(t, cluster, "", "kustomize", dir)
 	var others []string // than what the other tests need
 	for _, o := range parse(t, text) {
 		if o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Namespace" {
@@ -194,16 +169,16 @@ func TestKubectlAppliesTheKustomizationAndAgainNothing(t *testing.T) {
 		}
 	})
 	versions := func() string {
-		stdout, _ := kubectl(t, "", "get", "--kustomize="+dir, `--output=jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
+		stdout, _ := suite.Kubectl(t, cluster, "", "get", "--kustomize="+dir, `--output=jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
 		return stdout
 	}
 	for _, flag := range []string{"--server-side=false", "--server-side=true"} {
-		kubectl(t, "", "apply", flag, "--kustomize="+dir)
+		suite.Kubectl(t, cluster, "", "apply", flag, "--kustomize="+dir)
 		applied := versions()
 		if got, want := strings.Count(applied, "\n"), len(parse(t, text)); got != want {
 			t.Errorf("%s: %d of %d objects are there", flag, got, want)
 		}
-		kubectl(t, "", "apply", flag, "--kustomize="+dir)
+		suite.Kubectl(t, cluster, "", "apply", flag, "--kustomize="+dir)
 		if diff := cmp.Diff(applied, versions()); diff != "" {
 			t.Errorf("%s: applied again it changes something:\n%s", flag, diff)
 		}

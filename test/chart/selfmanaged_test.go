@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"butlerlabs.dev/ipam/test/suite"
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
@@ -117,7 +118,7 @@ func TestTheManagersCABundleOutlivesWhoeverInstallsTheWebhooks(t *testing.T) {
 	first := string(bundle)
 
 	version := func() string {
-		stdout, _ := kubectl(t, "", "get", "mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/"+name, "secret/"+name+"-certificates",
+		stdout, _ := suite.Kubectl(t, cluster, "", "get", "mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/"+name, "secret/"+name+"-certificates",
 			"--namespace="+namespace, "--output=jsonpath={.items[*].metadata.resourceVersion}")
 		return stdout
 	}
@@ -137,7 +138,7 @@ func TestTheManagersCABundleOutlivesWhoeverInstallsTheWebhooks(t *testing.T) {
 	run(append([]string{"upgrade", "own", chart}, values...)...)
 	for range 2 { // the first time a new manager of the fields is written down
 		before = version()
-		kubectl(t, whole, "apply", "--server-side", "--force-conflicts", "--field-manager=gitops", "--filename=-")
+		suite.Kubectl(t, cluster, whole, "apply", "--server-side", "--force-conflicts", "--field-manager=gitops", "--filename=-")
 	}
 	if after := version(); after != before {
 		t.Errorf("applying the same again writes something: %s, before %s", after, before)
@@ -148,17 +149,17 @@ func TestTheManagersCABundleOutlivesWhoeverInstallsTheWebhooks(t *testing.T) {
 	trusted(5)
 	run("rollback", "own", "1")
 	trusted(5)
-	kubectl(t, whole, "replace", "--filename=-") // without a caBundle
+	suite.Kubectl(t, cluster, whole, "replace", "--filename=-") // without a caBundle
 	trusted(5)
 	if string(bundle) != first {
 		t.Error("the authority is another one, and nothing was due")
 	}
 
 	// Whoever has it applied can take a webhook away.
-	kubectl(t, "", "delete", "mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/"+name)
-	kubectl(t, whole, "apply", "--server-side", "--field-manager=gitops", "--filename=-")
+	suite.Kubectl(t, cluster, "", "delete", "mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/"+name)
+	suite.Kubectl(t, cluster, whole, "apply", "--server-side", "--field-manager=gitops", "--filename=-")
 	trusted(5)
 	last := strings.LastIndex(whole, "\n- admissionReviewVersions")
-	kubectl(t, whole[:last]+"\n", "apply", "--server-side", "--field-manager=gitops", "--filename=-")
+	suite.Kubectl(t, cluster, whole[:last]+"\n", "apply", "--server-side", "--field-manager=gitops", "--filename=-")
 	trusted(4)
 }

@@ -3,8 +3,6 @@ package journal
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -16,20 +14,16 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 var box *sandbox.Sandbox
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	var err error
-	if box, err = sandbox.Start(context.Background(), sandbox.Options{}); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = box.Stop() }()
-	return m.Run()
+func TestMain(m *testing.M) {
+	suite.Main(m, sandbox.Options{}, func(_ context.Context, s *sandbox.Sandbox) error {
+		box = s
+		return nil
+	})
 }
 
 // desk is a journal in a namespace of its own.

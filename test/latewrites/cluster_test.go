@@ -1,8 +1,6 @@
 package latewrites
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -10,9 +8,6 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +15,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 const (
@@ -76,14 +72,7 @@ func start(t *testing.T, o sandbox.Options, bits int) *cluster {
 // connect makes a client whose requests the API server gives up after a time; 0 leaves that to the API server.
 func connect(t *testing.T, s *sandbox.Sandbox, timeout time.Duration) client.WithWatch {
 	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	config := s.Config()
-	config.WarningHandler = rest.NoWarnings{}
-	config.Timeout = timeout
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	c, err := suite.Client(s, func(config *rest.Config) { config.Timeout = timeout })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,18 +89,5 @@ func claim(name string) *v1alpha1.IPAllocation {
 			Type:             v1alpha1.TypeNodes,
 			Count:            new(int32(1)),
 		},
-	}
-}
-
-// eventually waits for a state and fails with what was last missing of it.
-func (c *cluster) eventually(state func(context.Context) error) {
-	c.Helper()
-	var missing error
-	err := wait.PollUntilContextTimeout(c.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		missing = state(ctx)
-		return missing == nil, nil
-	})
-	if err != nil {
-		c.Fatalf("%v: %v", err, missing)
 	}
 }

@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // gateLabel is on the creates that the gate holds back.
@@ -56,7 +58,7 @@ func (c *cluster) startGate() *gate {
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.eventually(func(ctx context.Context) error {
+	suite.Eventually(c.T, patience, func(ctx context.Context) error {
 		a := claim("try")
 		a.Labels = map[string]string{gateLabel: "true"}
 		if err := c.Create(ctx, a, client.DryRunAll); err != nil {
@@ -129,7 +131,7 @@ func (c *cluster) hold(n int, by func(i int) client.Client) <-chan outcome {
 			outcomes <- outcome{a.Name, by(i).Create(c.Context(), a)}
 		}()
 	}
-	c.eventually(func(context.Context) error {
+	suite.Eventually(c.T, patience, func(context.Context) error {
 		if waiting := c.gate.calls.Load(); int(waiting) < n {
 			return fmt.Errorf("%d of %d creates wait at the gate", waiting, n)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // history sees the versions of all allocations in the order in which they are stored, and finds fault with two that are Ready on one
@@ -113,7 +114,7 @@ func (c *cluster) stored(ctx context.Context) ([]v1alpha1.IPAllocation, error) {
 // counts just that, and no grant is open.
 func (c *cluster) settled() {
 	c.Helper()
-	c.eventually(func(ctx context.Context) error {
+	suite.Eventually(c.T, patience, func(ctx context.Context) error {
 		all, err := c.stored(ctx)
 		if err != nil {
 			return err
@@ -189,7 +190,7 @@ func (c *cluster) remove(allocations []*v1alpha1.IPAllocation) {
 			c.Fatal(err)
 		}
 	}
-	c.eventually(func(ctx context.Context) error {
+	suite.Eventually(c.T, patience, func(ctx context.Context) error {
 		all, err := c.stored(ctx)
 		if err != nil {
 			return err

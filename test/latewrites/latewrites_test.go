@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // hangs is for how long etcd does: longer than a grant lives, and than the API server waits.
@@ -66,7 +67,7 @@ func TestACreateThatLandsAfterItsAddressWasGivenAnewIsFlagged(t *testing.T) {
 	outcomes := c.hold(held, func(int) client.Client { return c })
 	w.hold()
 	c.gate.pass(held, 0)
-	c.eventually(func(context.Context) error {
+	suite.Eventually(c.T, patience, func(context.Context) error {
 		if kept := w.kept(); kept < held*bytes {
 			return fmt.Errorf("%d bytes are on their way to etcd", kept)
 		}
@@ -77,7 +78,7 @@ func TestACreateThatLandsAfterItsAddressWasGivenAnewIsFlagged(t *testing.T) {
 	if len(failed) != held {
 		t.Errorf("%d creates succeeded whose writes never reached etcd", held-len(failed))
 	}
-	c.eventually(c.noGrants)
+	suite.Eventually(c.T, patience, c.noGrants)
 	if adopted, conflicting := c.late(failed); len(adopted)+len(conflicting) > 0 {
 		t.Fatalf("%d creates were stored before their grants had ended", len(adopted)+len(conflicting))
 	}
@@ -90,7 +91,7 @@ func TestACreateThatLandsAfterItsAddressWasGivenAnewIsFlagged(t *testing.T) {
 	if err := w.deliver(); err != nil {
 		t.Fatal(err)
 	}
-	c.eventually(func(ctx context.Context) error {
+	suite.Eventually(c.T, patience, func(ctx context.Context) error {
 		all, err := c.stored(ctx)
 		if err == nil && len(all) < held+anew {
 			err = fmt.Errorf("%d allocations are stored, want %d", len(all), held+anew)
@@ -146,7 +147,7 @@ func (c *cluster) load(clients int) (stop func()) {
 // takeAll takes every address that is free or becomes free, until no grant is open, and says how many.
 func (c *cluster) takeAll() (taken int) {
 	c.Helper()
-	c.eventually(func(ctx context.Context) error {
+	suite.Eventually(c.T, patience, func(ctx context.Context) error {
 		err := c.Create(ctx, claim(fmt.Sprintf("taker-%d", taken)))
 		switch {
 		case err == nil:

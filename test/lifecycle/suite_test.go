@@ -15,15 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // soon bounds the wait for a state that comes about in milliseconds on an idle machine.
@@ -56,11 +54,7 @@ func start(ctx context.Context, o sandbox.Options) *cluster {
 	o.ManagerArgs = append([]string{"--shutdown-delay=0s"}, o.ManagerArgs...)
 	s, err := sandbox.Start(ctx, o)
 	Expect(err).NotTo(HaveOccurred())
-	scheme := runtime.NewScheme()
-	Expect(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))).To(Succeed())
-	config := s.Config()
-	config.WarningHandler = rest.NoWarnings{}
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	c, err := suite.Client(s)
 	Expect(err).NotTo(HaveOccurred())
 	running = append(running, s)
 	return &cluster{s, c}

@@ -12,6 +12,7 @@ import (
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // ten is a pool of ten addresses.
@@ -20,8 +21,8 @@ func ten(ns, name string) *v1alpha1.IPPool {
 }
 
 func TestWhatStandsOnTheObjectsIsWhatTheExistingProviderPutsThere(t *testing.T) {
-	ns := namespace(t)
-	create(t, ten(ns, "pool"))
+	ns := suite.Namespace(t, admin)
+	suite.Create(t, admin, ten(ns, "pool"))
 	claim := ipClaims.claim(ns, "web", "pool", "").(*v1alpha1.IPClaim)
 	claim.Labels = map[string]string{"app": "web"}
 	ipClaims.gets(t, claim, "10.0.0.1")
@@ -43,7 +44,7 @@ func TestWhatStandsOnTheObjectsIsWhatTheExistingProviderPutsThere(t *testing.T) 
 		t.Errorf("spec.claim: %+v", got)
 	}
 	pool := stored(t, ten(ns, "pool"))
-	becomes(t, pool, func(p *v1alpha1.IPPool) string {
+	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if len(p.Status.Indexes) == 1 && p.Status.Indexes["web"] == "10.0.0.1" && p.Status.LastUpdated != nil && *p.Status.AvailableIPCount == 9 {
 			return ""
 		}
@@ -72,8 +73,8 @@ func TestWhatStandsOnTheObjectsIsWhatTheExistingProviderPutsThere(t *testing.T) 
 }
 
 func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
-	ns := namespace(t)
-	create(t, &butlerv1.NetworkPool{
+	ns := suite.Namespace(t, admin)
+	suite.Create(t, admin, &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "lab"},
 		Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.7.0.0/29", Gateway: "10.7.0.0", RoutingDomain: ns},
 	})
@@ -85,18 +86,18 @@ func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
 	if a.Spec.Gateway != "10.7.0.0" || *a.Spec.Prefix != 29 {
 		t.Errorf("address: %+v", a.Spec)
 	}
-	gone(t, c)
-	becomesGone(t, a)
-	becomesGone(t, c)
+	suite.Delete(t, admin, c)
+	suite.Gone(t, admin, a)
+	suite.Gone(t, admin, c)
 }
 
 func TestClaimsOfOtherProvidersAreLeftAlone(t *testing.T) {
-	ns := namespace(t)
-	create(t, ten(ns, "pool"))
+	ns := suite.Namespace(t, admin)
+	suite.Create(t, admin, ten(ns, "pool"))
 	c := &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, "theirs", ""), Spec: ipamv1.IPAddressClaimSpec{
 		PoolRef: ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: "InClusterIPPool", Name: "pool"},
 	}}
-	create(t, c)
+	suite.Create(t, admin, c)
 	ipAddressClaims.gets(t, ipAddressClaims.claim(ns, "ours", "pool", ""), "10.0.0.1") // by then theirs has been seen
 	if stored(t, c); len(c.Annotations)+len(c.Finalizers)+len(c.Status.Conditions) > 0 {
 		t.Errorf("something was written to it: %+v", c)
@@ -106,22 +107,22 @@ func TestClaimsOfOtherProvidersAreLeftAlone(t *testing.T) {
 func TestAnAddressIsTheClaimsUntilAllItsUsersLetGo(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			pool := ipPool(ns, "one", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
-			create(t, pool)
+			suite.Create(t, admin, pool)
 			first, second := k.claim(ns, "first", "one", ""), k.claim(ns, "second", "one", "")
 			first.SetFinalizers([]string{"example.com/machine"})
 			k.gets(t, first, "10.0.0.1")
-			create(t, second)
+			suite.Create(t, admin, second)
 			k.fails(t, second, "Exhausted IP Pools")
 			if err := admin.Delete(t.Context(), first); err != nil {
 				t.Fatal(err)
 			}
 			third := k.claim(ns, "third", "one", "")
-			create(t, third)
+			suite.Create(t, admin, third)
 			k.fails(t, third, "Exhausted IP Pools") // and the first is seen to be going
 			k.bound(t, first)
-			change(t, first, func(c client.Object) {
+			suite.Change(t, admin, first, func(c client.Object) {
 				var left []string
 				for _, f := range c.GetFinalizers() {
 					if f != "example.com/machine" {
@@ -130,7 +131,7 @@ func TestAnAddressIsTheClaimsUntilAllItsUsersLetGo(t *testing.T) {
 				}
 				c.SetFinalizers(left)
 			})
-			becomesGone(t, first)
+			suite.Gone(t, admin, first)
 			if spec := k.bound(t, second); spec.Address != "10.0.0.1" {
 				t.Errorf("the claim that came before the third got %s", spec.Address)
 			}
@@ -138,12 +139,12 @@ func TestAnAddressIsTheClaimsUntilAllItsUsersLetGo(t *testing.T) {
 			if err := admin.Delete(t.Context(), pool); err != nil {
 				t.Fatal(err)
 			}
-			gone(t, third)
+			suite.Delete(t, admin, third)
 			if p := stored(t, pool); p.DeletionTimestamp == nil {
 				t.Error("the pool is not going")
 			}
-			gone(t, second)
-			becomesGone(t, pool)
+			suite.Delete(t, admin, second)
+			suite.Gone(t, admin, pool)
 		})
 	}
 }
@@ -151,23 +152,23 @@ func TestAnAddressIsTheClaimsUntilAllItsUsersLetGo(t *testing.T) {
 func TestAnAnswerSurvivesAppliesWithoutIt(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
-			create(t, ten(ns, "pool"))
+			ns := suite.Namespace(t, admin)
+			suite.Create(t, admin, ten(ns, "pool"))
 			c := k.claim(ns, "web", "pool", "")
 			k.gets(t, c, "10.0.0.1")
-			change(t, c, func(c client.Object) { c.SetAnnotations(nil) })
+			suite.Change(t, admin, c, func(c client.Object) { c.SetAnnotations(nil) })
 			if got := answer(stored(t, c)); got != "10.0.0.1" {
 				t.Errorf("after an update without it the answer is %q", got)
 			}
 			c.GetAnnotations()[v1alpha1.AnnotationIPAddress] = "10.0.0.9"
-			refused(t, admin.Update(t.Context(), c), 422, "ipAddress", "10.0.0.1")
+			suite.Refused(t, admin.Update(t.Context(), c), 422, "ipAddress", "10.0.0.1")
 		})
 	}
 }
 
 func TestADryRunTakesNothing(t *testing.T) {
-	ns := namespace(t)
-	create(t, ten(ns, "pool"))
+	ns := suite.Namespace(t, admin)
+	suite.Create(t, admin, ten(ns, "pool"))
 	for range 20 {
 		c := ipClaims.claim(ns, "web", "pool", "")
 		if err := admin.Create(t.Context(), c, client.DryRunAll); err != nil {
@@ -181,24 +182,24 @@ func TestADryRunTakesNothing(t *testing.T) {
 }
 
 func TestAPoolMayShrinkWhereNothingHeldFallsOut(t *testing.T) {
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	pool := ten(ns, "pool")
-	create(t, pool)
+	suite.Create(t, admin, pool)
 	ipClaims.gets(t, ipClaims.claim(ns, "web", "pool", "10.0.0.5"), "10.0.0.5")
 	stored(t, pool)
 	pool.Spec.Pools = []v1alpha1.Pool{between("10.0.0.6", "10.0.0.10")}
-	refused(t, admin.Update(t.Context(), pool), 403, "10.0.0.5", "web")
-	change(t, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.5", "10.0.0.6")} })
+	suite.Refused(t, admin.Update(t.Context(), pool), 403, "10.0.0.5", "web")
+	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.5", "10.0.0.6")} })
 	ipClaims.gets(t, ipClaims.claim(ns, "db", "pool", ""), "10.0.0.6")
 }
 
 func TestAPinOfAPoolHoldsForTheClaimThatComesNext(t *testing.T) {
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	pool := ten(ns, "pool")
-	create(t, pool)
+	suite.Create(t, admin, pool)
 	for i := range 5 {
 		name, want := fmt.Sprintf("host-%d", i), fmt.Sprintf("10.0.0.%d", 10-i)
-		change(t, pool, func(p *v1alpha1.IPPool) {
+		suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) {
 			if p.Spec.PreAllocations == nil {
 				p.Spec.PreAllocations = map[string]v1alpha1.IP{}
 			}
@@ -207,11 +208,11 @@ func TestAPinOfAPoolHoldsForTheClaimThatComesNext(t *testing.T) {
 		ipClaims.gets(t, ipClaims.claim(ns, name, "pool", ""), want)
 	}
 	// What CAPM3 does to have hosts keep their addresses: every address that is held is kept for who has it.
-	becomes(t, pool, func(p *v1alpha1.IPPool) string {
+	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if len(p.Status.Indexes) == 5 {
 			return ""
 		}
 		return fmt.Sprintf("%+v", p.Status.Indexes)
 	})
-	change(t, pool, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = p.Status.Indexes })
+	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = p.Status.Indexes })
 }

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 func clusterNamed(ns, name string, paused bool) *clusterv1.Cluster {
@@ -22,7 +23,7 @@ func clusterNamed(ns, name string, paused bool) *clusterv1.Cluster {
 // unassigned creates a claim and fails the test where it has an address.
 func unassigned(t *testing.T, c client.Object) {
 	t.Helper()
-	create(t, c)
+	suite.Create(t, admin, c)
 	if answer(c) != "" {
 		t.Errorf("%s got %s", c.GetName(), answer(c))
 	}
@@ -31,19 +32,19 @@ func unassigned(t *testing.T, c client.Object) {
 func TestAPoolRestsUntilItsClusterIsThereAndRuns(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Spec.ClusterName = ptr.To("c")
-			create(t, pool)
+			suite.Create(t, admin, pool)
 			early := k.claim(ns, "early", "pool", "")
 			unassigned(t, early)
 			named := k.claim(ns, "named", "pool", "10.0.0.7") // who knows its address keeps it, also while all is paused
-			create(t, named)
-			create(t, clusterNamed(ns, "c", true))
+			suite.Create(t, admin, named)
+			suite.Create(t, admin, clusterNamed(ns, "c", true))
 			paused := k.claim(ns, "paused", "pool", "")
 			unassigned(t, paused)
 			c := clusterNamed(ns, "c", true)
-			change(t, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
+			suite.Change(t, admin, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 			if got := k.bound(t, early); got.Address != "10.0.0.1" {
 				t.Errorf("the first claim got %s", got.Address)
 			}
@@ -51,20 +52,20 @@ func TestAPoolRestsUntilItsClusterIsThereAndRuns(t *testing.T) {
 			if got := k.bound(t, named); got.Address != "10.0.0.7" {
 				t.Errorf("the claim that named its address got %s", got.Address)
 			}
-			becomes(t, pool, func(p *v1alpha1.IPPool) string {
+			suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
 				if len(p.OwnerReferences) == 1 && p.OwnerReferences[0].UID == c.UID && p.Labels[clusterv1.ClusterNameLabel] == "c" && p.Labels[v1alpha1.LabelProvider] == v1alpha1.Provider {
 					return ""
 				}
 				return fmt.Sprintf("%+v", p.ObjectMeta)
 			})
 
-			change(t, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
+			suite.Change(t, admin, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
 			becomesPaused(t, k, ns)
 			if err := admin.Delete(t.Context(), stored(t, early)); err != nil {
 				t.Fatal(err)
 			}
-			change(t, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
-			becomesGone(t, early)
+			suite.Change(t, admin, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
+			suite.Gone(t, admin, early)
 		})
 	}
 }
@@ -85,25 +86,25 @@ func becomesPaused(t *testing.T, k claimKind, ns string) {
 }
 
 func TestTheClustersOfClusterAPIsClaimsCount(t *testing.T) {
-	ns := namespace(t)
-	create(t, ten(ns, "pool"))
+	ns := suite.Namespace(t, admin)
+	suite.Create(t, admin, ten(ns, "pool"))
 	c := ipAddressClaims.claim(ns, "web", "pool", "").(*ipamv1.IPAddressClaim)
 	c.Spec.ClusterName = "c"
 	unassigned(t, c)
-	create(t, clusterNamed(ns, "c", false))
+	suite.Create(t, admin, clusterNamed(ns, "c", false))
 	ipAddressClaims.bound(t, c)
 }
 
 func TestAPausedAnnotationCounts(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
-			create(t, pool)
+			suite.Create(t, admin, pool)
 			c := k.claim(ns, "web", "pool", "")
 			unassigned(t, c)
-			change(t, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
+			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
 			k.bound(t, c)
 		})
 	}
@@ -112,11 +113,11 @@ func TestAPausedAnnotationCounts(t *testing.T) {
 func TestAClaimMayComeBeforeItsPool(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			c, named := k.claim(ns, "web", "pool", ""), k.claim(ns, "named", "pool", "10.0.0.4")
 			unassigned(t, c)
-			create(t, named)
-			create(t, ten(ns, "pool"))
+			suite.Create(t, admin, named)
+			suite.Create(t, admin, ten(ns, "pool"))
 			if got := k.bound(t, c); got.Address != "10.0.0.1" {
 				t.Errorf("it got %s", got.Address)
 			}
@@ -133,11 +134,11 @@ const blockMove = "clusterctl.cluster.x-k8s.io/block-move"
 func TestAClaimIsNotMovedWhileItIsGivenAnAddress(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			c := k.claim(ns, "web", "pool", "")
 			unassigned(t, c)
 			versions := k.watched(t, c)
-			create(t, ten(ns, "pool"))
+			suite.Create(t, admin, ten(ns, "pool"))
 			k.bound(t, c)
 			blocked := false
 			for e := range versions {
@@ -161,10 +162,10 @@ func TestAClaimIsNotMovedWhileItIsGivenAnAddress(t *testing.T) {
 func TestAClaimThatGetsNoAddressCanBeMoved(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			paused := ten(ns, "paused")
 			paused.Spec.ClusterName = ptr.To("c")
-			create(t, clusterNamed(ns, "c", true), paused, ipPool(ns, "full", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}}))
+			suite.Create(t, admin, clusterNamed(ns, "c", true), paused, ipPool(ns, "full", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}}))
 			k.gets(t, k.claim(ns, "first", "full", ""), "10.0.0.1")
 			for _, pool := range []string{"paused", "full"} {
 				left, others := k.claim(ns, "left-"+pool, pool, ""), k.claim(ns, "others-"+pool, pool, "")
@@ -172,7 +173,7 @@ func TestAClaimThatGetsNoAddressCanBeMoved(t *testing.T) {
 				others.SetAnnotations(map[string]string{blockMove: ""})
 				unassigned(t, others)
 				unassigned(t, left)
-				becomes(t, left, func(c client.Object) string {
+				suite.Becomes(t, admin, left, func(c client.Object) string {
 					if _, blocks := c.GetAnnotations()[blockMove]; !blocks && answer(c) == "" {
 						return ""
 					}

@@ -16,6 +16,7 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // What users of the existing provider have complained about; the numbers are those of its issues.
@@ -24,18 +25,18 @@ import (
 func TestExhaustionIsNotForEver(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
-			create(t, pool)
+			suite.Create(t, admin, pool)
 			k.gets(t, k.claim(ns, "first", "pool", ""), "10.0.0.1")
 			var waiting []client.Object
 			for i := range 3 {
 				c := k.claim(ns, fmt.Sprintf("waits-%d", i), "pool", "")
-				create(t, c)
+				suite.Create(t, admin, c)
 				k.fails(t, c, "Exhausted IP Pools")
 				waiting = append(waiting, c)
 			}
-			change(t, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.1", "10.0.0.4")} })
+			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.1", "10.0.0.4")} })
 			for _, c := range waiting {
 				k.bound(t, c)
 			}
@@ -47,11 +48,11 @@ func TestExhaustionIsNotForEver(t *testing.T) {
 func TestOneBadClaimStarvesNoOther(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			bad := k.claim(ns, "a-bad-one", "pool", "10.9.9.9")
 			good := k.claim(ns, "good", "pool", "")
-			create(t, bad, good)
-			create(t, ten(ns, "pool"))
+			suite.Create(t, admin, bad, good)
+			suite.Create(t, admin, ten(ns, "pool"))
 			k.bound(t, good)
 			k.gets(t, k.claim(ns, "later", "pool", ""), "10.0.0.2")
 			if name, _ := k.address(stored(t, bad)); name != "" {
@@ -64,10 +65,10 @@ func TestOneBadClaimStarvesNoOther(t *testing.T) {
 // #1529: claims of the two kinds got one address, since each was looked for among those of its own kind. Here they are four, from pools that overlap.
 func TestClaimsOfAllKindsGetAddressesOfTheirOwn(t *testing.T) {
 	const clients, each = 64, 3
-	ns := namespace(t)
-	create(t, ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.4.0.0", "10.4.0.255")}}))
-	create(t, &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "net"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.4.0.0/23", RoutingDomain: ns}})
-	create(t, &novaedgev1.ProxyIPPool{
+	ns := suite.Namespace(t, admin)
+	suite.Create(t, admin, ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.4.0.0", "10.4.0.255")}}))
+	suite.Create(t, admin, &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "net"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.4.0.0/23", RoutingDomain: ns}})
+	suite.Create(t, admin, &novaedgev1.ProxyIPPool{
 		ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{butlerv1.LabelRoutingDomain: ns}},
 		Spec:       novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"10.4.0.128/25", "10.4.1.0/24"}, AutoAssign: true},
 	})
@@ -136,22 +137,22 @@ func TestClaimsOfAllKindsGetAddressesOfTheirOwn(t *testing.T) {
 func TestCreateAndDeleteLeavesNothingBehind(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.2")}})
-			create(t, pool)
+			suite.Create(t, admin, pool)
 			var all []client.Object
 			for i := range 20 {
 				c := k.claim(ns, fmt.Sprintf("brief-%d", i), "pool", "")
-				create(t, c)
+				suite.Create(t, admin, c)
 				if err := admin.Delete(t.Context(), c); err != nil {
 					t.Fatal(err)
 				}
 				all = append(all, c)
 			}
 			for _, c := range all {
-				becomesGone(t, c)
+				suite.Gone(t, admin, c)
 			}
-			becomes(t, pool, func(p *v1alpha1.IPPool) string {
+			suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
 				if len(p.Status.Indexes) == 0 && *p.Status.AvailableIPCount == 2 {
 					return ""
 				}
@@ -167,9 +168,9 @@ func TestCreateAndDeleteLeavesNothingBehind(t *testing.T) {
 
 // #1437: two pools with the same namePrefix and the same addresses had each other wait without a word.
 func TestEqualPrefixesDoNotStandInEachOthersWay(t *testing.T) {
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	for _, name := range []string{"a", "b"} {
-		create(t, ipPool(ns, name, v1alpha1.IPPoolSpec{NamePrefix: "same", Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.2")}}))
+		suite.Create(t, admin, ipPool(ns, name, v1alpha1.IPPoolSpec{NamePrefix: "same", Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.2")}}))
 	}
 	ipClaims.gets(t, ipClaims.claim(ns, "of-a", "a", ""), "10.0.0.1")
 	ipClaims.gets(t, ipClaims.claim(ns, "of-b", "b", ""), "10.0.0.2")
@@ -177,38 +178,38 @@ func TestEqualPrefixesDoNotStandInEachOthersWay(t *testing.T) {
 	// Where the two are networks of their own, so that both have the address, the names of the objects differ.
 	other := ipPool(ns, "c", v1alpha1.IPPoolSpec{NamePrefix: "same", Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.2")}})
 	other.Labels[butlerv1.LabelRoutingDomain] = ns + "-2"
-	create(t, other)
+	suite.Create(t, admin, other)
 	ipClaims.gets(t, ipClaims.claim(ns, "of-c", "c", ""), "10.0.0.1")
 }
 
 // #430, #431, #1250: an IPv6 network was walked through address by address, and a pin in another form than the canonical one did not hold.
 func TestALargeIPv6NetworkCostsNothing(t *testing.T) {
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	subnet := v1alpha1.Subnet("2001:db8::/64")
-	create(t, ipPool(ns, "pool", v1alpha1.IPPoolSpec{
+	suite.Create(t, admin, ipPool(ns, "pool", v1alpha1.IPPoolSpec{
 		Pools: []v1alpha1.Pool{{Subnet: &subnet}}, PreAllocations: map[string]v1alpha1.IP{"pinned": "2001:0db8:0:0:ffff:ffff:ffff:fffe"},
 	}))
 	began := time.Now()
 	ipClaims.gets(t, ipClaims.claim(ns, "pinned", "pool", ""), "2001:db8::ffff:ffff:ffff:fffe")
 	ipClaims.gets(t, ipClaims.claim(ns, "asks", "pool", "2001:db8::8000:0:0:1"), "2001:db8::8000:0:0:1")
 	ipAddressClaims.gets(t, ipAddressClaims.claim(ns, "any", "pool", ""), "2001:db8::1")
-	refused(t, admin.Create(t.Context(), ipClaims.claim(ns, "outside", "pool", "2001:db8:1::1")), 422, "Exhausted IP Pools")
-	if took := time.Since(began); took > soon {
+	suite.Refused(t, admin.Create(t.Context(), ipClaims.claim(ns, "outside", "pool", "2001:db8:1::1")), 422, "Exhausted IP Pools")
+	if took := time.Since(began); took > suite.Soon {
 		t.Errorf("it took %s", took)
 	}
 }
 
 // in-cluster #332: an address went to another machine while the old one was still there.
 func TestAReleasedAddressRestsWhereItsPoolSaysSo(t *testing.T) {
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	pool := ten(ns, "pool")
 	pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1h"}
-	create(t, pool)
+	suite.Create(t, admin, pool)
 	c := ipClaims.claim(ns, "web", "pool", "")
 	ipClaims.gets(t, c, "10.0.0.1")
-	gone(t, c)
+	suite.Delete(t, admin, c)
 	ipClaims.gets(t, ipClaims.claim(ns, "db", "pool", ""), "10.0.0.2")
-	becomes(t, pool, func(p *v1alpha1.IPPool) string {
+	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if strings.Contains(p.Annotations[butlerv1.AnnotationResting], "10.0.0.1") {
 			return ""
 		}
@@ -220,10 +221,10 @@ func TestAReleasedAddressRestsWhereItsPoolSaysSo(t *testing.T) {
 // address; what has none gets one, and what was going goes.
 func TestTakeOverFromTheExistingProvider(t *testing.T) {
 	const bound, exhausted, leaving = 170, 15, 15
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.5.0.1", "10.5.0.185")}, Prefix: 24})
 	pool.Annotations = map[string]string{"cluster.x-k8s.io/paused": ""} // nobody works on it while it is being put there
-	create(t, pool)
+	suite.Create(t, admin, pool)
 	want := map[string]v1alpha1.IP{}
 	var all, going []client.Object
 	for i := range bound + leaving {
@@ -231,10 +232,10 @@ func TestTakeOverFromTheExistingProvider(t *testing.T) {
 		name, a := fmt.Sprintf("claim-%d", i), v1alpha1.IP(fmt.Sprintf("10.5.0.%d", 1+i*7%185))
 		c := ipClaims.claim(ns, name, "pool", "").(*v1alpha1.IPClaim)
 		c.Finalizers = []string{v1alpha1.FinalizerIPClaim}
-		create(t, c)
+		suite.Create(t, admin, c)
 		o := ipClaims.holds(ns, "pool-"+strings.ReplaceAll(string(a), ".", "-"), "pool", name, string(a)).(*v1alpha1.IPAddress)
 		o.Finalizers = []string{v1alpha1.FinalizerIPAddress}
-		create(t, o)
+		suite.Create(t, admin, o)
 		c.Status.Address = &corev1.ObjectReference{Name: o.Name, Namespace: ns}
 		if err := admin.Status().Update(t.Context(), c); err != nil {
 			t.Fatal(err)
@@ -251,7 +252,7 @@ func TestTakeOverFromTheExistingProvider(t *testing.T) {
 	}
 	for i := range exhausted {
 		c := ipClaims.claim(ns, fmt.Sprintf("late-%d", i), "pool", "").(*v1alpha1.IPClaim)
-		create(t, c)
+		suite.Create(t, admin, c)
 		text := "Exhausted IP Pools"
 		c.Status.ErrorMessage = &text
 		if err := admin.Status().Update(t.Context(), c); err != nil {
@@ -259,9 +260,9 @@ func TestTakeOverFromTheExistingProvider(t *testing.T) {
 		}
 		all = append(all, c)
 	}
-	change(t, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
+	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
 	for _, c := range going {
-		becomesGone(t, c)
+		suite.Gone(t, admin, c)
 	}
 	for _, c := range all {
 		got := ipClaims.bound(t, c)
@@ -269,7 +270,7 @@ func TestTakeOverFromTheExistingProvider(t *testing.T) {
 			t.Errorf("%s had %s and has %s", c.GetName(), had, got.Address)
 		}
 	}
-	becomes(t, pool, func(p *v1alpha1.IPPool) string {
+	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if len(p.Status.Indexes) == bound+exhausted && *p.Status.AvailableIPCount == 0 {
 			return ""
 		}

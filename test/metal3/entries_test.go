@@ -9,6 +9,7 @@ import (
 
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/test/scenarios"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // The arithmetic of an entry of spec.pools, by claims: any address is the first, the last can be had, those beside the two cannot, and where the
@@ -22,19 +23,19 @@ func TestAddressesThatAnEntryHas(t *testing.T) {
 		k := bothKinds[i%len(bothKinds)]
 		t.Run(tc.Name, func(t *testing.T) {
 			t.Parallel()
-			ns := namespace(t)
+			ns := suite.Namespace(t, admin)
 			pool := ipPool(ns, "pool", tc.Pool())
 			if tc.Refused {
-				refused(t, admin.Create(t.Context(), pool), 422, "spec.pools[0]")
+				suite.Refused(t, admin.Create(t.Context(), pool), 422, "spec.pools[0]")
 				return
 			}
-			create(t, pool)
+			suite.Create(t, admin, pool)
 			k.hasEnds(t, ns, tc)
 			k.hasNames(t, ns, tc)
 			for index, want := range tc.At {
 				k.hasAt(t, tc, index, want)
 			}
-			becomes(t, pool, func(p *v1alpha1.IPPool) string {
+			suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
 				if p.Status.Capacity != nil && *p.Status.Capacity == tc.Count {
 					return ""
 				}
@@ -43,7 +44,7 @@ func TestAddressesThatAnEntryHas(t *testing.T) {
 			random := ipPool(ns, "random", tc.Pool())
 			random.Spec.AllocationStrategy = v1alpha1.StrategyRandom
 			if err := admin.Create(t.Context(), random, client.DryRunAll); tc.Size == nil {
-				refused(t, err, 422, "spec.pools[0]", "cannot be used with allocationStrategy")
+				suite.Refused(t, err, 422, "spec.pools[0]", "cannot be used with allocationStrategy")
 			} else if err != nil {
 				t.Errorf("random: %v", err)
 			}
@@ -56,7 +57,7 @@ func (k claimKind) hasEnds(t *testing.T, ns string, tc scenarios.Entry) {
 	t.Helper()
 	first := k.claim(ns, "first", "pool", "")
 	if !tc.First.IsValid() {
-		create(t, first)
+		suite.Create(t, admin, first)
 		k.fails(t, first, "Exhausted IP Pools")
 		return
 	}
@@ -73,7 +74,7 @@ func (k claimKind) hasEnds(t *testing.T, ns string, tc scenarios.Entry) {
 func (k claimKind) lacks(t *testing.T, ns, name string, a netip.Addr) {
 	t.Helper()
 	if a.IsValid() {
-		refused(t, admin.Create(t.Context(), k.claim(ns, name, "pool", a.String())), 422, "Exhausted IP Pools")
+		suite.Refused(t, admin.Create(t.Context(), k.claim(ns, name, "pool", a.String())), 422, "Exhausted IP Pools")
 	}
 }
 
@@ -93,7 +94,7 @@ func (k claimKind) hasNames(t *testing.T, ns string, tc scenarios.Entry) {
 // hasAt asks a pool for any address that keeps all before an index for claims that do not come; want is not valid where the entry ends before it.
 func (k claimKind) hasAt(t *testing.T, tc scenarios.Entry, index int64, want netip.Addr) {
 	t.Helper()
-	ns, spec, a := namespace(t), tc.Pool(), tc.First
+	ns, spec, a := suite.Namespace(t, admin), tc.Pool(), tc.First
 	spec.PreAllocations = map[string]v1alpha1.IP{}
 	for i := range index {
 		spec.PreAllocations[fmt.Sprint(i)] = v1alpha1.IP(a.String())
@@ -102,10 +103,10 @@ func (k claimKind) hasAt(t *testing.T, tc scenarios.Entry, index int64, want net
 		}
 	}
 	if want.IsValid() {
-		create(t, ipPool(ns, "pool", spec))
+		suite.Create(t, admin, ipPool(ns, "pool", spec))
 		k.gets(t, k.claim(ns, "next", "pool", ""), want.String())
 		return
 	}
-	create(t, ipPool(ns, "pool", tc.Pool()))
+	suite.Create(t, admin, ipPool(ns, "pool", tc.Pool()))
 	k.lacks(t, ns, "next", a)
 }

@@ -15,6 +15,7 @@ import (
 
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/test/scenarios"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 const testdata = "../../allocator/ledger/metal3/testdata/"
@@ -67,8 +68,8 @@ func TestScenarios(t *testing.T) {
 				t.Parallel()
 				ns := earlier(k, i)
 				if !tc.Stored {
-					ns = namespace(t)
-					create(t, ipPool(ns, "pool", lowerCase(tc.Pool)))
+					ns = suite.Namespace(t, admin)
+					suite.Create(t, admin, ipPool(ns, "pool", lowerCase(tc.Pool)))
 				}
 				k.play(t, ns, tc)
 			})
@@ -79,14 +80,14 @@ func TestScenarios(t *testing.T) {
 func (k claimKind) play(t *testing.T, ns string, tc scenarios.Scenario) {
 	for i, a := range tc.Held {
 		name := fmt.Sprintf("held-%d", i)
-		create(t, k.holds(ns, name, "pool", name, a.String()))
+		suite.Create(t, admin, k.holds(ns, name, "pool", name, a.String()))
 	}
 	claims := map[string]client.Object{}
 	for _, step := range tc.Steps {
 		name := strings.ToLower(step.Claim + step.Retry + step.Release)
 		switch {
 		case step.Release != "":
-			gone(t, claims[name])
+			suite.Delete(t, admin, claims[name])
 			continue
 		case step.Claim != "":
 			claims[name] = k.claim(ns, name, "pool", step.IPAddress)
@@ -130,10 +131,10 @@ func TestTheProductsExampleIsUsedUpInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns, wants := namespace(t), e.Answers()
+	ns, wants := suite.Namespace(t, admin), e.Answers()
 	pool := ipPool(ns, "pool1", e.Pool)
-	create(t, clusterNamed(ns, *e.Pool.ClusterName, false), pool)
-	becomes(t, pool, func(p *v1alpha1.IPPool) string {
+	suite.Create(t, admin, clusterNamed(ns, *e.Pool.ClusterName, false), pool)
+	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if p.Status.Capacity != nil && *p.Status.Capacity == int64(len(wants)) && len(p.OwnerReferences) == 1 {
 			return ""
 		}
@@ -142,13 +143,13 @@ func TestTheProductsExampleIsUsedUpInOrder(t *testing.T) {
 	claim := ipClaims.claim(ns, e.Kept, "pool1", "")
 	var claims []client.Object
 	for i, want := range wants {
-		create(t, claim)
+		suite.Create(t, admin, claim)
 		if got := answer(claim); got != want.Address.String() {
 			t.Fatalf("claim %s got %q, want %s", claim.GetName(), got, want.Address)
 		}
 		claims, claim = append(claims, claim), ipClaims.claim(ns, fmt.Sprintf("any-%d", i), "pool1", "")
 	}
-	create(t, claim)
+	suite.Create(t, admin, claim)
 	ipClaims.fails(t, claim, "Exhausted IP Pools")
 	for i, c := range claims {
 		spec := ipClaims.bound(t, c)

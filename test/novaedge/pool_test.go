@@ -14,6 +14,7 @@ import (
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // The names are those of the scenarios that the product's own tests had, and of those that they lacked.
@@ -44,7 +45,7 @@ func TestWhatAPoolOffers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := pool(tc.name, tc.offers...)
-			create(t, p)
+			suite.Lend(t, admin, p)
 			counts(t, p, 0, tc.size)
 			for i, want := range tc.first {
 				v := vip(tc.name+string(rune('a'+i)), p.Name)
@@ -57,7 +58,7 @@ func TestWhatAPoolOffers(t *testing.T) {
 			if tc.name == "t13-64" {
 				left = tc.size
 			}
-			becomes(t, p, func(p *v1alpha1.ProxyIPPool) string {
+			suite.Becomes(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
 				if p.Status.Allocated == int64(len(tc.first)) && (p.Status.Available == left || tc.name == "t13-64") {
 					return ""
 				}
@@ -79,43 +80,43 @@ func TestAPoolThatMakesNoSenseIsRefused(t *testing.T) {
 		"no-networks6": {pool("all6", "::/0"), "spec.cidrs[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			refused(t, admin.Create(t.Context(), tc.pool), 422, tc.says)
+			suite.Refused(t, admin.Create(t.Context(), tc.pool), 422, tc.says)
 		})
 	}
 }
 
 func TestHostBitsAndOverlapsAreWarnedOf(t *testing.T) {
-	_, warning := kubectl(t, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: host-bits}, spec: {cidrs: [10.23.0.200/28]}}`, "create", "-f", "-")
+	_, warning := suite.Kubectl(t, cluster, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: host-bits}, spec: {cidrs: [10.23.0.200/28]}}`, "create", "-f", "-")
 	t.Cleanup(func() { _ = admin.Delete(context.Background(), pool("host-bits")) })
 	contains(t, warning, "spec.cidrs[0]: 10.23.0.200/28 has bits set after the prefix, which do not count: it is 10.23.0.192/28, addresses 10.23.0.193 to 10.23.0.206")
-	becomes(t, pool("host-bits"), func(p *v1alpha1.ProxyIPPool) string {
+	suite.Becomes(t, admin, pool("host-bits"), func(p *v1alpha1.ProxyIPPool) string {
 		if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
 			return ""
 		}
 		return "not ready"
 	})
-	_, warning = kubectl(t, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: over}, spec: {cidrs: [10.23.0.0/24]}}`, "create", "-f", "-")
+	_, warning = suite.Kubectl(t, cluster, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: over}, spec: {cidrs: [10.23.0.0/24]}}`, "create", "-f", "-")
 	t.Cleanup(func() { _ = admin.Delete(context.Background(), pool("over")) })
 	contains(t, warning, "pool over offers some of the same addresses as host-bits")
 }
 
 func TestAPoolKeepsWhatIsHeldOfIt(t *testing.T) {
 	p := pool("held", "10.24.0.0/29", "10.24.1.0/29")
-	create(t, p)
+	suite.Lend(t, admin, p)
 	a := vip("held-a", p.Name, at("10.24.1.3"))
-	create(t, a)
+	suite.Lend(t, admin, a)
 	// A3: it may grow; T9: it may shrink where nothing held falls out.
-	if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.CIDRs = []string{"10.24.1.0/28"} }); err != nil {
+	if err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.CIDRs = []string{"10.24.1.0/28"} }); err != nil {
 		t.Fatal(err)
 	}
 	counts(t, p, 1, 13)
-	err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.CIDRs = []string{"10.24.0.0/29"} })
-	refused(t, err, 403, "pool held: 10.24.1.3 would leave the pool's ranges while it is held by proxyvips/held-a")
+	err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.CIDRs = []string{"10.24.0.0/29"} })
+	suite.Refused(t, err, 403, "pool held: 10.24.1.3 would leave the pool's ranges while it is held by proxyvips/held-a")
 	// T8, A4
-	refused(t, admin.Delete(t.Context(), p), 403, "pool held cannot be deleted while VIPs hold addresses of it (1)")
-	gone(t, a)
+	suite.Refused(t, admin.Delete(t.Context(), p), 403, "pool held cannot be deleted while VIPs hold addresses of it (1)")
+	suite.Delete(t, admin, a)
 	counts(t, p, 0, 14)
-	gone(t, p)
+	suite.Delete(t, admin, p)
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err == nil {
 		t.Error("the pool is still there")
 	}
@@ -123,16 +124,16 @@ func TestAPoolKeepsWhatIsHeldOfIt(t *testing.T) {
 
 func TestAPoolOverWhatTheClusterUsesDrawsAWarning(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "uses-24"}, Spec: corev1.NodeSpec{PodCIDR: "10.24.1.0/24", PodCIDRs: []string{"10.24.1.0/24", "fd24:1::/64"}}}
-	create(t, node)
+	suite.Lend(t, admin, node)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "uses-24"}, {Type: corev1.NodeInternalIP, Address: "10.24.0.5"}}
 	if err := admin.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("uses-25-%d", i)}, Spec: corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.25.%d.0/24", i), PodCIDRs: []string{fmt.Sprintf("10.25.%d.0/24", i)}}})
+		suite.Lend(t, admin, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("uses-25-%d", i)}, Spec: corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.25.%d.0/24", i), PodCIDRs: []string{fmt.Sprintf("10.25.%d.0/24", i)}}})
 	}
 	services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "uses-25"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.25.128.0/24"}}}
-	create(t, services)
+	suite.Lend(t, admin, services)
 	const says = "offers addresses that this cluster uses for itself, leave them out: "
 	for _, tc := range []struct{ offers, domain, want string }{
 		{"10.24.0.0/28", "", "10.24.0.5 of Node uses-24"},
@@ -145,7 +146,7 @@ func TestAPoolOverWhatTheClusterUsesDrawsAWarning(t *testing.T) {
 	} {
 		p := fmt.Sprintf("{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: uses, labels: {%s: %q}}, spec: {cidrs: [%q]}}",
 			butlerv1.LabelRoutingDomain, tc.domain, tc.offers)
-		_, warned := kubectl(t, p, "create", "--dry-run=server", "-f", "-")
+		_, warned := suite.Kubectl(t, cluster, p, "create", "--dry-run=server", "-f", "-")
 		if _, used, _ := strings.Cut(warned, says); used != tc.want && used != tc.want+"\n" {
 			t.Errorf("%s draws %q, want %q", tc.offers, warned, tc.want)
 		}

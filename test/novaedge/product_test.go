@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // The objects of the product's document, as printed there.
@@ -92,7 +93,7 @@ spec:
 func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 	named := func(name string) *v1alpha1.ProxyIPPool { return pool(name) }
 	for _, text := range []string{mainPool, externalPool, mixedPool, ipv6Pool} {
-		kubectl(t, text, "create", "-f", "-")
+		suite.Kubectl(t, cluster, text, "create", "-f", "-")
 	}
 	t.Cleanup(func() {
 		for _, kind := range []string{"proxyvips", "proxyippools"} { // pools go after those that have addresses of them
@@ -106,7 +107,7 @@ func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 	counts(t, named("mixed-pool"), 0, 16)
 	counts(t, named("ipv6-pool"), 0, 255) // without the subnet-router anycast address
 
-	out, _ := kubectl(t, autoVIP, "create", "-f", "-", "-o=jsonpath={.spec.address} {.spec.bgpConfig.peers[0].as}")
+	out, _ := suite.Kubectl(t, cluster, autoVIP, "create", "-f", "-", "-o=jsonpath={.spec.address} {.spec.bgpConfig.peers[0].as}")
 	if out != "10.200.0.1/32 65001" {
 		t.Errorf("auto-vip was created with %q", out)
 	}
@@ -114,10 +115,10 @@ func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 	if got, want := bound(t, auto), "AddressAllocated: Address 10.200.0.1/32 allocated from pool main-vip-pool"; got != want || auto.Status.AllocatedAddress != "10.200.0.1/32" {
 		t.Errorf("auto-vip: %q, %q; want %q", got, auto.Status.AllocatedAddress, want)
 	}
-	if out, _ := kubectl(t, "", "get", "proxyvip", "auto-vip", "-o=jsonpath={.spec.bgpConfig.routerID}"); out != "10.0.0.1" {
+	if out, _ := suite.Kubectl(t, cluster, "", "get", "proxyvip", "auto-vip", "-o=jsonpath={.spec.bgpConfig.routerID}"); out != "10.0.0.1" {
 		t.Errorf("the proxy's own fields are lost: %q", out)
 	}
-	if out, _ := kubectl(t, specificVIP, "create", "-f", "-", "-o=jsonpath={.spec.address}"); out != "10.200.0.50/32" {
+	if out, _ := suite.Kubectl(t, cluster, specificVIP, "create", "-f", "-", "-o=jsonpath={.spec.address}"); out != "10.200.0.50/32" {
 		t.Errorf("specific-vip was created with %q", out)
 	}
 	for i, name := range []string{"api", "grpc"} {
@@ -126,7 +127,7 @@ func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 
 	p := named("main-vip-pool")
 	counts(t, p, 4, 250)
-	becomes(t, p, func(p *v1alpha1.ProxyIPPool) string {
+	suite.Becomes(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
 		var got []string
 		for _, a := range p.Status.Allocations {
 			if a.AllocatedAt == nil || time.Since(a.AllocatedAt.Time) > time.Hour {
@@ -136,13 +137,13 @@ func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 		}
 		return cmp.Diff([]string{"10.200.0.1/32 auto-vip", "10.200.0.2/32 api", "10.200.0.3/32 grpc", "10.200.0.50/32 specific-vip"}, got)
 	})
-	becomes(t, p, func(p *v1alpha1.ProxyIPPool) string {
+	suite.Becomes(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
 		ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
 		return cmp.Diff("True PoolReady Pool has 250 available addresses", strings.Join([]string{string(ready.Status), ready.Reason, ready.Message}, " "))
 	})
 	counts(t, named("mixed-pool"), 3, 13) // it shares .1 to .14
 
-	table, _ := kubectl(t, "", "get", "proxyippool", "main-vip-pool", "external-vip-pool")
+	table, _ := suite.Kubectl(t, cluster, "", "get", "proxyippool", "main-vip-pool", "external-vip-pool")
 	lines := strings.Split(strings.TrimSpace(table), "\n")
 	if got := strings.Fields(lines[0]); !cmp.Equal(got, []string{"NAME", "ALLOCATED", "AVAILABLE", "AUTO-ASSIGN", "AGE"}) {
 		t.Errorf("columns %q", got)
@@ -157,9 +158,9 @@ func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 	if bound(t, six); six.Status.AllocatedAddress != "2001:db8::1/128" {
 		t.Errorf("status of the IPv6 VIP: %+v", six.Status)
 	}
-	refused(t, admin.Create(t.Context(), vip("any", "external-vip-pool")), 422, "spec.address", "pool external-vip-pool does not assign addresses by itself")
+	suite.Refused(t, admin.Create(t.Context(), vip("any", "external-vip-pool")), 422, "spec.address", "pool external-vip-pool does not assign addresses by itself")
 	gets(t, vip("certain", "external-vip-pool", at("203.0.113.11/32")), "203.0.113.11/32")
-	refused(t, admin.Delete(t.Context(), named("main-vip-pool")), 403, "while VIPs hold addresses of it (4)", "kubectl get proxyvips")
+	suite.Refused(t, admin.Delete(t.Context(), named("main-vip-pool")), 403, "while VIPs hold addresses of it (4)", "kubectl get proxyvips")
 	if err := admin.Get(t.Context(), client.ObjectKey{Name: "main-vip-pool"}, p); err != nil || p.DeletionTimestamp != nil {
 		t.Errorf("the pool is going: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // service is one of type LoadBalancer with annotations of novaedge.io: name, value, name, value.
@@ -30,7 +31,7 @@ func service(namespace, name string, annotations ...string) *corev1.Service {
 // shows waits until a Service shows these addresses, "" for none.
 func shows(t *testing.T, s *corev1.Service, want string) {
 	t.Helper()
-	becomes(t, s, func(s *corev1.Service) string {
+	suite.Becomes(t, admin, s, func(s *corev1.Service) string {
 		var got []string
 		for _, i := range s.Status.LoadBalancer.Ingress {
 			got = append(got, i.IP)
@@ -42,7 +43,7 @@ func shows(t *testing.T, s *corev1.Service, want string) {
 // withAddress waits until a Service shows one.
 func withAddress(t *testing.T, s *corev1.Service) {
 	t.Helper()
-	becomes(t, s, func(s *corev1.Service) string {
+	suite.Becomes(t, admin, s, func(s *corev1.Service) string {
 		if len(s.Status.LoadBalancer.Ingress) == 1 {
 			return ""
 		}
@@ -67,7 +68,7 @@ func withoutVIP(t *testing.T, s *corev1.Service) {
 func told(t *testing.T, o client.Object, reason, part string) {
 	t.Helper()
 	said := toldOf(t, o, reason)
-	becomes(t, o, func(client.Object) string {
+	suite.Becomes(t, admin, o, func(client.Object) string {
 		if all := strings.Join(said(), "; "); !strings.Contains(all, part) {
 			return fmt.Sprintf("events %s: %q, want %q", reason, all, part)
 		}
@@ -93,11 +94,11 @@ func toldOf(t *testing.T, o client.Object, reason string) func() []string {
 
 // S3 to S5, S9, S10, S12, S14, and every other annotation that there is.
 func TestAServiceThatAsksHasAnAddress(t *testing.T) {
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	p, other := pool("default", "10.61.0.0/29", "2001:db8:61::/125"), pool("production-pool", "192.168.61.0/24")
-	create(t, p, other)
+	suite.Lend(t, admin, p, other)
 	s := service(ns, "web", "vip-mode", "L2ARP")
-	create(t, s)
+	suite.Lend(t, admin, s)
 	shows(t, s, "10.61.0.1")
 	v := vipFor(s)
 	if got, want := bound(t, v), "AddressAllocated: Address 10.61.0.1/32 allocated from pool default"; got != want {
@@ -118,22 +119,22 @@ func TestAServiceThatAsksHasAnAddress(t *testing.T) {
 	t.Run("every annotation", func(t *testing.T) {
 		s := service(ns, "bgp", "vip-mode", "BGP", "address-pool", "default", "address-family", "dual", "bfd-enabled", "true",
 			"bgp-config", `{"localAS": 65000, "peers": [{"address": "10.0.0.254", "as": 65001}]}`, "ospf-config", `{"area": "0.0.0.0"}`, "node-selector", `{"matchLabels": {"edge": "yes"}}`)
-		create(t, s)
+		suite.Lend(t, admin, s)
 		shows(t, s, "10.61.0.2 2001:db8:61::1")
-		out, _ := kubectl(t, "", "get", "proxyvip", vipFor(s).Name, "-o=jsonpath={.spec.bgpConfig} {.spec.ospfConfig} {.spec.nodeSelector} {.spec.bfd}")
+		out, _ := suite.Kubectl(t, cluster, "", "get", "proxyvip", vipFor(s).Name, "-o=jsonpath={.spec.bgpConfig} {.spec.ospfConfig} {.spec.nodeSelector} {.spec.bfd}")
 		if want := `{"localAS":65000,"peers":[{"address":"10.0.0.254","as":65001}]} {"area":"0.0.0.0"} {"matchLabels":{"edge":"yes"}} {"enabled":true}`; out != want {
 			t.Errorf("%s, want %s", out, want)
 		}
 	})
 	t.Run("another pool", func(t *testing.T) {
 		s := service(ns, "production", "vip-mode", "L2ARP", "address-pool", other.Name)
-		create(t, s)
+		suite.Lend(t, admin, s)
 		shows(t, s, "192.168.61.1")
 	})
 	t.Run("a certain address", func(t *testing.T) {
 		s := service(ns, "certain", "vip-mode", "L2ARP")
 		s.Spec.LoadBalancerIP = "10.61.0.5"
-		create(t, s)
+		suite.Lend(t, admin, s)
 		shows(t, s, "10.61.0.5")
 	})
 	t.Run("the ProxyVIP is deleted", func(t *testing.T) {
@@ -141,7 +142,7 @@ func TestAServiceThatAsksHasAnAddress(t *testing.T) {
 		if err := admin.Delete(t.Context(), v); err != nil {
 			t.Fatal(err)
 		}
-		becomes(t, v, func(v *v1alpha1.ProxyVIP) string {
+		suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 			if v.UID == old {
 				return "it is still the old one"
 			}
@@ -150,7 +151,7 @@ func TestAServiceThatAsksHasAnAddress(t *testing.T) {
 		shows(t, s, strings.TrimSuffix(v.Spec.Address, "/32"))
 	})
 	t.Run("the ProxyVIP is deleted and there is no other", func(t *testing.T) {
-		if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
+		if err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
 			t.Fatal(err)
 		}
 		if err := admin.Delete(t.Context(), v); err != nil {
@@ -158,7 +159,7 @@ func TestAServiceThatAsksHasAnAddress(t *testing.T) {
 		}
 		told(t, s, "IPAllocationFailed", "pool default does not assign addresses by itself")
 		shows(t, s, "")
-		if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = true }); err != nil {
+		if err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = true }); err != nil {
 			t.Fatal(err)
 		}
 		withAddress(t, s)
@@ -167,15 +168,15 @@ func TestAServiceThatAsksHasAnAddress(t *testing.T) {
 
 // S1, S2, S6, S11, S15: there is nothing to be had, and where something was meant an event says what is wrong.
 func TestAServiceThatDoesNotAskOrMakesNoSenseHasNone(t *testing.T) {
-	ns := namespace(t)
-	create(t, pool("sensible", "10.62.0.0/24"))
+	ns := suite.Namespace(t, admin)
+	suite.Lend(t, admin, pool("sensible", "10.62.0.0/24"))
 	silent := service(ns, "silent")
 	inside := service(ns, "inside", "vip-mode", "L2ARP", "address-pool", "sensible")
 	inside.Spec.Type = corev1.ServiceTypeClusterIP
 	others := service(ns, "others", "vip-mode", "L2ARP", "address-pool", "sensible")
 	others.Spec.LoadBalancerClass = ptr.To("example.com/lb")
 	without := []*corev1.Service{silent, inside, others}
-	create(t, silent, inside, others)
+	suite.Lend(t, admin, silent, inside, others)
 	for name, tc := range map[string]struct{ annotation, value, reason, says string }{
 		"s6-mode":      {"vip-mode", "INVALID_MODE", "InvalidVIPMode", `"INVALID_MODE": it must be one of ["L2ARP" "BGP" "OSPF"]`},
 		"s15-mode":     {"vip-mode", "l2arp", "InvalidVIPMode", `"l2arp"`},
@@ -187,12 +188,12 @@ func TestAServiceThatDoesNotAskOrMakesNoSenseHasNone(t *testing.T) {
 		"pool-name":    {"address-pool", "Not_A_Name", "IPAllocationFailed", "spec.poolRef.name"},
 	} {
 		s := service(ns, name, "vip-mode", "L2ARP", "address-pool", "sensible", tc.annotation, tc.value)
-		create(t, s)
+		suite.Lend(t, admin, s)
 		told(t, s, tc.reason, tc.says)
 		without = append(without, s)
 	}
 	last := service(ns, "last", "vip-mode", "L2ARP", "address-pool", "sensible") // whoever was first has been looked at when it is served
-	create(t, last)
+	suite.Lend(t, admin, last)
 	shows(t, last, "10.62.0.1")
 	for _, s := range without {
 		withoutVIP(t, s)
@@ -201,65 +202,65 @@ func TestAServiceThatDoesNotAskOrMakesNoSenseHasNone(t *testing.T) {
 
 // S8, N12, N16, N17: the pool comes later, or is full.
 func TestAServiceWaitsForItsPool(t *testing.T) {
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	s := service(ns, "early", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")
-	create(t, s)
+	suite.Lend(t, admin, s)
 	told(t, s, "IPAllocationFailed", "pool nonexistent-pool does not exist")
-	create(t, pool("nonexistent-pool", "10.63.0.1"))
+	suite.Lend(t, admin, pool("nonexistent-pool", "10.63.0.1"))
 	shows(t, s, "10.63.0.1")
 
 	next := service(ns, "next", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")
-	create(t, next)
+	suite.Lend(t, admin, next)
 	told(t, next, "IPAllocationFailed", "pool nonexistent-pool: 1 addresses requested, 0 free")
 	withoutVIP(t, next)
-	gone(t, s)
+	suite.Delete(t, admin, s)
 	shows(t, next, "10.63.0.1")
 }
 
 // T18, S7, N5 to N7, N10: what happens to one Service happens to no other.
 func TestAnAddressIsOneServicesAndGoesWithIt(t *testing.T) {
-	here, there := namespace(t), namespace(t)
+	here, there := suite.Namespace(t, admin), suite.Namespace(t, admin)
 	p, other := pool("lives", "10.64.0.0/28"), pool("lives-other", "10.64.1.0/28")
-	create(t, p, other)
+	suite.Lend(t, admin, p, other)
 	s := service(here, "web", "vip-mode", "L2ARP", "address-pool", p.Name)
-	create(t, s)
+	suite.Lend(t, admin, s)
 	shows(t, s, "10.64.0.1")
 	twin := service(there, "web", "vip-mode", "L2ARP", "address-pool", p.Name)
-	create(t, twin)
+	suite.Lend(t, admin, twin)
 	shows(t, twin, "10.64.0.2")
-	namesake := service(namespace(t), "web")
+	namesake := service(suite.Namespace(t, admin), "web")
 	namesake.Spec.Type = corev1.ServiceTypeClusterIP
-	create(t, namesake)
-	gone(t, namesake)
+	suite.Lend(t, admin, namesake)
+	suite.Delete(t, admin, namesake)
 
 	t.Run("ports and mode follow, the address stays", func(t *testing.T) {
-		if err := change(t, s, func(s *corev1.Service) {
+		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) {
 			s.Spec.Ports = []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "dns-tcp", Port: 53}}
 			s.Annotations[v1alpha1.AnnotationVIPMode] = "BGP"
 		}); err != nil {
 			t.Fatal(err)
 		}
 		v := vipFor(s)
-		becomes(t, v, func(v *v1alpha1.ProxyVIP) string {
+		suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 			return cmp.Diff([]any{[]int32{53}, v1alpha1.ModeBGP, "10.64.0.1/32"}, []any{v.Spec.Ports, v.Spec.Mode, v.Spec.Address})
 		})
 	})
 	t.Run("nonsense changes nothing", func(t *testing.T) {
-		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationVIPMode] = "bgp" }); err != nil {
+		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationVIPMode] = "bgp" }); err != nil {
 			t.Fatal(err)
 		}
 		told(t, s, "InvalidVIPMode", `"bgp"`)
 		shows(t, s, "10.64.0.1")
-		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationVIPMode] = "BGP" }); err != nil {
+		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationVIPMode] = "BGP" }); err != nil {
 			t.Fatal(err)
 		}
 	})
 	t.Run("another pool", func(t *testing.T) {
-		create(t, pool("lives-manual", "10.64.2.0/28"))
-		if err := change(t, pool("lives-manual"), func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
+		suite.Lend(t, admin, pool("lives-manual", "10.64.2.0/28"))
+		if err := suite.TryChange(t, admin, pool("lives-manual"), func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
 			t.Fatal(err)
 		}
-		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = "lives-manual" }); err != nil {
+		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = "lives-manual" }); err != nil {
 			t.Fatal(err)
 		}
 		told(t, s, "IPAllocationFailed", "pool lives-manual does not assign addresses by itself")
@@ -267,65 +268,65 @@ func TestAnAddressIsOneServicesAndGoesWithIt(t *testing.T) {
 			t.Errorf("its ProxyVIP is gone before there is another: %+v", v.Spec)
 		}
 		shows(t, s, "10.64.0.1")
-		if err := change(t, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = other.Name }); err != nil {
+		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = other.Name }); err != nil {
 			t.Fatal(err)
 		}
 		shows(t, s, "10.64.1.1")
 		counts(t, p, 1, 13)
 	})
 	t.Run("another type", func(t *testing.T) {
-		if err := change(t, s, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }); err != nil {
+		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }); err != nil {
 			t.Fatal(err)
 		}
-		becomesGone(t, admin, vipFor(s))
+		suite.Gone(t, admin, vipFor(s))
 		shows(t, s, "")
 		counts(t, other, 0, 14)
-		if err := change(t, s, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }); err != nil {
+		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }); err != nil {
 			t.Fatal(err)
 		}
 		shows(t, s, "10.64.1.1")
 	})
 	t.Run("asked no more", func(t *testing.T) {
-		if err := change(t, s, func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationVIPMode) }); err != nil {
+		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationVIPMode) }); err != nil {
 			t.Fatal(err)
 		}
-		becomesGone(t, admin, vipFor(s))
+		suite.Gone(t, admin, vipFor(s))
 		shows(t, s, "")
 	})
 	if got := vipFor(twin); admin.Get(t.Context(), client.ObjectKeyFromObject(got), got) != nil || got.Spec.Address != "10.64.0.2/32" {
 		t.Errorf("the namesake's ProxyVIP: %+v", got.Spec)
 	}
-	gone(t, twin)
-	becomesGone(t, admin, vipFor(twin))
+	suite.Delete(t, admin, twin)
+	suite.Gone(t, admin, vipFor(twin))
 	counts(t, p, 0, 14)
 }
 
 func TestAProxyVIPThatIsSomebodysIsLeftAlone(t *testing.T) {
-	ns := namespace(t)
-	create(t, pool("left", "10.65.0.0/28"))
+	ns := suite.Namespace(t, admin)
+	suite.Lend(t, admin, pool("left", "10.65.0.0/28"))
 	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", "left")
 	theirs := vip(vipFor(s).Name, "left")
 	gets(t, theirs, "10.65.0.1/32")
-	create(t, s)
+	suite.Lend(t, admin, s)
 	told(t, s, "VIPCreateFailed", "exists and was not made for this Service")
-	gone(t, s)
+	suite.Delete(t, admin, s)
 	gets(t, vip("left-next", "left"), "10.65.0.2/32")
-	becomes(t, theirs, func(*v1alpha1.ProxyVIP) string { return "" }) // it is there
+	suite.Becomes(t, admin, theirs, func(*v1alpha1.ProxyVIP) string { return "" }) // it is there
 }
 
 // N1, N8: killed managers, of which one always holds the journal, leave every address where it is.
 func TestServicesKeepTheirAddressesWhateverDies(t *testing.T) {
 	const total = 20
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	p := pool("restart", "10.66.0.0/24")
-	create(t, p)
+	suite.Lend(t, admin, p)
 	all := make([]*corev1.Service, total)
 	for i := range all {
 		if i%5 == 4 {
 			_ = cluster.Managers()[i%2].Kill() // unless it has yet to be started again
 		}
 		all[i] = service(ns, fmt.Sprintf("s-%d", i), "vip-mode", "L2ARP", "address-pool", p.Name)
-		create(t, all[i])
+		suite.Lend(t, admin, all[i])
 	}
 	owner := map[string]string{}
 	for _, s := range all {
@@ -342,7 +343,7 @@ func TestServicesKeepTheirAddressesWhateverDies(t *testing.T) {
 		_ = m.Kill()
 	}
 	last := service(ns, "last", "vip-mode", "L2ARP", "address-pool", p.Name)
-	create(t, last)
+	suite.Lend(t, admin, last)
 	withAddress(t, last)
 	bound(t, vipFor(last))
 	for _, s := range all {
@@ -352,7 +353,7 @@ func TestServicesKeepTheirAddressesWhateverDies(t *testing.T) {
 		}
 	}
 	for _, s := range append(all, last) {
-		gone(t, s)
-		becomesGone(t, admin, vipFor(s))
+		suite.Delete(t, admin, s)
+		suite.Gone(t, admin, vipFor(s))
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/load"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // startIn starts a sandbox of its own, with what an earlier one in that directory has stored.
@@ -68,7 +69,7 @@ func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
 	if err := client.IgnoreNotFound(c.Delete(t.Context(), p)); err != nil {
 		t.Fatal(err)
 	}
-	becomesGone(t, c, p)
+	suite.Gone(t, c, p)
 	if err := both.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -182,8 +183,8 @@ func TestServicesAreServedWhileThatIsSwitchedOn(t *testing.T) {
 	stop(s)
 
 	s, admin = start(1, "--service-vips")
-	becomesGone(t, admin, vipFor(gone))
-	becomes(t, vipFor(again), func(v *v1alpha1.ProxyVIP) string {
+	suite.Gone(t, admin, vipFor(gone))
+	suite.Becomes(t, admin, vipFor(again), func(v *v1alpha1.ProxyVIP) string {
 		return cmp.Diff(string(again.UID), v.Annotations[v1alpha1.AnnotationServiceUID])
 	})
 	counts(t, p, 2, 12)

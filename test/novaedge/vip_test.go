@@ -15,6 +15,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 func contains(t *testing.T, text, part string) {
@@ -27,7 +28,7 @@ func contains(t *testing.T, text, part string) {
 // P6 to P9, A6, A8, A13, A15 to A17, T5, T11, T17.
 func TestAddressesAreGivenInOrderAndComeBack(t *testing.T) {
 	p, other := pool("small", "10.31.0.10", "10.31.0.11", "10.31.0.12"), pool("other", "10.31.1.0/30")
-	create(t, p, other)
+	suite.Lend(t, admin, p, other)
 	a := vip("small-a", p.Name)
 	gets(t, a, "10.31.0.10/32")
 	gets(t, vip("other-a", other.Name), "10.31.1.1/32")
@@ -35,11 +36,11 @@ func TestAddressesAreGivenInOrderAndComeBack(t *testing.T) {
 	gets(t, vip("small-b", p.Name), "10.31.0.11/32")
 	gets(t, vip("small-c", p.Name), "10.31.0.12/32")
 	counts(t, p, 3, 0)
-	if out, _ := kubectl(t, "", "get", "proxyippool", p.Name, "--no-headers"); strings.Fields(out)[2] != "0" {
+	if out, _ := suite.Kubectl(t, cluster, "", "get", "proxyippool", p.Name, "--no-headers"); strings.Fields(out)[2] != "0" {
 		t.Errorf("an empty pool is shown as %q", out)
 	}
-	refused(t, admin.Create(t.Context(), vip("small-d", p.Name)), 403, "pool small: 1 addresses requested, 0 free")
-	gone(t, a)
+	suite.Refused(t, admin.Create(t.Context(), vip("small-d", p.Name)), 403, "pool small: 1 addresses requested, 0 free")
+	suite.Delete(t, admin, a)
 	counts(t, p, 2, 1)
 	gets(t, vip("small-d", p.Name), "10.31.0.10/32")
 }
@@ -48,19 +49,19 @@ func TestAddressesAreGivenInOrderAndComeBack(t *testing.T) {
 func TestAStaticAddressIsReserved(t *testing.T) {
 	p := pool("static", "10.32.0.0/29")
 	p.Spec.AutoAssign = false
-	create(t, p)
-	refused(t, admin.Create(t.Context(), vip("static-any", p.Name)), 422, "spec.address", "does not assign addresses by itself")
+	suite.Lend(t, admin, p)
+	suite.Refused(t, admin.Create(t.Context(), vip("static-any", p.Name)), 422, "spec.address", "does not assign addresses by itself")
 	gets(t, vip("static-2", p.Name, at("10.32.0.2/32")), "10.32.0.2/32")
-	refused(t, admin.Create(t.Context(), vip("static-thief", p.Name, at("10.32.0.2"))), 403, "10.32.0.2 is held by proxyvips/static-2")
-	refused(t, admin.Create(t.Context(), vip("static-out", p.Name, at("10.33.0.2/32"))), 422, "spec.address", "10.33.0.2 is outside the pool")
+	suite.Refused(t, admin.Create(t.Context(), vip("static-thief", p.Name, at("10.32.0.2"))), 403, "10.32.0.2 is held by proxyvips/static-2")
+	suite.Refused(t, admin.Create(t.Context(), vip("static-out", p.Name, at("10.33.0.2/32"))), 422, "spec.address", "10.33.0.2 is outside the pool")
 	gets(t, vip("static-bare", "", at("10.32.0.1")), "10.32.0.1") // without poolRef, inside the pool
 	gets(t, vip("static-nowhere", "", at("192.0.2.77/32")), "192.0.2.77/32")
-	if err := change(t, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = true }); err != nil {
+	if err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = true }); err != nil {
 		t.Fatal(err)
 	}
 	gets(t, vip("static-auto", p.Name), "10.32.0.3/32")
 	late := pool("static-late", "192.0.2.76/30", "192.0.2.77")
-	create(t, late)
+	suite.Lend(t, admin, late)
 	gets(t, vip("static-late", late.Name), "192.0.2.78/32")
 	counts(t, late, 2, 0)
 	if got, want := bound(t, vip("static-nowhere", "")), "AddressAllocated: Address 192.0.2.77/32 reserved, of no pool"; got != want {
@@ -70,7 +71,7 @@ func TestAStaticAddressIsReserved(t *testing.T) {
 
 // A VIP that says nothing of use, or one thing too many.
 func TestAVIPThatMakesNoSenseIsRefused(t *testing.T) {
-	create(t, pool("sense", "10.34.0.0/29"))
+	suite.Lend(t, admin, pool("sense", "10.34.0.0/29"))
 	for name, tc := range map[string]struct {
 		vip  *v1alpha1.ProxyVIP
 		says []string
@@ -85,7 +86,7 @@ func TestAVIPThatMakesNoSenseIsRefused(t *testing.T) {
 		"no-ports":     {vip("x", "sense", func(s *v1alpha1.ProxyVIPSpec) { s.Ports = nil }), []string{"spec.ports"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			refused(t, admin.Create(t.Context(), tc.vip), 422, tc.says...)
+			suite.Refused(t, admin.Create(t.Context(), tc.vip), 422, tc.says...)
 		})
 	}
 }
@@ -93,18 +94,18 @@ func TestAVIPThatMakesNoSenseIsRefused(t *testing.T) {
 // T14.
 func TestFamilies(t *testing.T) {
 	four, six, both := pool("four", "10.35.0.0/29"), pool("six", "2001:db8:35::/125"), pool("both", "10.35.1.0/30", "2001:db8:35:1::/126")
-	create(t, four, six, both)
+	suite.Lend(t, admin, four, six, both)
 	gets(t, vip("f-4", both.Name), "10.35.1.1/32")
 	gets(t, vip("f-6", both.Name, of(v1alpha1.FamilyIPv6)), "2001:db8:35:1::1/128")
 	gets(t, vip("f-dual", both.Name, of(v1alpha1.FamilyDual)), "10.35.1.2/32 2001:db8:35:1::2/128")
 	counts(t, both, 4, 1)
-	refused(t, admin.Create(t.Context(), vip("f-none", both.Name, of(v1alpha1.FamilyDual))), 403, "pool both")
+	suite.Refused(t, admin.Create(t.Context(), vip("f-none", both.Name, of(v1alpha1.FamilyDual))), 403, "pool both")
 	counts(t, both, 4, 1) // no half of it is left behind
 	gets(t, vip("f-last", both.Name, of(v1alpha1.FamilyIPv6)), "2001:db8:35:1::3/128")
 	for _, family := range []v1alpha1.AddressFamily{v1alpha1.FamilyIPv6, v1alpha1.FamilyDual} {
-		refused(t, admin.Create(t.Context(), vip("f-lacks", four.Name, of(family))), 422, "spec.addressFamily", "pool four offers no IPv6 addresses")
+		suite.Refused(t, admin.Create(t.Context(), vip("f-lacks", four.Name, of(family))), 422, "spec.addressFamily", "pool four offers no IPv6 addresses")
 	}
-	refused(t, admin.Create(t.Context(), vip("f-lacks", six.Name)), 422, "spec.addressFamily", "pool six offers no IPv4 addresses")
+	suite.Refused(t, admin.Create(t.Context(), vip("f-lacks", six.Name)), 422, "spec.addressFamily", "pool six offers no IPv4 addresses")
 	d := vip("f-dual", "")
 	if got, want := bound(t, d), "AddressAllocated: Addresses 10.35.1.2/32 and 2001:db8:35:1::2/128 allocated from pool both"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -117,20 +118,20 @@ func TestFamilies(t *testing.T) {
 // T2, A11, N3.
 func TestOverlappingPoolsGiveAnAddressOnce(t *testing.T) {
 	one, two := pool("over-1", "10.36.0.0/29"), pool("over-2", "10.36.0.0/28")
-	create(t, one, two)
+	suite.Lend(t, admin, one, two)
 	gets(t, vip("over-a", one.Name), "10.36.0.1/32")
 	gets(t, vip("over-b", two.Name), "10.36.0.2/32")
-	refused(t, admin.Create(t.Context(), vip("over-c", two.Name, at("10.36.0.1"))), 403, "10.36.0.1 is held by proxyvips/over-a")
+	suite.Refused(t, admin.Create(t.Context(), vip("over-c", two.Name, at("10.36.0.1"))), 403, "10.36.0.1 is held by proxyvips/over-a")
 	counts(t, one, 2, 4)
 	counts(t, two, 2, 12)
 }
 
 func TestAllKindsShareOneSpace(t *testing.T) {
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	p, np := pool("kinds", "10.37.0.0/29"), &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.37.0.0/29", Reserved: []butlerv1.ReservedRange{{CIDR: "10.37.0.6/32"}}},
 	}
-	create(t, p, np)
+	suite.Lend(t, admin, p, np)
 	allocation := func(name, first, last string) *butlerv1.IPAllocation {
 		return &butlerv1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns}, Spec: butlerv1.IPAllocationSpec{
 			PoolRef: butlerv1.LocalObjectReference{Name: "pool"}, TenantClusterRef: butlerv1.NamespacedObjectReference{Name: "web", Namespace: "team"},
@@ -138,14 +139,14 @@ func TestAllKindsShareOneSpace(t *testing.T) {
 		}}
 	}
 	held := allocation("held", "10.37.0.1", "10.37.0.2")
-	create(t, held)
+	suite.Lend(t, admin, held)
 	gets(t, vip("kinds-a", p.Name), "10.37.0.3/32")
-	refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.2"))), 403, "10.37.0.2 is held by ipallocations/held in namespace "+ns)
-	refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.2"))), 403, "10.37.0.2 is held by ipallocations/held in namespace "+ns)
-	refused(t, admin.Create(t.Context(), allocation("thief", "10.37.0.3", "10.37.0.4")), 403, "10.37.0.3 is held by proxyvips/kinds-a")
-	refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.6"))), 422, "10.37.0.6 is reserved")
+	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.2"))), 403, "10.37.0.2 is held by ipallocations/held in namespace "+ns)
+	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.2"))), 403, "10.37.0.2 is held by ipallocations/held in namespace "+ns)
+	suite.Refused(t, admin.Create(t.Context(), allocation("thief", "10.37.0.3", "10.37.0.4")), 403, "10.37.0.3 is held by proxyvips/kinds-a")
+	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.6"))), 422, "10.37.0.6 is reserved")
 	counts(t, p, 3, 2)
-	becomes(t, np, func(np *butlerv1.NetworkPool) string {
+	suite.Becomes(t, admin, np, func(np *butlerv1.NetworkPool) string {
 		if np.Status.AllocatedIPs == 3 {
 			return ""
 		}
@@ -156,12 +157,12 @@ func TestAllKindsShareOneSpace(t *testing.T) {
 // T10, A5, N12.
 func TestAVIPBeforeItsPoolIsServedWhenThatAppears(t *testing.T) {
 	v := vip("early", "later", of(v1alpha1.FamilyDual))
-	create(t, v)
+	suite.Lend(t, admin, v)
 	unbound(t, v, v1alpha1.ReasonPoolNotFound)
 	fixed := vip("early-fixed", "later", at("10.38.0.5"))
-	create(t, fixed)
-	create(t, pool("later", "10.38.0.0/29", "2001:db8:38::/126"))
-	becomes(t, v, func(v *v1alpha1.ProxyVIP) string {
+	suite.Lend(t, admin, fixed)
+	suite.Lend(t, admin, pool("later", "10.38.0.0/29", "2001:db8:38::/126"))
+	suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 		if addresses(v) == "10.38.0.1/32 2001:db8:38::1/128" {
 			return ""
 		}
@@ -174,15 +175,15 @@ func TestAVIPBeforeItsPoolIsServedWhenThatAppears(t *testing.T) {
 // T6, T7, and what 11.3 wants of updates.
 func TestUpdates(t *testing.T) {
 	p, other := pool("up", "10.39.0.0/28", "2001:db8:39::/126"), pool("up-other", "10.39.1.0/28")
-	create(t, p, other)
+	suite.Lend(t, admin, p, other)
 	v := vip("up", p.Name)
 	gets(t, v, "10.39.0.1/32")
 	bound(t, v)
-	err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef.Name = other.Name })
-	refused(t, err, 422, "poolRef cannot be changed while addresses are held")
+	err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef.Name = other.Name })
+	suite.Refused(t, err, 422, "poolRef cannot be changed while addresses are held")
 
 	t.Run("what is left out comes back", func(t *testing.T) {
-		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = ""; v.Spec.Ports = []int32{443} }); err != nil {
+		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = ""; v.Spec.Ports = []int32{443} }); err != nil {
 			t.Fatal(err)
 		}
 		if addresses(v) != "10.39.0.1/32" || v.Spec.Ports[0] != 443 {
@@ -190,13 +191,13 @@ func TestUpdates(t *testing.T) {
 		}
 	})
 	t.Run("another address", func(t *testing.T) {
-		create(t, vip("up-taken", p.Name, at("10.39.0.2")))
-		refused(t, change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.2/32" }), 403, "10.39.0.2 is held by proxyvips/up-taken")
-		refused(t, change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.40.0.2/32" }), 422, "10.40.0.2 is outside the pool")
-		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.9/32" }); err != nil {
+		suite.Lend(t, admin, vip("up-taken", p.Name, at("10.39.0.2")))
+		suite.Refused(t, suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.2/32" }), 403, "10.39.0.2 is held by proxyvips/up-taken")
+		suite.Refused(t, suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.40.0.2/32" }), 422, "10.40.0.2 is outside the pool")
+		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.9/32" }); err != nil {
 			t.Fatal(err)
 		}
-		becomes(t, v, func(v *v1alpha1.ProxyVIP) string {
+		suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 			if v.Status.AllocatedAddress == "10.39.0.9/32" {
 				return ""
 			}
@@ -205,14 +206,14 @@ func TestUpdates(t *testing.T) {
 		gets(t, vip("up-next", p.Name), "10.39.0.1/32") // what it left is free
 	})
 	t.Run("a family more, and less", func(t *testing.T) {
-		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.AddressFamily = v1alpha1.FamilyDual }); err != nil {
+		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.AddressFamily = v1alpha1.FamilyDual }); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := addresses(v), "10.39.0.9/32 2001:db8:39::1/128"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 		counts(t, p, 2, 15) // those of the subtests before are gone
-		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.AddressFamily = v1alpha1.FamilyIPv4; v.Spec.IPv6Address = "" }); err != nil {
+		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.AddressFamily = v1alpha1.FamilyIPv4; v.Spec.IPv6Address = "" }); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := addresses(v), "10.39.0.9/32"; got != want {
@@ -221,19 +222,19 @@ func TestUpdates(t *testing.T) {
 		counts(t, p, 1, 16)
 	})
 	t.Run("the pool left", func(t *testing.T) {
-		if err := change(t, v, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef, v.Spec.Address = nil, "" }); err != nil {
+		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef, v.Spec.Address = nil, "" }); err != nil {
 			t.Fatal(err)
 		}
 		if addresses(v) != "10.39.0.9/32" || v.Spec.PoolRef != nil {
 			t.Errorf("%+v", v.Spec)
 		}
-		refused(t, admin.Create(t.Context(), vip("up-thief", p.Name, at("10.39.0.9"))), 403, "10.39.0.9 is held by proxyvips/up")
+		suite.Refused(t, admin.Create(t.Context(), vip("up-thief", p.Name, at("10.39.0.9"))), 403, "10.39.0.9 is held by proxyvips/up")
 	})
 }
 
 func TestADryRunReservesNothing(t *testing.T) {
 	p := pool("dry", "10.41.0.0/30")
-	create(t, p)
+	suite.Lend(t, admin, p)
 	for range 3 {
 		v := vip("dry", p.Name)
 		if err := admin.Create(t.Context(), v, client.DryRunAll); err != nil || addresses(v) != "10.41.0.1/32" {
@@ -247,7 +248,7 @@ func TestADryRunReservesNothing(t *testing.T) {
 func withoutWebhooks(t *testing.T) (restore func()) {
 	t.Helper()
 	for _, kind := range []string{"mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/butler-ipam"} {
-		kubectl(t, "", "delete", kind)
+		suite.Kubectl(t, cluster, "", "delete", kind)
 	}
 	restore = sync.OnceFunc(func() {
 		if err := cluster.InstallWebhooks(context.Background()); err != nil {
@@ -267,7 +268,7 @@ func createdAfter(t *testing.T, v, earlier *v1alpha1.ProxyVIP) {
 			t.Fatal(err)
 		}
 		if rehearsal.CreationTimestamp.After(earlier.CreationTimestamp.Time) {
-			create(t, v)
+			suite.Lend(t, admin, v)
 			return
 		}
 	}
@@ -276,12 +277,12 @@ func createdAfter(t *testing.T, v, earlier *v1alpha1.ProxyVIP) {
 // T11: those that wait are served in the order in which they came, and told of it.
 func TestVIPsThatWaitAreServedInTheirOrder(t *testing.T) {
 	first, second, third := vip("fifo-c", "fifo"), vip("fifo-b", "fifo"), vip("fifo-a", "fifo")
-	create(t, first)
+	suite.Lend(t, admin, first)
 	createdAfter(t, second, first)
 	createdAfter(t, third, second)
 	unbound(t, third, v1alpha1.ReasonPoolNotFound)
 	p := pool("fifo", "10.44.0.1")
-	create(t, p)
+	suite.Lend(t, admin, p)
 	if got, want := bound(t, first), "AddressAllocated: Address 10.44.0.1/32 allocated from pool fifo"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -291,23 +292,23 @@ func TestVIPsThatWaitAreServedInTheirOrder(t *testing.T) {
 		told(t, v, "AllocationFailed", "pool exhausted: fifo has no free address")
 	}
 	counts(t, p, 1, 0)
-	gone(t, first)
+	suite.Delete(t, admin, first)
 	bound(t, second)
 	unbound(t, third, v1alpha1.ReasonPoolExhausted)
-	gone(t, second)
+	suite.Delete(t, admin, second)
 	bound(t, third)
 }
 
 // T2, T3: what came in around the webhooks holds what is free, and of two that have one address the later one is told.
 func TestAVIPWhoseAddressAnotherHasIsFlagged(t *testing.T) {
 	p := pool("clash", "10.45.0.0/29")
-	create(t, p)
+	suite.Lend(t, admin, p)
 	holds := vip("clash-holds", p.Name, at("10.45.0.3/32"))
-	create(t, holds)
+	suite.Lend(t, admin, holds)
 	bound(t, holds)
 	restore := withoutWebhooks(t)
 	late := vip("clash-late", "", at("10.45.0.3"))
-	create(t, late)
+	suite.Lend(t, admin, late)
 	restore()
 	unbound(t, late, v1alpha1.ReasonAddressConflict)
 	if c := meta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionConflict); c == nil || c.Status != metav1.ConditionTrue {
@@ -317,7 +318,7 @@ func TestAVIPWhoseAddressAnotherHasIsFlagged(t *testing.T) {
 	}
 	told(t, late, "AddressConflict", "10.45.0.3 is held by proxyvips/clash-holds")
 	bound(t, holds)
-	gone(t, holds)
+	suite.Delete(t, admin, holds)
 	bound(t, late)
 	if c := meta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionConflict); c != nil {
 		t.Errorf("it still has %+v", c)
@@ -332,7 +333,7 @@ func TestAddressesThatStandInStatusAloneAreAdopted(t *testing.T) {
 	vips := make([]*v1alpha1.ProxyVIP, total)
 	for i := range vips {
 		vips[i] = vip(fmt.Sprintf("earlier-%03d", i), "earlier")
-		create(t, vips[i])
+		suite.Lend(t, admin, vips[i])
 		before := vips[i].DeepCopy()
 		vips[i].Status.AllocatedAddress = fmt.Sprintf("10.42.0.%d/32", i+1)
 		if err := admin.Status().Patch(t.Context(), vips[i], client.MergeFrom(before)); err != nil {
@@ -341,7 +342,7 @@ func TestAddressesThatStandInStatusAloneAreAdopted(t *testing.T) {
 	}
 	restore()
 	p := pool("earlier", "10.42.0.0/24")
-	create(t, p)
+	suite.Lend(t, admin, p)
 	gets(t, vip("new", p.Name), "10.42.0.201/32")
 	for i, v := range vips {
 		bound(t, v)
@@ -355,8 +356,8 @@ func TestAddressesThatStandInStatusAloneAreAdopted(t *testing.T) {
 // A14, T1, T15: many at once over pools that overlap each other and a NetworkPool, with the holder killed in between.
 func TestNoAddressIsGivenTwiceWhateverDies(t *testing.T) {
 	const total, clients = 1000, 16
-	ns := namespace(t)
-	create(t,
+	ns := suite.Namespace(t, admin)
+	suite.Lend(t, admin,
 		pool("many-a", "10.43.0.0/20", "2001:db8:43::/112"), pool("many-b", "10.43.8.0/21", "2001:db8:43::/116"),
 		&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.43.0.0/19"}})
 	var (

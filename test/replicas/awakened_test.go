@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -25,6 +24,7 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/load"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 	"butlerlabs.dev/ipam/webhooks"
 )
 
@@ -198,29 +198,16 @@ func nextHolder(t *testing.T, was *sandbox.Manager) *sandbox.Manager {
 	return nil
 }
 
-// eventually waits for a state and fails with what was last missing of it.
-func eventually(t *testing.T, state func(context.Context) error) {
-	t.Helper()
-	var missing error
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		missing = state(ctx)
-		return missing == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%v: %v", err, missing)
-	}
-}
-
 // created creates an allocation, and deleted deletes one until it is gone. The API server may still have connections to a manager that is
 // frozen: calls over those fail.
 func created(t *testing.T, a *v1alpha1.IPAllocation) {
 	t.Helper()
-	eventually(t, func(ctx context.Context) error { return admin.Create(ctx, a) })
+	suite.Eventually(t, patience, func(ctx context.Context) error { return admin.Create(ctx, a) })
 }
 
 func deleted(t *testing.T, a *v1alpha1.IPAllocation) {
 	t.Helper()
-	eventually(t, func(ctx context.Context) error {
+	suite.Eventually(t, patience, func(ctx context.Context) error {
 		err := admin.Delete(ctx, a.DeepCopy())
 		if err == nil {
 			return errors.New("it is still there")

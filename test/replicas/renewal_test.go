@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // served is the certificate that a manager shows.
@@ -45,7 +46,7 @@ func TestARenewedCertificateAndARenewedAuthorityCostNoCreate(t *testing.T) {
 			if err := cluster.RenewCertificate(m); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func(ctx context.Context) error {
+			suite.Eventually(t, patience, func(ctx context.Context) error {
 				now, err := served(ctx, m)
 				if err == nil && now.Equal(before) {
 					err = errors.New("the former certificate is served")
@@ -123,7 +124,7 @@ func stored(t *testing.T) *corev1.Secret {
 // allServe waits until every manager serves the certificate that is stored, and the API server trusts the authorities that are.
 func allServe(t *testing.T) {
 	t.Helper()
-	eventually(t, func(ctx context.Context) error {
+	suite.Eventually(t, patience, func(ctx context.Context) error {
 		secret := stored(t)
 		pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 		if err != nil {
@@ -182,7 +183,7 @@ func TestManagersThatRenewTheirCertificatesThemselvesLoseNoCreate(t *testing.T) 
 		if err := cluster.InstallWebhooks(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func(context.Context) error {
+		suite.Eventually(t, patience, func(context.Context) error {
 			if signer(t) == was {
 				return errors.New("the former authority signs")
 			}

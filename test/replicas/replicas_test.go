@@ -2,11 +2,9 @@ package replicas
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,16 +13,14 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/journal"
-	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/load"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 	"butlerlabs.dev/ipam/webhooks"
 )
 
@@ -41,30 +37,13 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return 1, err
-	}
-	if cluster, err = sandbox.Start(context.Background(), sandbox.Options{Replicas: 3, Links: true, ManagerArgs: []string{"--log-level=debug"}}); err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, cluster.WithinRights(), cluster.Stop()) }()
-	config := cluster.Config()
-	config.WarningHandler = rest.NoWarnings{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &sentBack{next} })
-	if admin, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	suite.Main(m, sandbox.Options{Replicas: 3, Links: true, ManagerArgs: []string{"--log-level=debug"}}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
+		cluster = s
+		admin, err = suite.Client(s, func(config *rest.Config) {
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &sentBack{next} })
+		})
+		return err
+	})
 }
 
 // sentBack counts the calls that the API server gave back for the client to repeat, which client-go does by itself.

@@ -21,7 +21,7 @@ const restartDelay = 5 * time.Second
 // How config/manager has a manager probed.
 const (
 	probePeriod  = 2 * time.Second
-	probeTimeout = time.Second
+	probeTimeout = 2 * time.Second
 )
 
 // forgetDelay is how long a manager that was asked to end still gets new connections: a Service takes a moment to hear of it.

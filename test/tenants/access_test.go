@@ -17,16 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 func TestATenantThatGivesNoAccessSaysWhy(t *testing.T) {
 	startPlane(t)
 	pool(t, "access", "10.28.0.0/24", "10.28.0.0", "10.28.0.255")
 	elastic(t, "access", "")
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	begin := func(name string) *v1alpha1.TenantCluster {
 		c := tenant(t, ns, name, "access", "")
-		create(t, c)
+		suite.Lend(t, admin, c)
 		networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 		return c
 	}
@@ -39,10 +40,10 @@ func TestATenantThatGivesNoAccessSaysWhy(t *testing.T) {
 	// Whoever can write the Secret cannot have the manager run a program.
 	program := begin("program")
 	ns2 := program.Name + "-control-plane"
-	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns2}})
+	suite.Lend(t, admin, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns2}})
 	withProgram := strings.Replace(string(kubeconfigOf(t, tenantPlane.Config())), "user:\n",
 		"user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/true, interactiveMode: Never}\n", 1)
-	create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns2, Name: program.Name + "-admin-kubeconfig"}, Data: map[string][]byte{"admin.conf": []byte(withProgram)}})
+	suite.Lend(t, admin, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns2, Name: program.Name + "-admin-kubeconfig"}, Data: map[string][]byte{"admin.conf": []byte(withProgram)}})
 	before := program.DeepCopy()
 	program.Status.TenantNamespace = ns2
 	if err := admin.Status().Patch(t.Context(), program, client.MergeFrom(before)); err != nil {
@@ -74,7 +75,7 @@ func TestATenantThatHangsDelaysNoOther(t *testing.T) {
 	var silent []*v1alpha1.TenantCluster
 	for i := range 20 {
 		s := tenant(t, c.Namespace, fmt.Sprintf("silent-%d", i), "hangs", "")
-		create(t, s)
+		suite.Lend(t, admin, s)
 		networkReady(t, s, metav1.ConditionTrue, v1alpha1.ReasonReady)
 		giveAccess(t, s, config)
 		silent = append(silent, s)
@@ -110,7 +111,7 @@ func TestATenantWithMoreThanIsLookedAtSaysSoAndIsServedStill(t *testing.T) {
 	looksAt := func(want int) {
 		t.Helper()
 		series := regexp.MustCompile(fmt.Sprintf(`(?m)^butler_ipam_tenant_services\{state="\w+",tenant=%q,tenant_namespace=%q\} (\d+)`, c.Name, c.Namespace))
-		eventually(t, soon, func(ctx context.Context) error {
+		suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 			got := 0
 			for _, m := range cluster.Managers() {
 				text, err := metrics(ctx, m.MetricsAddress)
@@ -129,7 +130,7 @@ func TestATenantWithMoreThanIsLookedAtSaysSoAndIsServedStill(t *testing.T) {
 		})
 	}
 	looksAt(maxServices)
-	change(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) {
+	suite.Change(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) {
 		_ = unstructured.SetNestedStringSlice(p.Object, []string{"192.0.2.0-192.0.2.9"}, "spec", "addresses")
 	})
 	offers(t, "10.38.0.0-10.38.0.1", "10.38.0.2-10.38.0.3")
@@ -138,7 +139,7 @@ func TestATenantWithMoreThanIsLookedAtSaysSoAndIsServedStill(t *testing.T) {
 		dropService(t, s)
 	}
 	// It is looked again ten seconds after the first list, and later each time.
-	eventually(t, 6*soon, func(ctx context.Context) error {
+	suite.Eventually(t, 6*suite.Soon, func(ctx context.Context) error {
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(c), c); err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // released is how many releases of a range a pool has recorded.
@@ -40,12 +41,12 @@ func TestTheAddressesOfATenantAreReleasedWhenItsMachinesAreGone(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "machines", "10.30.0.0/24", "10.30.0.0", "10.30.0.31")
 	provider(t, "machines", `{mode: ipam, poolRefs: [{name: machines}]}`, true)
-	c := tenant(t, namespace(t), "one", "machines", "")
-	create(t, c)
+	c := tenant(t, suite.Namespace(t, admin), "one", "machines", "")
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	giveAccess(t, c, cluster.Config()) // its namespace matters here
 	m := machine(c, "worker-0")
-	create(t, m)
+	suite.Lend(t, admin, m)
 	if err := admin.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestTheAddressesOfATenantAreReleasedWhenItsMachinesAreGone(t *testing.T) {
 	if err := admin.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, c)
+	suite.Gone(t, admin, c)
 	freeOnce(t, p, 32, "10.30.0.0")
 	hears(t, c, "AddressesReleased", "10.30.0.0-10.30.0.4 back to pool machines")
 }
@@ -68,8 +69,8 @@ func TestTheAddressesOfATenantAreReleasedWhenItsMachinesAreGone(t *testing.T) {
 func TestAnAddressThatANodeStillHasIsNotReleased(t *testing.T) {
 	p := pool(t, "nodes", "10.31.0.0/24", "10.31.0.0", "10.31.0.31")
 	provider(t, "nodes", `{mode: ipam, poolRefs: [{name: nodes}]}`, true)
-	c := tenant(t, namespace(t), "one", "nodes", "")
-	create(t, c)
+	c := tenant(t, suite.Namespace(t, admin), "one", "nodes", "")
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	node := nodeWith(t, "node-of-one", "10.31.0.3")
 	if err := admin.Delete(t.Context(), c); err != nil {
@@ -79,15 +80,15 @@ func TestAnAddressThatANodeStillHasIsNotReleased(t *testing.T) {
 	if err := admin.Delete(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, c)
+	suite.Gone(t, admin, c)
 	freeOnce(t, p, 32, "10.31.0.0")
 }
 
 func TestAnAllocationDeletedByHandIsReplaced(t *testing.T) {
 	p := pool(t, "by-hand", "10.32.0.0/24", "10.32.0.0", "10.32.0.31")
 	provider(t, "by-hand", `{mode: ipam, poolRefs: [{name: by-hand}]}`, false)
-	c := tenant(t, namespace(t), "one", "by-hand", "")
-	create(t, c)
+	c := tenant(t, suite.Namespace(t, admin), "one", "by-hand", "")
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: c.Namespace + "-one-lb"}}
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
@@ -97,7 +98,7 @@ func TestAnAllocationDeletedByHandIsReplaced(t *testing.T) {
 	if err := admin.Delete(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(a), a); err != nil {
 			return err
 		}
@@ -107,7 +108,7 @@ func TestAnAllocationDeletedByHandIsReplaced(t *testing.T) {
 		return nil
 	})
 	free(t, p, 24)
-	remove(t, c)
+	suite.Delete(t, admin, c)
 	free(t, p, 32)
 	// Records of one name and one second are one.
 	if released(p, "10.32.0.0") < 1 || released(p, a.Spec.PinnedRange.StartAddress) < 1 {
@@ -119,13 +120,13 @@ func TestAnAllocationDeletedByHandIsReplaced(t *testing.T) {
 func orphan(t *testing.T, c *v1alpha1.TenantCluster) {
 	t.Helper()
 	m := machine(c, "left-"+c.Name)
-	create(t, m)
+	suite.Lend(t, admin, m)
 	if err := admin.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	hears(t, c, "AddressReleaseWaits", "")
-	change(t, admin, c, func(c *v1alpha1.TenantCluster) { c.Finalizers = nil })
-	gone(t, c)
+	suite.Change(t, admin, c, func(c *v1alpha1.TenantCluster) { c.Finalizers = nil })
+	suite.Gone(t, admin, c)
 	if err := admin.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -135,15 +136,15 @@ func TestAnAllocationWhoseTenantIsGoneIsReleasedLater(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "orphan", "10.33.0.0/24", "10.33.0.0", "10.33.0.31")
 	provider(t, "orphan", `{mode: ipam, poolRefs: [{name: orphan}]}`, false)
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	c := tenant(t, ns, "one", "orphan", "")
-	create(t, c)
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	giveAccess(t, c, cluster.Config())
 	kept := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: kept, annotations: {butler.butlerlabs.dev/keep: "true"}}, spec: {poolRef: {name: orphan},
 		type: nodes, count: 1, tenantClusterRef: {namespace: %s, name: one}}}`, cluster.Namespace(), ns))
-	create(t, kept)
-	becomes(t, kept, func(a *v1alpha1.IPAllocation) string {
+	suite.Lend(t, admin, kept)
+	suite.Becomes(t, admin, kept, func(a *v1alpha1.IPAllocation) string {
 		if a.Annotations[v1alpha1.AnnotationTenantUID] != string(c.UID) {
 			return "its tenant is not recorded"
 		}
@@ -152,7 +153,7 @@ func TestAnAllocationWhoseTenantIsGoneIsReleasedLater(t *testing.T) {
 	orphan(t, c)
 	since := time.Now()
 	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: ns + "-one-lb"}}
-	becomes(t, a, func(a *v1alpha1.IPAllocation) string {
+	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
 		if is := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionTenantClusterMissing); is == nil || is.Reason != v1alpha1.ReasonTenantGone {
 			return fmt.Sprintf("TenantClusterMissing is %+v", is)
 		}
@@ -162,17 +163,17 @@ func TestAnAllocationWhoseTenantIsGoneIsReleasedLater(t *testing.T) {
 
 	// A new tenant of the same name gets addresses of its own.
 	again := tenant(t, ns, "one", "orphan", "")
-	create(t, again)
+	suite.Lend(t, admin, again)
 	networkReady(t, again, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	free(t, p, 32-8-8-1)
-	gone(t, a)
+	suite.Gone(t, admin, a)
 	t.Logf("released %s after its tenant was gone", time.Since(since))
 	if took := time.Since(since); took < orphanAfter-time.Second { // times in a condition are whole seconds
 		t.Errorf("released %s after its tenant was gone, want at least %s", took, orphanAfter)
 	}
 	freeOnce(t, p, 32-8-1, "10.33.0.0")
 	hears(t, p, "OrphanedAllocationGC", ns+"-one-lb")
-	remove(t, again)
+	suite.Delete(t, admin, again)
 	free(t, p, 31)
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); err != nil || kept.DeletionTimestamp != nil {
 		t.Errorf("the allocation that was to be kept: %v", err)

@@ -22,6 +22,7 @@ import (
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/plane"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // elastic is a provider whose tenants start with two addresses.
@@ -165,7 +166,7 @@ func TestTheIngressOfThePlatformIsMarked(t *testing.T) {
 		s.Namespace, s.Labels = "traefik", map[string]string{"app.kubernetes.io/name": "traefik"}
 	})
 	t.Cleanup(func() { _ = tenantPlane.Client.Delete(context.Background(), ours) })
-	eventually(t, soon, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		err := tenantPlane.Client.Get(ctx, client.ObjectKeyFromObject(ours), ours)
 		if err == nil && (ours.Labels[v1alpha1.LabelPlatformLB] != "true" || ours.Labels["app.kubernetes.io/name"] != "traefik") {
 			err = fmt.Errorf("labels %v", ours.Labels)
@@ -178,7 +179,7 @@ func TestTheIngressOfThePlatformIsMarked(t *testing.T) {
 		t.Errorf("labels %v on a Service of the tenant's", theirs.Labels)
 	}
 	// Whoever says that it is not the platform's is believed.
-	change(t, tenantPlane.Client, ours, func(s *corev1.Service) { s.Labels[v1alpha1.LabelPlatformLB] = "false" })
+	suite.Change(t, tenantPlane.Client, ours, func(s *corev1.Service) { s.Labels[v1alpha1.LabelPlatformLB] = "false" })
 	always(t, time.Second, func(ctx context.Context) error {
 		err := tenantPlane.Client.Get(ctx, client.ObjectKeyFromObject(ours), ours)
 		if err == nil && ours.Labels[v1alpha1.LabelPlatformLB] != "false" {
@@ -197,7 +198,7 @@ func TestAQuotaAllowsAPartAndSaysSo(t *testing.T) {
 	for i := range 5 {
 		all = append(all, balancer(t, fmt.Sprintf("s-%d", i)))
 	}
-	becomes(t, c, func(c *v1alpha1.TenantCluster) string {
+	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable)
 		if is == nil || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.ReasonQuotaExceeded ||
 			!strings.Contains(is.Message, "2 addresses more") || !strings.Contains(is.Message, "maxLoadBalancerIPs 3") {
@@ -211,7 +212,7 @@ func TestAQuotaAllowsAPartAndSaysSo(t *testing.T) {
 
 	p := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: "part"}}
 	raised := time.Now()
-	change(t, admin, p, func(p *v1alpha1.ProviderConfig) { *p.Spec.Network.QuotaPerTenant.MaxLoadBalancerIPs = 5 })
+	suite.Change(t, admin, p, func(p *v1alpha1.ProviderConfig) { *p.Spec.Network.QuotaPerTenant.MaxLoadBalancerIPs = 5 })
 	for _, s := range all {
 		served(t, s)
 	}
@@ -243,7 +244,7 @@ func TestAnEditOfTheTenantsPoolIsPutRight(t *testing.T) {
 	c := live(t, "edit", "edit")
 	offers(t, "10.25.0.0-10.25.0.1")
 	edited := time.Now()
-	change(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) {
+	suite.Change(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) {
 		_ = unstructured.SetNestedStringSlice(p.Object, []string{"10.25.0.0-10.25.0.1", "192.0.2.0-192.0.2.9"}, "spec", "addresses")
 	})
 	offers(t, "10.25.0.0-10.25.0.1")
@@ -269,7 +270,7 @@ func TestARotatedKubeconfigLeavesNoGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	change(t, admin, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{"admin.svc": kubeconfigOf(t, stranger)} })
+	suite.Change(t, admin, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{"admin.svc": kubeconfigOf(t, stranger)} })
 	for i := range 4 {
 		served(t, balancer(t, fmt.Sprintf("s-%d", i)))
 	}
@@ -318,7 +319,7 @@ func TestCredentialsThatAreRefusedAreReadAnewAtOnce(t *testing.T) {
 	c := liveAs(t, before, "refused", "refused")
 	offers(t, "10.37.0.0-10.37.0.1")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Status.TenantNamespace, Name: c.Name + "-admin-kubeconfig"}}
-	change(t, admin, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{"admin.conf": kubeconfigOf(t, after)} })
+	suite.Change(t, admin, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{"admin.conf": kubeconfigOf(t, after)} })
 	if err := tenantPlane.Client.Delete(t.Context(), account); err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +327,7 @@ func TestCredentialsThatAreRefusedAreReadAnewAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(ctx context.Context) error { // API servers remember a token for a while
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // API servers remember a token for a while
 		if err := gone.List(ctx, &corev1.ServiceList{}); !apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("the user that is gone may still read: %v", err)
 		}
@@ -366,7 +367,7 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 		}
 	})
 	other := tenant(t, c.Namespace, "other", "back", "")
-	create(t, other)
+	suite.Lend(t, admin, other)
 	networkReady(t, other, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	giveAccess(t, other, elsewhere.Config())
 	var took []time.Duration
@@ -392,7 +393,7 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 	// What changes here while it is away is brought there when it is back.
 	a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: by-hand}, spec: {poolRef: {name: back}, type: loadbalancer,
 		tenantClusterRef: {namespace: %s, name: back}, pinnedRange: {startAddress: 10.26.0.100, endAddress: 10.26.0.101}}}`, cluster.Namespace(), c.Namespace))
-	create(t, a)
+	suite.Lend(t, admin, a)
 	if err := tenantPlane.APIServer().Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -13,12 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // uses waits until a pool shows exactly these addresses of the platform.
 func uses(t *testing.T, p *v1alpha1.NetworkPool, want ...v1alpha1.InfrastructureAllocation) {
 	t.Helper()
-	becomes(t, p, func(p *v1alpha1.NetworkPool) string {
+	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		if p.Status.InfrastructureConsumedIPs != int64(len(want)) {
 			return fmt.Sprintf("infrastructureConsumedIPs is %d, want %d: %+v", p.Status.InfrastructureConsumedIPs, len(want), p.Status.InfrastructureAllocations)
 		}
@@ -29,7 +30,7 @@ func uses(t *testing.T, p *v1alpha1.NetworkPool, want ...v1alpha1.Infrastructure
 func nodeWith(t *testing.T, name string, addresses ...string) *corev1.Node {
 	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	create(t, n)
+	suite.Lend(t, admin, n)
 	for _, a := range addresses {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
@@ -43,19 +44,19 @@ func TestAPoolShowsWhatThePlatformItselfUses(t *testing.T) {
 	installMachines(t)
 	p := read[v1alpha1.NetworkPool](t, fmt.Sprintf(`{metadata: {namespace: %s, name: platform}, spec: {cidr: 10.50.0.0/24, reserved: [{cidr: 10.50.0.16/28}],
 		tenantAllocation: {ranges: [{start: 10.50.0.64, end: 10.50.0.127}]}}}`, cluster.Namespace()))
-	create(t, p)
+	suite.Lend(t, admin, p)
 	node := nodeWith(t, "platform-0", "10.50.0.9", "10.50.0.200")
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: "ingress"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 443}}},
 	}
-	create(t, service)
+	suite.Lend(t, admin, service)
 	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.50.0.17"}}
 	if err := admin.Status().Update(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
 	machine := machineAt(cluster.Namespace(), "platform-0")
-	create(t, machine)
+	suite.Lend(t, admin, machine)
 	if err := unstructured.SetNestedSlice(machine.Object, []any{map[string]any{"type": "InternalIP", "address": "10.50.0.9"}}, "status", "addresses"); err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 func TestATenantHasItsAddressesInTheSecondOfItsCreation(t *testing.T) {
 	p := pool(t, "first", "10.1.0.0/24", "10.1.0.0", "10.1.0.255")
 	provider(t, "first", `{mode: ipam, poolRefs: [{name: first}]}`, true)
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	c := tenant(t, ns, "one", "first", "")
-	create(t, c)
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	prefix := ns + "-one"
 	has(t, c, prefix+"-lb 10.1.0.5-10.1.0.12", prefix+"-nodes 10.1.0.0-10.1.0.4")
@@ -51,7 +52,7 @@ func TestATenantHasItsAddressesInTheSecondOfItsCreation(t *testing.T) {
 	hears(t, c, "AddressesAllocated", "10.1.0.0-10.1.0.4 for nodes from pool first")
 	hears(t, c, "AddressesAllocated", "10.1.0.5-10.1.0.12 for loadbalancer from pool first")
 
-	remove(t, c)
+	suite.Delete(t, admin, c)
 	has(t, c)
 	free(t, p, 256)
 }
@@ -60,7 +61,7 @@ func TestATenantHasItsAddressesInTheSecondOfItsCreation(t *testing.T) {
 func TestTheOperationsGuidesTable(t *testing.T) {
 	p := pool(t, "guide", "10.92.90.0/23", "10.92.90.32", "10.92.90.63")
 	provider(t, "guide", `{mode: ipam, poolRefs: [{name: guide}], loadBalancer: {allocationMode: elastic, initialPoolSize: 2, growthIncrement: 1}}`, false)
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	made := 0
 	for _, row := range []struct {
 		tenants         int
@@ -75,10 +76,10 @@ func TestTheOperationsGuidesTable(t *testing.T) {
 	} {
 		for ; made < row.tenants; made++ {
 			c := tenant(t, ns, fmt.Sprintf("tenant-%d", made+1), "guide", "")
-			create(t, c)
+			suite.Lend(t, admin, c)
 			networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 		}
-		becomes(t, p, func(p *v1alpha1.NetworkPool) string {
+		suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 			var raised []string
 			for _, kind := range []string{v1alpha1.ConditionCapacityWarning, v1alpha1.ConditionCapacityCritical, v1alpha1.ConditionCapacityExhausted} {
 				is := meta.FindStatusCondition(p.Status.Conditions, kind)
@@ -99,19 +100,19 @@ func TestTheOperationsGuidesTable(t *testing.T) {
 		}
 	}
 	late := tenant(t, ns, "tenant-17", "guide", "")
-	create(t, late)
+	suite.Lend(t, admin, late)
 	message := networkReady(t, late, metav1.ConditionFalse, v1alpha1.ReasonPoolExhausted)
 	if !strings.Contains(message, "guide") || !strings.Contains(message, "2") {
 		t.Errorf("the condition does not say what is missing where: %s", message)
 	}
 	hears(t, late, v1alpha1.ReasonPoolExhausted, "no pool has room")
 	batch := tenant(t, ns, "batch", "guide", `, addons: {ingress: {enabled: false}}`)
-	create(t, batch)
+	suite.Lend(t, admin, batch)
 	networkReady(t, batch, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, batch)
 
 	first := tenant(t, ns, "tenant-1", "guide", "")
-	remove(t, first)
+	suite.Delete(t, admin, first)
 	networkReady(t, late, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, late, ns+"-tenant-17-lb 10.92.90.32-10.92.90.33")
 }
@@ -124,17 +125,17 @@ func TestTheNextPoolIsUsedWhereTheFirstHasNoRoom(t *testing.T) {
 		a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: held-%s}, spec: {poolRef: {name: small}, type: nodes,
 			tenantClusterRef: {namespace: elsewhere, name: none}, pinnedRange: {startAddress: %s, endAddress: %s}}}`,
 			cluster.Namespace(), strings.ReplaceAll(address, ".", "-"), address, address))
-		create(t, a)
+		suite.Lend(t, admin, a)
 	}
 	// By priority small comes first, in the list large.
 	provider(t, "two", `{mode: ipam, poolRefs: [{name: large, priority: 2}, {name: missing, priority: 0}, {name: small, priority: 1}], loadBalancer: {defaultPoolSize: 3}}`, false)
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	c := tenant(t, ns, "fragmented", "two", "")
-	create(t, c)
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, c, ns+"-fragmented-lb 10.2.1.0-10.2.1.2")
 	fits := tenant(t, ns, "fits", "two", ", networking: {lbPoolSize: 2}")
-	create(t, fits)
+	suite.Lend(t, admin, fits)
 	networkReady(t, fits, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, fits, ns+"-fits-lb 10.2.0.0-10.2.0.1")
 }
@@ -142,17 +143,17 @@ func TestTheNextPoolIsUsedWhereTheFirstHasNoRoom(t *testing.T) {
 func TestQuotasHoldFromTheBeginning(t *testing.T) {
 	pool(t, "quota", "10.3.0.0/24", "10.3.0.0", "10.3.0.255")
 	provider(t, "quota", `{mode: ipam, poolRefs: [{name: quota}], quotaPerTenant: {maxNodeIPs: 3, maxLoadBalancerIPs: 4}}`, true)
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	c := tenant(t, ns, "one", "quota", ", networking: {lbPoolSize: 20}")
-	create(t, c)
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, c, ns+"-one-lb 10.3.0.3-10.3.0.6", ns+"-one-nodes 10.3.0.0-10.3.0.2")
 }
 
 func TestATenantOnACloudGetsNothing(t *testing.T) {
 	provider(t, "cloud", `{mode: cloud}`, true)
-	c := tenant(t, namespace(t), "one", "cloud", "")
-	create(t, c)
+	c := tenant(t, suite.Namespace(t, admin), "one", "cloud", "")
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, c)
 	if len(c.Finalizers) > 0 {
@@ -161,9 +162,9 @@ func TestATenantOnACloudGetsNothing(t *testing.T) {
 }
 
 func TestATenantWaitsForItsProviderAndItsPool(t *testing.T) {
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	c := tenant(t, ns, "early", "later", "")
-	create(t, c)
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady)
 	provider(t, "later", `{mode: ipam, poolRefs: [{name: later}]}`, false)
 	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonPoolNotFound)
@@ -175,11 +176,11 @@ func TestATenantWaitsForItsProviderAndItsPool(t *testing.T) {
 func TestATenantKeepsWhatWasMadeForItBefore(t *testing.T) {
 	pool(t, "before", "10.5.0.0/24", "10.5.0.0", "10.5.0.255")
 	provider(t, "before", `{mode: ipam, poolRefs: [{name: before}]}`, false)
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: from-git}, spec: {poolRef: {name: before}, type: loadbalancer,
 		tenantClusterRef: {namespace: %s, name: one}, pinnedRange: {startAddress: 10.5.0.100, endAddress: 10.5.0.103}}}`, cluster.Namespace(), ns))
-	create(t, a)
-	becomes(t, a, func(a *v1alpha1.IPAllocation) string {
+	suite.Lend(t, admin, a)
+	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
 		c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionTenantClusterMissing)
 		if c == nil || c.Reason != v1alpha1.ReasonTenantNeverSeen {
 			return fmt.Sprintf("TenantClusterMissing is %+v", c)
@@ -187,16 +188,16 @@ func TestATenantKeepsWhatWasMadeForItBefore(t *testing.T) {
 		return ""
 	})
 	c := tenant(t, ns, "one", "before", "")
-	create(t, c)
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, c, "from-git 10.5.0.100-10.5.0.103")
-	becomes(t, c, func(c *v1alpha1.TenantCluster) string {
+	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		if ref := c.Status.LBAllocationRef; ref == nil || ref.Name != "from-git" {
 			return fmt.Sprintf("lbAllocationRef is %v", ref)
 		}
 		return ""
 	})
-	becomes(t, a, func(a *v1alpha1.IPAllocation) string {
+	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
 		if uid := a.Annotations[v1alpha1.AnnotationTenantUID]; uid != string(c.UID) {
 			return "records UID " + uid
 		}
@@ -210,16 +211,16 @@ func TestATenantKeepsWhatWasMadeForItBefore(t *testing.T) {
 func TestTenantsWhoseNamesRunTogetherHaveAllocationsOfTheirOwn(t *testing.T) {
 	pool(t, "names", "10.6.0.0/24", "10.6.0.0", "10.6.0.255")
 	provider(t, "names", `{mode: ipam, poolRefs: [{name: names}], loadBalancer: {defaultPoolSize: 1}}`, false)
-	short := namespace(t)
+	short := suite.Namespace(t, admin)
 	long := short + "-x"
-	create(t, read[corev1.Namespace](t, "{metadata: {name: "+long+"}}"))
+	suite.Lend(t, admin, read[corev1.Namespace](t, "{metadata: {name: "+long+"}}"))
 	a, b := tenant(t, short, "x-z", "names", ""), tenant(t, long, "z", "names", "")
-	create(t, a)
+	suite.Lend(t, admin, a)
 	networkReady(t, a, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	create(t, b)
+	suite.Lend(t, admin, b)
 	networkReady(t, b, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, a, short+"-x-z-lb 10.6.0.0-10.6.0.0")
-	eventually(t, soon, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		have, err := allocations(ctx, b)
 		if err == nil && (len(have) != 1 || !strings.HasPrefix(have[0], short+"-x-z-") || !strings.HasSuffix(have[0], "-lb 10.6.0.1-10.6.0.1")) {
 			err = fmt.Errorf("the other tenant has %q", have)
@@ -227,7 +228,7 @@ func TestTenantsWhoseNamesRunTogetherHaveAllocationsOfTheirOwn(t *testing.T) {
 		return err
 	})
 	endless := tenant(t, short, strings.Repeat("long", 60), "names", "")
-	create(t, endless)
+	suite.Lend(t, admin, endless)
 	networkReady(t, endless, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
@@ -236,7 +237,7 @@ func TestAProviderSaysHowMuchItHasLeft(t *testing.T) {
 	p := provider(t, "left", `{mode: ipam, poolRefs: [{name: left}], loadBalancer: {allocationMode: elastic, initialPoolSize: 3}}`, true)
 	says := func(want v1alpha1.ProviderCapacity) {
 		t.Helper()
-		becomes(t, p, func(p *v1alpha1.ProviderConfig) string {
+		suite.Becomes(t, admin, p, func(p *v1alpha1.ProviderConfig) string {
 			if p.Status.Capacity == nil || *p.Status.Capacity != want || !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionPoolAvailable) {
 				return fmt.Sprintf("%+v %+v", p.Status.Capacity, p.Status.Conditions)
 			}
@@ -244,16 +245,16 @@ func TestAProviderSaysHowMuchItHasLeft(t *testing.T) {
 		})
 	}
 	says(v1alpha1.ProviderCapacity{AvailableIPs: 64, EstimatedTenants: 8}) // 5 for nodes, 3 for load balancers
-	create(t, tenant(t, namespace(t), "one", "left", ""))
+	suite.Lend(t, admin, tenant(t, suite.Namespace(t, admin), "one", "left", ""))
 	says(v1alpha1.ProviderCapacity{AvailableIPs: 56, EstimatedTenants: 7})
 }
 
 func TestAProviderThatIsUsedOrMakesNoSenseIsRefused(t *testing.T) {
 	pool(t, "used", "10.8.0.0/26", "10.8.0.0", "10.8.0.63")
 	p := provider(t, "used", `{mode: ipam, poolRefs: [{name: used}]}`, false)
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	c := tenant(t, ns, "one", "used", "")
-	create(t, c)
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	err := admin.Delete(t.Context(), p)
 	if err == nil || !strings.Contains(err.Error(), "TenantClusters get their addresses by it ("+ns+"/one)") {
@@ -261,7 +262,7 @@ func TestAProviderThatIsUsedOrMakesNoSenseIsRefused(t *testing.T) {
 	}
 	// Where Butler is installed, its own CRD has no such rules.
 	withoutRules(t, "providerconfigs.butler.butlerlabs.dev")
-	eventually(t, soon, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		bad := read[v1alpha1.ProviderConfig](t, fmt.Sprintf(`{metadata: {namespace: %s, name: bad}, spec: {provider: aws, scope: {type: team}, network: {mode: ipam}}}`, cluster.Namespace()))
 		err := admin.Create(ctx, bad, client.DryRunAll)
 		for _, part := range []string{
@@ -274,17 +275,17 @@ func TestAProviderThatIsUsedOrMakesNoSenseIsRefused(t *testing.T) {
 		}
 		return nil
 	})
-	remove(t, c)
-	remove(t, p)
+	suite.Delete(t, admin, c)
+	suite.Delete(t, admin, p)
 }
 
 func TestAProviderThatIsUsedGoesWithItsNamespace(t *testing.T) {
 	pool(t, "goes", "10.9.0.0/26", "10.9.0.0", "10.9.0.63")
-	ns := namespace(t)
+	ns := suite.Namespace(t, admin)
 	p := read[v1alpha1.ProviderConfig](t, "{metadata: {namespace: "+ns+", name: goes}, spec: {provider: harvester, network: {mode: ipam, poolRefs: [{name: goes}]}}}")
-	create(t, p)
-	c := read[v1alpha1.TenantCluster](t, "{metadata: {namespace: "+namespace(t)+", name: one}, spec: {providerConfigRef: {namespace: "+ns+", name: goes}}}")
-	create(t, c)
+	suite.Lend(t, admin, p)
+	c := read[v1alpha1.TenantCluster](t, "{metadata: {namespace: "+suite.Namespace(t, admin)+", name: one}, spec: {providerConfigRef: {namespace: "+ns+", name: goes}}}")
+	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	if err := admin.Delete(t.Context(), p); err == nil || !strings.Contains(err.Error(), "cannot be deleted while") {
 		t.Fatalf("deleting a provider in use: %v", err)
@@ -292,7 +293,7 @@ func TestAProviderThatIsUsedGoesWithItsNamespace(t *testing.T) {
 	if err := admin.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}); err != nil {
 		t.Fatal(err)
 	}
-	remove(t, p)
+	suite.Delete(t, admin, p)
 	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady)
 	has(t, c, c.Namespace+"-one-lb 10.9.0.5-10.9.0.12", c.Namespace+"-one-nodes 10.9.0.0-10.9.0.4")
 }
@@ -301,7 +302,7 @@ func TestAProviderThatIsUsedGoesWithItsNamespace(t *testing.T) {
 func withoutRules(t *testing.T, name string) {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	change(t, admin, crd, func(crd *apiextensionsv1.CustomResourceDefinition) {
+	suite.Change(t, admin, crd, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		for i := range crd.Spec.Versions {
 			forget(crd.Spec.Versions[i].Schema.OpenAPIV3Schema)
 		}

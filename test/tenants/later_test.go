@@ -15,6 +15,7 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/plane"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // butlerConfigs is the CRD of a Butler platform's configuration, as far as it is read.
@@ -40,7 +41,7 @@ func TestCRDsThatComeLaterArePickedUpWithoutARestart(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	early, err := clientOf(box)
+	early, err := suite.Client(box)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestCRDsThatComeLaterArePickedUpWithoutARestart(t *testing.T) {
 	says := func(name, text string) *v1alpha1.TenantCluster {
 		t.Helper()
 		c := &v1alpha1.TenantCluster{}
-		eventually(t, 2*soon, func(ctx context.Context) error {
+		suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error {
 			if err := early.Get(ctx, client.ObjectKey{Namespace: "default", Name: name}, c); err != nil {
 				return err
 			}

@@ -2,28 +2,20 @@ package tenants
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // One management cluster with two managers serves the whole package. Every test has networks of its own, as all pools share one space.
@@ -31,9 +23,6 @@ var (
 	cluster *sandbox.Sandbox
 	admin   client.Client
 )
-
-// soon bounds the wait for a state that comes about in milliseconds on an idle machine.
-const soon = 20 * time.Second
 
 // Patience of the managers here.
 const (
@@ -45,36 +34,12 @@ const (
 const maxServices = 40
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	cluster, err = sandbox.Start(context.Background(), sandbox.Options{
-		Tenants: true, Replicas: 2, Restart: true, ManagerArgs: append(patience(), "--shutdown-delay=0s", "--tenants", fmt.Sprintf("--tenants-max-services=%d", maxServices)),
-	})
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, cluster.WithinRights(), stopPlane(), cluster.Stop()) }()
-	if admin, err = clientOf(cluster); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
-}
-
-func clientOf(s *sandbox.Sandbox) (client.Client, error) {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return nil, err
-	}
-	config := s.Config()
-	config.WarningHandler = rest.NoWarnings{}
-	return client.New(config, client.Options{Scheme: scheme})
+	o := sandbox.Options{Tenants: true, Replicas: 2, Restart: true, ManagerArgs: append(patience(), "--shutdown-delay=0s", "--tenants", fmt.Sprintf("--tenants-max-services=%d", maxServices))}
+	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
+		cluster = s
+		admin, err = suite.Client(s)
+		return err
+	}, stopPlane)
 }
 
 // read is an object from the YAML of its content.
@@ -92,8 +57,8 @@ func pool(t *testing.T, name, cidr, start, end string) *v1alpha1.NetworkPool {
 	t.Helper()
 	p := read[v1alpha1.NetworkPool](t, fmt.Sprintf(`{metadata: {namespace: %s, name: %s}, spec: {cidr: %s, tenantAllocation: {ranges: [{start: %s, end: %s}]}}}`,
 		cluster.Namespace(), name, cidr, start, end))
-	create(t, p)
-	becomes(t, p, func(p *v1alpha1.NetworkPool) string {
+	suite.Lend(t, admin, p)
+	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
 			return ""
 		}
@@ -109,7 +74,7 @@ func provider(t *testing.T, name, network string, nodes bool) *v1alpha1.Provider
 	if !nodes {
 		p.Annotations = map[string]string{v1alpha1.AnnotationNodeAddresses: v1alpha1.NodeAddressesExternal}
 	}
-	create(t, p)
+	suite.Lend(t, admin, p)
 	return p
 }
 
@@ -117,61 +82,6 @@ func provider(t *testing.T, name, network string, nodes bool) *v1alpha1.Provider
 func tenant(t *testing.T, namespace, name, provider, more string) *v1alpha1.TenantCluster {
 	t.Helper()
 	return read[v1alpha1.TenantCluster](t, fmt.Sprintf(`{metadata: {namespace: %s, name: %s}, spec: {providerConfigRef: {name: %s}%s}}`, namespace, name, provider, more))
-}
-
-// create stores objects for the time of a test.
-func create(t *testing.T, objects ...client.Object) {
-	t.Helper()
-	for _, o := range objects {
-		if err := admin.Create(t.Context(), o); err != nil {
-			t.Fatalf("create %s: %v", o.GetName(), err)
-		}
-		t.Cleanup(func() { _ = admin.Delete(context.Background(), o) })
-	}
-}
-
-// change updates an object as it is stored.
-func change[T client.Object](t *testing.T, c client.Client, o T, f func(T)) {
-	t.Helper()
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-		f(o)
-		return c.Update(t.Context(), o)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// becomes waits until a stored object is as it should be; missing says what it lacks, "" for nothing.
-func becomes[T client.Object](t *testing.T, o T, missing func(T) string) {
-	t.Helper()
-	eventually(t, soon, func(ctx context.Context) error {
-		if err := admin.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-			return err
-		}
-		if lacks := missing(o); lacks != "" {
-			return fmt.Errorf("%s: %s", o.GetName(), lacks)
-		}
-		return nil
-	})
-}
-
-// eventually waits until something holds.
-func eventually(t *testing.T, within time.Duration, holds func(context.Context) error) {
-	t.Helper()
-	var last error
-	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
-		err := holds(ctx)
-		if err == nil || ctx.Err() == nil || last == nil {
-			last = err // not the one that says only that ctx has ended
-		}
-		return err == nil, nil
-	}); err != nil {
-		t.Fatalf("not within %s: %v", within, last)
-	}
 }
 
 // always fails the test if something does not hold for a while.
@@ -197,7 +107,7 @@ func networkReady(t *testing.T, c *v1alpha1.TenantCluster, status metav1.Conditi
 
 func conditionIs(t *testing.T, c *v1alpha1.TenantCluster, kind string, status metav1.ConditionStatus, reason string) string {
 	t.Helper()
-	becomes(t, c, func(c *v1alpha1.TenantCluster) string {
+	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		if is := meta.FindStatusCondition(c.Status.Conditions, kind); is == nil || is.Status != status || is.Reason != reason {
 			return fmt.Sprintf("%s is %+v, want %s/%s", kind, is, status, reason)
 		}
@@ -228,7 +138,7 @@ func allocations(ctx context.Context, c *v1alpha1.TenantCluster) ([]string, erro
 // has waits until a tenant has exactly these allocations.
 func has(t *testing.T, c *v1alpha1.TenantCluster, want ...string) {
 	t.Helper()
-	eventually(t, soon, func(ctx context.Context) error { return holds(ctx, c, want...) })
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return holds(ctx, c, want...) })
 }
 
 func holds(ctx context.Context, c *v1alpha1.TenantCluster, want ...string) error {
@@ -242,7 +152,7 @@ func holds(ctx context.Context, c *v1alpha1.TenantCluster, want ...string) error
 // hears waits for an event on an object, with a reason and a text that has this part.
 func hears(t *testing.T, o client.Object, reason, part string) {
 	t.Helper()
-	eventually(t, soon, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		all := &corev1.EventList{}
 		if err := admin.List(ctx, all, client.InNamespace(o.GetNamespace())); err != nil {
 			return err
@@ -260,41 +170,13 @@ func hears(t *testing.T, o client.Object, reason, part string) {
 	})
 }
 
-// gone waits for the end of an object.
-func gone(t *testing.T, o client.Object) {
-	t.Helper()
-	eventually(t, soon, func(ctx context.Context) error {
-		if err := admin.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%s is still there: %v", o.GetName(), err)
-		}
-		return nil
-	})
-}
-
-// remove deletes an object and waits for its end.
-func remove(t *testing.T, o client.Object) {
-	t.Helper()
-	if err := admin.Delete(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
-	gone(t, o)
-}
-
 // free waits until a pool has so many addresses left.
 func free(t *testing.T, p *v1alpha1.NetworkPool, want int64) {
 	t.Helper()
-	becomes(t, p, func(p *v1alpha1.NetworkPool) string {
+	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		if p.Status.AvailableIPs == want {
 			return ""
 		}
 		return fmt.Sprintf("%d addresses free, want %d", p.Status.AvailableIPs, want)
 	})
-}
-
-// namespace is a new one, of a team.
-func namespace(t *testing.T) string {
-	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "team-"}}
-	create(t, ns)
-	return ns.Name
 }

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // What the chart's alerts and its dashboard read of tenants is there with a tenant; what they read of the rest is looked at elsewhere.
@@ -32,7 +34,7 @@ func TestAlertsAndDashboardReadMetricsThatThereAre(t *testing.T) {
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
 		series := regexp.MustCompile(fmt.Sprintf(`(?m)^%s\{.*tenant=%q,tenant_namespace=%q.*\} \d`, name, c.Name, c.Namespace))
-		eventually(t, soon, func(ctx context.Context) error {
+		suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 			for _, m := range cluster.Managers() { // the one that holds the journal serves the tenants
 				text, err := metrics(ctx, m.MetricsAddress)
 				if err != nil {

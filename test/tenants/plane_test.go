@@ -20,6 +20,7 @@ import (
 	"butlerlabs.dev/ipam/test/pki"
 	"butlerlabs.dev/ipam/test/plane"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // tenantPlane is a tenant's control plane, started by the first test that needs one. Tests take turns with it.
@@ -53,7 +54,7 @@ func live(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantC
 // liveAs is live, with the client configuration by which the tenant is reached.
 func liveAs(t *testing.T, config *rest.Config, name, provider string, more ...string) *v1alpha1.TenantCluster {
 	t.Helper()
-	c := tenant(t, namespace(t), name, provider, strings.Join(more, ""))
+	c := tenant(t, suite.Namespace(t, admin), name, provider, strings.Join(more, ""))
 	t.Cleanup(func() {
 		ctx := context.Background()
 		_ = admin.Delete(ctx, c)
@@ -110,7 +111,7 @@ func metallbPool() *unstructured.Unstructured {
 // offers waits until the tenant's MetalLB pool has exactly these entries; without any there is no pool.
 func offers(t *testing.T, want ...string) {
 	t.Helper()
-	eventually(t, soon, func(ctx context.Context) error { return offered(ctx, want...) })
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return offered(ctx, want...) })
 }
 
 func offered(ctx context.Context, want ...string) error {
@@ -149,7 +150,7 @@ func servedIn(t *testing.T, p *plane.Plane, s *corev1.Service) (netip.Addr, time
 	t.Helper()
 	began := time.Now()
 	var address netip.Addr
-	eventually(t, soon, func(ctx context.Context) (err error) {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) (err error) {
 		address, err = p.Address(ctx, s)
 		return err
 	})

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/test/suite"
 )
 
 // soakTime is how long the mixed load lasts: TENANTS_SOAK, as in 30m. Timers are a twentieth of what they are by default then.
@@ -58,7 +60,7 @@ func TestUnderMixedLoadATenantComesToRestAndStaysThere(t *testing.T) {
 		}
 		// Whatever is idle now has gone after this, and nothing else moves.
 		rest := ""
-		eventually(t, 2*shrink+soon, func(ctx context.Context) error {
+		suite.Eventually(t, 2*shrink+suite.Soon, func(ctx context.Context) error {
 			have, err := allocations(ctx, c)
 			if is := strings.Join(have, "\n"); err == nil && is != rest {
 				rest = is

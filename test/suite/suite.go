@@ -1,0 +1,204 @@
+// Package suite is what the tests on an API server have in common: one sandbox for a package of them, a client that may do everything there, and
+// steps that end a test with what is wrong.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+)
+
+// Soon bounds the wait for a state that comes about in milliseconds on an idle machine.
+const Soon = 30 * time.Second
+
+// pollGap is the time between two looks at a state that is waited for.
+const pollGap = 20 * time.Millisecond
+
+// Main runs the tests of a package on one sandbox and ends the process. prepare gets it before the first test. It fails where a manager has asked
+// for more than its role allows. What ended does comes before the sandbox stops.
+func Main(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox.Sandbox) error, ended ...func() error) {
+	code, err := run(m, o, prepare, ended)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox.Sandbox) error, ended []func() error) (code int, err error) {
+	ctx := context.Background()
+	s, err := sandbox.Start(ctx, o)
+	if err != nil {
+		return 1, err
+	}
+	defer func() {
+		for _, end := range append([]func() error{s.WithinRights}, append(ended, s.Stop)...) {
+			err = errors.Join(err, end())
+		}
+	}()
+	if err := prepare(ctx, s); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// Client is the administrator's. It knows every kind that the tests have, is not throttled and prints no warnings: tests that look at those use
+// kubectl. The configuration is changed before it is made.
+func Client(s *sandbox.Sandbox, change ...func(*rest.Config)) (client.WithWatch, error) {
+	known := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme,
+		butlerv1.AddToScheme, metal3v1.AddToScheme, novaedgev1.AddToScheme} {
+		if err := add(known); err != nil {
+			return nil, err
+		}
+	}
+	config := s.Config()
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	for _, c := range change {
+		c(config)
+	}
+	return client.NewWithWatch(config, client.Options{Scheme: known})
+}
+
+// Kubectl runs kubectl, which must succeed.
+func Kubectl(t *testing.T, s *sandbox.Sandbox, stdin string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	stdout, stderr, err := s.Kubectl(t.Context(), stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stdout, stderr
+}
+
+// Create stores objects.
+func Create(t *testing.T, c client.Client, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		if err := c.Create(t.Context(), o); err != nil {
+			t.Fatalf("create %T %s: %v", o, o.GetName(), err)
+		}
+	}
+}
+
+// Lend stores objects for the time of a test.
+func Lend(t *testing.T, c client.Client, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		Create(t, c, o)
+		t.Cleanup(func() { _ = c.Delete(context.Background(), o) })
+	}
+}
+
+// Namespace is a new one.
+func Namespace(t *testing.T, c client.Client) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	Create(t, c, ns)
+	return ns.Name
+}
+
+// TryChange updates an object as it is stored, and may be refused.
+func TryChange[T client.Object](t *testing.T, c client.Client, o T, f func(T)) error {
+	t.Helper()
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		f(o)
+		return c.Update(t.Context(), o)
+	})
+}
+
+// Change updates an object as it is stored.
+func Change[T client.Object](t *testing.T, c client.Client, o T, f func(T)) {
+	t.Helper()
+	if err := TryChange(t, c, o, f); err != nil {
+		t.Fatalf("update %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+// Delete deletes an object and waits for its end.
+func Delete(t *testing.T, c client.Client, o client.Object) {
+	t.Helper()
+	if err := c.Delete(t.Context(), o); err != nil {
+		t.Fatalf("delete %T %s: %v", o, o.GetName(), err)
+	}
+	Gone(t, c, o)
+}
+
+// Gone waits for the end of an object.
+func Gone(t *testing.T, c client.Reader, o client.Object) {
+	t.Helper()
+	Eventually(t, Soon, func(ctx context.Context) error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%T %s is still there, with finalizers %q: %v", o, o.GetName(), o.GetFinalizers(), err)
+		}
+		return nil
+	})
+}
+
+// Becomes waits until a stored object is as it should be, and leaves it so in o; missing says what it lacks, "" for nothing.
+func Becomes[T client.Object](t *testing.T, c client.Reader, o T, missing func(T) string) {
+	t.Helper()
+	Eventually(t, Soon, func(ctx context.Context) error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		if lacks := missing(o); lacks != "" {
+			return fmt.Errorf("%T %s: %s", o, o.GetName(), lacks)
+		}
+		return nil
+	})
+}
+
+// Eventually waits until something holds, and fails with what was last missing.
+func Eventually(t *testing.T, within time.Duration, holds func(context.Context) error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), pollGap, within, true, func(ctx context.Context) (bool, error) {
+		err := holds(ctx)
+		if err == nil || ctx.Err() == nil || last == nil {
+			last = err // not the one that says only that ctx has ended
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("not within %s: %v", within, last)
+	}
+}
+
+// Refused fails a test unless the error is a refusal with this code whose text has every part.
+func Refused(t *testing.T, err error, code int32, parts ...string) {
+	t.Helper()
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != code {
+		t.Fatalf("want a refusal with code %d, got: %v", code, err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("refusal does not say %q: %v", part, err)
+		}
+	}
+}
