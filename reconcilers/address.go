@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,8 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
 // Claims of Metal3 and of Cluster API have their address in an object of its own, made for them when it is known to be theirs alone.
@@ -32,9 +36,73 @@ import (
 // orphanAge is how old an address is at least that is deleted because it has no claim. A restore brings the one soon after the other.
 const orphanAge = 10 * time.Minute
 
-// addressesFor lists the objects that hold an address for a claim, as the informers have them: copy before changing.
-func addressesFor[A client.Object](ctx context.Context, d *desk, list client.ObjectList, claim types.NamespacedName) ([]A, error) {
-	return listIndexed[A](ctx, d.client, list, metal3.IndexFor, claim.Namespace, claim.Name)
+// addressed is the part of an API whose claims, T, have their answer in the annotation ipAddress, and then in an address object, A.
+type addressed[T, A client.Object] struct {
+	kind    *addressKind
+	fresh   func() T
+	claimOf func(T) ledger.Claim
+	// named tells whether the status of a claim names an address.
+	named func(T) bool
+	// want is the object for the address that a claim has. Without the pool there is none: that is a NotFound error.
+	want func(context.Context, *desk, T) (A, error)
+	// finalizers are those of a claim and of its address; ours all that we give addresses.
+	finalizers func(T) (claim, address string)
+	ours       []string
+}
+
+func (a addressed[T, A]) empty() T { return a.fresh() }
+
+func (a addressed[T, A]) claim(c T) ledger.Claim { return a.claimOf(c) }
+
+func (addressed[T, A]) unreadable(c T) error {
+	if _, err := metal3.Asked(c); err != nil {
+		return metal3.FailureUnreadable(c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
+	}
+	return nil
+}
+
+func (a addressed[T, A]) held(c T) bool { return len(a.claimOf(c).Ranges) > 0 }
+
+func (a addressed[T, A]) vouched(c T) bool { return a.named(c) }
+
+func (addressed[T, A]) fill(c T, ranges []allocator.Range) {
+	annotations := c.GetAnnotations()
+	if annotations[v1alpha1.AnnotationIPAddress] != "" || len(ranges) == 0 {
+		return
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.AnnotationIPAddress] = ranges[0].First.String()
+	c.SetAnnotations(annotations)
+}
+
+// complete gives a claim the label of its routing domain and its finalizer, and lets it be moved.
+func (a addressed[T, A]) complete(c T, space string) bool {
+	lacked := unblock(c)
+	labels := c.GetLabels()
+	if _, has := labels[butlerv1.LabelRoutingDomain]; !has && space != "" {
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[butlerv1.LabelRoutingDomain] = space
+		c.SetLabels(labels)
+		lacked = true
+	}
+	finalizer, _ := a.finalizers(c)
+	return controllerutil.AddFinalizer(c, finalizer) || lacked
+}
+
+// annotationClaimTouched is when a claim was written to so that nothing older can land any more.
+const annotationClaimTouched = "butler.butlerlabs.dev/touched"
+
+func (a addressed[T, A]) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (T, bool, error) {
+	return touchWith(ctx, c, live, k, uid, a.fresh(), annotationClaimTouched)
+}
+
+// addresses lists the objects that hold an address for a claim, as the informers have them: copy before changing.
+func (a addressed[T, A]) addresses(ctx context.Context, d *desk, claim types.NamespacedName) ([]A, error) {
+	return listIndexed[A](ctx, d.client, a.kind.emptyList(), metal3.IndexFor, claim.Namespace, claim.Name)
 }
 
 // attempt is the last try to make an address for a claim, from its beginning.
@@ -56,44 +124,66 @@ func (a *attempts) last(c client.Object) attempt {
 
 func (a *attempts) forget(claim types.NamespacedName) { a.of.Delete(claim) }
 
-// makeAddress makes the address object of a claim and gives its name. Where another object has that name, which may stand for several addresses, it
-// gets a longer one. ours tells whether an object is the one. The name is "" while the informers have yet to show what was made: that brings the
-// claim back.
+// address is the name of the object for the address that a claim has, which is made where there is none. It is "" where that has to wait for what
+// brings the claim back: for the pool, or for the informers, which have yet to show what was made.
+func (a addressed[T, A]) address(ctx context.Context, d *desk, c T) (string, error) {
+	asked, _ := metal3.Asked(c)
+	key := a.claimOf(c).Key
+	isIt := func(o A) bool {
+		held := a.kind.claim(o)
+		return held.For == key && len(held.Ranges) == 1 && held.Ranges[0].First == asked
+	}
+	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
+	if err != nil {
+		return "", err
+	}
+	if i := slices.IndexFunc(all, isIt); i >= 0 {
+		d.made.forget(client.ObjectKeyFromObject(c))
+		return all[i].GetName(), nil
+	}
+	want, err := a.want(ctx, d, c)
+	if err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	return a.make(ctx, d, c, want, isIt)
+}
+
+// make makes the address object of a claim. Where another object has that name, which may stand for several addresses, it gets a longer one.
 //
 // It is made for no claim that is going. Each kind has an informer of its own, and that of a replica which has just taken over may show the end of an
 // address before that of its claim: whether a claim is still there that had one before, or that the last holder of the journal knew, the API server
-// says. named says that its status names an address.
-func makeAddress[A client.Object](ctx context.Context, d *desk, claim client.Object, named bool, want A, ours func(A) bool) (string, error) {
-	if d.made.last(claim).stored {
+// says.
+func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt func(A) bool) (string, error) {
+	if d.made.last(c).stored {
 		return "", nil
 	}
-	if named || d.ledger.Landing(string(claim.GetUID()), time.Time{}) > 0 {
-		now := copied(claim)
-		err := d.live.Get(ctx, client.ObjectKeyFromObject(claim), now)
-		if err != nil || now.GetUID() != claim.GetUID() || now.GetDeletionTimestamp() != nil {
+	if a.named(c) || d.ledger.Landing(string(c.GetUID()), time.Time{}) > 0 {
+		now := a.fresh()
+		err := d.live.Get(ctx, client.ObjectKeyFromObject(c), now)
+		if err != nil || now.GetUID() != c.GetUID() || now.GetDeletionTimestamp() != nil {
 			return "", client.IgnoreNotFound(err) // its end comes by itself
 		}
 	}
-	try := attempt{claim: claim.GetUID(), began: d.now()}
+	try := attempt{claim: c.GetUID(), began: d.now()}
 	var err error
-	for _, suffix := range []string{"", "-" + digest(claim.GetNamespace()+"/"+claim.GetName())} {
-		a := copied(want)
-		a.SetName(want.GetName() + suffix)
-		err = d.client.Create(ctx, a)
+	for _, suffix := range []string{"", "-" + digest(c.GetNamespace()+"/"+c.GetName())} {
+		o := copied(want)
+		o.SetName(want.GetName() + suffix)
+		err = d.client.Create(ctx, o)
 		if try.stored = err == nil; try.stored || undecided(err) {
-			d.made.of.Store(client.ObjectKeyFromObject(claim), try)
+			d.made.of.Store(client.ObjectKeyFromObject(c), try)
 		}
 		if err == nil {
-			return a.GetName(), nil
+			return o.GetName(), nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return "", err
 		}
-		if err := d.live.Get(ctx, client.ObjectKeyFromObject(a), a); err != nil {
+		if err := d.live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return "", err
 		}
-		if ours(a) {
-			return a.GetName(), nil
+		if isIt(o) {
+			return o.GetName(), nil
 		}
 	}
 	return "", err
@@ -119,23 +209,28 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])[:8]
 }
 
-// withdraw takes a claim that is being deleted, and the objects that hold its address, on their way. Whoever has a finalizer on the claim still
-// uses the address. What goes to another cluster is clusterctl's. Where the status names an address, which named tells, no attempt to make one is
-// open but this replica's. The duration is how long the claim waits for one that may yet turn up.
-func withdraw[A client.Object](ctx context.Context, d *desk, c client.Object, named bool, addresses []A, claimFinalizer, addressFinalizer string) (time.Duration, error) {
+// release takes a claim that is being deleted, and the objects that hold its address, on their way. Whoever has a finalizer on the claim still
+// uses the address. What goes to another cluster is clusterctl's. Where the status names an address, an attempt to make one is taken to be open only
+// if it is this replica's. The duration is how long the claim waits for one that may yet turn up.
+func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Duration, error) {
+	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
+	if err != nil {
+		return 0, err
+	}
+	claimFinalizer, addressFinalizer := a.finalizers(c)
 	if metal3.Away(c) || len(c.GetFinalizers()) != 1 || !controllerutil.ContainsFinalizer(c, claimFinalizer) {
 		return 0, nil
 	}
-	for _, stored := range addresses {
+	for _, stored := range all {
 		if err := d.deleteAddress(ctx, copied(stored), addressFinalizer); err != nil {
 			return 0, err
 		}
 	}
-	if len(addresses) > 0 {
+	if len(all) > 0 {
 		d.made.forget(client.ObjectKeyFromObject(c))
 		return 0, nil // they come back when they are gone
 	}
-	if last := d.made.last(c); !named || !last.began.IsZero() {
+	if last := d.made.last(c); !a.named(c) || !last.began.IsZero() {
 		if wait := d.ledger.Landing(string(c.GetUID()), last.began); wait > 0 {
 			return wait, nil
 		}
@@ -156,18 +251,22 @@ func (d *desk) deleteAddress(ctx context.Context, a client.Object, finalizer str
 	return overtaken(d.client.Delete(ctx, a, client.Preconditions{UID: ptr.To(a.GetUID())}))
 }
 
-// orphans deletes the addresses of a claim that is gone, once they are old enough, and says when that is.
-func orphans[A client.Object](ctx context.Context, d *desk, addresses []A, finalizer string) (time.Duration, error) {
-	wait := time.Duration(0)
-	for _, stored := range addresses {
-		if !controllerutil.ContainsFinalizer(stored, finalizer) || metal3.Away(stored) {
+// gone deletes the addresses of a claim that is no longer there, once they are old enough, and says when that is.
+func (a addressed[T, A]) gone(ctx context.Context, d *desk, name types.NamespacedName) (wait time.Duration, err error) {
+	all, err := a.addresses(ctx, d, name)
+	if err != nil {
+		return 0, err
+	}
+	for _, stored := range all {
+		finalizer := slices.IndexFunc(a.ours, func(f string) bool { return controllerutil.ContainsFinalizer(stored, f) })
+		if finalizer < 0 || metal3.Away(stored) {
 			continue // made by somebody else, or on its way
 		}
 		if left := stored.GetCreationTimestamp().Add(orphanAge).Sub(d.now()); left > 0 {
 			wait = max(wait, left)
 			continue
 		}
-		if err := d.deleteAddress(ctx, copied(stored), finalizer); err != nil {
+		if err := d.deleteAddress(ctx, copied(stored), a.ours[finalizer]); err != nil {
 			return 0, err
 		}
 	}

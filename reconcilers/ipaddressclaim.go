@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
@@ -29,38 +26,39 @@ import (
 
 // ClusterAPI is the claims of the API ipam.cluster.x-k8s.io. Their pools are those of Metal3 and Butler.
 var ClusterAPI API = &api[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{
-	claimKind: clusterapi.KindIPAddressClaim, claimName: "ipaddressclaim", claims: ipAddressClaims{},
-	others: []string{metal3.KindIPPool, butler.KindNetworkPool},
-	addresses: &addressKind{
-		kind:      clusterapi.KindIPAddress,
-		empty:     func() client.Object { return &ipamv1.IPAddress{} },
-		emptyList: func() client.ObjectList { return &ipamv1.IPAddressList{} },
-		claim:     func(o client.Object) ledger.Claim { return clusterapi.AddressClaimOf(o.(*ipamv1.IPAddress)) },
-	},
+	claimKind: clusterapi.KindIPAddressClaim, claimName: "ipaddressclaim",
+	claims: ipAddressClaims{addressed[*ipamv1.IPAddressClaim, *ipamv1.IPAddress]{
+		kind:       clusterAPIAddresses,
+		fresh:      func() *ipamv1.IPAddressClaim { return &ipamv1.IPAddressClaim{} },
+		claimOf:    clusterapi.ClaimOf,
+		named:      func(c *ipamv1.IPAddressClaim) bool { return c.Status.AddressRef.Name != "" },
+		want:       clusterAPIAddressOf,
+		finalizers: clusterapi.Finalizers,
+		ours:       []string{metal3v1.FinalizerClusterAPIAddress, butlerv1.FinalizerIPAddress},
+	}},
+	others:    []string{metal3.KindIPPool, butler.KindNetworkPool},
+	addresses: clusterAPIAddresses,
 }
 
-// ipAddressClaims adapts IPAddressClaims: the answer is the annotation ipAddress, and then an IPAddress.
-type ipAddressClaims struct{}
+var clusterAPIAddresses = &addressKind{
+	kind:      clusterapi.KindIPAddress,
+	empty:     func() client.Object { return &ipamv1.IPAddress{} },
+	emptyList: func() client.ObjectList { return &ipamv1.IPAddressList{} },
+	claim:     func(o client.Object) ledger.Claim { return clusterapi.AddressClaimOf(o.(*ipamv1.IPAddress)) },
+}
 
-func (ipAddressClaims) empty() *ipamv1.IPAddressClaim { return &ipamv1.IPAddressClaim{} }
+// ipAddressClaims adapts IPAddressClaims.
+type ipAddressClaims struct {
+	addressed[*ipamv1.IPAddressClaim, *ipamv1.IPAddress]
+}
 
 func (ipAddressClaims) emptyList() client.ObjectList { return &ipamv1.IPAddressClaimList{} }
-
-func (ipAddressClaims) claim(c *ipamv1.IPAddressClaim) ledger.Claim { return clusterapi.ClaimOf(c) }
-
-func (ipAddressClaims) unreadable(c *ipamv1.IPAddressClaim) error { return unreadable(c) }
-
-func (ipAddressClaims) held(c *ipamv1.IPAddressClaim) bool {
-	return len(clusterapi.ClaimOf(c).Ranges) > 0
-}
 
 // answered is true of the claims of other providers: nobody here waits to answer them.
 func (ipAddressClaims) answered(c *ipamv1.IPAddressClaim) bool {
 	_, ours := clusterapi.PoolKeyOf(c)
 	return !ours || metal3.Answered(c)
 }
-
-func (ipAddressClaims) vouched(c *ipamv1.IPAddressClaim) bool { return c.Status.AddressRef.Name != "" }
 
 func (ipAddressClaims) flagged(c *ipamv1.IPAddressClaim) bool { return clusterapi.Flagged(c) }
 
@@ -83,10 +81,6 @@ func (ipAddressClaims) rests(ctx context.Context, d *desk, c *ipamv1.IPAddressCl
 		metal3.WaitPool(p, clusters) != nil
 }
 
-func (ipAddressClaims) addresses(ctx context.Context, d *desk, c types.NamespacedName) ([]*ipamv1.IPAddress, error) {
-	return addressesFor[*ipamv1.IPAddress](ctx, d, &ipamv1.IPAddressList{}, c)
-}
-
 func (a ipAddressClaims) wants(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) ([]ledger.Want, string, error) {
 	pool, _ := clusterapi.PoolKeyOf(c)
 	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
@@ -102,15 +96,6 @@ func (a ipAddressClaims) wants(ctx context.Context, d *desk, c *ipamv1.IPAddress
 		return clusterapi.WantsOfNetworkPool(c), butlerv1.OriginAuto, nil
 	}
 	return wantsOfIPPool(ctx, d, pool, c)
-}
-
-func (ipAddressClaims) fill(c *ipamv1.IPAddressClaim, ranges []allocator.Range) {
-	fillAnnotation(c, ranges)
-}
-
-func (ipAddressClaims) complete(c *ipamv1.IPAddressClaim, space string) bool {
-	finalizer, _ := clusterapi.Finalizers(c)
-	return completeWith(c, space, finalizer)
 }
 
 // allocated makes the claim's IPAddress where there is none, and names it.
@@ -129,32 +114,8 @@ func (a ipAddressClaims) allocated(ctx context.Context, d *desk, c *ipamv1.IPAdd
 	return true, nil
 }
 
-// address is the name of the claim's IPAddress, which is made where there is none.
-func (a ipAddressClaims) address(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (string, error) {
-	has, _ := metal3.Asked(c)
-	ours := func(o *ipamv1.IPAddress) bool {
-		held := clusterapi.AddressClaimOf(o)
-		return held.For == clusterapi.IPAddressClaimKey(c.Namespace, c.Name) && len(held.Ranges) == 1 && held.Ranges[0].First == has
-	}
-	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
-	if err != nil {
-		return "", err
-	}
-	for _, o := range all {
-		if ours(o) {
-			d.made.forget(client.ObjectKeyFromObject(c))
-			return o.Name, nil
-		}
-	}
-	want, err := a.addressOf(ctx, d, c)
-	if err != nil {
-		return "", client.IgnoreNotFound(err)
-	}
-	return makeAddress(ctx, d, c, a.vouched(c), want, ours)
-}
-
-// addressOf is the IPAddress of a claim, owned by it and by an IPPool.
-func (ipAddressClaims) addressOf(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
+// clusterAPIAddressOf is the IPAddress of a claim, owned by it and by an IPPool.
+func clusterAPIAddressOf(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
 	has, _ := metal3.Asked(c)
 	key, _ := clusterapi.PoolKeyOf(c)
 	_, finalizer := clusterapi.Finalizers(c)
@@ -199,33 +160,4 @@ func setClaimReady(c *ipamv1.IPAddressClaim, status metav1.ConditionStatus, reas
 	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
 		Type: clusterv1.ReadyCondition, Status: status, Reason: reason, Message: message, ObservedGeneration: c.Generation,
 	})
-}
-
-func (a ipAddressClaims) release(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (time.Duration, error) {
-	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
-	if err != nil {
-		return 0, err
-	}
-	claimFinalizer, addressFinalizer := clusterapi.Finalizers(c)
-	return withdraw(ctx, d, c, a.vouched(c), all, claimFinalizer, addressFinalizer)
-}
-
-func (a ipAddressClaims) gone(ctx context.Context, d *desk, name types.NamespacedName) (time.Duration, error) {
-	all, err := a.addresses(ctx, d, name)
-	if err != nil {
-		return 0, err
-	}
-	wait := time.Duration(0)
-	for _, finalizer := range []string{metal3v1.FinalizerClusterAPIAddress, butlerv1.FinalizerIPAddress} {
-		left, err := orphans(ctx, d, all, finalizer)
-		if err != nil {
-			return 0, err
-		}
-		wait = max(wait, left)
-	}
-	return wait, nil
-}
-
-func (ipAddressClaims) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (*ipamv1.IPAddressClaim, bool, error) {
-	return touchWith(ctx, c, live, k, uid, &ipamv1.IPAddressClaim{}, annotationClaimTouched)
 }

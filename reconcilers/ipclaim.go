@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -28,39 +25,36 @@ import (
 var Metal3 API = &api[*v1alpha1.IPClaim, *v1alpha1.IPPool]{
 	claimKind: metal3.KindIPClaim, poolKind: metal3.KindIPPool,
 	claimName: "ipclaim", poolName: "ippool",
-	claims: ipClaims{}, pools: ipPools{},
-	addresses: &addressKind{
-		kind:      metal3.KindIPAddress,
-		empty:     func() client.Object { return &v1alpha1.IPAddress{} },
-		emptyList: func() client.ObjectList { return &v1alpha1.IPAddressList{} },
-		claim:     func(o client.Object) ledger.Claim { return metal3.AddressClaimOf(o.(*v1alpha1.IPAddress)) },
-	},
+	claims: ipClaims{addressed[*v1alpha1.IPClaim, *v1alpha1.IPAddress]{
+		kind:    ipAddresses,
+		fresh:   func() *v1alpha1.IPClaim { return &v1alpha1.IPClaim{} },
+		claimOf: metal3.ClaimOf,
+		named:   func(c *v1alpha1.IPClaim) bool { return c.Status.Address != nil },
+		want:    addressOf,
+		finalizers: func(*v1alpha1.IPClaim) (claim, address string) {
+			return v1alpha1.FinalizerIPClaim, v1alpha1.FinalizerIPAddress
+		},
+		ours: []string{v1alpha1.FinalizerIPAddress},
+	}},
+	pools:     ipPools{},
+	addresses: ipAddresses,
 }
 
-// ipClaims adapts IPClaims: the answer is the annotation ipAddress, and then an IPAddress.
-type ipClaims struct{}
+var ipAddresses = &addressKind{
+	kind:      metal3.KindIPAddress,
+	empty:     func() client.Object { return &v1alpha1.IPAddress{} },
+	emptyList: func() client.ObjectList { return &v1alpha1.IPAddressList{} },
+	claim:     func(o client.Object) ledger.Claim { return metal3.AddressClaimOf(o.(*v1alpha1.IPAddress)) },
+}
 
-func (ipClaims) empty() *v1alpha1.IPClaim { return &v1alpha1.IPClaim{} }
+// ipClaims adapts IPClaims.
+type ipClaims struct {
+	addressed[*v1alpha1.IPClaim, *v1alpha1.IPAddress]
+}
 
 func (ipClaims) emptyList() client.ObjectList { return &v1alpha1.IPClaimList{} }
 
-func (ipClaims) claim(c *v1alpha1.IPClaim) ledger.Claim { return metal3.ClaimOf(c) }
-
-func (ipClaims) unreadable(c *v1alpha1.IPClaim) error { return unreadable(c) }
-
-// unreadable says why the annotation ipAddress of a claim cannot be read.
-func unreadable(c client.Object) error {
-	if _, err := metal3.Asked(c); err != nil {
-		return metal3.FailureUnreadable(c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
-	}
-	return nil
-}
-
-func (ipClaims) held(c *v1alpha1.IPClaim) bool { return len(metal3.ClaimOf(c).Ranges) > 0 }
-
 func (ipClaims) answered(c *v1alpha1.IPClaim) bool { return metal3.Answered(c) }
-
-func (ipClaims) vouched(c *v1alpha1.IPClaim) bool { return c.Status.Address != nil }
 
 func (ipClaims) flagged(c *v1alpha1.IPClaim) bool { return metal3.Flagged(c) }
 
@@ -84,10 +78,6 @@ func (ipClaims) rests(ctx context.Context, d *desk, c *v1alpha1.IPClaim, cluster
 		return true
 	}
 	return metal3.Wait(c, "IPClaim", "", clusters) != nil
-}
-
-func (ipClaims) addresses(ctx context.Context, d *desk, c types.NamespacedName) ([]*v1alpha1.IPAddress, error) {
-	return addressesFor[*v1alpha1.IPAddress](ctx, d, &v1alpha1.IPAddressList{}, c)
 }
 
 // found is the address of a claim that an IPAddress says it has, of the pool that it asks.
@@ -122,40 +112,6 @@ func wantsOfIPPool(ctx context.Context, d *desk, pool ledger.Key, c client.Objec
 	return want.Ledger(), butlerv1.OriginAuto, err
 }
 
-func (ipClaims) fill(c *v1alpha1.IPClaim, ranges []allocator.Range) { fillAnnotation(c, ranges) }
-
-// fillAnnotation writes the answer of a claim that has none.
-func fillAnnotation(c client.Object, ranges []allocator.Range) {
-	annotations := c.GetAnnotations()
-	if annotations[v1alpha1.AnnotationIPAddress] != "" || len(ranges) == 0 {
-		return
-	}
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[v1alpha1.AnnotationIPAddress] = ranges[0].First.String()
-	c.SetAnnotations(annotations)
-}
-
-func (ipClaims) complete(c *v1alpha1.IPClaim, space string) bool {
-	return completeWith(c, space, v1alpha1.FinalizerIPClaim)
-}
-
-// completeWith gives a claim the label of its routing domain and its finalizer, and lets it be moved.
-func completeWith(c client.Object, space, finalizer string) bool {
-	lacked := unblock(c)
-	labels := c.GetLabels()
-	if _, has := labels[butlerv1.LabelRoutingDomain]; !has && space != "" {
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		labels[butlerv1.LabelRoutingDomain] = space
-		c.SetLabels(labels)
-		lacked = true
-	}
-	return controllerutil.AddFinalizer(c, finalizer) || lacked
-}
-
 // allocated makes the claim's IPAddress where there is none, and names it.
 func (a ipClaims) allocated(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (bool, error) {
 	name, err := a.address(ctx, d, c)
@@ -166,32 +122,12 @@ func (a ipClaims) allocated(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (
 	return true, nil
 }
 
-// address is the name of the claim's IPAddress, which is made where there is none.
-func (a ipClaims) address(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (string, error) {
-	has, _ := metal3.Asked(c)
-	ours := func(o *v1alpha1.IPAddress) bool {
-		held := metal3.AddressClaimOf(o)
-		return held.For == metal3.IPClaimKey(c.Namespace, c.Name) && len(held.Ranges) == 1 && held.Ranges[0].First == has
-	}
-	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
-	if err != nil {
-		return "", err
-	}
-	for _, o := range all {
-		if ours(o) {
-			d.made.forget(client.ObjectKeyFromObject(c))
-			return o.Name, nil
-		}
-	}
+// addressOf is the IPAddress of a claim.
+func addressOf(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (*v1alpha1.IPAddress, error) {
 	p := &v1alpha1.IPPool{}
 	if err := d.readPool(ctx, metal3.PoolKeyOf(c), p); err != nil {
-		return "", client.IgnoreNotFound(err)
+		return nil, err
 	}
-	return makeAddress(ctx, d, c, a.vouched(c), addressOf(p, c), ours)
-}
-
-// addressOf is the IPAddress of a claim.
-func addressOf(p *v1alpha1.IPPool, c *v1alpha1.IPClaim) *v1alpha1.IPAddress {
 	has, _ := metal3.Asked(c)
 	settings := metal3.SettingsFor(p, has)
 	group := v1alpha1.GroupVersion.String()
@@ -205,7 +141,7 @@ func addressOf(p *v1alpha1.IPPool, c *v1alpha1.IPClaim) *v1alpha1.IPAddress {
 			Pool:    corev1.ObjectReference{Name: p.Name, Namespace: p.Namespace},
 			Address: v1alpha1.IP(has.String()), Prefix: settings.Prefix, Gateway: settings.Gateway, DNSServers: settings.DNSServers,
 		},
-	}
+	}, nil
 }
 
 func (ipClaims) clashing(c *v1alpha1.IPClaim, message string) {
@@ -241,27 +177,4 @@ func failureOf(err error) error {
 		return metal3.FailureHeld
 	}
 	return err
-}
-
-func (a ipClaims) release(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (time.Duration, error) {
-	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
-	if err != nil {
-		return 0, err
-	}
-	return withdraw(ctx, d, c, a.vouched(c), all, v1alpha1.FinalizerIPClaim, v1alpha1.FinalizerIPAddress)
-}
-
-func (a ipClaims) gone(ctx context.Context, d *desk, name types.NamespacedName) (time.Duration, error) {
-	all, err := a.addresses(ctx, d, name)
-	if err != nil {
-		return 0, err
-	}
-	return orphans(ctx, d, all, v1alpha1.FinalizerIPAddress)
-}
-
-// annotationClaimTouched is when a claim was written to so that nothing older can land any more.
-const annotationClaimTouched = "butler.butlerlabs.dev/touched"
-
-func (ipClaims) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (*v1alpha1.IPClaim, bool, error) {
-	return touchWith(ctx, c, live, k, uid, &v1alpha1.IPClaim{}, annotationClaimTouched)
 }
