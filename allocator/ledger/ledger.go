@@ -69,6 +69,7 @@ const (
 	revisitBatch = 250                   // so many objects at a time, everything is looked at
 	catchUpLimit = 10 * time.Second      // after which the API server is asked for what the informers do not deliver
 	stopLimit    = 3 * time.Second       // for the last commit of a process that stops
+	unreadyAfter = 10 * time.Second      // of a journal that nobody holds, or that cannot be read
 )
 
 // Ledger answers for who holds which address. See the package comment for what it promises.
@@ -81,6 +82,8 @@ type Ledger struct {
 	book    *book
 	holder  string        // of the journal, as last read
 	refused error         // why the journal cannot be followed
+	able    bool          // this replica could take part in serving at some time
+	unable  time.Time     // since when it cannot; zero where it can
 	moved   chan struct{} // closed when the holder changes
 	proven  time.Time     // begin of the last write by which this replica is known to have held the journal
 	read    time.Time     // when the journal was last read, while another holds it
@@ -415,19 +418,20 @@ func (l *Ledger) Hurry() { l.session.Hurry() }
 // Refused says that nobody listens at a holder's address: the journal is taken over at once where that is still its holder.
 func (l *Ledger) Refused(holder string) { l.session.Refused(holder) }
 
-// Ready reports why this replica cannot take part in serving, nil where it can: for a readiness probe. One that follows another can:
-// it passes on what it cannot answer.
+// Ready reports why this replica cannot take part in serving, nil where it can: for a readiness probe. One that follows another can: it passes on
+// what it cannot answer. And so can, for a while, one that has lost sight of a holder: the others mostly have as well, and if all of them
+// were taken out of the Service, the calls that would wait here, or be sent back to come again, would find nobody.
 func (l *Ledger) Ready() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.book.serving:
 		return l.doubt()
+	case l.able && (l.unable.IsZero() || time.Since(l.unable) < unreadyAfter):
+		return nil
 	case l.refused != nil:
 		return l.refused
-	case l.holder == "" || l.holder == l.cfg.Identity:
-		return errors.New("nobody holds the journal yet")
 	default:
-		return nil
+		return errors.New("nobody holds the journal yet")
 	}
 }

@@ -324,6 +324,41 @@ func TestAJournalThatCountsAnUnknownKindIsNotTaken(t *testing.T) {
 	})
 }
 
+// While one holder follows another, all replicas may look at once as if they could not serve: who asks waits here as well as anywhere.
+func TestAReplicaStaysReadyWhileNobodyHoldsTheJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := journal.Version{ResourceVersion: "0", Holder: "b"}
+		vacant := journal.Version{ResourceVersion: "0", Record: journal.Record{Seen: map[string]uint64{"others.test": 1}}} // which it may not take
+		s := &shelf{stored: vacant}
+		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+		run, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = l.Run(run, &stores{}) })
+		defer running.Wait()
+		defer stop()
+		for i, step := range []struct {
+			stored journal.Version
+			after  time.Duration
+			ready  bool
+		}{
+			{vacant, time.Second, false}, // it has just started
+			{held, time.Second, true},
+			{vacant, unreadyAfter - time.Second, true},
+			{vacant, 2 * time.Second, false},
+			{held, time.Second, true},
+			{vacant, unreadyAfter - time.Second, true},
+		} {
+			s.mu.Lock()
+			s.stored = step.stored
+			s.mu.Unlock()
+			time.Sleep(step.after)
+			if err := l.Ready(); (err == nil) != step.ready {
+				t.Errorf("step %d: %v, want ready: %t", i, err, step.ready)
+			}
+		}
+	})
+}
+
 // Of what a new holder finds, creates must not wait for what nobody waits for; but everything is looked at some time.
 func TestANewHolderHasEverythingLookedAtAndFirstWhatIsNotDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -59,6 +59,12 @@ func (l *Ledger) note(holder string, err error) {
 		l.moved = make(chan struct{})
 	}
 	l.holder, l.refused = holder, err
+	switch {
+	case err == nil && holder != "" && (holder != l.cfg.Identity || l.book.serving):
+		l.able, l.unable = true, time.Time{}
+	case l.unable.IsZero():
+		l.unable = time.Now()
+	}
 }
 
 // term is one time of holding the journal, from the fence to its end.
