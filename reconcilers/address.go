@@ -189,9 +189,10 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 	return "", err
 }
 
-// readPool reads the pool of a claim. The informers may show the claim first: then nothing of theirs would bring it back.
+// readPool reads the pool of a claim: copy before changing, as its status may list every address that it has given. The informers may show the
+// claim first: then nothing of theirs would bring it back.
 func (d *desk) readPool(ctx context.Context, k ledger.Key, into client.Object) error {
-	err := d.client.Get(ctx, request(k).NamespacedName, into)
+	err := d.client.Get(ctx, request(k).NamespacedName, into, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		err = d.live.Get(ctx, request(k).NamespacedName, into)
 	}

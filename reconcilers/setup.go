@@ -26,7 +26,7 @@ const (
 )
 
 // mirrorEvery is the time between the turns in which statuses are written that nobody waits for: long enough that most creates meet none,
-// short enough that nobody notices.
+// short enough that nobody notices. A status that names an address object somebody does wait for: that is written at once.
 const mirrorEvery = 200 * time.Millisecond
 
 // Options are what the reconcilers stand on.
@@ -67,9 +67,13 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 		return err
 	}
 	lane := o.Changes.byClaim[a.claimKind]
+	turns := newTurns(mirrorEvery)
+	if a.addresses != nil {
+		turns = newTurns(0)
+	}
 	d := &desk{
 		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),
-		answers: newSent(), drops: newSent(), mirrors: newTurns(mirrorEvery), whole: a.wholeStatus, movable: a.addresses != nil,
+		answers: newSent(), drops: newSent(), mirrors: turns, whole: a.wholeStatus, movable: a.addresses != nil,
 	}
 	var wake func(namespace string)
 	if a.addresses != nil { // these have Clusters

@@ -61,7 +61,7 @@ func (ipAllocations) wants(ctx context.Context, a *v1alpha1.IPAllocation, pools 
 	if a.Spec.Count != nil {
 		return []ledger.Want{{Count: int64(*a.Spec.Count)}}, nil
 	}
-	pool, err := readPool(ctx, butler.PoolKeyOf(a), pools, &v1alpha1.NetworkPool{})
+	pool, err := readPool(ctx, butler.PoolKeyOf(a), pools, &v1alpha1.NetworkPool{}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, err
 	}
