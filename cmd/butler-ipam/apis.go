@@ -6,12 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-logr/logr"
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -90,25 +86,6 @@ func (a apis) parts() (served []reconcilers.API, claimKinds, poolKinds []string)
 // haveClusters tells whether objects of some of them belong to a Cluster of Cluster API.
 func (a apis) haveClusters() bool {
 	return slices.ContainsFunc(a, func(one api) bool { return one.name == "metal3" || one.name == clusterAPI })
-}
-
-// installed is without that whose CRDs another project brings, and has not brought yet: it is served from the next start on.
-func (a apis) installed(kube *rest.Config, log logr.Logger) (apis, error) {
-	resources, err := discovery.NewDiscoveryClientForConfig(kube)
-	if err != nil {
-		return nil, err
-	}
-	_, err = resources.ServerResourcesForGroupVersion(ipamv1.GroupVersion.String())
-	if !apierrors.IsNotFound(err) {
-		return a, err
-	}
-	return slices.DeleteFunc(slices.Clone(a), func(one api) bool {
-		missing := one.name == clusterAPI
-		if missing {
-			log.Info("Cluster API is not installed: its claims are served when this process has been started anew after that", "missing", ipamv1.GroupVersion.String())
-		}
-		return missing
-	}), nil
 }
 
 // webhooks of the APIs, and of those that are not among them.

@@ -69,6 +69,8 @@ func main() {
 }
 
 func run(ctx context.Context, o *options, log logr.Logger) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	kube, err := config.GetConfig()
 	if err != nil {
 		return err
@@ -84,7 +86,12 @@ func run(ctx context.Context, o *options, log logr.Logger) error {
 		return err
 	}
 	metrics.Registry.MustRegister(certificateMetrics{certs.source, certs.renewal})
-	if o.apis, err = o.apis.installed(kube, log); err != nil {
+	late, err := newLatecomer(kube, log)
+	if err != nil {
+		return err
+	}
+	switchedOn := o.apis
+	if o.apis, err = late.without(switchedOn); err != nil {
 		return err
 	}
 	mgr, err := newManager(kube, o, server, certs, log)
@@ -92,8 +99,14 @@ func run(ctx context.Context, o *options, log logr.Logger) error {
 		return err
 	}
 	checks := newProbes(server, certs)
-	if err := wire(ctx, mgr, o, newPeerClient(server), checks, log); err != nil {
+	l, err := wire(ctx, mgr, o, newPeerClient(server), checks, log)
+	if err != nil {
 		return err
+	}
+	if len(o.apis) < len(switchedOn) {
+		if err := mgr.Add(late.awaited(l, end)); err != nil {
+			return err
+		}
 	}
 	if err := errors.Join(certs.setUp(mgr), checks.addTo(mgr, o.probeBind)); err != nil {
 		return err
@@ -142,18 +155,18 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 	return client.New(kube, options)
 }
 
-// wire puts the parts together. What one of them needs of another it gets here.
-func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, checks *probes, log logr.Logger) error {
+// wire puts the parts together around a ledger. What one of them needs of another it gets here.
+func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, checks *probes, log logr.Logger) (*ledger.Ledger, error) {
 	store, err := journal.NewLeaseStore(mgr.GetConfig(), o.namespace, takeOverAfter)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	store.Now = now
 	identity := journal.NewIdentity(o.identity, o.advertise)
 	served, claimKinds, poolKinds := o.apis.parts()
 	if stored, err := store.Read(ctx); err == nil { // who holds the journal later looks again
 		if err := ledger.Serves(stored.Record, slices.Concat(claimKinds, poolKinds)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	changes, forServices := reconcilers.NewChanges(served...), services.New()
@@ -172,34 +185,34 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	})
 	feed, err := reconcilers.NewFeed(ctx, mgr, l, served...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	recorder, err := newRecorder(ctx, mgr)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var clusters *reconcilers.Clusters
 	if o.apis.haveClusters() {
 		if clusters, err = reconcilers.NewClusters(mgr.GetConfig(), log.WithName("clusters")); err != nil {
-			return err
+			return nil, err
 		}
 		if err := mgr.Add(clusters); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
 		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Registry: metrics.Registry, Clusters: clusters,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if o.serviceVIPs {
 		if err := forServices.Register(mgr, l.Serving, recorder); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := o.tenants.register(ctx, mgr, l, recorder, log.WithName("tenants")); err != nil {
-		return err
+		return nil, err
 	}
 	hooks, others := o.apis.webhooks()
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
@@ -207,7 +220,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Log: log.WithName("webhooks"),
 	})
 	checks.ready.Checks["ledger"] = func(*http.Request) error { return l.Ready() }
-	return mgr.Add(everywhere(func(ctx context.Context) error {
+	return l, mgr.Add(everywhere(func(ctx context.Context) error {
 		if !feed.Synced(ctx) {
 			return nil
 		}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/ledger"
+)
+
+// latecomer is the API whose CRDs Cluster API brings, which may be installed after the manager. Until then its claims are nobody's; then each replica
+// ends, to be started again and serve it. Those that follow end first, one of them takes the journal when it is back, since it counts more kinds,
+// and the one that had it ends last: calls find somebody all the time.
+type latecomer struct {
+	resources discovery.ServerResourcesInterface
+	log       logr.Logger
+}
+
+const (
+	// latecomerPoll is the time between two looks at what the API server serves, holderPoll at who holds the journal.
+	latecomerPoll = 5 * time.Second
+	holderPoll    = 100 * time.Millisecond
+	// lastLimit is for how long the holder of the journal waits for another to take it: there may be none.
+	lastLimit = 20 * time.Second
+)
+
+func newLatecomer(kube *rest.Config, log logr.Logger) (*latecomer, error) {
+	resources, err := discovery.NewDiscoveryClientForConfig(kube)
+	if err != nil {
+		return nil, err
+	}
+	return &latecomer{resources, log}, nil
+}
+
+// served tells whether the API server has all its kinds.
+func (c *latecomer) served() (bool, error) {
+	list, err := c.resources.ServerResourcesForGroupVersion(ipamv1.GroupVersion.String())
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
+	}
+	return has("ipaddressclaims") && has("ipaddresses"), nil
+}
+
+// without is the APIs that are switched on, without this one where it has yet to come.
+func (c *latecomer) without(switchedOn apis) (apis, error) {
+	if !switchedOn.has(clusterAPI) {
+		return switchedOn, nil
+	}
+	if served, err := c.served(); err != nil || served {
+		return switchedOn, err
+	}
+	c.log.Info("Cluster API is not installed: its claims are served when it is", "missing", ipamv1.GroupVersion.String())
+	return slices.DeleteFunc(slices.Clone(switchedOn), func(a api) bool { return a.name == clusterAPI }), nil
+}
+
+// awaited ends a replica when the API has come.
+func (c *latecomer) awaited(l *ledger.Ledger, end context.CancelFunc) everywhere {
+	return func(ctx context.Context) error {
+		for served := false; !served; served, _ = c.served() { // an API server that does not answer is asked again
+			if journal.Pause(ctx, latecomerPoll) != nil {
+				return nil
+			}
+		}
+		for last := time.Now().Add(lastLimit); l.Serving() && time.Now().Before(last); {
+			if journal.Pause(ctx, holderPoll) != nil {
+				return nil
+			}
+		}
+		c.log.Info("Cluster API is there: ending, to serve its claims when started again")
+		end()
+		return nil
+	}
+}

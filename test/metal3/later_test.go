@@ -1,0 +1,70 @@
+package metal3
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/test/load"
+	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
+)
+
+// Cluster API is installed after the managers: they end one after the other, to serve its claims when they are started again, and no create of another
+// kind fails of that.
+func TestClusterAPIMayComeLater(t *testing.T) {
+	s, err := sandbox.Start(t.Context(), sandbox.Options{Replicas: 2, Restart: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := suite.Client(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := suite.Namespace(t, c)
+	suite.Create(t, c, ten(ns, "pool"))
+	first := ipClaims.claim(ns, "first", "pool", "")
+	suite.Create(t, c, first)
+	if answer(first) != "10.0.0.1" {
+		t.Errorf("without Cluster API, an IPClaim got %q", answer(first))
+	}
+	was := map[string]int{}
+	for _, m := range s.Managers() {
+		was[m.Name()] = m.Pid()
+	}
+
+	l := load.Start(t, c, "10.53.0.0/16", 4)
+	suite.Kubectl(t, s, "", "apply", "--server-side", "-f", "../../bin/clusterapi")
+	suite.Kubectl(t, s, "", "wait", "--for=condition=Established", "crd/ipaddressclaims.ipam.cluster.x-k8s.io", "crd/ipaddresses.ipam.cluster.x-k8s.io")
+	early := ipAddressClaims.claim(ns, "early", "pool", "")
+	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return c.Create(ctx, early) }) // told to come again until a manager serves it
+	if answer(early) != "10.0.0.2" {
+		t.Errorf("the first IPAddressClaim got %q", answer(early))
+	}
+	suite.Eventually(t, 2*suite.Soon, func(context.Context) error {
+		for _, m := range s.Managers() {
+			if m.Pid() == was[m.Name()] {
+				return fmt.Errorf("%s still runs as before", m.Name())
+			}
+		}
+		return nil
+	})
+	l.Await(100)
+	if _, failures := l.Stop(); len(failures) > 0 {
+		t.Errorf("creates have failed: %v", failures)
+	}
+	suite.Becomes(t, c, early, func(o client.Object) string {
+		name, failure := ipAddressClaims.address(o)
+		if name == "" {
+			return fmt.Sprintf("it names no address: %q", failure)
+		}
+		return ""
+	})
+}
