@@ -72,8 +72,8 @@ type poolAPI[P client.Object] interface {
 	rests(*desk, P) bool
 	// urgent tells whether claims wait for the next write to a pool.
 	urgent(context.Context, *desk, reconcile.Request) (bool, error)
-	// status writes the status of a pool.
-	status(ctx context.Context, d *desk, p P, usage ledger.Usage, m *poolMemory) (reconcile.Result, error)
+	// status writes the status of a pool, which is as it was before: that one is the informer's own.
+	status(ctx context.Context, d *desk, before, p P, usage ledger.Usage, m *poolMemory) (reconcile.Result, error)
 	// gone lets go of what waited for a pool that is gone.
 	gone(context.Context, *desk, reconcile.Request) error
 }

@@ -116,6 +116,27 @@ func TestOneThingIsToldAtMostEveryTenMinutes(t *testing.T) {
 	}
 }
 
+func TestAPoolIsLeftAloneForWhatItCosts(t *testing.T) {
+	now := time.Unix(1000, 0)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for name, tc := range map[string]struct {
+		memory poolMemory
+		want   time.Duration
+	}{
+		"never seen":                     {poolMemory{}, 0},
+		"quiet":                          {poolMemory{written: ago(time.Minute), looked: ago(time.Minute), records: 5000}, 0},
+		"just written":                   {poolMemory{written: now, looked: now}, countersEvery},
+		"just written, with a long list": {poolMemory{written: now, looked: now, records: 1000}, countersEvery + 2*time.Second},
+		"written a while ago":            {poolMemory{written: ago(time.Second), looked: ago(time.Second), records: 1000}, countersEvery + time.Second},
+		"looked at for nothing":          {poolMemory{written: ago(time.Minute), looked: now}, 0},
+		"the same, with a long list":     {poolMemory{written: ago(time.Minute), looked: now, records: 1000}, 100 * time.Millisecond},
+	} {
+		if got := max(0, tc.memory.wait(countersEvery, now)); got != tc.want {
+			t.Errorf("%s: it waits %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
 func TestPoolStatusHasEveryNumber(t *testing.T) {
 	p := &v1alpha1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Generation: 2},

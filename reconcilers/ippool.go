@@ -43,15 +43,14 @@ func (ipPools) urgent(context.Context, *desk, reconcile.Request) (bool, error) {
 
 func (ipPools) gone(context.Context, *desk, reconcile.Request) error { return nil }
 
-func (ipPools) status(ctx context.Context, d *desk, p *v1alpha1.IPPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
+func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	key := metal3.IPPoolKey(p.Namespace, p.Name)
-	if before := p.DeepCopy(); belong(p, d.clusters) {
+	if belong(p, d.clusters) {
 		return reconcile.Result{}, overtaken(d.save(ctx, before, p))
 	}
-	if done, err := d.recordResting(ctx, p, d.ledger.Resting(key)); done || err != nil {
+	if done, err := d.recordResting(ctx, before, p, d.ledger.Resting(key)); done || err != nil {
 		return reconcile.Result{}, err
 	}
-	before := p.DeepCopy()
 	held, _ := d.ledger.HeldOf(key, []string{metal3.KindIPClaim, clusterapi.KindIPAddressClaim}, math.MaxInt)
 	indexes := indexesOf(held)
 	switch {
@@ -62,9 +61,10 @@ func (ipPools) status(ctx context.Context, d *desk, p *v1alpha1.IPPool, usage le
 	}
 	p.Status.Indexes = indexes
 	setCapacity(p, usage)
+	memory.records = len(held)
 	written, err := d.replaceStatus(ctx, before, p)
 	if written {
-		memory.written, memory.records = d.now(), len(held)
+		memory.written = d.now()
 	}
 	return reconcile.Result{}, err
 }

@@ -42,8 +42,8 @@ func (networkPools) urgent(ctx context.Context, d *desk, req reconcile.Request) 
 }
 
 // status writes counters, conditions and releases in one, and lets go of the allocations whose release is recorded then.
-func (networkPools) status(ctx context.Context, d *desk, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
-	if done, err := d.recordResting(ctx, p, away(d.ledger.Resting(butler.NetworkPoolKey(p.Namespace, p.Name)))); done || err != nil {
+func (networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
+	if done, err := d.recordResting(ctx, before, p, away(d.ledger.Resting(butler.NetworkPoolKey(p.Namespace, p.Name)))); done || err != nil {
 		return reconcile.Result{}, err
 	}
 	waiting, err := leaving(ctx, d, client.ObjectKeyFromObject(p))
@@ -51,15 +51,15 @@ func (networkPools) status(ctx context.Context, d *desk, p *v1alpha1.NetworkPool
 		return reconcile.Result{}, err
 	}
 	_, faults := butler.PoolOf(p)
-	before := p.DeepCopy()
 	releases := recordReleases(p, waiting, d.now())
 	p.Status = *poolStatus(p, usage, faults)
 	p.Status.Releases = releases.records
 	if !equality.Semantic.DeepEqual(before, p) {
+		memory.records = len(p.Status.Releases)
 		if written, err := d.replaceStatus(ctx, before, p); !written {
 			return reconcile.Result{}, err
 		}
-		memory.written, memory.records = d.now(), len(p.Status.Releases)
+		memory.written = d.now()
 		logReleases(ctx, releases)
 	}
 	if c, ok := crossingOf(before.Status.Conditions, p.Status.Conditions); ok && memory.mayTell(c.reason+c.condition, d.now()) {

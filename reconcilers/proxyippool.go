@@ -42,8 +42,7 @@ func (proxyIPPools) urgent(context.Context, *desk, reconcile.Request) (bool, err
 
 func (proxyIPPools) gone(context.Context, *desk, reconcile.Request) error { return nil }
 
-func (proxyIPPools) status(ctx context.Context, d *desk, p *v1alpha1.ProxyIPPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
-	before := p.DeepCopy()
+func (proxyIPPools) status(ctx context.Context, d *desk, before, p *v1alpha1.ProxyIPPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	_, faults := novaedge.PoolOf(p)
 	p.Status.Allocated, p.Status.Available, p.Status.ObservedGeneration = usage.Allocated, usage.Available, p.Generation
 	p.Status.Allocations, p.Status.AllocationsNotListed = allocations(ctx, d, p)
@@ -59,9 +58,10 @@ func (proxyIPPools) status(ctx context.Context, d *desk, p *v1alpha1.ProxyIPPool
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonPoolConfigError, faults.ToAggregate().Error()
 	}
 	meta.SetStatusCondition(&p.Status.Conditions, ready)
+	memory.records = len(p.Status.Allocations)
 	written, err := d.replaceStatus(ctx, before, p)
 	if written {
-		memory.written, memory.records = d.now(), len(p.Status.Allocations)
+		memory.written = d.now()
 	}
 	return reconcile.Result{}, err
 }

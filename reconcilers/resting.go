@@ -13,8 +13,8 @@ import (
 
 // recordResting writes into a pool which of its ranges rest, so that a restart knows it. It tells whether there was anything to write: the pool
 // comes back then.
-func (d *desk) recordResting(ctx context.Context, p client.Object, resting []ledger.Cooling) (written bool, err error) {
-	before, text := copied(p), fields.RestingText(resting)
+func (d *desk) recordResting(ctx context.Context, before, p client.Object, resting []ledger.Cooling) (written bool, err error) {
+	text := fields.RestingText(resting)
 	annotations := p.GetAnnotations()
 	if annotations[butlerv1.AnnotationResting] == text {
 		return false, nil
