@@ -12,6 +12,7 @@ import (
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
@@ -215,4 +216,13 @@ func TestAPinOfAPoolHoldsForTheClaimThatComesNext(t *testing.T) {
 		return fmt.Sprintf("%+v", p.Status.Indexes)
 	})
 	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = p.Status.Indexes })
+}
+
+func TestTheSampleOfClusterAPIGetsAnAddressOfANetworkPool(t *testing.T) {
+	suite.Kubectl(t, cluster, "", "create", "-f", "../../config/samples/networkpool.yaml")
+	given, _ := suite.Kubectl(t, cluster, "", "create", "-f", "../../config/samples/clusterapi/ipaddressclaim.yaml", "-o", "jsonpath={.metadata.annotations.ipAddress}")
+	c := stored(t, ipAddressClaims.claim(sandbox.Namespace, "worker-0", "", ""))
+	if got := ipAddressClaims.bound(t, c); given != "10.40.0.64" || string(got.Address) != given || got.Prefix != 24 {
+		t.Errorf("the answer has %q, the address object %+v", given, got)
+	}
 }

@@ -28,12 +28,16 @@ func run() error {
 	flag.StringVar(&options.ManagerBinary, "manager", "", "binary of the manager (default bin/butler-ipam)")
 	flag.BoolVar(&options.Restart, "restart", false, "start a manager that died again")
 	flag.BoolVar(&options.Keep, "keep", false, "keep the stored objects of the last run")
+	flag.BoolVar(&options.ClusterAPI, "clusterapi", false, "install the CRDs of Cluster API that managers serve or read")
+	flag.BoolVar(&options.Tenants, "tenants", false, "install the CRDs of TenantCluster and ProviderConfig, and serve them")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: sandbox [flags] [-- flags of every manager]")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	options.ManagerArgs = flag.Args()
+	if options.ManagerArgs = flag.Args(); options.Tenants {
+		options.ManagerArgs = append(options.ManagerArgs, "--tenants")
+	}
 
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer cancel()
