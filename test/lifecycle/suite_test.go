@@ -24,12 +24,9 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// soon bounds the wait for a state that comes about in milliseconds on an idle machine.
-const soon = 15 * time.Second
-
 func TestLifecycle(t *testing.T) {
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(soon)
+	SetDefaultEventuallyTimeout(suite.Soon)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	ctrllog.SetLogger(GinkgoLogr)
 	RunSpecs(t, "Lifecycle")
