@@ -121,17 +121,19 @@ func TestAPoolIsLeftAloneForWhatItCosts(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	for name, tc := range map[string]struct {
 		memory poolMemory
+		pace   pace
 		want   time.Duration
 	}{
-		"never seen":                     {poolMemory{}, 0},
-		"quiet":                          {poolMemory{written: ago(time.Minute), looked: ago(time.Minute), records: 5000}, 0},
-		"just written":                   {poolMemory{written: now, looked: now}, countersEvery},
-		"just written, with a long list": {poolMemory{written: now, looked: now, records: 1000}, countersEvery + 2*time.Second},
-		"written a while ago":            {poolMemory{written: ago(time.Second), looked: ago(time.Second), records: 1000}, countersEvery + time.Second},
-		"looked at for nothing":          {poolMemory{written: ago(time.Minute), looked: now}, 0},
-		"the same, with a long list":     {poolMemory{written: ago(time.Minute), looked: now, records: 1000}, 100 * time.Millisecond},
+		"never seen":                     {poolMemory{}, relaxed, 0},
+		"quiet":                          {poolMemory{written: ago(time.Minute), looked: ago(time.Minute), records: 5000}, relaxed, 0},
+		"just written":                   {poolMemory{written: now, looked: now}, relaxed, 500 * time.Millisecond},
+		"just written, with a long list": {poolMemory{written: now, looked: now, records: 1000}, relaxed, 2500 * time.Millisecond},
+		"the same, and claims wait":      {poolMemory{written: now, looked: now, records: 1000}, urgent, 1025 * time.Millisecond},
+		"written a while ago":            {poolMemory{written: ago(time.Second), looked: ago(time.Second), records: 1000}, relaxed, 1500 * time.Millisecond},
+		"looked at for nothing":          {poolMemory{written: ago(time.Minute), looked: now}, relaxed, 0},
+		"the same, with a long list":     {poolMemory{written: ago(time.Minute), looked: now, records: 1000}, relaxed, 100 * time.Millisecond},
 	} {
-		if got := max(0, tc.memory.wait(countersEvery, now)); got != tc.want {
+		if got := max(0, tc.memory.wait(tc.pace, now)); got != tc.want {
 			t.Errorf("%s: it waits %s, want %s", name, got, tc.want)
 		}
 	}

@@ -75,7 +75,7 @@ func (networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.Net
 	case releases.room > 0:
 		return reconcile.Result{RequeueAfter: releases.room}, nil
 	case releases.left > 0:
-		return reconcile.Result{RequeueAfter: urgentEvery}, nil
+		return reconcile.Result{RequeueAfter: urgent.every}, nil
 	default:
 		return reconcile.Result{}, nil
 	}

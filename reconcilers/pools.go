@@ -14,15 +14,20 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
-// Pace of writes to one pool. A change while all is quiet is written at once; under load the last state always follows.
-const (
-	countersEvery = 500 * time.Millisecond
-	urgentEvery   = 25 * time.Millisecond // while claims wait for a write
-	// perRecord is added for each entry of a list in the status: it costs the API server an eighth of that with each write of the pool.
-	perRecord = 2 * time.Millisecond
-	// perLook is how long a pool is left alone, for each of these entries, once it was looked at: that costs this process a few percent of it.
-	perLook = 100 * time.Microsecond
+// pace is how often one pool is written to at most. A change while all is quiet is written at once; under load the last state always follows.
+type pace struct {
+	every time.Duration
+	// perRecord is added for each entry of a list in the status: it costs the API server a quarter of a millisecond with each write of the pool.
+	perRecord time.Duration
+}
+
+var (
+	relaxed = pace{500 * time.Millisecond, 2 * time.Millisecond}
+	urgent  = pace{25 * time.Millisecond, time.Millisecond} // while claims wait for a write
 )
+
+// perLook is how long a pool is left alone, for each of these entries, once it was looked at: that costs this process a few percent of it.
+const perLook = 100 * time.Microsecond
 
 // pools keeps a pool's status and finalizer, and whatever else is recorded in it: all in one place, as they share one object.
 type pools[P client.Object] struct {
@@ -49,13 +54,13 @@ func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		return reconcile.Result{}, nil
 	}
 	memory := r.remember(req.NamespacedName)
-	pace := countersEvery
-	if urgent, err := r.api.urgent(ctx, r.desk, req); err != nil {
+	due := relaxed
+	if waiting, err := r.api.urgent(ctx, r.desk, req); err != nil {
 		return reconcile.Result{}, err
-	} else if urgent {
-		pace = urgentEvery
+	} else if waiting {
+		due = urgent
 	}
-	if wait := memory.wait(pace, r.now()); wait > 0 {
+	if wait := memory.wait(due, r.now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	before := r.api.empty()
@@ -127,10 +132,10 @@ func (r *pools[P]) remember(name types.NamespacedName) *poolMemory {
 	return m
 }
 
-// wait is for how long a pool is still left alone, where its writes keep to a pace.
-func (m *poolMemory) wait(pace time.Duration, now time.Time) time.Duration {
+// wait is for how long a pool is still left alone.
+func (m *poolMemory) wait(p pace, now time.Time) time.Duration {
 	records := time.Duration(m.records)
-	return max(m.written.Add(pace+records*perRecord).Sub(now), m.looked.Add(records*perLook).Sub(now))
+	return max(m.written.Add(p.every+records*p.perRecord).Sub(now), m.looked.Add(records*perLook).Sub(now))
 }
 
 // tellEvery is how often people hear of one thing about one pool at most.
