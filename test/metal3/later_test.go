@@ -42,9 +42,8 @@ func TestClusterAPIMayComeLater(t *testing.T) {
 
 	l := load.Start(t, c, "10.53.0.0/16", 4)
 	suite.Kubectl(t, s, "", "apply", "--server-side", "-f", "../../bin/clusterapi")
-	suite.Kubectl(t, s, "", "wait", "--for=condition=Established", "crd/ipaddressclaims.ipam.cluster.x-k8s.io", "crd/ipaddresses.ipam.cluster.x-k8s.io")
 	early := ipAddressClaims.claim(ns, "early", "pool", "")
-	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return c.Create(ctx, early) }) // told to come again until a manager serves it
+	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return c.Create(ctx, early) }) // until the API server serves the kind, and then a manager
 	if answer(early) != "10.0.0.2" {
 		t.Errorf("the first IPAddressClaim got %q", answer(early))
 	}
