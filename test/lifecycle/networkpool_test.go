@@ -184,8 +184,7 @@ var _ = Describe("a NetworkPool that is full", func() {
 		Eventually(stored(ctx, shared, p)).Should(WithTransform(numbers, Equal("8/8/0")))
 
 		By("growing")
-		p.Spec.CIDR = "10.41.0.0/28"
-		Expect(shared.Update(ctx, p)).To(Succeed())
+		shared.resize(ctx, p, "10.41.0.0/28")
 		a := claim(namespace, "more", 4)
 		shared.create(ctx, a)
 		Expect(span(a)).To(Equal("10.41.0.8-10.41.0.11"))

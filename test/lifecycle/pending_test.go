@@ -83,8 +83,7 @@ var _ = Describe("IPAllocations that the webhooks were not asked about", Ordered
 		c.createLater(ctx, older, younger)
 		Eventually(stored(ctx, c, younger)).Should(HaveField("Status.Phase", v1alpha1.PhaseFailed))
 
-		p.Spec.CIDR = "10.45.0.0/28"
-		Expect(c.Update(ctx, p)).To(Succeed())
+		c.resize(ctx, p, "10.45.0.0/28")
 		Eventually(stored(ctx, c, older)).Should(WithTransform(ready, BeTrue()))
 		Eventually(stored(ctx, c, younger)).Should(WithTransform(ready, BeTrue()))
 		Expect(span(older)).To(Equal("10.45.0.8-10.45.0.11"))

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -91,6 +92,18 @@ func pool(namespace, cidr string, ranges ...v1alpha1.IPRange) *v1alpha1.NetworkP
 		p.Spec.TenantAllocation = &v1alpha1.TenantAllocation{Ranges: ranges}
 	}
 	return p
+}
+
+// resize gives a stored pool another CIDR, whatever is written to its status meanwhile.
+func (c *cluster) resize(ctx context.Context, p *v1alpha1.NetworkPool, cidr string) {
+	GinkgoHelper()
+	Expect(retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return err
+		}
+		p.Spec.CIDR = cidr
+		return c.Update(ctx, p)
+	})).To(Succeed())
 }
 
 // butlerPool is the pool of Butler's own tests: 128 of 256 addresses.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -64,8 +65,14 @@ func TestServicesThatComeTogetherGrowThePoolOnceAndShrinkItAfterTheirEnd(t *test
 		served(t, balancer(t, fmt.Sprintf("initial-%d", i)))
 	}
 	var five []*corev1.Service
+	var creates errgroup.Group
 	for i := range 5 {
-		five = append(five, balancer(t, fmt.Sprintf("five-%d", i)))
+		s := plane.Balancer(fmt.Sprintf("five-%d", i))
+		five = append(five, s)
+		creates.Go(func() error { return tenantPlane.Client.Create(t.Context(), s) })
+	}
+	if err := creates.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	for _, s := range five {
 		served(t, s)
