@@ -201,6 +201,8 @@ sandbox: controlplane build $(if $(filter 1,$(CLUSTERAPI)),$(BIN)/clusterapi) ##
 
 # Below: how the binaries that these targets use come about.
 
+bin/%: $(BIN)/% ; @:
+
 KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' test/controlplane/go.mod)
 KUBE_MAJOR_MINOR := $(subst ., ,$(KUBE_VERSION:v%=%))
 # Clients and servers compare these numbers, so a build without them behaves like Kubernetes 0.0.
