@@ -31,7 +31,7 @@ type desk struct {
 	made     attempts      // to make addresses for them
 	live     client.Reader // the API server itself
 	clusters metal3.Clusters
-	mirrors  *turns // of statuses that say what the answer to the create has said already
+	mirrors  *turns // of what the answer to the create has said already
 	whole    bool   // see api.wholeStatus
 	movable  bool   // clusterctl moves them to other clusters
 }
@@ -103,18 +103,22 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	if r.api.complete(c, space) {
 		return reconcile.Result{}, overtaken(r.save(ctx, before, c))
 	}
+	was := r.api.condition(before)
+	isNews := was == nil || was.Status != metav1.ConditionTrue
+	if isNews {
+		if wait := r.mirrors.wait(client.ObjectKeyFromObject(c), r.now()); wait > 0 {
+			return reconcile.Result{RequeueAfter: wait}, nil
+		}
+	}
 	if done, err := r.api.allocated(ctx, r.desk, c); err != nil || !done {
 		return reconcile.Result{}, err
 	}
 	if equality.Semantic.DeepEqual(before, c) {
 		return reconcile.Result{}, nil
 	}
-	if wait := r.mirrors.wait(client.ObjectKeyFromObject(c), r.now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	was, is := r.api.condition(before), r.api.condition(c)
+	is := r.api.condition(c)
 	written, err := r.saveStatus(ctx, before, c)
-	if written && (was == nil || was.Status != metav1.ConditionTrue) {
+	if written && isNews {
 		r.events.allocated(c, r.api.claim(c).Pool, is.Message)
 	}
 	return reconcile.Result{}, err

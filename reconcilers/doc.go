@@ -21,8 +21,8 @@
 // A range is freed when its object is gone, which the informer says and nobody else. A release is recorded in its pool before
 // the finalizer goes.
 //
-// Nobody waits for the status of a create that is answered already: such writes are gathered in turns, five a second, and between them
-// the API server works for creates. The first after a quiet time is made at once.
+// What is written about a create that is answered already is gathered in turns, and between them the API server works for creates. The first after a
+// quiet time is written at once.
 //
 // Every step leaves a state from which the next one follows, so a process may end anywhere.
 //

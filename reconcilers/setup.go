@@ -25,9 +25,12 @@ const (
 	poolWorkers  = 4
 )
 
-// mirrorEvery is the time between the turns in which statuses are written that nobody waits for: long enough that most creates meet none,
-// short enough that nobody notices. A status that names an address object somebody does wait for: that is written at once.
-const mirrorEvery = 200 * time.Millisecond
+// Times between the turns of one kind, long enough that most creates meet none. The status of a claim that was answered nobody waits for; an address
+// object, and the status that names it, many do.
+const (
+	mirrorEvery  = 200 * time.Millisecond
+	addressEvery = 50 * time.Millisecond
+)
 
 // Options are what the reconcilers stand on.
 type Options struct {
@@ -69,7 +72,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	lane := o.Changes.byClaim[a.claimKind]
 	turns := newTurns(mirrorEvery)
 	if a.addresses != nil {
-		turns = newTurns(0)
+		turns = newTurns(addressEvery)
 	}
 	d := &desk{
 		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),

@@ -8,7 +8,7 @@ import (
 )
 
 // turns gathers writes that nobody waits for: the first after a quiet time is done at once, those that follow it share the next turn.
-// In between, the API server and etcd have their time for creates. Without a time between turns every write is done at once.
+// In between, the API server and etcd have their time for creates.
 type turns struct {
 	every time.Duration
 
