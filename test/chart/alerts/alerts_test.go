@@ -54,10 +54,11 @@ var examples = map[string]example{
 		       network_pool_allocated_ips{instance="a",namespace="n",pool="empty"} 0x30`,
 		quiet: "9m", fires: "10m", want: `{namespace="n",pool="p"} 0.95`,
 	},
-	// 4 addresses an hour: 400 last four days and more, 200 do not. In between b takes over.
+	// 4 addresses an hour: 400 last four days and more, 200 do not. In between b takes over. It has a first value as well, as series are loaded in any
+	// order and nothing is taken that is an hour older than the first value of all.
 	"ButlerIPAMPoolExhaustionForecast": {
 		load: `network_pool_available_ips{instance="a",namespace="n",pool="p"} 496-4x40
-		       network_pool_available_ips{instance="b",namespace="n",pool="p"} _x41 332-4x60`,
+		       network_pool_available_ips{instance="b",namespace="n",pool="p"} 496 _x40 332-4x60`,
 		step: "1h", quiet: "24h", fires: "74h", want: `{namespace="n",pool="p"} -88`,
 	},
 	"ButlerIPAMJournalSlow": {
