@@ -19,12 +19,7 @@ var cluster *sandbox.Sandbox
 func TestMain(m *testing.M) {
 	suite.Main(m, sandbox.Options{}, func(ctx context.Context, s *sandbox.Sandbox) error {
 		cluster = s
-		// Kinds of others that the chart has objects of.
-		if _, _, err := s.Kubectl(ctx, "", "apply", "--server-side", "--filename", filepath.Join(root, "bin", "crds")); err != nil {
-			return err
-		}
-		_, _, err := s.Kubectl(ctx, "", "wait", "--for=condition=Established", "customresourcedefinitions", "--all")
-		return err
+		return s.InstallCRDs(ctx, "bin/crds") // kinds of others that the chart has objects of
 	})
 }
 

@@ -54,11 +54,8 @@ var _ = Describe("a Certificate of cert-manager", Ordered, func() {
 	})
 
 	It("is watched as soon as it can be, and said to be not Ready by a manager that serves on", func(ctx SpecContext) {
-		_, _, err := c.Kubectl(ctx, "", "apply", "--server-side", "--filename="+filepath.Join(root, "bin", "crds"))
-		Expect(err).NotTo(HaveOccurred())
-		_, _, err = c.Kubectl(ctx, "", "wait", "--for=condition=Established", "customresourcedefinitions", "--all")
-		Expect(err).NotTo(HaveOccurred())
-		_, _, err = c.Kubectl(ctx, "", "apply", "--kustomize", filepath.Join(root, "config", "certmanager"))
+		Expect(c.InstallCRDs(ctx, "bin/crds")).To(Succeed())
+		_, _, err := c.Kubectl(ctx, "", "apply", "--kustomize", filepath.Join(root, "config", "certmanager"))
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(readyz(ctx)).WithTimeout(time.Minute).Should(ContainSubstring("warn: Certificate butler-ipam-system/butler-ipam-webhook is not Ready (cert-manager has not looked at it yet)"))
 		Expect(metric(ctx)).To(ContainSubstring("butler_ipam_certificate_ready 0"))

@@ -41,9 +41,11 @@ func TestClusterAPIMayComeLater(t *testing.T) {
 	}
 
 	l := load.Start(t, c, "10.53.0.0/16", 4)
-	suite.Kubectl(t, s, "", "apply", "--server-side", "-f", "../../bin/clusterapi")
+	if err := s.InstallCRDs(t.Context(), "bin/clusterapi"); err != nil {
+		t.Fatal(err)
+	}
 	early := ipAddressClaims.claim(ns, "early", "pool", "")
-	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return c.Create(ctx, early) }) // until the API server serves the kind, and then a manager
+	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return c.Create(ctx, early) }) // until a manager serves it
 	if answer(early) != "10.0.0.2" {
 		t.Errorf("the first IPAddressClaim got %q", answer(early))
 	}

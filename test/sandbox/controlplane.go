@@ -14,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/discovery"
 )
 
 // startControlPlane starts etcd, then kube-apiserver, and returns when both are ready. An API server that does not find its storage
@@ -160,16 +159,9 @@ func (s *Sandbox) installConfig(ctx context.Context) error {
 		}
 		manager = append(manager, objects...)
 	}
-	crds, err := readDirectory(filepath.Join(config, "crd"))
-	if err != nil {
-		return err
-	}
+	crds := []string{"config/crd"}
 	if s.options.Tenants {
-		tenants, err := readDirectory(filepath.Join(config, "tenants"))
-		if err != nil {
-			return err
-		}
-		crds = append(crds, tenants...)
+		crds = append(crds, "config/tenants")
 		roles, err := readDirectory(filepath.Join(config, "tenants", "rbac"))
 		if err != nil {
 			return err
@@ -177,22 +169,11 @@ func (s *Sandbox) installConfig(ctx context.Context) error {
 		rbac = append(rbac, roles...)
 	}
 	if s.options.ClusterAPI {
-		others, err := readDirectory(filepath.Join(s.root, "bin", "clusterapi"))
-		if err != nil {
-			return err
-		}
-		if len(others) == 0 {
-			return fmt.Errorf("%s/bin/clusterapi has no CRDs: make bin/clusterapi puts them there", s.root)
-		}
-		crds = append(crds, others...)
+		crds = append(crds, "bin/clusterapi")
 	}
 	namespaces := []*unstructured.Unstructured{newObject("v1", "Namespace", ManagerNamespace), newObject("v1", "Namespace", Namespace)}
-	if err := apply(ctx, s.client, slices.Concat(namespaces, rbac, manager, crds)...); err != nil {
+	if err := apply(ctx, s.client, slices.Concat(namespaces, rbac, manager)...); err != nil {
 		return err
 	}
-	d, err := discovery.NewDiscoveryClientForConfig(s.admin)
-	if err != nil {
-		return err
-	}
-	return awaitEstablished(ctx, s.client, d, crds)
+	return s.InstallCRDs(ctx, crds...)
 }

@@ -9,12 +9,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
@@ -102,60 +99,4 @@ func newObject(apiVersion, kind, name string) *unstructured.Unstructured {
 	object.SetKind(kind)
 	object.SetName(name)
 	return object
-}
-
-// awaitEstablished waits until the API server serves and announces every version of the given CRDs: a client that asks for its
-// resources before that finds none.
-func awaitEstablished(ctx context.Context, c client.Client, d discovery.DiscoveryInterface, crds []*unstructured.Unstructured) error {
-	for _, crd := range crds {
-		if err := poll(ctx, func(ctx context.Context) error { return established(ctx, c, d, crd.GetName()) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func established(ctx context.Context, c client.Client, d discovery.DiscoveryInterface, name string) error {
-	crd := newObject("apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
-	if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
-		return err
-	}
-	conditions, _, err := unstructured.NestedSlice(crd.Object, "status", "conditions")
-	if err != nil {
-		return err
-	}
-	accepted := slices.ContainsFunc(conditions, func(condition any) bool {
-		fields, ok := condition.(map[string]any)
-		return ok && fields["type"] == "Established" && fields["status"] == "True"
-	})
-	if !accepted {
-		return fmt.Errorf("custom resource definition %s is not established: conditions %v", name, conditions)
-	}
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
-	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
-	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	for _, version := range versions {
-		fields, ok := version.(map[string]any)
-		if !ok || fields["served"] != true {
-			continue
-		}
-		gv := schema.GroupVersion{Group: group, Version: fields["name"].(string)}
-		if err := announced(d, gv, plural); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func announced(d discovery.DiscoveryInterface, gv schema.GroupVersion, plural string) error {
-	resources, err := d.ServerResourcesForGroupVersion(gv.String())
-	if err != nil {
-		return err
-	}
-	for _, resource := range resources.APIResources {
-		if resource.Name == plural {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s is not served in %s", plural, gv)
 }

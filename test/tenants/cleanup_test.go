@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -183,17 +181,7 @@ func TestAnAllocationWhoseTenantIsGoneIsReleasedLater(t *testing.T) {
 // installMachines has the Machines of Cluster API served, and waits until the managers know.
 func installMachines(t *testing.T) {
 	t.Helper()
-	dir, err := filepath.Abs("../../bin/clusterapi")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(dir); err != nil {
-		t.Fatalf("%v: make bin/clusterapi", err)
-	}
-	if _, _, err := cluster.Kubectl(t.Context(), "", "apply", "--server-side", "-f", filepath.Join(dir, "cluster.x-k8s.io_machines.yaml")); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := cluster.Kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd/machines.cluster.x-k8s.io"); err != nil {
+	if err := cluster.InstallCRDs(t.Context(), "bin/clusterapi/cluster.x-k8s.io_machines.yaml"); err != nil {
 		t.Fatal(err)
 	}
 }

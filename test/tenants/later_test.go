@@ -18,19 +18,6 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// butlerConfigs is the CRD of a Butler platform's configuration, as far as it is read.
-const butlerConfigs = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: butlerconfigs.butler.butlerlabs.dev}
-spec:
-  group: butler.butlerlabs.dev
-  names: {kind: ButlerConfig, plural: butlerconfigs, singular: butlerconfig, listKind: ButlerConfigList}
-  scope: Cluster
-  versions:
-  - {name: v1alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`
-
 func TestCRDsThatComeLaterArePickedUpWithoutARestart(t *testing.T) {
 	box, err := sandbox.Start(t.Context(), sandbox.Options{ManagerArgs: []string{"--shutdown-delay=0s", "--tenants"}})
 	if err != nil {
@@ -55,6 +42,12 @@ func TestCRDsThatComeLaterArePickedUpWithoutARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	install := func(crds ...string) {
+		t.Helper()
+		if err := box.InstallCRDs(t.Context(), crds...); err != nil {
+			t.Fatal(err)
+		}
+	}
 	kubectl("apply", "--server-side", "-k", filepath.Join(config, "rbac"))
 	if _, err := box.AddManager(t.Context()); err != nil {
 		t.Fatal(err)
@@ -62,9 +55,7 @@ func TestCRDsThatComeLaterArePickedUpWithoutARestart(t *testing.T) {
 	if err := box.InstallWebhooks(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	kubectl("apply", "--server-side", "-f", filepath.Join(config, "butler.butlerlabs.dev_tenantclusters.yaml"))
-	kubectl("apply", "--server-side", "-f", filepath.Join(config, "butler.butlerlabs.dev_providerconfigs.yaml"))
-	kubectl("wait", "--for=condition=Established", "crd/providerconfigs.butler.butlerlabs.dev", "crd/tenantclusters.butler.butlerlabs.dev")
+	install("config/tenants/butler.butlerlabs.dev_tenantclusters.yaml", "config/tenants/butler.butlerlabs.dev_providerconfigs.yaml")
 	p := read[v1alpha1.NetworkPool](t, `{metadata: {namespace: butler-system, name: vlan40-pool}, spec: {cidr: 10.60.0.0/24}}`)
 	if err := early.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -100,8 +91,7 @@ func TestCRDsThatComeLaterArePickedUpWithoutARestart(t *testing.T) {
 	}
 	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: TenantCluster, metadata: {namespace: default, name: any}, spec: {}}`)
 	says("any", "loadbalancer 10.60.0.12/31, nodes 10.60.0.7-10.60.0.11")
-	apply(butlerConfigs)
-	kubectl("wait", "--for=condition=Established", "crd/butlerconfigs.butler.butlerlabs.dev")
+	install("test/tenants/testdata/butlerconfigs.yaml")
 	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: ButlerConfig, metadata: {name: butler}, spec: {defaultProviderConfigRef: {name: platform}}}`)
 	says("any", `ButlerConfig butler: ProviderConfig.butler.butlerlabs.dev "platform" not found`)
 	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: ProviderConfig, metadata: {namespace: butler-system, name: platform,
