@@ -113,9 +113,6 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	if done, err := r.api.allocated(ctx, r.desk, c); err != nil || !done {
 		return reconcile.Result{}, err
 	}
-	if equality.Semantic.DeepEqual(before, c) {
-		return reconcile.Result{}, nil
-	}
 	is := r.api.condition(c)
 	written, err := r.saveStatus(ctx, before, c)
 	if written && isNews {
