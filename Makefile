@@ -111,12 +111,9 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSET
 
 ##@ Test
 
-# Packages tested at a time: one more than processors, as a third of the time they wait for clocks.
-PACKAGES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-
 .PHONY: test
 test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server
-	$(GO) test -race -p $(PACKAGES) -timeout 15m $(addprefix ./test/,tenants lifecycle novaedge admission replicas) ./... # the longest first, so that none is left alone at the end
+	$(GO) test -race -timeout 15m $(addprefix ./test/,tenants lifecycle novaedge admission replicas) ./... # the longest first, so that none is left alone at the end
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/chart/alerts ./...
 	$(GO) test -C test/gitops ./...

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// turns gathers writes that nobody waits for: the first after a quiet time is done at once, those that follow it share the next turn.
+// turns gathers writes that can wait for a moment: the first after a quiet time is done at once, those that follow it share the next turn.
 // In between, the API server and etcd have their time for creates.
 type turns struct {
 	every time.Duration

@@ -2,8 +2,8 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -44,14 +44,18 @@ func (s *Sandbox) readCRDs(path string) ([]*unstructured.Unstructured, error) {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(s.root, file)
 	}
-	info, err := os.Stat(file)
+	read := readObjects
+	if filepath.Ext(file) == "" {
+		read = readDirectory
+	}
+	crds, err := read(file)
+	if err == nil && len(crds) == 0 {
+		err = errors.New("there are none")
+	}
 	if err != nil {
-		return nil, fmt.Errorf("CRDs of %s, which make builds where it lies in bin: %w", path, err)
+		return nil, fmt.Errorf("CRDs in %s: %w (those in bin: make metallb bin/clusterapi bin/crds)", path, err)
 	}
-	if info.IsDir() {
-		return readDirectory(file)
-	}
-	return readObjects(file)
+	return crds, nil
 }
 
 func established(ctx context.Context, c client.Client, d discovery.DiscoveryInterface, name string) error {
