@@ -1,6 +1,7 @@
 package reconcilers
 
 import (
+	"sync"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -17,6 +18,8 @@ type Changes struct {
 	byClaim map[string]*lane   // kind of claim ->
 	byPool  map[string][]*lane // kind of pool -> those whose claims draw from it
 	pools   map[string]queue   // kind of pool ->
+
+	soon, settled gathering // of what has changed itself, and of pools for the claims that wait for them
 }
 
 // lane is the queues of the claims of one kind: of themselves, and of the pools that some of them wait for.
@@ -36,6 +39,8 @@ func (l *lane) wait(pool ledger.Key) {
 // NewChanges makes the queues of some APIs, for the ledger's Config.Changed and for Register.
 func NewChanges(apis ...API) *Changes {
 	c := &Changes{byClaim: map[string]*lane{}, byPool: map[string][]*lane{}, pools: map[string]queue{}}
+	c.soon = gathering{delay: gather, hand: c.look}
+	c.settled = gathering{delay: settle, hand: c.retry}
 	for _, a := range apis {
 		a.lanes(c)
 	}
@@ -71,26 +76,71 @@ func newQueue(name string) queue {
 
 // Notify takes keys of any kind; it never blocks.
 func (c *Changes) Notify(keys []ledger.Key) {
-	for _, k := range keys {
-		if l := c.byClaim[k.Kind]; l != nil {
-			l.claims.AddAfter(request(k), gather)
-		}
-		if q := c.pools[k.Kind]; q != nil {
-			q.AddAfter(request(k), gather)
-		}
-		for _, l := range c.byPool[k.Kind] {
-			l.pending[k.Kind].AddAfter(request(k), settle)
-		}
+	c.soon.add(keys, func(k ledger.Key) bool { return c.byClaim[k.Kind] != nil || c.pools[k.Kind] != nil })
+	c.settled.add(keys, func(k ledger.Key) bool { return c.byPool[k.Kind] != nil })
+}
+
+// look has a claim or a pool looked at.
+func (c *Changes) look(k ledger.Key) {
+	if l := c.byClaim[k.Kind]; l != nil {
+		l.claims.Add(request(k))
+	}
+	if q := c.pools[k.Kind]; q != nil {
+		q.Add(request(k))
+	}
+}
+
+// retry has the claims that wait for a pool looked at.
+func (c *Changes) retry(pool ledger.Key) {
+	for _, l := range c.byPool[pool.Kind] {
+		l.wait(pool)
 	}
 }
 
 // How long changes gather before they are looked at.
 const (
-	// gather leaves the moment after a change to the create that made it: its answer is still on the way.
+	// gather leaves the moment after a change to the create that made it, whose answer is still on the way, and lets the changes of other
+	// creates share it.
 	gather = 20 * time.Millisecond
 	// settle is for the claims that wait for a pool: each of its changes makes them ask the ledger anew.
 	settle = 50 * time.Millisecond
 )
+
+// gathering hands keys on together: those that come within a delay after the first of them. In a burst, what is done for each key by itself
+// (a timer, and a goroutine that is woken for it) would take the processors from the creates that bring the keys.
+type gathering struct {
+	delay time.Duration
+	hand  func(ledger.Key)
+
+	mu   sync.Mutex
+	keys map[ledger.Key]struct{} // nil where none wait
+}
+
+// add takes the keys that are wanted.
+func (g *gathering) add(keys []ledger.Key, wanted func(ledger.Key) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, k := range keys {
+		if !wanted(k) {
+			continue
+		}
+		if g.keys == nil {
+			g.keys = map[ledger.Key]struct{}{}
+			time.AfterFunc(g.delay, g.flush)
+		}
+		g.keys[k] = struct{}{}
+	}
+}
+
+func (g *gathering) flush() {
+	g.mu.Lock()
+	keys := g.keys
+	g.keys = nil
+	g.mu.Unlock()
+	for k := range keys {
+		g.hand(k)
+	}
+}
 
 func request(k ledger.Key) (r reconcile.Request) {
 	r.Namespace, r.Name = k.Namespace, k.Name

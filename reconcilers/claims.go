@@ -99,16 +99,16 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 // mirror writes the status of a claim that has its addresses. What somebody took off the object is put back first; the event of that write
 // brings the claim here again.
 func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Result, error) {
-	before := copied(c)
-	if r.api.complete(c, space) {
-		return reconcile.Result{}, overtaken(r.save(ctx, before, c))
-	}
-	was := r.api.condition(before)
+	was := r.api.condition(c)
 	isNews := was == nil || was.Status != metav1.ConditionTrue
 	if isNews {
 		if wait := r.mirrors.wait(client.ObjectKeyFromObject(c), r.now()); wait > 0 {
 			return reconcile.Result{RequeueAfter: wait}, nil
 		}
+	}
+	before := copied(c)
+	if r.api.complete(c, space) {
+		return reconcile.Result{}, overtaken(r.save(ctx, before, c))
 	}
 	if done, err := r.api.allocated(ctx, r.desk, c); err != nil || !done {
 		return reconcile.Result{}, err
