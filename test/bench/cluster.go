@@ -153,13 +153,21 @@ func (c *collection) path() string {
 	return root + c.apiVersion + "/namespaces/" + c.namespace + "/" + c.resource
 }
 
-// remove deletes everything and returns when nothing of it is left.
-func (c *collection) remove(ctx context.Context) error {
+// clear deletes the objects and returns when none is left.
+func (c *collection) clear(ctx context.Context) error {
 	if err := c.raw.Delete().AbsPath(c.path()).Do(ctx).Error(); err != nil {
 		return err
 	}
 	if err := await(ctx, c.empty); err != nil {
 		return fmt.Errorf("objects in %s do not go: %w", c.namespace, err)
+	}
+	return nil
+}
+
+// remove deletes everything and returns when nothing of it is left.
+func (c *collection) remove(ctx context.Context) error {
+	if err := c.clear(ctx); err != nil {
+		return err
 	}
 	if c.pool != nil {
 		if err := await(ctx, c.deletePool); err != nil {

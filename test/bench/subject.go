@@ -81,6 +81,28 @@ func (c *collection) create(ctx context.Context, body []byte) error {
 	return nil
 }
 
+// allocated is the status of an IPAllocation that has its address, as a patch.
+const allocated = `{"status":{"phase":"Allocated","allocatedCount":1,"startAddress":"10.0.0.1","endAddress":"10.0.0.1","addresses":["10.0.0.1"],` +
+	`"conditions":[{"type":"Ready","status":"True","reason":"Allocated","message":"10.0.0.1 is held","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`
+
+// beside is where other objects go that are written for those of c.
+func (c *collection) beside() *collection {
+	return &collection{bench: c.bench, subject: plainCR, namespace: c.namespace}
+}
+
+// write makes the writes that follow the create of an object.
+func (c *collection) write(ctx context.Context, w writes, name string) error {
+	if w.object {
+		if err := c.beside().create(ctx, c.beside().body(name)); err != nil {
+			return err
+		}
+	}
+	if !w.status {
+		return nil
+	}
+	return c.raw.Patch(types.MergePatchType).AbsPath(c.path() + "/" + name + "/status").Body([]byte(allocated)).Do(ctx).Error()
+}
+
 func (c *collection) delete(ctx context.Context, name string) error {
 	return c.raw.Delete().AbsPath(c.path() + "/" + name).Do(ctx).Error()
 }
