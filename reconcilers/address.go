@@ -29,7 +29,8 @@ import (
 //	claim ── answered, confirmed ──▶ address made ──▶ claim's status names it
 //	claim ── being deleted, nobody else's finalizer left ──▶ address deleted ──▶ gone ──▶ claim's finalizer off ──▶ gone
 //
-// No claim goes while an address of its own may still be on its way into the API server: nobody would ever ask for that one.
+// No claim goes while an address of its own may still be on its way into the API server, or from there to the informers, which may be behind those of
+// the claims: nobody would ever ask for that one.
 // Somebody else may make such an object, before its claim or after: it is the claim's then. One of a claim that is gone, which nobody can be
 // expected to restore any more, goes after orphanAge.
 
@@ -41,8 +42,8 @@ type addressed[T, A client.Object] struct {
 	kind    *addressKind
 	fresh   func() T
 	claimOf func(T) ledger.Claim
-	// named tells whether the status of a claim names an address.
-	named func(T) bool
+	// named is the name of the address that the status of a claim names, "" for none.
+	named func(T) string
 	// want is the object for the address that a claim has. Without the pool there is none: that is a NotFound error.
 	want func(context.Context, *desk, T) (A, error)
 	// finalizers are those of a claim and of its address; ours all that we give addresses.
@@ -63,7 +64,7 @@ func (addressed[T, A]) unreadable(c T) error {
 
 func (a addressed[T, A]) held(c T) bool { return len(a.claimOf(c).Ranges) > 0 }
 
-func (a addressed[T, A]) vouched(c T) bool { return a.named(c) }
+func (a addressed[T, A]) vouched(c T) bool { return a.named(c) != "" }
 
 func (addressed[T, A]) fill(c T, ranges []allocator.Range) {
 	annotations := c.GetAnnotations()
@@ -108,6 +109,7 @@ func (a addressed[T, A]) addresses(ctx context.Context, d *desk, claim types.Nam
 // attempt is the last try to make an address for a claim, from its beginning.
 type attempt struct {
 	claim  types.UID
+	name   string // of the address
 	began  time.Time
 	stored bool // else nobody knows
 }
@@ -153,27 +155,35 @@ func (a addressed[T, A]) address(ctx context.Context, d *desk, c T) (string, err
 // It is made for no claim that is going. Each kind has an informer of its own, and that of a replica which has just taken over may show the end of an
 // address before that of its claim: whether a claim is still there that had one before, or that the last holder of the journal knew, the API server
 // says.
+//
+// Nothing keeps an address out of the API server that is sent and arrives much later, or by a replica that was frozen: the journal's next holder may
+// have made it, given it back and let the claim go by then. Only who sent it knows, and takes it back.
 func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt func(A) bool) (string, error) {
 	if d.made.last(c).stored {
 		return "", nil
 	}
-	if a.named(c) || d.ledger.Landing(string(c.GetUID()), time.Time{}) > 0 {
-		now := a.fresh()
-		err := d.live.Get(ctx, client.ObjectKeyFromObject(c), now)
-		if err != nil || now.GetUID() != c.GetUID() || now.GetDeletionTimestamp() != nil {
-			return "", client.IgnoreNotFound(err) // its end comes by itself
+	if a.named(c) != "" || d.ledger.Landing(string(c.GetUID()), time.Time{}) > 0 {
+		if there, err := a.there(ctx, d, c); err != nil || !there {
+			return "", err // its end comes by itself
 		}
 	}
+	term, err := d.ledger.Term()
+	if err != nil {
+		return "", err
+	}
 	try := attempt{claim: c.GetUID(), began: d.now()}
-	var err error
 	for _, suffix := range []string{"", "-" + digest(c.GetNamespace()+"/"+c.GetName())} {
 		o := copied(want)
 		o.SetName(want.GetName() + suffix)
 		err = d.client.Create(ctx, o)
+		try.name = o.GetName()
 		if try.stored = err == nil; try.stored || undecided(err) {
 			d.made.of.Store(client.ObjectKeyFromObject(c), try)
 		}
 		if err == nil {
+			if now, err := d.ledger.Term(); err != nil || !now.Equal(term) {
+				return "", a.unlessGone(ctx, d, c, o)
+			}
 			return o.GetName(), nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
@@ -187,6 +197,23 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 		}
 	}
 	return "", err
+}
+
+// there asks the API server whether a claim is still there, and to stay.
+func (a addressed[T, A]) there(ctx context.Context, d *desk, c T) (bool, error) {
+	now := a.fresh()
+	err := d.live.Get(ctx, client.ObjectKeyFromObject(c), now)
+	return err == nil && now.GetUID() == c.GetUID() && now.GetDeletionTimestamp() == nil, client.IgnoreNotFound(err)
+}
+
+// unlessGone keeps an address that this replica has made, unless its claim is gone or going.
+func (a addressed[T, A]) unlessGone(ctx context.Context, d *desk, c T, made A) error {
+	there, err := a.there(ctx, d, c)
+	if err != nil || there {
+		return err
+	}
+	_, finalizer := a.finalizers(c)
+	return d.deleteAddress(ctx, made, finalizer)
 }
 
 // readPool reads the pool of a claim: copy before changing, as its status may list every address that it has given. The informers may show the
@@ -210,6 +237,9 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])[:8]
 }
 
+// lookForAddress is how long it takes until an address is looked for again that only the API server shows: the informers may never show it.
+const lookForAddress = time.Second
+
 // release takes a claim that is being deleted, and the objects that hold its address, on their way. Whoever has a finalizer on the claim still
 // uses the address. What goes to another cluster is clusterctl's. Where the status names an address, an attempt to make one is taken to be open only
 // if it is this replica's. The duration is how long the claim waits for one that may yet turn up.
@@ -222,8 +252,8 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 	if metal3.Away(c) || len(c.GetFinalizers()) != 1 || !controllerutil.ContainsFinalizer(c, claimFinalizer) {
 		return 0, nil
 	}
-	for _, stored := range all {
-		if err := d.deleteAddress(ctx, copied(stored), addressFinalizer); err != nil {
+	for _, shown := range all {
+		if err := d.deleteAddress(ctx, copied(shown), addressFinalizer); err != nil {
 			return 0, err
 		}
 	}
@@ -231,12 +261,35 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 		d.made.forget(client.ObjectKeyFromObject(c))
 		return 0, nil // they come back when they are gone
 	}
-	if last := d.made.last(c); !a.named(c) || !last.began.IsZero() {
+	last := d.made.last(c)
+	for _, name := range slices.Compact([]string{a.named(c), last.name}) {
+		stored, err := a.stored(ctx, d, c, name)
+		if err != nil {
+			return 0, err
+		}
+		if stored != nil {
+			return lookForAddress, d.deleteAddress(ctx, stored, addressFinalizer)
+		}
+	}
+	if !last.stored && (a.named(c) == "" || last.name != "") {
 		if wait := d.ledger.Landing(string(c.GetUID()), last.began); wait > 0 {
 			return wait, nil
 		}
 	}
 	return 0, d.dropFinalizer(ctx, c, claimFinalizer)
+}
+
+// stored reads the address of a claim with this name from the API server: nil where there is none.
+func (a addressed[T, A]) stored(ctx context.Context, d *desk, c T, name string) (client.Object, error) {
+	if name == "" {
+		return nil, nil
+	}
+	o := a.kind.empty()
+	err := d.live.Get(ctx, client.ObjectKey{Namespace: c.GetNamespace(), Name: name}, o)
+	if err != nil || a.kind.claim(o).For != a.claimOf(c).Key {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return o, nil
 }
 
 func (d *desk) deleteAddress(ctx context.Context, a client.Object, finalizer string) error {

@@ -31,7 +31,7 @@ var ClusterAPI API = &api[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{
 		kind:       clusterAPIAddresses,
 		fresh:      func() *ipamv1.IPAddressClaim { return &ipamv1.IPAddressClaim{} },
 		claimOf:    clusterapi.ClaimOf,
-		named:      func(c *ipamv1.IPAddressClaim) bool { return c.Status.AddressRef.Name != "" },
+		named:      func(c *ipamv1.IPAddressClaim) string { return c.Status.AddressRef.Name },
 		want:       clusterAPIAddressOf,
 		finalizers: clusterapi.Finalizers,
 		ours:       []string{metal3v1.FinalizerClusterAPIAddress, butlerv1.FinalizerIPAddress},

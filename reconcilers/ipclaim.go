@@ -29,7 +29,7 @@ var Metal3 API = &api[*v1alpha1.IPClaim, *v1alpha1.IPPool]{
 		kind:    ipAddresses,
 		fresh:   func() *v1alpha1.IPClaim { return &v1alpha1.IPClaim{} },
 		claimOf: metal3.ClaimOf,
-		named:   func(c *v1alpha1.IPClaim) bool { return c.Status.Address != nil },
+		named:   func(c *v1alpha1.IPClaim) string { return ptr.Deref(c.Status.Address, corev1.ObjectReference{}).Name },
 		want:    addressOf,
 		finalizers: func(*v1alpha1.IPClaim) (claim, address string) {
 			return v1alpha1.FinalizerIPClaim, v1alpha1.FinalizerIPAddress

@@ -21,7 +21,7 @@ type breaks struct {
 // grant takes a range for the request. The line it returns waits for the next commit.
 func (b *book) grant(now time.Time, q Request) (*line, error) {
 	if !b.serving {
-		return nil, &NotServingError{Reason: "this replica does not hold the journal"}
+		return nil, errNotHolding
 	}
 	if b.quarantined {
 		return nil, &NotServingError{Reason: "an earlier journal was lost: waiting until every grant it may have held has ended", RetryAfter: 5 * time.Second, Here: true}
@@ -290,7 +290,7 @@ func (b *book) tell(err error) {
 // ask waits for a commit that begins from now on: done gets its outcome.
 func (b *book) ask(done chan<- error) error {
 	if !b.serving {
-		return &NotServingError{Reason: "this replica does not hold the journal"}
+		return errNotHolding
 	}
 	b.asked = append(b.asked, done)
 	return nil
@@ -302,7 +302,7 @@ func (b *book) stopping() { b.serving = false }
 // granted reports whether a claim about to be stored carries what an open grant says, beside what the stored claim has already.
 func (b *book) granted(k Key, uid string, ranges []allocator.Range, t journal.Token) error {
 	if !b.serving {
-		return &NotServingError{Reason: "this replica does not hold the journal"}
+		return errNotHolding
 	}
 	l := b.lines[t]
 	fresh := slices.DeleteFunc(slices.Clone(ranges), func(r allocator.Range) bool { return b.has(uid, r) })

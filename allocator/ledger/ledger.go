@@ -388,10 +388,21 @@ func (l *Ledger) Serving() (ok bool) {
 	return ok
 }
 
+// Term is when this replica began to grant, in the term that it holds the journal for now: no two terms of a replica begin at one time. The error, a
+// *NotServingError, says why it may not grant, or why it is not sure that nobody has taken the journal from it.
+func (l *Ledger) Term() (began time.Time, err error) {
+	l.do(func(b *book) {
+		if began, err = b.served, l.doubt(); !b.serving {
+			err = errNotHolding
+		}
+	})
+	return began, err
+}
+
 // Answers reports whether this replica may grant and is sure of it: nobody can have taken the journal from it.
-func (l *Ledger) Answers() (ok bool) {
-	l.do(func(b *book) { ok = b.serving && l.doubt() == nil })
-	return ok
+func (l *Ledger) Answers() bool {
+	_, err := l.Term()
+	return err == nil
 }
 
 // HeldBy gives the identity of the replica that holds the journal, as last read, and a channel that is closed when another does. It is

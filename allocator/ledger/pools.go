@@ -247,7 +247,7 @@ func (b *book) heldOf(k Key, kinds []string, limit int) (list []Held, total int6
 // of the journal, until the new version is seen or a grant's life has passed. The line is nil where nothing is taken away.
 func (b *book) change(p Pool) (*line, error) {
 	if !b.serving {
-		return nil, &NotServingError{Reason: "this replica does not hold the journal"}
+		return nil, errNotHolding
 	}
 	old := b.pools[p.Key]
 	if old == nil {

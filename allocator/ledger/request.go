@@ -118,4 +118,7 @@ type NotServingError struct {
 	Here bool
 }
 
+// errNotHolding is the answer of a replica that follows.
+var errNotHolding = &NotServingError{Reason: "this replica does not hold the journal"}
+
 func (e *NotServingError) Error() string { return "cannot allocate now: " + e.Reason }

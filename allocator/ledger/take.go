@@ -12,7 +12,7 @@ import (
 // preview says what grant would answer, and takes nothing.
 func (b *book) preview(q Request) (Grant, error) {
 	if !b.serving {
-		return Grant{}, &NotServingError{Reason: "this replica does not hold the journal"}
+		return Grant{}, errNotHolding
 	}
 	p, err := b.poolFor(q)
 	if err != nil {

@@ -65,3 +65,19 @@ func (h *history) blame(format string, args ...any) {
 	defer h.mu.Unlock()
 	h.broken = append(h.broken, fmt.Sprintf(format, args...))
 }
+
+// lastOf says when the last claim of a name was stored, and went, beside the revision of something else that was stored for it.
+func (h *history) lastOf(claim, beside string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var last *object
+	for _, o := range h.stored.objects {
+		if o.name == claim && (last == nil || o.created > last.created) {
+			last = o
+		}
+	}
+	if last == nil {
+		return fmt.Sprintf("its last version is of revision %s, and %s was never stored", beside, claim)
+	}
+	return fmt.Sprintf("its last version is of revision %s; %s was deleted at revision %d", beside, last, last.deleted)
+}

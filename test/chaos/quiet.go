@@ -67,9 +67,9 @@ func (r *run) differences(ctx context.Context) (found []string) {
 	if err != nil {
 		return append(found, err.Error())
 	}
-	for name, at := range left {
-		found = append(found, fmt.Sprintf("IPAddress %s has no claim", name))
-		held[at]++
+	for name, o := range left {
+		found = append(found, fmt.Sprintf("IPAddress %s has no claim: %s", name, r.history.lastOf(o.claim, o.revision)))
+		held[o.at]++
 	}
 	for _, o := range all {
 		if o.GetDeletionTimestamp() != nil {
@@ -125,8 +125,15 @@ func (r *run) claims(ctx context.Context) (all []client.Object, err error) {
 	return all, nil
 }
 
-// orphans are the IPAddresses of claims that are gone, and what they hold.
-func (r *run) orphans(ctx context.Context, claims []client.Object) (map[string]netip.Addr, error) {
+// orphan is an IPAddress whose claim is gone.
+type orphan struct {
+	claim    string
+	at       netip.Addr
+	revision string // of its last version
+}
+
+// orphans are those that are stored, by name.
+func (r *run) orphans(ctx context.Context, claims []client.Object) (map[string]orphan, error) {
 	var metal3 metal3v1.IPAddressList
 	var cluster ipamv1.IPAddressList
 	within := client.InNamespace(namespace)
@@ -137,15 +144,15 @@ func (r *run) orphans(ctx context.Context, claims []client.Object) (map[string]n
 	for _, o := range claims {
 		stored[fmt.Sprintf("%T %s", o, o.GetName())] = true
 	}
-	left := map[string]netip.Addr{}
+	left := map[string]orphan{}
 	for _, a := range metal3.Items {
 		if !stored[fmt.Sprintf("%T %s", &metal3v1.IPClaim{}, a.Spec.Claim.Name)] {
-			left[a.Name+" of Metal3"] = netip.MustParseAddr(string(a.Spec.Address))
+			left[a.Name+" of Metal3"] = orphan{a.Spec.Claim.Name, netip.MustParseAddr(string(a.Spec.Address)), a.ResourceVersion}
 		}
 	}
 	for _, a := range cluster.Items {
 		if !stored[fmt.Sprintf("%T %s", &ipamv1.IPAddressClaim{}, a.Spec.ClaimRef.Name)] {
-			left[a.Name+" of Cluster API"] = netip.MustParseAddr(a.Spec.Address)
+			left[a.Name+" of Cluster API"] = orphan{a.Spec.ClaimRef.Name, netip.MustParseAddr(a.Spec.Address), a.ResourceVersion}
 		}
 	}
 	return left, nil

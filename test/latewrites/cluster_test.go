@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -26,6 +27,7 @@ const (
 
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard()) // client-go tells of every request that times out, and here they do
+	ctrllog.SetLogger(logr.Discard())
 	os.Exit(m.Run())
 }
 
