@@ -110,7 +110,11 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	if r.api.complete(c, space) {
 		return reconcile.Result{}, overtaken(r.save(ctx, before, c))
 	}
-	if done, err := r.api.allocated(ctx, r.desk, c); err != nil || !done {
+	done, err := r.api.allocated(ctx, r.desk, c)
+	if doubt := (*ledger.NotServingError)(nil); errors.As(err, &doubt) {
+		return reconcile.Result{RequeueAfter: doubt.RetryAfter}, nil // zero where another replica goes on with it
+	}
+	if err != nil || !done {
 		return reconcile.Result{}, err
 	}
 	is := r.api.condition(c)
