@@ -44,7 +44,8 @@ type Session struct {
 
 	hurry   chan struct{}
 	refused atomic.Pointer[string] // holder at whose address nobody listens
-	ousted  time.Time              // when a journal was last taken over for that
+	ousting bool                   // the journal that Follow found last is to be taken over for that
+	ousted  time.Time              // when one last was
 }
 
 // NewSession makes a session for the replica identified by me, which counts objects of these kinds.
@@ -78,6 +79,7 @@ func (s *Session) Refused(holder string) {
 // gets every version read and every error. Follow returns an error only when ctx ends.
 func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why string, err error) {
 	var since time.Time
+	s.ousting = false
 	for {
 		stored, err := s.read(ctx)
 		report(stored, err)
@@ -94,7 +96,7 @@ func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why 
 			s.current = stored
 			return fmt.Sprintf("holder %s was an earlier process at this address", stored.Holder), nil
 		case s.isRefused(stored.Holder):
-			s.current, s.ousted = stored, time.Now()
+			s.current, s.ousting = stored, true
 			return fmt.Sprintf("nobody listens at the address of holder %s", stored.Holder), nil
 		case s.countsMore(stored.Record):
 			s.current = stored
@@ -121,8 +123,9 @@ func (s *Session) countsMore(r Record) bool {
 	return len(s.kinds) > len(r.Seen)
 }
 
-// isRefused says whether a holder's address refuses connections. It does so once in an expiry at most: replicas that cannot reach each
-// other, but the API server, must not take the journal from one another all the time.
+// isRefused says whether a holder's address refuses connections. It does not for an expiry after that cost somebody the journal: replicas that
+// cannot reach each other, but the API server, must not take it from one another all the time. A fence that comes to nothing does not count: the
+// last commit of a holder that was killed may land just ahead of it.
 func (s *Session) isRefused(holder string) bool {
 	refused := s.refused.Swap(nil)
 	return refused != nil && *refused == holder && (s.ousted.IsZero() || time.Since(s.ousted) >= s.timing.Expiry)
@@ -149,7 +152,11 @@ func (s *Session) rest(ctx context.Context) error {
 func (s *Session) Fence(ctx context.Context, quarantine bool) error {
 	next := s.current.TakenOver(s.me).Counting(s.kinds)
 	next.Quarantine = next.Quarantine || quarantine
-	return s.write(ctx, next)
+	err := s.write(ctx, next)
+	if err == nil && s.ousting {
+		s.ousted = time.Now()
+	}
+	return err
 }
 
 // Commit writes a record and returns when it is known to be stored. ErrLost: the term is over, the record is not stored. When ctx

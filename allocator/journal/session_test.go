@@ -182,6 +182,45 @@ func TestFollowersWaitForSilenceButNotAfterAHandOver(t *testing.T) {
 	})
 }
 
+// Its process is dead, but the API server may still be at work on what it sent last.
+func TestTheLastCommitOfAHolderThatWasKilledDoesNotKeepTheJournalFromOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		killed := taken(t, s, "a")
+		b := NewSession(s, "b", nil, Timing{})
+		follow := func(refused string) (waited time.Duration) {
+			t.Helper()
+			began := time.Now()
+			b.Refused(refused)
+			if _, err := b.Follow(t.Context(), func(Version, error) {}); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(began)
+		}
+		follow("a")
+		if err := killed.Commit(t.Context(), Record{Seen: map[string]uint64{"k": 5}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Fence(t.Context(), false); !errors.Is(err, ErrLost) {
+			t.Fatalf("a fence on a version that was replaced: %v", err)
+		}
+		if waited := follow("a"); waited > time.Second {
+			t.Errorf("the second try comes after %s", waited)
+		}
+		if err := b.Fence(t.Context(), false); err != nil || s.stored.Holder != "b" || s.stored.Seen["k"] != 5 {
+			t.Errorf("%v, stored %+v", err, s.stored)
+		}
+
+		if err := b.HandOver(t.Context(), Record{}); err != nil {
+			t.Fatal(err)
+		}
+		taken(t, s, "c")
+		if waited := follow("c"); waited < 4*time.Second {
+			t.Errorf("who has just taken a journal so takes the next after %s", waited)
+		}
+	})
+}
+
 // Else an API that is switched on replica by replica would wait for the last of them.
 func TestWhoCountsMoreTakesTheJournalAtOnceAndWhoCountsOtherThingsDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
