@@ -81,6 +81,11 @@ func startReplica(t *testing.T, s *sandbox.Sandbox, known *runtime.Scheme, name 
 		ended.Wait()
 	}
 	t.Cleanup(r.stop)
+	select {
+	case <-mgr.Elected(): // one that is stopped while it starts would not end
+	case <-time.After(patience):
+		t.Fatalf("replica %s does not start", name)
+	}
 	return r
 }
 
