@@ -68,7 +68,24 @@ func main() {
 	}
 }
 
+// run serves until it is told to stop. Before its informers are filled it has nothing to hand over, and stops at once: whoever waits for an API
+// server that says nothing is not told, and controller-runtime waits for its informers, whatever it is told.
 func run(ctx context.Context, o *options, log logr.Logger) error {
+	filled, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- manage(ctx, o, log, func() { close(filled) }) }()
+	select {
+	case <-filled:
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		log.Info("Told to stop before anything was served")
+		return nil
+	}
+	return <-ended
+}
+
+// manage is what the process does. It calls filled, once, when its informers are.
+func manage(ctx context.Context, o *options, log logr.Logger, filled func()) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	kube, err := config.GetConfig()
@@ -108,7 +125,8 @@ func run(ctx context.Context, o *options, log logr.Logger) error {
 			return err
 		}
 	}
-	if err := errors.Join(certs.setUp(mgr), checks.addTo(mgr, o.probeBind)); err != nil {
+	started := everywhere(func(context.Context) error { filled(); return nil })
+	if err := errors.Join(certs.setUp(mgr), checks.addTo(mgr, o.probeBind), mgr.Add(started)); err != nil {
 		return err
 	}
 	log.Info("Starting", "version", version, "identity", o.identity, "address", o.advertise)

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -63,6 +64,21 @@ var _ = Describe("the manager", Ordered, func() {
 		Expect(manager.Wait(ctx)).To(Succeed())
 		Expect(time.Since(asked)).To(And(BeNumerically(">", 2*time.Second), BeNumerically("<", 4*time.Second)))
 	})
+
+	It("ends at once when told to while it waits for what it may not read", func(ctx SpecContext) {
+		_, _, err := c.Kubectl(ctx, "", "delete", "clusterrolebinding", "butler-ipam")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(manager.Start()).To(Succeed())
+		Eventually(func() (string, error) {
+			log, err := os.ReadFile(manager.LogPath())
+			return string(log), err
+		}).Should(ContainSubstring("is forbidden"))
+		Expect(status(ctx, "http://"+manager.HealthAddress+"/readyz", "")).NotTo(Equal(http.StatusOK))
+		asked := time.Now()
+		Expect(manager.Terminate()).To(Succeed())
+		Expect(manager.Wait(ctx)).To(Succeed())
+		Expect(time.Since(asked)).To(BeNumerically("<", 2*time.Second), "the shutdown delay is for who was asked")
+	}, NodeTimeout(time.Minute))
 
 	It("says at once what its command line lacks", func(ctx SpecContext) {
 		_, err := sandbox.Start(ctx, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--grant-expiry=1s"}})
