@@ -126,8 +126,8 @@ func (a *attempts) last(c client.Object) attempt {
 
 func (a *attempts) forget(claim types.NamespacedName) { a.of.Delete(claim) }
 
-// address is the name of the object for the address that a claim has, which is made where there is none. It is "" where that has to wait for what
-// brings the claim back: for the pool, or for the informers, which have yet to show what was made.
+// address is the name of the object for the address that a claim has, which is made where there is none. It is "" where that has to wait for the pool,
+// which brings the claim back.
 func (a addressed[T, A]) address(ctx context.Context, d *desk, c T) (string, error) {
 	asked, _ := metal3.Asked(c)
 	key := a.claimOf(c).Key
@@ -159,8 +159,10 @@ func (a addressed[T, A]) address(ctx context.Context, d *desk, c T) (string, err
 // Nothing keeps an address out of the API server that is sent and arrives much later, or by a replica that was frozen: the journal's next holder may
 // have made it, given it back and let the claim go by then. Only who sent it knows, and takes it back.
 func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt func(A) bool) (string, error) {
-	if d.made.last(c).stored {
-		return "", nil
+	if last := d.made.last(c); last.stored {
+		if err := a.awaitShown(ctx, d, c, last); err != nil {
+			return "", err
+		}
 	}
 	if a.named(c) != "" || d.ledger.Landing(string(c.GetUID()), time.Time{}) > 0 {
 		if there, err := a.there(ctx, d, c); err != nil || !there {
@@ -168,6 +170,9 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 		}
 	}
 	term, err := d.ledger.Term()
+	if doubt := (*ledger.NotServingError)(nil); errors.As(err, &doubt) {
+		return "", later(doubt.RetryAfter) // zero where another replica goes on with it
+	}
 	if err != nil {
 		return "", err
 	}
@@ -197,6 +202,23 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 		}
 	}
 	return "", err
+}
+
+// awaitShown has an address that was made looked for until the informers show it. They never do where it is gone before they get to it: then nothing
+// else would bring its claim back, and it is to be made anew.
+func (a addressed[T, A]) awaitShown(ctx context.Context, d *desk, c T, made attempt) error {
+	if rest := made.began.Add(lookForAddress).Sub(d.now()); rest > 0 {
+		return later(min(rest, lookForAddress))
+	}
+	stored, err := a.stored(ctx, d, c, made.name)
+	if err != nil {
+		return err
+	}
+	if stored != nil {
+		return later(lookForAddress)
+	}
+	d.made.forget(client.ObjectKeyFromObject(c))
+	return nil
 }
 
 // there asks the API server whether a claim is still there, and to stay.

@@ -96,6 +96,11 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 }
 
+// later is the error of what has to wait for this long, though nothing is wrong with it.
+type later time.Duration
+
+func (l later) Error() string { return "to be looked at again in " + time.Duration(l).String() }
+
 // mirror writes the status of a claim that has its addresses. What somebody took off the object is put back first; the event of that write
 // brings the claim here again.
 func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Result, error) {
@@ -111,8 +116,8 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 		return reconcile.Result{}, overtaken(r.save(ctx, before, c))
 	}
 	done, err := r.api.allocated(ctx, r.desk, c)
-	if doubt := (*ledger.NotServingError)(nil); errors.As(err, &doubt) {
-		return reconcile.Result{RequeueAfter: doubt.RetryAfter}, nil // zero where another replica goes on with it
+	if wait := later(0); errors.As(err, &wait) {
+		return reconcile.Result{RequeueAfter: time.Duration(wait)}, nil
 	}
 	if err != nil || !done {
 		return reconcile.Result{}, err

@@ -30,6 +30,24 @@ func TestAnAddressThatTheInformersDoNotShowGoesWithItsClaim(t *testing.T) {
 	}
 }
 
+func TestAnAddressThatIsGoneBeforeTheInformersShowItIsMadeAnew(t *testing.T) {
+	p := startPair(t)
+	p.first.road.block("watch ipaddresses")
+	address := p.named(p.claim())
+	if err := p.admin.Get(t.Context(), client.ObjectKeyFromObject(address), address); err != nil {
+		t.Fatal(err)
+	}
+	was := address.UID
+	suite.Change(t, p.admin, address, func(a *v1alpha1.IPAddress) { a.Finalizers = nil })
+	suite.Delete(t, p.admin, address)
+	suite.Becomes(t, p.admin, address, func(a *v1alpha1.IPAddress) string {
+		if a.UID == was {
+			return "it is the old one"
+		}
+		return ""
+	})
+}
+
 func TestAnAddressThatIsStoredAfterItsClaimHasGoneIsTakenBack(t *testing.T) {
 	p := startPair(t)
 	deliver := p.first.road.block("POST ipaddresses")
