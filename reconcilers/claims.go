@@ -26,9 +26,8 @@ type desk struct {
 	changes  *lane
 	now      func() time.Time
 	events   *events
-	answers  *sent         // written to claims
-	drops    *sent         // finalizers taken off them
-	made     attempts      // to make addresses for them
+	sent     *sent
+	made     attempts      // to make addresses for claims
 	live     client.Reader // the API server itself
 	clusters metal3.Clusters
 	mirrors  *turns // of what the answer to the create has said already
@@ -55,8 +54,7 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	c := r.api.empty()
 	if err := r.client.Get(ctx, req.NamespacedName, c); err != nil {
-		r.answers.forget(req.NamespacedName)
-		r.drops.forget(req.NamespacedName)
+		r.sent.forget(req.NamespacedName)
 		r.mirrors.forget(req.NamespacedName)
 		r.made.forget(req.NamespacedName)
 		if !apierrors.IsNotFound(err) {
@@ -91,7 +89,6 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	case !r.api.answered(c):
 		return reconcile.Result{}, r.adopt(ctx, c, standing.Space)
 	default:
-		r.answers.forget(req.NamespacedName)
 		return r.mirror(ctx, c, standing.Space)
 	}
 }
@@ -134,7 +131,7 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 // that was stored around the webhooks or before its pool. The ledger has held them since it first saw the object and has confirmed that they
 // are this one's; nothing is granted, this writes down how it is.
 func (r *claims[T]) adopt(ctx context.Context, c T, space string) error {
-	if r.answers.has(client.ObjectKeyFromObject(c), c.GetUID()) {
+	if r.sent.has(c) {
 		return nil
 	}
 	if !r.api.vouched(c) {
@@ -191,7 +188,7 @@ func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin strin
 		}
 		return overtaken(err)
 	}
-	r.answers.add(client.ObjectKeyFromObject(c), c.GetUID())
+	r.sent.add(c)
 	return nil
 }
 

@@ -3,7 +3,6 @@ package reconcilers
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 )
 
 // scanPage is how many objects one page of a live read has.
@@ -176,7 +176,7 @@ func (f *Feed) handler(k *kind) toolscache.ResourceEventHandler {
 			if !ok {
 				return
 			}
-			locked(func() { k.forget(gone, parseVersion(gone.GetResourceVersion())) })
+			locked(func() { k.forget(gone, fields.ResourceVersion(gone)) })
 		},
 	}
 }
@@ -196,7 +196,7 @@ func (f *Feed) Seen(name string) uint64 {
 	if k == nil {
 		return 0
 	}
-	return parseVersion(k.store.LastStoreSyncResourceVersion())
+	return fields.Version(k.store.LastStoreSyncResourceVersion())
 }
 
 // Refresh implements ledger.Source.
@@ -287,13 +287,4 @@ func (f *Feed) kind(name string) (*kind, error) {
 		return k, nil
 	}
 	return nil, fmt.Errorf("kind %s is not served by this replica", name)
-}
-
-// parseVersion reads a resourceVersion: those of one kind compare as numbers (apimachinery's util/resourceversion). 0 stands for none.
-func parseVersion(s string) uint64 {
-	v, err := strconv.ParseUint(s, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return v
 }

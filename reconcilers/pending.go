@@ -43,7 +43,7 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.changes.claims.Add(reconcile.Request{NamespacedName: name}) // to be adopted, or refused
 			continue
 		}
-		if r.answers.has(name, c.GetUID()) {
+		if r.sent.has(c) {
 			continue
 		}
 		if r.api.rests(ctx, r.desk, c, r.clusters) {

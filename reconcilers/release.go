@@ -62,8 +62,7 @@ func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocat
 
 // dropFinalizer lets a claim go.
 func (d *desk) dropFinalizer(ctx context.Context, c client.Object, finalizer string) error {
-	name := client.ObjectKeyFromObject(c)
-	if d.drops.has(name, c.GetUID()) {
+	if d.sent.has(c) {
 		return nil
 	}
 	before := copied(c)
@@ -73,7 +72,7 @@ func (d *desk) dropFinalizer(ctx context.Context, c client.Object, finalizer str
 	if err := d.save(ctx, before, c); err != nil {
 		return overtaken(err)
 	}
-	d.drops.add(name, c.GetUID())
+	d.sent.end(c)
 	return nil
 }
 

@@ -76,7 +76,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	}
 	d := &desk{
 		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),
-		answers: newSent(), drops: newSent(), mirrors: turns, whole: a.wholeStatus, movable: a.addresses != nil,
+		sent: newSent(), mirrors: turns, whole: a.wholeStatus, movable: a.addresses != nil,
 	}
 	var wake func(namespace string)
 	if a.addresses != nil { // these have Clusters

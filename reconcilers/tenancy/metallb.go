@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
@@ -84,7 +85,7 @@ func (s *session) writePool(ctx context.Context, c *connection, cluster *v1alpha
 	}
 	switch {
 	case asWanted && shown:
-		s.wrote = written{entries, parseVersion(pool.GetResourceVersion())}
+		s.wrote = written{entries, fields.ResourceVersion(pool)}
 		return nil
 	case !shown && slices.Equal(s.wrote.entries, entries):
 		return nil // it is on its way here
@@ -101,7 +102,7 @@ func (s *session) writePool(ctx context.Context, c *connection, cluster *v1alpha
 	if err != nil {
 		return err
 	}
-	s.wrote = written{entries, parseVersion(stored.GetResourceVersion())}
+	s.wrote = written{entries, fields.ResourceVersion(stored)}
 	s.metrics.synced(s.name)
 	s.events.synced(cluster, entries)
 	return nil

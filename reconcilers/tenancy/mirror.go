@@ -3,7 +3,6 @@ package tenancy
 import (
 	"context"
 	"math"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 )
 
 // mirror is a copy of some objects of a tenant, as its API server last told of them: of so many, and of each what is looked at.
@@ -89,18 +90,9 @@ func weigh(o any) int {
 // shows notes how far it is, and tells of the change.
 func (m *mirror) shows(o any) {
 	if o, err := meta.Accessor(o); err == nil {
-		m.version.Store(max(m.version.Load(), parseVersion(o.GetResourceVersion())))
+		m.version.Store(max(m.version.Load(), fields.ResourceVersion(o)))
 	}
 	m.changed()
-}
-
-// parseVersion reads a resourceVersion: those of one kind compare as numbers.
-func parseVersion(text string) uint64 {
-	v, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return v
 }
 
 // Replace implements cache.Store: it is the end of a list, whose objects are what keep leaves.
@@ -114,7 +106,7 @@ func (m *mirror) Replace(all []any, version string) error {
 		m.recounts = 0
 	}
 	err := m.Store.Replace(all, version)
-	m.version.Store(parseVersion(version))
+	m.version.Store(fields.Version(version))
 	m.synced.Store(err == nil)
 	return err
 }

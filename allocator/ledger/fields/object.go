@@ -12,8 +12,11 @@ import (
 )
 
 // ResourceVersion is 0 for an object that is not stored yet.
-func ResourceVersion(o metav1.Object) uint64 {
-	v, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+func ResourceVersion(o metav1.Object) uint64 { return Version(o.GetResourceVersion()) }
+
+// Version reads a resourceVersion, 0 for none: those of one kind compare as numbers (apimachinery's util/resourceversion).
+func Version(text string) uint64 {
+	v, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0
 	}
