@@ -123,8 +123,9 @@ func Serves(r journal.Record, kinds []string) error {
 	}
 	for _, kind := range slices.Sorted(maps.Keys(counted)) {
 		if counted[kind] && !slices.Contains(kinds, kind) {
-			return fmt.Errorf("objects of %s are stored or being created, and this replica is told not to serve them, so it must not grant: "+
-				"switch their API on, delete them, and then switch it off", kind)
+			return fmt.Errorf("objects of %s are stored or being created, and this replica does not serve them, so it must not grant: switch their API on, "+
+				"with its CRDs installed, and delete them before it is switched off. If they went with their CRDs, delete Lease %s: then nothing is "+
+				"granted for the life of a grant, and all that is stored is counted anew", kind, journal.LeaseName)
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
 	if _, _, err = start("butler"); err == nil {
 		t.Fatal("a manager that does not count a ProxyIPPool has started")
 	}
-	contains(t, err.Error(), "objects of proxyippools.novaedge.io are stored or being created, and this replica is told not to serve them")
+	contains(t, err.Error(), "objects of proxyippools.novaedge.io are stored or being created, and this replica does not serve them")
 
 	both, c, err = start("butler,novaedge")
 	if err != nil {
