@@ -171,10 +171,17 @@ func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
 	pinned.Spec.PinnedRange = a.Spec.PinnedRange
 	expect("a create with a range, whose first call fails", r.during(func() { must(admin.Create(t.Context(), pinned)) }, mutateFirst), mutateFirst, mutate, validate)
 
+	// current reads an object, and waits until the API server's own cache shows it like that: on what was changed since it asks the webhooks in
+	// vain, and then again.
+	current := func(o client.Object) {
+		t.Helper()
+		must(admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		must(admin.Get(t.Context(), client.ObjectKeyFromObject(o), o, &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: o.GetResourceVersion()}}))
+	}
 	update := func(change func(*v1alpha1.IPAllocation)) func() {
 		return func() {
 			t.Helper()
-			must(admin.Get(t.Context(), client.ObjectKeyFromObject(a), a))
+			current(a)
 			change(a)
 			must(admin.Update(t.Context(), a))
 		}
@@ -189,10 +196,12 @@ func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
 	expect("the range removed", r.during(update(func(a *v1alpha1.IPAllocation) { a.Spec.PinnedRange = nil }), mutateFirst), mutateFirst, mutate)
 	expect("a count", r.during(update(func(a *v1alpha1.IPAllocation) { count := int32(5); a.Spec.Count = &count })), mutateFirst, validate)
 	expect("the status", r.during(func() {
+		current(a)
 		a.Status.Phase = v1alpha1.PhaseAllocated
 		must(admin.Status().Update(t.Context(), a))
 	}))
 	everything := []string{mutateFirst, mutate, validate}
+	current(a)
 	expect("a delete while nobody answers", r.during(func() { must(admin.Delete(t.Context(), a)) }, everything...))
 	expect("a finalizer's removal while nobody answers", r.during(update(func(a *v1alpha1.IPAllocation) {
 		a.Finalizers, a.Annotations = nil, nil
@@ -202,20 +211,24 @@ func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
 	p.Namespace = namespace
 	expect("a new pool", r.during(func() { must(admin.Create(t.Context(), p)) }), poolCheck)
 	expect("a pool's label and finalizer", r.during(func() {
+		current(p)
 		p.Labels, p.Finalizers = map[string]string{"a": "b"}, []string{v1alpha1.FinalizerNetworkPool}
 		must(admin.Update(t.Context(), p))
 	}))
 	expect("a pool's spec", r.during(func() {
+		current(p)
 		p.Spec.CIDR = "10.40.0.0/23"
 		must(admin.Update(t.Context(), p))
 	}), poolCheck)
 	expect("a pool's status", r.during(func() {
+		current(p)
 		p.Status.TotalIPs = 512
 		must(admin.Status().Update(t.Context(), p))
 	}))
+	current(p)
 	expect("a pool's delete while nobody answers", r.during(func() { must(admin.Delete(t.Context(), p)) }, poolCheck, poolDelete), poolDelete)
 	expect("a pool's last finalizer while nobody answers", r.during(func() {
-		must(admin.Get(t.Context(), client.ObjectKeyFromObject(p), p))
+		current(p)
 		p.Finalizers = nil
 		must(admin.Update(t.Context(), p))
 	}, poolCheck, poolDelete))
