@@ -68,8 +68,8 @@ func TestACreateThatLandsAfterItsAddressWasGivenAnewIsFlagged(t *testing.T) {
 	w.hold()
 	c.gate.pass(held, 0)
 	suite.Eventually(c.T, patience, func(context.Context) error {
-		if kept := w.kept(); kept < held*bytes {
-			return fmt.Errorf("%d bytes are on their way to etcd", kept)
+		if kept, quiet := w.kept(); kept < held*bytes || quiet < time.Second {
+			return fmt.Errorf("%d bytes are on their way to etcd, the last of them for %s", kept, quiet)
 		}
 		return nil
 	})

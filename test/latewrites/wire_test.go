@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // wire is the network between the API server and etcd. It can keep what is sent over the connections that it has, and deliver it any
@@ -23,6 +24,7 @@ type line struct {
 	mu   sync.Mutex
 	held bool
 	kept []byte
+	last time.Time // that something was
 }
 
 // behind has the wire end at etcd, and gives the address of its other end.
@@ -63,7 +65,7 @@ func (l *line) forth() {
 		l.mu.Lock()
 		switch {
 		case l.held:
-			l.kept = append(l.kept, buffer[:n]...)
+			l.kept, l.last = append(l.kept, buffer[:n]...), time.Now()
 		case n > 0:
 			_, _ = l.server.Write(buffer[:n]) // etcd's end of the connection says itself when it is gone
 		}
@@ -96,16 +98,20 @@ func (w *wire) hold() {
 	}
 }
 
-// kept is how many bytes are.
-func (w *wire) kept() (n int) {
+// kept is how many bytes are, and for how long there were no more.
+func (w *wire) kept() (n int, quiet time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var last time.Time
 	for _, l := range w.lines {
 		l.mu.Lock()
 		n += len(l.kept)
+		if l.last.After(last) {
+			last = l.last
+		}
 		l.mu.Unlock()
 	}
-	return n
+	return n, time.Since(last)
 }
 
 // deliver brings to etcd what was kept.
