@@ -127,7 +127,7 @@ func (a *attempts) last(c client.Object) attempt {
 func (a *attempts) forget(claim types.NamespacedName) { a.of.Delete(claim) }
 
 // address is the name of the object for the address that a claim has, which is made where there is none. It is "" where that has to wait for the pool,
-// which brings the claim back.
+// or is not to be because the claim goes: either brings the claim back. The error is a later where nothing else would.
 func (a addressed[T, A]) address(ctx context.Context, d *desk, c T) (string, error) {
 	asked, _ := metal3.Asked(c)
 	key := a.claimOf(c).Key
@@ -231,8 +231,11 @@ func (a addressed[T, A]) there(ctx context.Context, d *desk, c T) (bool, error) 
 // unlessGone keeps an address that this replica has made, unless its claim is gone or going.
 func (a addressed[T, A]) unlessGone(ctx context.Context, d *desk, c T, made A) error {
 	there, err := a.there(ctx, d, c)
-	if err != nil || there {
+	if err != nil {
 		return err
+	}
+	if there {
+		return later(lookForAddress)
 	}
 	_, finalizer := a.finalizers(c)
 	return d.deleteAddress(ctx, made, finalizer)
