@@ -34,30 +34,37 @@ func TestAnAddressThatIsGoneBeforeTheInformersShowItIsMadeAnew(t *testing.T) {
 	p := startPair(t)
 	p.first.road.block("watch ipaddresses")
 	address := p.named(p.claim())
-	if err := p.admin.Get(t.Context(), client.ObjectKeyFromObject(address), address); err != nil {
-		t.Fatal(err)
-	}
-	was := address.UID
-	suite.Change(t, p.admin, address, func(a *v1alpha1.IPAddress) { a.Finalizers = nil })
-	suite.Delete(t, p.admin, address)
-	suite.Becomes(t, p.admin, address, func(a *v1alpha1.IPAddress) string {
-		if a.UID == was {
-			return "it is the old one"
+	p.takeAway(address)
+	p.isMadeAnew(address)
+}
+
+// The replica keeps the address, as nobody else has taken over and the claim is still there.
+func TestAnAddressThatIsMadeInDoubtAndGoneBeforeTheInformersShowItIsMadeAnew(t *testing.T) {
+	p := startPair(t)
+	p.second.stop()
+	p.first.road.block("watch ipaddresses")
+	deliver := p.first.road.block("POST ipaddresses")
+	c := p.claim()
+	address := &v1alpha1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: poolName + "-10-0-0-1"}}
+	p.isOnItsWay()
+	commit := p.first.road.block("PUT leases")
+	suite.Eventually(t, patience, func(context.Context) error {
+		if p.first.ledger.Answers() {
+			return errors.New("the replica has no doubt")
 		}
-		return ""
+		return nil
 	})
+	deliver()
+	p.takeAway(address)
+	commit()
+	p.isMadeAnew(address)
 }
 
 func TestAnAddressThatIsStoredAfterItsClaimHasGoneIsTakenBack(t *testing.T) {
 	p := startPair(t)
 	deliver := p.first.road.block("POST ipaddresses")
 	c := p.claim()
-	suite.Eventually(t, patience, func(context.Context) error {
-		if p.first.road.held("POST ipaddresses") == 0 {
-			return errors.New("no address is on its way")
-		}
-		return nil
-	})
+	p.isOnItsWay()
 	p.first.road.block("PUT leases")
 	p.serves(p.second)
 	address := p.named(c)
@@ -135,6 +142,37 @@ func (p *pair) named(c *v1alpha1.IPClaim) *v1alpha1.IPAddress {
 		return ""
 	})
 	return &v1alpha1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Status.Address.Name}}
+}
+
+// isOnItsWay waits until the first replica has sent an address.
+func (p *pair) isOnItsWay() {
+	p.Helper()
+	suite.Eventually(p.T, patience, func(context.Context) error {
+		if p.first.road.held("POST ipaddresses") == 0 {
+			return errors.New("no address is on its way")
+		}
+		return nil
+	})
+}
+
+// takeAway deletes an address as soon as it is there, and leaves it so in address.
+func (p *pair) takeAway(address *v1alpha1.IPAddress) {
+	p.Helper()
+	suite.Becomes(p.T, p.admin, address, func(*v1alpha1.IPAddress) string { return "" })
+	suite.Change(p.T, p.admin, address, func(a *v1alpha1.IPAddress) { a.Finalizers = nil })
+	suite.Delete(p.T, p.admin, address)
+}
+
+// isMadeAnew waits for an address of the same name that is another object.
+func (p *pair) isMadeAnew(address *v1alpha1.IPAddress) {
+	p.Helper()
+	was := address.UID
+	suite.Becomes(p.T, p.admin, address, func(a *v1alpha1.IPAddress) string {
+		if a.UID == was {
+			return "it is the old one"
+		}
+		return ""
+	})
 }
 
 func (p *pair) gone(address *v1alpha1.IPAddress) {
