@@ -14,7 +14,7 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// idleWebhooks let everything pass. They are called as the allocator's own are: under the same conditions, over TLS and HTTP/1.1, through
+// idleWebhooks let everything pass, one of them after it has written a Lease. They are called as the allocator's own are: under the same conditions, over TLS and HTTP/1.1, through
 // a front, in a process of their own; and they read what they are sent.
 type idleWebhooks struct {
 	server *idleServer
@@ -22,7 +22,7 @@ type idleWebhooks struct {
 }
 
 func (b *bench) startIdleWebhooks(ctx context.Context) (*idleWebhooks, error) {
-	server, err := startIdleServer(b.sandbox.WebhookCertDir())
+	server, err := startIdleServer(b.sandbox.WebhookCertDir(), b.sandbox.Kubeconfig())
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +32,10 @@ func (b *bench) startIdleWebhooks(ctx context.Context) (*idleWebhooks, error) {
 	}
 	front.Add("idle", server.address, func() bool { return true })
 	w := &idleWebhooks{server: server, front: front}
-	if err := b.installIdle(ctx, w); err != nil {
-		return nil, errors.Join(fmt.Errorf("webhooks that do nothing: %w", err), w.stop())
+	for _, s := range []subject{hookedCR, committedCR} {
+		if err := b.installIdle(ctx, w, s); err != nil {
+			return nil, errors.Join(fmt.Errorf("webhooks of %s: %w", s.name, err), w.stop())
+		}
 	}
 	return w, nil
 }
@@ -48,9 +50,9 @@ func (b *bench) idleCalls() (int, error) {
 
 func (w *idleWebhooks) stop() error { return errors.Join(w.front.Stop(), w.server.stop()) }
 
-// installIdle copies the first mutating and the first validating webhook of the allocator, which are those for IPAllocations, for
-// hookedCR. It returns when both are called.
-func (b *bench) installIdle(ctx context.Context, w *idleWebhooks) error {
+// installIdle copies the first mutating and the first validating webhook of the allocator, which are those for IPAllocations, for a
+// subject. It returns when both are called.
+func (b *bench) installIdle(ctx context.Context, w *idleWebhooks, s subject) error {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	err := errors.Join(
@@ -65,13 +67,13 @@ func (b *bench) installIdle(ctx context.Context, w *idleWebhooks) error {
 		config.Service.Path, config.Service.Port = &path, ptr.To(int32(port))
 		return *config
 	}
-	name := "idle." + hookedCR.resource + "." + hookedCR.group()
-	groups, fail := []string{hookedCR.group()}, ptr.To(admissionregistrationv1.Fail)
+	name := "idle." + s.resource + "." + s.group()
+	groups, fail := []string{s.group()}, ptr.To(admissionregistrationv1.Fail)
 	first, second := mutating.Webhooks[0], validating.Webhooks[0]
 	first.Name, second.Name = name, name
-	first.ClientConfig, first.Rules[0].APIGroups, first.FailurePolicy = at("/mutate"), groups, fail
+	first.ClientConfig, first.Rules[0].APIGroups, first.FailurePolicy = at(s.idle), groups, fail
 	second.ClientConfig, second.Rules[0].APIGroups, second.FailurePolicy = at("/validate"), groups, fail
-	meta := metav1.ObjectMeta{Name: hookedCR.group()}
+	meta := metav1.ObjectMeta{Name: s.group()}
 	err = errors.Join(
 		b.setup.Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
 			ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{first},
@@ -87,7 +89,7 @@ func (b *bench) installIdle(ctx context.Context, w *idleWebhooks) error {
 		if err != nil {
 			return err
 		}
-		if err := b.tryCreate(ctx, hookedCR); err != nil {
+		if err := b.tryCreate(ctx, s); err != nil {
 			return err
 		}
 		if after, err := w.server.calls(); err != nil || after-before < 2 {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +18,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"butlerlabs.dev/ipam/allocator/journal"
 )
 
 // idleCommand, as the first argument of this program, makes it the process of the webhooks that do nothing: as the manager is one.
@@ -31,12 +38,12 @@ type idleServer struct {
 	answers *bufio.Reader
 }
 
-func startIdleServer(certDir string) (*idleServer, error) {
+func startIdleServer(certDir, kubeconfig string) (*idleServer, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	s := &idleServer{command: exec.Command(self, idleCommand, certDir)}
+	s := &idleServer{command: exec.Command(self, idleCommand, certDir, kubeconfig)}
 	s.command.Stderr = os.Stderr
 	if s.ask, err = s.command.StdinPipe(); err != nil {
 		return nil, err
@@ -77,7 +84,7 @@ func (s *idleServer) stop() error {
 }
 
 // serveIdle is what the process does, until its standard input ends.
-func serveIdle(certDir string) error {
+func serveIdle(certDir, kubeconfig string) error {
 	signal.Ignore(syscall.SIGINT) // it ends with its parent, which gets the same one
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(certDir, "tls.crt"), filepath.Join(certDir, "tls.key"))
 	if err != nil {
@@ -87,10 +94,15 @@ func serveIdle(certDir string) error {
 	if err != nil {
 		return err
 	}
+	commits, err := startCommits(kubeconfig)
+	if err != nil {
+		return err
+	}
 	var calls atomic.Int64
 	mux := http.NewServeMux()
-	mux.Handle("/mutate", pass(&calls))
-	mux.Handle("/validate", pass(&calls))
+	mux.Handle(hookedCR.idle, pass(&calls, "", nothing))
+	mux.Handle(committedCR.idle, pass(&calls, given, commits.wait))
+	mux.Handle("/validate", pass(&calls, "", nothing))
 	server := &http.Server{Handler: mux} //nolint:gosec // on loopback, for as long as its parent measures
 	fmt.Println(listener.Addr())
 	go func() {
@@ -105,8 +117,11 @@ func serveIdle(certDir string) error {
 	return nil
 }
 
-// pass answers an AdmissionReview with "allowed".
-func pass(calls *atomic.Int64) http.Handler {
+// pass answers an AdmissionReview with "allowed" and a JSON patch, "" for none, when it is ready to.
+func pass(calls *atomic.Int64, patch string, ready func(context.Context) error) http.Handler {
+	if patch != "" {
+		patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(patch)))
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		calls.Add(1)
 		var review struct{ Request struct{ UID types.UID } }
@@ -114,7 +129,65 @@ func pass(calls *atomic.Int64) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		if err := ready(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`, review.Request.UID, patch)
 	})
+}
+
+func nothing(context.Context) error { return nil }
+
+// given is the answer of an allocator that has one address.
+const given = `[{"op":"add","path":"/spec/pinnedRange","value":{"startAddress":"10.0.0.1","endAddress":"10.0.0.1"}},` +
+	`{"op":"add","path":"/metadata/annotations","value":{"butler.butlerlabs.dev/grant":"5f0c9a3e7b1d"}}]`
+
+// commits are writes of a Lease, one at a time, each for all that wait for one.
+type commits chan chan error
+
+func startCommits(kubeconfig string) (commits, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	store, err := journal.NewLeaseStore(config, metav1.NamespaceDefault, time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	c := make(commits, maxClients)
+	go c.write(store)
+	return c, nil
+}
+
+func (c commits) write(store journal.Store) {
+	var last journal.Version
+	for first := range c {
+		waiting := []chan error{first}
+		for range len(c) {
+			waiting = append(waiting, <-c)
+		}
+		next := last.Next(journal.Record{})
+		version, err := store.Write(context.Background(), next)
+		if err == nil {
+			last = next
+			last.ResourceVersion = version
+		}
+		for _, done := range waiting {
+			done <- err
+		}
+	}
+}
+
+// wait returns when a write has ended that began after the call.
+func (c commits) wait(ctx context.Context) error {
+	done := make(chan error, 1)
+	c <- done
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

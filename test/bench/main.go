@@ -30,8 +30,8 @@ func main() {
 }
 
 func run() error {
-	if len(os.Args) == 3 && os.Args[1] == idleCommand {
-		return serveIdle(os.Args[2])
+	if len(os.Args) == 4 && os.Args[1] == idleCommand {
+		return serveIdle(os.Args[2], os.Args[3])
 	}
 	o, err := parse()
 	if err != nil {

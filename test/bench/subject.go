@@ -25,6 +25,8 @@ type subject struct {
 	spec                       string // JSON
 	// gives is what stands in the answer to a create; "" where the API server adds nothing.
 	gives string
+	// idle is the path of the mutating webhook that this program has for it; "" for none.
+	idle string
 	// hasPool is for claims: they want a pool, become Ready after the answer, and go some time after their deletion.
 	hasPool       bool
 	clusterScoped bool
@@ -32,9 +34,12 @@ type subject struct {
 
 var (
 	plainCR  = subject{name: "plain CR", apiVersion: "plain.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim}
-	hookedCR = subject{name: "CR, two webhooks", apiVersion: "hooked.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim}
-	service  = subject{name: "Service", apiVersion: "v1", kind: "Service", resource: "services", spec: `{"ports":[{"port":80}]}`, gives: `"clusterIP":"10.`}
-	alloc    = subject{name: "IPAllocation", apiVersion: "butler.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim,
+	hookedCR = subject{name: "CR, two webhooks", apiVersion: "hooked.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim,
+		idle: "/mutate"}
+	committedCR = subject{name: "CR, two webhooks and journal", apiVersion: "committed.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations",
+		spec: claim, gives: `"startAddress":"10.`, idle: "/commit"}
+	service = subject{name: "Service", apiVersion: "v1", kind: "Service", resource: "services", spec: `{"ports":[{"port":80}]}`, gives: `"clusterIP":"10.`}
+	alloc   = subject{name: "IPAllocation", apiVersion: "butler.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim,
 		gives: `"startAddress":"10.`, hasPool: true}
 	vip = subject{name: "ProxyVIP", apiVersion: "novaedge.io/v1alpha1", kind: "ProxyVIP", resource: "proxyvips",
 		spec: `{"poolRef":{"name":"` + poolName + `"},"mode":"BGP","ports":[80]}`, gives: `"address":"10.`, hasPool: true, clusterScoped: true}
