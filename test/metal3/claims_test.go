@@ -225,4 +225,6 @@ func TestTheSampleOfClusterAPIGetsAnAddressOfANetworkPool(t *testing.T) {
 	if got := ipAddressClaims.bound(t, c); given != "10.40.0.64" || string(got.Address) != given || got.Prefix != 24 {
 		t.Errorf("the answer has %q, the address object %+v", given, got)
 	}
+	suite.Delete(t, admin, c)
+	suite.Delete(t, admin, &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.Namespace, Name: "vlan40-pool"}})
 }
