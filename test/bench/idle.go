@@ -14,8 +14,8 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// idleWebhooks let everything pass, one of them after it has written a Lease. They are called as the allocator's own are: under the same conditions, over TLS and HTTP/1.1, through
-// a front, in a process of their own; and they read what they are sent.
+// idleWebhooks let everything pass, one of them after it has written a Lease. They are called as the allocator's own are: under the same
+// conditions, over TLS and HTTP/1.1, through a front, in a process of their own; and they read what they are sent.
 type idleWebhooks struct {
 	server *idleServer
 	front  *sandbox.Front

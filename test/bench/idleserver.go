@@ -27,7 +27,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// idleCommand, as the first argument of this program, makes it the process of the webhooks that do nothing: as the manager is one.
+// idleCommand, as the first argument of this program, makes it the process of the idle webhooks: as the manager is one.
 const idleCommand = "idle-webhooks"
 
 // idleServer is that process. A line that it is sent it answers with the number of its calls so far.
