@@ -6,15 +6,17 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	"butlerlabs.dev/ipam/reconcilers/informers"
 )
 
 // +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=clusters,verbs=get;list;watch
@@ -31,7 +33,13 @@ func NewClusters(config *rest.Config, log logr.Logger) (*Clusters, error) {
 	if err != nil {
 		return nil, err
 	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(reader, clusterv1.GroupVersion.WithResource("clusters"), "", 0, toolscache.Indexers{}, nil).Informer()
+	kind := &unstructured.Unstructured{}
+	kind.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("Cluster"))
+	clusters := reader.Resource(clusterv1.GroupVersion.WithResource("clusters"))
+	informer := informers.New(log)(&toolscache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return clusters.List(ctx, o) },
+		WatchFuncWithContext: clusters.Watch,
+	}, kind, 0, nil)
 	if err := informer.SetTransform(pauseOnly); err != nil {
 		return nil, err
 	}

@@ -29,6 +29,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers"
+	"butlerlabs.dev/ipam/reconcilers/informers"
 	"butlerlabs.dev/ipam/reconcilers/services"
 	"butlerlabs.dev/ipam/webhooks"
 	"butlerlabs.dev/ipam/webhooks/certificates"
@@ -151,6 +152,7 @@ func newManager(kube *rest.Config, o *options, server *webhookServer, certs cert
 			ByObject:                    certs.caches(),
 			DefaultTransform:            cache.TransformStripManagedFields(), // nobody here reads them, and they are half of an object
 			ReaderFailOnMissingInformer: true,                                // a read of another kind would watch all of it, unasked
+			NewInformer:                 informers.New(log),
 		},
 		Metrics:                 metricsOptions(o, certs.source),
 		PprofBindAddress:        o.pprofBind,

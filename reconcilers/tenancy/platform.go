@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/informers"
 )
 
 // +kubebuilder:rbac:groups=apiextensions.k8s.io,resources=customresourcedefinitions,verbs=list;watch
@@ -49,6 +50,7 @@ func newPlatform(mgr manager.Manager) (platform, error) {
 	}
 	c, err := cache.New(mgr.GetConfig(), cache.Options{
 		Scheme: scheme, HTTPClient: mgr.GetHTTPClient(), Mapper: mgr.GetRESTMapper(), DefaultTransform: lean, ReaderFailOnMissingInformer: true,
+		NewInformer: informers.New(mgr.GetLogger()),
 	})
 	if err != nil {
 		return platform{}, err
