@@ -63,6 +63,7 @@ func main() {
 	}
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log.WithName("client-go"))
+	setPings()
 	if err := run(signals.SetupSignalHandler(), o, log); err != nil {
 		log.Error(err, "Ended")
 		os.Exit(1)
@@ -95,6 +96,7 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 	}
 	kube.UserAgent = "butler-ipam/" + version
 	kube.QPS = -1 // a write held back here is an allocation that is not Ready: the API server's own fairness decides
+	reach(kube)
 	certs, err := newCertificates(o, kube, log.WithName("certificates"))
 	if err != nil {
 		return err
@@ -162,11 +164,10 @@ func newManager(kube *rest.Config, o *options, server *webhookServer, certs cert
 	})
 }
 
-// newWriter makes the client of the reconcilers, over HTTP/1.1: a status is written for every allocation, and for such calls HTTP/2 costs both
-// sides more. Informers stay with HTTP/2, which notices when its connection is dead while nothing comes.
+// newWriter makes the client of the reconcilers.
 func newWriter(kube *rest.Config, options client.Options) (client.Client, error) {
-	kube = rest.CopyConfig(kube)
-	kube.NextProtos = []string{"http/1.1"}
+	kube = forCalls(kube)
+	kube.Timeout = callLimit
 	over, err := rest.HTTPClientFor(kube)
 	if err != nil {
 		return nil, err
@@ -177,7 +178,7 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 
 // wire puts the parts together around a ledger. What one of them needs of another it gets here.
 func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, checks *probes, log logr.Logger) (*ledger.Ledger, error) {
-	store, err := journal.NewLeaseStore(mgr.GetConfig(), o.namespace, takeOverAfter)
+	store, err := journal.NewLeaseStore(forCalls(mgr.GetConfig()), o.namespace, takeOverAfter)
 	if err != nil {
 		return nil, err
 	}

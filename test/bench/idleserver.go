@@ -152,6 +152,7 @@ func startCommits(kubeconfig string) (commits, error) {
 	if err != nil {
 		return nil, err
 	}
+	config.NextProtos = []string{"http/1.1"} // as a manager does
 	store, err := journal.NewLeaseStore(config, metav1.NamespaceDefault, time.Minute)
 	if err != nil {
 		return nil, err

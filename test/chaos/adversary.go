@@ -133,6 +133,9 @@ func (a *adversary) harm(d deed) harm {
 		return a.toLinks(m, false, true, " "+d.cut.String(), sandbox.Condition{Cut: d.cut})
 	case "isolate":
 		return a.toLinks(m, true, true, " "+d.cut.String(), sandbox.Condition{Cut: d.cut})
+	case "lose-apiserver":
+		lose := func(context.Context) error { m.APIServer.Lose(""); return nil }
+		return harm{victim: "the network of " + m.Name(), fells: m.Name(), do: lose, undo: nothing}
 	case "latency":
 		way := " to the API server, "
 		if d.toPeers {

@@ -5,6 +5,7 @@
 //
 //	managers   kill, freeze, terminate
 //	           cut-apiserver, cut-peers, isolate   one is cut off from the API server, its peers, or both; by reset or silently
+//	           lose-apiserver                      its connections to the API server lead nowhere, and nobody tells it; new ones do
 //	           latency                             5 to 300 ms on its way to the API server, or to and from its peers
 //	           clock                               its wall clock is set, by up to two hours
 //	graceful   terminate

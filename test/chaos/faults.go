@@ -12,7 +12,7 @@ import (
 
 // What the adversary may do.
 var (
-	managerFaults  = []string{"kill", "freeze", "terminate", "cut-apiserver", "cut-peers", "isolate", "latency", "clock"}
+	managerFaults  = []string{"kill", "freeze", "terminate", "cut-apiserver", "cut-peers", "isolate", "lose-apiserver", "latency", "clock"}
 	gracefulFaults = []string{"terminate", "rolling-restart"}
 	allFaults      = slices.Concat(managerFaults, []string{"rolling-restart",
 		"freeze-apiserver", "kill-apiserver", "freeze-etcd", "kill-etcd", "webhook-refuse", "webhook-stall"})

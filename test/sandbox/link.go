@@ -43,7 +43,10 @@ type Link struct {
 	target string
 	caller func(client, link netip.AddrPort) string
 
-	conditions map[string]Condition // caller -> ; "" for all of them; guarded by relay.mu
+	// What follows is guarded by relay.mu.
+	conditions map[string]Condition // caller -> ; "" for all of them
+	made       int                  // connections
+	lost       map[string]int       // caller -> up to which of them; "" for all of them
 	changed    chan struct{}        // closed when they change
 }
 
@@ -53,7 +56,7 @@ func newLink(target string, caller func(client, link netip.AddrPort) string) (*L
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{relay: newRelay(), port: port, target: target, caller: caller, conditions: map[string]Condition{}, changed: make(chan struct{})}
+	l := &Link{relay: newRelay(), port: port, target: target, caller: caller, conditions: map[string]Condition{}, lost: map[string]int{}, changed: make(chan struct{})}
 	l.work.Go(l.listen)
 	return l, nil
 }
@@ -67,8 +70,7 @@ func (l *Link) Set(caller string, c Condition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.conditions[caller] = c
-	close(l.changed)
-	l.changed = make(chan struct{})
+	l.tell()
 	if c.Cut != Reset {
 		return
 	}
@@ -80,6 +82,21 @@ func (l *Link) Set(caller string, c Condition) {
 	if caller == "" {
 		l.refuse()
 	}
+}
+
+// Lose has the connections that a caller has made, with "" all of them, carry nothing any more, nor tell that they have ended. Those that are
+// made from now on are let be: so it is where one of several machines behind an address loses its power.
+func (l *Link) Lose(caller string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost[caller] = l.made
+	l.tell()
+}
+
+// tell has those look again who wait for a condition to change. The caller holds mu.
+func (l *Link) tell() {
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 // Stop closes every connection, and waits until nothing of the link is left.
@@ -138,7 +155,11 @@ func (l *Link) serve(client net.Conn) {
 		return
 	}
 	defer l.forget(client)
-	if !l.pass(caller) {
+	l.mu.Lock()
+	l.made++
+	number := l.made
+	l.mu.Unlock()
+	if !l.pass(caller, number) {
 		reset(client)
 		return
 	}
@@ -153,15 +174,15 @@ func (l *Link) serve(client net.Conn) {
 		reset(client)
 		return
 	}
-	l.join(caller, client, server, func(to, from net.Conn) { l.pump(caller, to, from) })
+	l.join(caller, client, server, func(to, from net.Conn) { l.pump(caller, number, to, from) })
 }
 
-// pump copies one direction as the condition of its caller lets it.
-func (l *Link) pump(caller string, to, from net.Conn) {
+// pump copies one direction of a connection as the condition of its caller lets it.
+func (l *Link) pump(caller string, number int, to, from net.Conn) {
 	chunk := make([]byte, maxChunk)
 	for {
 		n, err := from.Read(chunk)
-		if !l.pass(caller) {
+		if !l.pass(caller, number) {
 			return // it is broken on both sides
 		}
 		if err == nil {
@@ -174,10 +195,10 @@ func (l *Link) pump(caller string, to, from net.Conn) {
 	}
 }
 
-// pass waits until something may go on over the link, and says whether it may at all.
-func (l *Link) pass(caller string) bool {
+// pass waits until something may go on over a connection, and says whether it may at all.
+func (l *Link) pass(caller string, number int) bool {
 	for delayed := false; ; {
-		c, changed := l.condition(caller)
+		c, changed := l.condition(caller, number)
 		switch {
 		case c.Cut == Reset:
 			return false
@@ -200,14 +221,17 @@ func (l *Link) pass(caller string) bool {
 	}
 }
 
-// condition that a caller meets, and a channel that is closed when it may be another.
-func (l *Link) condition(caller string) (Condition, <-chan struct{}) {
+// condition that a connection meets, and a channel that is closed when it may be another.
+func (l *Link) condition(caller string, number int) (Condition, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own, all := l.conditions[caller], l.conditions[""]
 	c := Condition{Cut: own.Cut, Latency: max(own.Latency, all.Latency)}
 	if all.Cut == Reset || c.Cut == Whole {
 		c.Cut = all.Cut
+	}
+	if number <= max(l.lost[caller], l.lost[""]) && c.Cut == Whole {
+		c.Cut = Silent
 	}
 	return c, l.changed
 }

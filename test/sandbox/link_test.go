@@ -77,6 +77,23 @@ func TestLinkHidesTheEndOfAConnectionWhileItIsCutSilently(t *testing.T) {
 	<-server
 }
 
+func TestLinkLosesTheConnectionsThereAreAndNoLaterOnes(t *testing.T) {
+	link := newTestLink(t, echo(t), "a")
+	for _, caller := range []string{"a", ""} {
+		before := dialLink(t, link)
+		before.says(t, "hello")
+		link.Lose("b")
+		before.says(t, "still here")
+		link.Lose(caller)
+		before.tell(t, "anybody there?")
+		dialLink(t, link).says(t, "hello")
+		link.Set("", Condition{})
+		if text, err := before.hearsWithin(100 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("over a connection that is lost: heard %q, %v, want nothing", text, err)
+		}
+	}
+}
+
 func TestLinkAddsLatency(t *testing.T) {
 	const latency = 50 * time.Millisecond
 	link := newTestLink(t, echo(t), "")
