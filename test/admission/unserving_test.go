@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
 	"butlerlabs.dev/ipam/webhooks"
 )
 
@@ -48,19 +48,7 @@ func startUnserving(t *testing.T, certificates string) *unserving {
 
 func TestACallThatReachesAReplicaWhichCannotServeIsAnsweredByAnother(t *testing.T) {
 	t.Parallel()
-	own, err := sandbox.Start(t.Context(), sandbox.Options{Replicas: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := client.New(own.Config(), client.Options{Scheme: admin.Scheme()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	own, c := suite.Own(t, sandbox.Options{Replicas: 1})
 	if err := c.Create(t.Context(), pool(sandbox.Namespace, "10.80.0.0/24")); err != nil {
 		t.Fatal(err)
 	}

@@ -15,19 +15,7 @@ import (
 // Cluster API is installed after the managers: they end one after the other, to serve its claims when they are started again, and no create of another
 // kind fails of that.
 func TestClusterAPIMayComeLater(t *testing.T) {
-	s, err := sandbox.Start(t.Context(), sandbox.Options{Replicas: 2, Restart: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := suite.Client(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, c := suite.Own(t, sandbox.Options{Replicas: 2, Restart: true})
 	ns := suite.Namespace(t, c)
 	suite.Create(t, c, ten(ns, "pool"))
 	first := ipClaims.claim(ns, "first", "pool", "")

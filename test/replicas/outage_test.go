@@ -35,19 +35,7 @@ func becomesAllocated(t *testing.T, c client.Client, within time.Duration, all .
 // end of such an outage, or later.
 func TestAfterALongOutageOfTheAPIServerStatusesAreWrittenAtOnce(t *testing.T) {
 	const outage, within = 30 * time.Second, 15 * time.Second
-	own, err := sandbox.Start(t.Context(), sandbox.Options{Replicas: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := suite.Client(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	own, c := suite.Own(t, sandbox.Options{Replicas: 1})
 	namespace := load.NewPool(t, c, nextNetwork(24))
 	var all []*v1alpha1.IPAllocation
 	for i := range 20 { // the statuses of the last are not written yet

@@ -82,6 +82,25 @@ func Client(s *sandbox.Sandbox, change ...func(*rest.Config)) (client.WithWatch,
 	return client.NewWithWatch(config, client.Options{Scheme: known})
 }
 
+// Own is a sandbox for one test, which ends with it, and its administrator's client.
+func Own(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, client.WithWatch) {
+	t.Helper()
+	own, err := sandbox.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := Client(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own, c
+}
+
 // Kubectl runs kubectl, which must succeed.
 func Kubectl(t *testing.T, s *sandbox.Sandbox, stdin string, args ...string) (stdout, stderr string) {
 	t.Helper()
