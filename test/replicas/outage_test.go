@@ -52,7 +52,7 @@ func TestAfterALongOutageOfTheAPIServerStatusesAreWrittenAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := load.Claim(namespace, "after")
-	suite.Eventually(t, within, func(ctx context.Context) error { return c.Create(ctx, after) })
+	suite.Eventually(t, within, func(ctx context.Context) error { return client.IgnoreAlreadyExists(c.Create(ctx, after)) })
 	becomesAllocated(t, c, within, append(all, after)...)
 }
 
