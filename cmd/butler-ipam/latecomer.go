@@ -20,7 +20,7 @@ import (
 // ends, to be started again and serve it. Those that follow end first, one of them takes the journal when it is back, since it counts more kinds,
 // and the one that had it ends last: calls find somebody all the time.
 type latecomer struct {
-	resources discovery.ServerResourcesInterface
+	resources discovery.DiscoveryInterface
 	log       logr.Logger
 }
 

@@ -106,8 +106,15 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 		return err
 	}
 	metrics.Registry.MustRegister(certificateMetrics{certs.source, certs.renewal})
+	checks := newProbes(server, certs)
+	if err := checks.serve(o.probeBind, log); err != nil {
+		return err
+	}
 	late, err := newLatecomer(kube, log)
 	if err != nil {
+		return err
+	}
+	if err := awaitAPIServer(ctx, late.resources, checks, log); err != nil {
 		return err
 	}
 	switchedOn := o.apis
@@ -118,7 +125,6 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 	if err != nil {
 		return err
 	}
-	checks := newProbes(server, certs)
 	l, err := wire(ctx, mgr, o, newPeerClient(server), checks, log)
 	if err != nil {
 		return err
@@ -129,7 +135,7 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 		}
 	}
 	started := everywhere(func(context.Context) error { filled(); return nil })
-	if err := errors.Join(certs.setUp(mgr), checks.addTo(mgr, o.probeBind), mgr.Add(started)); err != nil {
+	if err := errors.Join(certs.setUp(mgr), mgr.Add(started)); err != nil {
 		return err
 	}
 	log.Info("Starting", "version", version, "identity", o.identity, "address", o.advertise)
@@ -240,7 +246,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Ledger: l, APIs: append(hooks, o.tenants.webhooks()...), Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
 		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Log: log.WithName("webhooks"),
 	})
-	checks.ready.Checks["ledger"] = func(*http.Request) error { return l.Ready() }
+	checks.ledger.Store(l)
 	return l, mgr.Add(everywhere(func(ctx context.Context) error {
 		if !feed.Synced(ctx) {
 			return nil

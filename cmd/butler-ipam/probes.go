@@ -1,14 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
@@ -16,24 +19,42 @@ import (
 // renewed must not end a replica whose certificate is still good. So /readyz?verbose says it.
 type probes struct {
 	healthy, ready healthz.Handler
-	renewal        certificates.Renewal // nil where nobody is watched
+	renewal        certificates.Renewal  // nil where nobody is watched
+	awaited        atomic.Pointer[error] // why the API server has not answered yet; nil once it has
+	ledger         atomic.Pointer[ledger.Ledger]
 }
+
+var errNotAsked = errors.New("the API server was not asked yet")
 
 func newProbes(server *webhookServer, certs certificateParts) *probes {
 	serve := server.StartedChecker()
-	p := &probes{
-		healthy: healthz.Handler{Checks: map[string]healthz.Checker{"webhooks": serve}},
-		ready:   healthz.Handler{Checks: map[string]healthz.Checker{"webhooks": serve}},
-		renewal: certs.renewal,
-	}
+	p := &probes{renewal: certs.renewal}
+	p.awaited.Store(&errNotAsked)
+	p.healthy.Checks = map[string]healthz.Checker{"webhooks": func(r *http.Request) error {
+		if p.awaited.Load() != nil {
+			return nil // to be started again would not help
+		}
+		return serve(r)
+	}}
+	p.ready.Checks = map[string]healthz.Checker{"webhooks": serve, "ledger": func(*http.Request) error {
+		if l := p.ledger.Load(); l != nil {
+			return l.Ready()
+		}
+		return errors.New("waits for the API server")
+	}, "apiserver": func(*http.Request) error {
+		if err := p.awaited.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}}
 	if certs.selfManaged != nil {
 		p.ready.Checks["authorities"] = certs.selfManaged.Check
 	}
 	return p
 }
 
-// addTo has a manager serve them, before anything else.
-func (p *probes) addTo(mgr manager.Manager, address string) error {
+// serve serves them until the process ends.
+func (p *probes) serve(address string, log logr.Logger) error {
 	if address == "0" {
 		return nil
 	}
@@ -47,9 +68,9 @@ func (p *probes) addTo(mgr manager.Manager, address string) error {
 		mux.Handle(path, h)
 		mux.Handle(path+"/", h) // each check by its name
 	}
-	return mgr.Add(&manager.Server{
-		Name: "probes", Listener: listener, Server: &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: 90 * time.Second},
-	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: 90 * time.Second}
+	go func() { log.Error(server.Serve(listener), "Probes are served no more") }()
+	return nil
 }
 
 func (p *probes) serveReady(w http.ResponseWriter, r *http.Request) {

@@ -65,6 +65,29 @@ var _ = Describe("the manager", Ordered, func() {
 		Expect(time.Since(asked)).To(And(BeNumerically(">", 2*time.Second), BeNumerically("<", 4*time.Second)))
 	})
 
+	// As after a power cut. The kubelet starts one that ends again at ever longer intervals, of up to five minutes.
+	It("waits for an API server that comes up after it", func(ctx SpecContext) {
+		server := c.APIServer()
+		Expect(server.Kill()).To(Succeed())
+		Expect(server.Wait(ctx)).NotTo(Succeed())
+		Expect(manager.Start()).To(Succeed())
+		Eventually(ctx, func() error { return manager.Probe(ctx) }).Should(MatchError(ContainSubstring("[-]apiserver failed")))
+		Consistently(ctx, func() (int, error) { return status(ctx, "http://"+manager.HealthAddress+"/healthz", "") }, 3*time.Second).Should(Equal(http.StatusOK))
+		Expect(os.ReadFile(manager.LogPath())).To(ContainSubstring("the API server does not answer"))
+
+		By("ending at once when told to meanwhile")
+		Expect(manager.Terminate()).To(Succeed())
+		Expect(manager.Wait(ctx)).To(Succeed())
+
+		By("serving within seconds")
+		Expect(manager.Start()).To(Succeed())
+		Expect(server.Start()).To(Succeed())
+		Expect(server.Ready(ctx)).To(Succeed())
+		Eventually(ctx, func() error { return manager.Probe(ctx) }, 10*time.Second).Should(Succeed())
+		Expect(manager.Terminate()).To(Succeed())
+		Expect(manager.Wait(ctx)).To(Succeed())
+	}, NodeTimeout(time.Minute))
+
 	It("ends at once when told to while it waits for what it may not read", func(ctx SpecContext) {
 		_, _, err := c.Kubectl(ctx, "", "delete", "clusterrolebinding", "butler-ipam")
 		Expect(err).NotTo(HaveOccurred())
