@@ -73,7 +73,7 @@ var _ = Describe("the manager", Ordered, func() {
 		Expect(manager.Start()).To(Succeed())
 		Eventually(ctx, func() error { return manager.Probe(ctx) }).Should(MatchError(ContainSubstring("[-]apiserver failed")))
 		Consistently(ctx, func() (int, error) { return status(ctx, "http://"+manager.HealthAddress+"/healthz", "") }, 3*time.Second).Should(Equal(http.StatusOK))
-		Expect(os.ReadFile(manager.LogPath())).To(ContainSubstring("the API server does not answer"))
+		Expect(os.ReadFile(manager.LogPath())).To(ContainSubstring("the API server is not ready"))
 
 		By("ending at once when told to meanwhile")
 		Expect(manager.Terminate()).To(Succeed())
