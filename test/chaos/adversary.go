@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
@@ -146,6 +148,8 @@ func (a *adversary) harm(d deed) harm {
 		return toClock(m, d.clock)
 	case "rolling-restart":
 		return harm{victim: "the managers", do: a.restartAll, undo: nothing}
+	case "power-cut":
+		return harm{victim: "everything", do: a.cutPower, undo: a.restorePower}
 	default:
 		return a.toOther(d)
 	}
@@ -156,7 +160,7 @@ func toProcess(p *sandbox.Process, how string) harm {
 		victim: p.Name(),
 		do: func(context.Context) error {
 			switch {
-			case hasEnded(p): // a manager that found no API server when it started
+			case hasEnded(p): // an API server that found no etcd when it started
 				return nil
 			case how == "freeze":
 				return p.Freeze()
@@ -273,6 +277,43 @@ func (a *adversary) restart(ctx context.Context, m *sandbox.Manager) error {
 	defer a.raise(m.Name())
 	h := toProcess(m.Process, "terminate")
 	return errors.Join(h.do(ctx), h.undo(ctx))
+}
+
+// everything is all that runs on the machines of the cluster.
+func (a *adversary) everything() []*sandbox.Process {
+	all := []*sandbox.Process{a.sandbox.Etcd(), a.sandbox.APIServer()}
+	for _, m := range a.managers {
+		all = append(all, m.Process)
+	}
+	return all
+}
+
+// cutPower ends everything at once, as soon as nothing else is done to any of it.
+func (a *adversary) cutPower(context.Context) (err error) {
+	for _, p := range a.everything() {
+		a.suffers(p.Name()).Lock()
+	}
+	for _, p := range a.everything() {
+		if !hasEnded(p) {
+			err = errors.Join(err, p.Kill())
+		}
+	}
+	for _, p := range a.everything() {
+		err = errors.Join(err, end(p))
+	}
+	return err
+}
+
+// restorePower starts everything at once: what needs another that is not there yet waits for it.
+func (a *adversary) restorePower(ctx context.Context) error {
+	var started errgroup.Group
+	for _, p := range a.everything() {
+		started.Go(func() error {
+			defer a.suffers(p.Name()).Unlock()
+			return start(ctx, p)
+		})
+	}
+	return started.Wait()
 }
 
 func nothing(context.Context) error { return nil }

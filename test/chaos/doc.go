@@ -12,6 +12,7 @@
 //	           rolling-restart                     all of them, one after the other, each when the one before serves again
 //	all        those, and
 //	           freeze-apiserver, kill-apiserver, freeze-etcd, kill-etcd
+//	           power-cut                           everything is killed at once and, when power is back, started at once
 //	           webhook-refuse, webhook-stall       another webhook refuses every second create, or is slow, after the allocator has answered
 //
 // Where only managers are hurt, one of several is always spared: creates are judged then, and somebody must be there to answer.
