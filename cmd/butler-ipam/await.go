@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,18 +20,12 @@ const (
 	readyLog = 30 * time.Second
 )
 
-// awaitAPIServer waits until the API server is ready, which after a power cut may come up later than this process. To end instead would
-// have the kubelet start it again at ever longer intervals, of up to five minutes. One that answers and is not ready yet does not know
-// all its CRDs.
-func awaitAPIServer(ctx context.Context, server discovery.DiscoveryInterface, checks *probes, log logr.Logger) error {
+// awaitAPIServer waits until the API server is ready and has the CRDs of these APIs. After a power cut it may come up later than this process, and
+// who installs may bring the CRDs last. To end instead would have the kubelet start the process again at ever longer intervals, of up to five minutes.
+func awaitAPIServer(ctx context.Context, server discovery.DiscoveryInterface, required apis, checks *probes, log logr.Logger) error {
 	began := time.Now()
 	var said time.Time
-	for {
-		err := askReady(ctx, server)
-		if err == nil {
-			break
-		}
-		err = fmt.Errorf("the API server is not ready: %w", err)
+	for err := askReady(ctx, server, required); err != nil; err = askReady(ctx, server, required) {
 		checks.awaited.Store(&err)
 		if time.Since(said) > readyLog {
 			log.Error(err, "Waiting", "since", began.Format(time.RFC3339), "askedAgainAfter", readyPoll.String())
@@ -48,14 +43,21 @@ func awaitAPIServer(ctx context.Context, server discovery.DiscoveryInterface, ch
 }
 
 // askReady asks once. An API server may keep to itself whether it is ready: then it is when it says what it serves, which it does not before it knows
-// who may ask.
-func askReady(ctx context.Context, server discovery.DiscoveryInterface) error {
+// who may ask. Before it is ready it does not know all its CRDs.
+func askReady(ctx context.Context, server discovery.DiscoveryInterface, required apis) error {
 	if _, err := server.ServerGroups(); err != nil {
-		return err
+		return fmt.Errorf("the API server is not ready: %w", err)
 	}
 	err := server.RESTClient().Get().AbsPath("/readyz").Timeout(callLimit).MaxRetries(0).Do(ctx).Error()
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		return nil
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("the API server is not ready: %w", err)
 	}
-	return err
+	missing, err := required.missing(server)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the API server does not say what it serves: %w", err)
+	case len(missing) > 0:
+		return fmt.Errorf("the API server has no CRDs %s: install them (config/crd, or crds.install of the chart), or leave their API out of --apis", strings.Join(missing, ", "))
+	}
+	return nil
 }

@@ -2,15 +2,10 @@ package main
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -20,8 +15,9 @@ import (
 // ends, to be started again and serve it. Those that follow end first, one of them takes the journal when it is back, since it counts more kinds,
 // and the one that had it ends last: calls find somebody all the time.
 type latecomer struct {
-	resources discovery.DiscoveryInterface
-	log       logr.Logger
+	apis   // it alone, or none where it is not switched on
+	server discovery.ServerResourcesInterface
+	log    logr.Logger
 }
 
 const (
@@ -32,39 +28,20 @@ const (
 	lastLimit = 20 * time.Second
 )
 
-func newLatecomer(kube *rest.Config, log logr.Logger) (*latecomer, error) {
-	resources, err := discovery.NewDiscoveryClientForConfig(kube)
-	if err != nil {
-		return nil, err
-	}
-	return &latecomer{resources, log}, nil
-}
-
 // served tells whether the API server has all its kinds.
 func (c *latecomer) served() (bool, error) {
-	list, err := c.resources.ServerResourcesForGroupVersion(ipamv1.GroupVersion.String())
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	has := func(name string) bool {
-		return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == name })
-	}
-	return has("ipaddressclaims") && has("ipaddresses"), nil
+	missing, err := c.missing(c.server)
+	return len(missing) == 0, err
 }
 
 // without is the APIs that are switched on, without this one where it has yet to come.
 func (c *latecomer) without(switchedOn apis) (apis, error) {
-	if !switchedOn.has(clusterAPI) {
-		return switchedOn, nil
-	}
-	if served, err := c.served(); err != nil || served {
+	missing, err := c.missing(c.server)
+	if err != nil || len(missing) == 0 {
 		return switchedOn, err
 	}
-	c.log.Info("Cluster API is not installed: its claims are served when it is", "missing", ipamv1.GroupVersion.String())
-	return slices.DeleteFunc(slices.Clone(switchedOn), func(a api) bool { return a.name == clusterAPI }), nil
+	c.log.Info("Cluster API is not installed: its claims are served when it is", "missing", missing)
+	return switchedOn.except(clusterAPI), nil
 }
 
 // awaited ends a replica when the API has come.

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -110,14 +111,15 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 	if err := checks.serve(o.probeBind, log); err != nil {
 		return err
 	}
-	late, err := newLatecomer(kube, log)
+	apiServer, err := discovery.NewDiscoveryClientForConfig(kube)
 	if err != nil {
 		return err
 	}
-	if err := awaitAPIServer(ctx, late.resources, checks, log); err != nil {
+	switchedOn := o.apis
+	if err := awaitAPIServer(ctx, apiServer, switchedOn.except(clusterAPI), checks, log); err != nil {
 		return err
 	}
-	switchedOn := o.apis
+	late := &latecomer{switchedOn.named(clusterAPI), apiServer, log}
 	if o.apis, err = late.without(switchedOn); err != nil {
 		return err
 	}

@@ -103,6 +103,25 @@ var _ = Describe("the manager", Ordered, func() {
 		Expect(time.Since(asked)).To(BeNumerically("<", 2*time.Second), "the shutdown delay is for who was asked")
 	}, NodeTimeout(time.Minute))
 
+	It("waits for CRDs that come after it, and names them", func(ctx SpecContext) {
+		bare := start(ctx, sandbox.Options{})
+		DeferCleanup(bare.Stop)
+		_, _, err := bare.Kubectl(ctx, "", "delete", "crd", "proxyippools.novaedge.io", "ippools.ipam.metal3.io")
+		Expect(err).NotTo(HaveOccurred())
+		early := make(chan error, 1)
+		go func() {
+			_, err := bare.AddManager(ctx)
+			early <- err
+		}()
+		Eventually(ctx, bare.Managers).Should(HaveLen(1))
+		Eventually(ctx, func() (string, error) {
+			log, err := os.ReadFile(bare.Managers()[0].LogPath())
+			return string(log), err
+		}).Should(ContainSubstring("no CRDs proxyippools.novaedge.io, ippools.ipam.metal3.io: install them"))
+		Expect(bare.InstallCRDs(ctx, "config/crd")).To(Succeed())
+		Eventually(ctx, early, 10*time.Second).Should(Receive(Succeed()))
+	}, NodeTimeout(time.Minute))
+
 	It("says at once what its command line lacks", func(ctx SpecContext) {
 		_, err := sandbox.Start(ctx, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--grant-expiry=1s"}})
 		Expect(err).To(MatchError(ContainSubstring("--grant-expiry 1s must be at least 45s")))
