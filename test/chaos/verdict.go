@@ -49,7 +49,8 @@ type verdict struct {
 
 	creates, ok, failed, refused, overlaps, lateFlagged int
 
-	gap      time.Duration
+	gap      time.Duration  // the longest between two answers with a range
+	gapAfter time.Duration  // since the first call
 	failures map[string]int // kind -> how often
 }
 
@@ -98,7 +99,9 @@ func (v *verdict) count() {
 	given = append(given, v.ended)
 	slices.SortFunc(given, time.Time.Compare)
 	for i := 1; i < len(given); i++ {
-		v.gap = max(v.gap, given[i].Sub(given[i-1]))
+		if gap := given[i].Sub(given[i-1]); gap > v.gap {
+			v.gap, v.gapAfter = gap, given[i-1].Sub(v.calls[0].began)
+		}
 	}
 }
 
@@ -258,6 +261,7 @@ func (v *verdict) summary(leaks int, takeovers int64) string {
 		fmt.Fprintf(&b, "failed %d times: %s\n", v.failures[kind], kind)
 	}
 	fmt.Fprintf(&b, "%d dry runs compared with the same call in earnest\n", len(v.pairs))
+	fmt.Fprintf(&b, "no create was given anything between %.1fs and %.1fs\n", v.gapAfter.Seconds(), (v.gapAfter + v.gap).Seconds())
 	fmt.Fprintf(&b, "creates=%d ok=%d failed=%d refused=%d overlaps=%d leaks=%d late_flagged=%d max_gap_s=%.1f takeovers=%d",
 		v.creates, v.ok, v.failed, v.refused, v.overlaps, leaks, v.lateFlagged, v.gap.Seconds(), takeovers)
 	return b.String()
