@@ -28,12 +28,6 @@ const (
 	lastLimit = 20 * time.Second
 )
 
-// served tells whether the API server has all its kinds.
-func (c *latecomer) served() (bool, error) {
-	missing, err := c.missing(c.server)
-	return len(missing) == 0, err
-}
-
 // without is the APIs that are switched on, without this one where it has yet to come.
 func (c *latecomer) without(switchedOn apis) (apis, error) {
 	missing, err := c.missing(c.server)
@@ -47,10 +41,12 @@ func (c *latecomer) without(switchedOn apis) (apis, error) {
 // awaited ends a replica when the API has come.
 func (c *latecomer) awaited(l *ledger.Ledger, end context.CancelFunc) everywhere {
 	return func(ctx context.Context) error {
-		for served := false; !served; served, _ = c.served() { // an API server that does not answer is asked again
+		for served := false; !served; {
 			if journal.Pause(ctx, latecomerPoll) != nil {
 				return nil
 			}
+			missing, err := c.missing(c.server) // an API server that does not answer is asked again
+			served = err == nil && len(missing) == 0
 		}
 		for last := time.Now().Add(lastLimit); l.Serving() && time.Now().Before(last); {
 			if journal.Pause(ctx, holderPoll) != nil {

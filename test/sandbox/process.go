@@ -208,6 +208,9 @@ func (p *Process) stop(grace time.Duration) error {
 	return nil
 }
 
+// Tail is the last lines that the present run wrote, or the last one, and where there are more.
+func (p *Process) Tail() string { return p.logTail(p.current()) }
+
 // logTail returns the last lines that the run wrote, indented.
 func (p *Process) logTail(r *run) string {
 	const lines, maxBytes = 20, 16 << 10

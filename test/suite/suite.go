@@ -90,6 +90,11 @@ func Own(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, client.WithWatch) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() {
+			for _, m := range own.Managers() {
+				t.Log(m.Tail())
+			}
+		}
 		if err := own.Stop(); err != nil {
 			t.Error(err)
 		}
