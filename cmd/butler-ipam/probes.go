@@ -20,7 +20,7 @@ import (
 type probes struct {
 	healthy, ready healthz.Handler
 	renewal        certificates.Renewal  // nil where nobody is watched
-	awaited        atomic.Pointer[error] // why the API server has not answered yet; nil once it has
+	awaited        atomic.Pointer[error] // what the API server lacks yet, see awaitAPIServer; nil once it has it
 	ledger         atomic.Pointer[ledger.Ledger]
 }
 
