@@ -45,10 +45,10 @@ func awaitAPIServer(ctx context.Context, server discovery.DiscoveryInterface, re
 // askReady asks once. An API server may keep to itself whether it is ready: then it is when it says what it serves, which it does not before it knows
 // who may ask. Before it is ready it does not know all its CRDs.
 func askReady(ctx context.Context, server discovery.DiscoveryInterface, required apis) error {
-	if _, err := server.ServerGroups(); err != nil {
-		return fmt.Errorf("the API server is not ready: %w", err)
+	_, err := server.ServerGroups()
+	if err == nil {
+		err = server.RESTClient().Get().AbsPath("/readyz").Timeout(callLimit).MaxRetries(0).Do(ctx).Error()
 	}
-	err := server.RESTClient().Get().AbsPath("/readyz").Timeout(callLimit).MaxRetries(0).Do(ctx).Error()
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("the API server is not ready: %w", err)
 	}

@@ -30,7 +30,21 @@ func newLogger(format, level string) (logr.Logger, error) {
 	if err != nil {
 		return logr.Logger{}, err
 	}
-	return zapr.NewLogger(zap.New(zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), least))), nil
+	return zapr.NewLogger(zap.New(withoutProbes{zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), least)})), nil
+}
+
+// withoutProbes leaves out what controller-runtime logs with each probe that fails: all but the reason. What logged makes of a check logs that, once.
+type withoutProbes struct{ zapcore.Core }
+
+func (c withoutProbes) With(fields []zapcore.Field) zapcore.Core {
+	return withoutProbes{c.Core.With(fields)}
+}
+
+func (c withoutProbes) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if entry.LoggerName == "controller-runtime.healthz" {
+		return to
+	}
+	return c.Core.Check(entry, to)
 }
 
 // zapLevel reads a level. zapr has logr's V(n) as zap's level -n.

@@ -107,7 +107,7 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 		return err
 	}
 	metrics.Registry.MustRegister(certificateMetrics{certs.source, certs.renewal})
-	checks := newProbes(server, certs)
+	checks := newProbes(server, certs, log)
 	if err := checks.serve(o.probeBind, log); err != nil {
 		return err
 	}

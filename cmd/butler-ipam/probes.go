@@ -26,7 +26,7 @@ type probes struct {
 
 var errNotAsked = errors.New("the API server was not asked yet")
 
-func newProbes(server *webhookServer, certs certificateParts) *probes {
+func newProbes(server *webhookServer, certs certificateParts, log logr.Logger) *probes {
 	serve := server.StartedChecker()
 	p := &probes{renewal: certs.renewal}
 	p.awaited.Store(&errNotAsked)
@@ -50,7 +50,29 @@ func newProbes(server *webhookServer, certs certificateParts) *probes {
 	if certs.selfManaged != nil {
 		p.ready.Checks["authorities"] = certs.selfManaged.Check
 	}
+	for name, check := range p.ready.Checks {
+		p.ready.Checks[name] = logged(check, log.WithValues("check", name))
+	}
 	return p
+}
+
+// logged logs each change of what a check answers.
+func logged(check healthz.Checker, log logr.Logger) healthz.Checker {
+	var last atomic.Value
+	last.Store("")
+	return func(r *http.Request) error {
+		err := check(r)
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		if changed := last.Swap(why) != why; changed && err != nil {
+			log.Info("Not ready", "why", why)
+		} else if changed {
+			log.Info("Ready")
+		}
+		return err
+	}
 }
 
 // serve serves them until the process ends.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -86,6 +87,14 @@ var _ = Describe("the manager", Ordered, func() {
 		Eventually(ctx, func() error { return manager.Probe(ctx) }, 10*time.Second).Should(Succeed())
 		Expect(manager.Terminate()).To(Succeed())
 		Expect(manager.Wait(ctx)).To(Succeed())
+
+		By("logging each change of what its probes answer, once")
+		log, err := os.ReadFile(manager.LogPath())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(log)).To(MatchRegexp(`"Not ready","check":"apiserver","why":"the API server is not ready: .*connection refused`))
+		Expect(string(log)).To(ContainSubstring(`"Ready","check":"apiserver"`))
+		Expect(strings.Count(string(log), "Not ready")).To(BeNumerically("<", 20), "it is asked far more often")
+		Expect(string(log)).NotTo(ContainSubstring("healthz check failed"))
 	}, NodeTimeout(time.Minute))
 
 	It("ends at once when told to while it waits for what it may not read", func(ctx SpecContext) {
