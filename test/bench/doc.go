@@ -26,7 +26,7 @@
 //   - "CR, two webhooks create and status", and "create, another object and status": with no allocator, the client itself writes what one has to
 //     write, for an IPAllocation or for a claim that gets an IPAddress. No allocator on this machine can have more of them complete in a second.
 //   - "CR, two webhooks and journal": the mutating one writes a Lease for all that wait, and gives an address that is always the same. No allocator
-//     that keeps a journal on this API server answers sooner.
+//     that keeps a journal on this API server answers sooner, or has more of them complete in a second where the client writes the rest.
 //   - "create and delete": until the object is gone, one after the other. The baseline is the same loop behind the two webhooks.
 //   - "status lag": creates at a steady rate, whether answered or not, and the time from each answer until Ready is stored.
 //   - "IPClaim, IPAddressClaim to its answer, IPAddress, status": claims in one pool, five times as many as -n says, in a sandbox of their own,

@@ -38,6 +38,17 @@ type variant struct {
 // show the most that this machine could do.
 type writes struct{ object, status bool }
 
+// String follows the name of the create.
+func (w writes) String() string {
+	switch {
+	case w.object:
+		return ", another object and status"
+	case w.status:
+		return " and status"
+	}
+	return ""
+}
+
 // variantsFor are those whose names match, each group with its baseline.
 func variantsFor(only *regexp.Regexp) []variant {
 	var matching []variant
@@ -54,14 +65,11 @@ func variantsFor(only *regexp.Regexp) []variant {
 				matches = matches || match
 			}
 		}
-		if !op.deletes {
-			for _, bare := range []variant{
-				{subject: committedCR, name: committedCR.name + op.name},
-				{subject: hookedCR, name: hookedCR.name + op.name + " and status", writes: writes{status: true}},
-				{subject: hookedCR, name: hookedCR.name + op.name + ", another object and status", writes: writes{object: true, status: true}},
-			} {
-				if bare.baseline = hookedCR.name + op.name; only.MatchString(bare.name) {
-					group, matches = append(group, bare), true
+		for _, s := range []subject{committedCR, hookedCR} {
+			for _, w := range []writes{{}, {status: true}, {object: true, status: true}} {
+				v := variant{subject: s, name: s.name + op.name + w.String(), writes: w, baseline: hookedCR.name + op.name}
+				if v.name != v.baseline && !op.deletes && only.MatchString(v.name) {
+					group, matches = append(group, v), true
 				}
 			}
 		}
