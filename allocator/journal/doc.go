@@ -16,6 +16,9 @@
 // A write whose reply is lost is settled by reading: every commit has a number, so the version that is stored tells whether the
 // attempt landed, may still land, or never will (see Settle).
 //
+// Where etcd is restored from a backup the journal is an earlier version again. A watch that was ahead of that says nothing of what is stored, so a
+// replica that has seen a later version knows wrong objects, and no fence would help: its session says ErrSetBack, and the process is to end.
+//
 // # When it changes hands
 //
 // A follower takes the journal over when it was handed over, when it did not change for the expiry, when nobody listens at its holder's

@@ -7,10 +7,16 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // ErrLost says that another replica holds the journal, or somebody changed it by hand: the session's term is over.
 var ErrLost = errors.New("journal is held by another replica")
+
+// ErrSetBack says that what is stored is older than what this process has seen of it: etcd was restored from a backup. All that the process
+// knows of objects is of a time that never was, and a watch does not tell, so it must end, and read everything anew.
+var ErrSetBack = errors.New("journal is older than it was: etcd was restored from a backup, and what is stored must be read anew")
 
 // Timing of a Session. Zero fields get the defaults.
 type Timing struct {
@@ -41,6 +47,7 @@ type Session struct {
 	kinds   []string
 	timing  Timing
 	current Version
+	newest  string // resourceVersion, of all read and written
 
 	hurry   chan struct{}
 	refused atomic.Pointer[string] // holder at whose address nobody listens
@@ -76,7 +83,7 @@ func (s *Session) Refused(holder string) {
 // Follow returns when the journal is there for the taking, and why: it is missing, was handed over, did not change for the expiry, its
 // holder's address refuses connections, or is this process's own, or its holder counts only some of the kinds that this replica does. Time
 // counts on this process's monotonic clock and only while reads succeed: an API server that was away proves nothing about the holder. report
-// gets every version read and every error. Follow returns an error only when ctx ends.
+// gets every version read and every error. Follow returns an error only when ctx ends, and ErrSetBack.
 func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why string, err error) {
 	var since time.Time
 	s.ousting = false
@@ -84,6 +91,8 @@ func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why 
 		stored, err := s.read(ctx)
 		report(stored, err)
 		switch {
+		case errors.Is(err, ErrSetBack):
+			return "", err
 		case err != nil:
 			since = time.Time{}
 		case stored.ResourceVersion == "":
@@ -159,7 +168,7 @@ func (s *Session) Fence(ctx context.Context, quarantine bool) error {
 	return err
 }
 
-// Commit writes a record and returns when it is known to be stored. ErrLost: the term is over, the record is not stored. When ctx
+// Commit writes a record and returns when it is known to be stored. ErrLost, ErrSetBack: the term is over, the record is not stored. When ctx
 // ends first, the outcome stays unknown and the term is over as well.
 func (s *Session) Commit(ctx context.Context, r Record) error {
 	return s.write(ctx, s.current.Next(r))
@@ -178,12 +187,18 @@ func (s *Session) write(ctx context.Context, attempt Version) error {
 			s.current = attempt
 			return nil
 		}
+		if errors.Is(err, ErrSetBack) {
+			return err
+		}
 		if !errors.Is(err, ErrConflict) {
 			if perr := Pause(ctx, wait); perr != nil {
 				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, err)
 			}
 		}
 		stored, rerr := s.read(ctx)
+		if errors.Is(rerr, ErrSetBack) {
+			return rerr
+		}
 		if rerr != nil {
 			if perr := Pause(ctx, wait); perr != nil {
 				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, rerr)
@@ -205,13 +220,30 @@ func (s *Session) write(ctx context.Context, attempt Version) error {
 func (s *Session) try(ctx context.Context, v Version) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.Call)
 	defer cancel()
-	return s.store.Write(ctx, v)
+	rv, err := s.store.Write(ctx, v)
+	if err != nil {
+		return "", err
+	}
+	return rv, s.advance(rv)
 }
 
 func (s *Session) read(ctx context.Context) (Version, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.Call)
 	defer cancel()
-	return s.store.Read(ctx)
+	v, err := s.store.Read(ctx)
+	if err != nil || v.ResourceVersion == "" {
+		return v, err
+	}
+	return v, s.advance(v.ResourceVersion)
+}
+
+// advance takes note of a version that is stored. Reads are consistent and one call is made at a time, so none is older than the one before.
+func (s *Session) advance(rv string) error {
+	if order, err := resourceversion.CompareResourceVersion(rv, s.newest); err == nil && order < 0 {
+		return fmt.Errorf("%w (resourceVersion %s after %s)", ErrSetBack, rv, s.newest)
+	}
+	s.newest = rv
+	return nil
 }
 
 // Pause waits, or returns ctx's error as soon as it ends.

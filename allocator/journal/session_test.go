@@ -55,7 +55,7 @@ func (s *shelf) swap(v Version) (string, error) {
 		return "", ErrConflict
 	}
 	s.writes++
-	v.ResourceVersion = fmt.Sprint("rv", s.writes)
+	v.ResourceVersion = fmt.Sprint(s.writes)
 	s.stored = v
 	return v.ResourceVersion, nil
 }
@@ -302,4 +302,48 @@ func (u *unreachable) Read(ctx context.Context) (Version, error) {
 		return Version{}, errors.New("no route")
 	}
 	return u.Store.Read(ctx)
+}
+
+// A backup has an earlier version of the journal, or none: then the next one is its first again.
+func TestAnOlderJournalThanBeforeEndsTheSession(t *testing.T) {
+	follow := func(ctx context.Context, s *Session) error {
+		_, err := s.Follow(ctx, func(Version, error) {})
+		return err
+	}
+	commit := func(ctx context.Context, s *Session) error { return s.Commit(ctx, Record{}) }
+	fence := func(ctx context.Context, s *Session) error {
+		return errors.Join(follow(ctx, s), s.Fence(ctx, false))
+	}
+	for name, tc := range map[string]struct {
+		restored bool // from a backup with a journal
+		does     func(context.Context, *Session) error
+		want     error
+	}{
+		"a commit":                     {true, commit, ErrSetBack},
+		"a look at it":                 {true, follow, ErrSetBack},
+		"a fence where there is none":  {false, fence, ErrSetBack},
+		"a commit where there is none": {false, commit, ErrLost},
+		"a process that knew no newer one": {true, func(ctx context.Context, s *Session) error {
+			return follow(ctx, NewSession(s.store, "c", nil, Timing{}))
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &shelf{}
+				session := taken(t, s, "a")
+				backup, writes := s.stored, s.writes
+				for range 3 {
+					if err := session.Commit(t.Context(), Record{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if s.stored, s.writes = backup, writes; !tc.restored {
+					s.stored, s.writes = Version{}, 0
+				}
+				if err := tc.does(t.Context(), session); !errors.Is(err, tc.want) {
+					t.Errorf("got %v, want %v", err, tc.want)
+				}
+			})
+		})
+	}
 }

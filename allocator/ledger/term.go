@@ -12,14 +12,18 @@ import (
 )
 
 // Run follows the journal, takes it over when it is there for the taking, and commits until it is lost or ctx ends. Objects must be
-// fed in (Observe, SetPool) before and while it runs. On its way out it hands the journal over.
+// fed in (Observe, SetPool) before and while it runs. On its way out it hands the journal over. The only error is journal.ErrSetBack: what was
+// fed in is void, and so is this ledger.
 func (l *Ledger) Run(ctx context.Context, source Source) error {
 	for ctx.Err() == nil {
 		why, err := l.session.Follow(ctx, l.followed)
-		if err != nil {
-			return nil
+		if err == nil {
+			err = l.term(ctx, source, why)
 		}
-		if err := l.term(ctx, source, why); err != nil && ctx.Err() == nil {
+		switch {
+		case errors.Is(err, journal.ErrSetBack):
+			return err
+		case err != nil && ctx.Err() == nil:
 			l.cfg.Log.Info("Journal is not held", "reason", err.Error())
 			l.note(l.session.Current().Holder, err)
 			_ = journal.Pause(ctx, 200*time.Millisecond) // the loop looks at ctx itself

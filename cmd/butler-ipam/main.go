@@ -253,11 +253,13 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		if !feed.Synced(ctx) {
 			return nil
 		}
-		err := l.Run(ctx, feed) // until the journal is handed over
-		delay := time.NewTimer(o.shutdownDelay)
+		if err := l.Run(ctx, feed); err != nil {
+			return err
+		}
+		delay := time.NewTimer(o.shutdownDelay) // the journal is handed over
 		defer delay.Stop()
 		<-delay.C
-		return err
+		return nil
 	}))
 }
 
