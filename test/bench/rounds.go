@@ -195,10 +195,11 @@ func (c *collection) createAll(ctx context.Context, v *variant, clients, n, exis
 	name, bodies := v.name, c.bodies("bench", n)
 	start := time.Now()
 	calls, err := timed(clients, n, func(i int) error {
-		if err := c.create(ctx, bodies[i]); err != nil {
+		answer, err := c.created(ctx, bodies[i])
+		if err != nil {
 			return err
 		}
-		return c.write(ctx, v.writes, nameOf("bench", i))
+		return c.write(ctx, v.writes, nameOf("bench", i), answer)
 	})
 	if err != nil {
 		return nil, err
