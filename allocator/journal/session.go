@@ -157,7 +157,8 @@ func (s *Session) rest(ctx context.Context) error {
 	return nil
 }
 
-// Fence makes this replica the holder of a new epoch, on top of the version that Follow saw. ErrLost: somebody else was faster.
+// Fence makes this replica the holder of a new epoch, on top of the version that Follow saw. ErrLost: somebody else was faster. ErrSetBack:
+// the journal that was missing is made anew, but this process must not serve on it.
 func (s *Session) Fence(ctx context.Context, quarantine bool) error {
 	next := s.current.TakenOver(s.me).Counting(s.kinds)
 	next.Quarantine = next.Quarantine || quarantine

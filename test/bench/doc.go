@@ -24,9 +24,9 @@
 //   - "create, statuses written": the same creates, their rate counted until the last object was Ready. The time is that from the
 //     last answer until then, its median and largest over the rounds.
 //   - "CR, two webhooks create and status", and "create, another object and status": with no allocator, the client itself writes what one has to
-//     write, for an IPAllocation or for a claim that gets an IPAddress. No allocator on this machine can have more of them complete in a second.
-//   - "CR, two webhooks and journal": the mutating one writes a Lease for all that wait, and gives an address that is always the same. No allocator
-//     that keeps a journal on this API server answers sooner, or has more of them complete in a second where the client writes the rest.
+//     write, for an IPAllocation or for a claim that gets an IPAddress: what this machine leaves room for.
+//   - "CR, two webhooks and journal": the mutating one writes a Lease for all that wait, and gives an address that is always the same. What follows
+//     the create is again the client's. It is no strict bound: the writes of the Lease could be fewer.
 //   - "create and delete": until the object is gone, one after the other. The baseline is the same loop behind the two webhooks.
 //   - "status lag": creates at a steady rate, whether answered or not, and the time from each answer until Ready is stored.
 //   - "IPClaim, IPAddressClaim to its answer, IPAddress, status": claims in one pool, five times as many as -n says, in a sandbox of their own,

@@ -35,7 +35,7 @@ type variant struct {
 }
 
 // writes are what an allocator must write beside a create, in the order in which it does. Done by the clients, without an allocator, they
-// show the most that this machine could do.
+// show what the machine leaves room for.
 type writes struct{ object, status bool }
 
 // String follows the name of the create.
