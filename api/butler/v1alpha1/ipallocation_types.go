@@ -28,13 +28,15 @@ const (
 	PhaseFailed IPAllocationPhase = "Failed"
 )
 
+// The rules are evaluated at every write, the one of the status included, and for each field that a rule reads of an object the API server copies
+// the schema of all its fields. So each first says what is true of nearly every write, and what concerns one field stands there.
+
 // IPAllocationSpec is what is asked for and, from the answer to its creation on, what is held.
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || has(self.pinnedRange)",fieldPath=".pinnedRange",reason=FieldValueForbidden,message="pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || !has(self.pinnedRange) || self.pinnedRange == oldSelf.pinnedRange",fieldPath=".pinnedRange",reason=FieldValueForbidden,message="pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || self.poolRef == oldSelf.poolRef",fieldPath=".poolRef",reason=FieldValueForbidden,message="poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || self.tenantClusterRef == oldSelf.tenantClusterRef",fieldPath=".tenantClusterRef",reason=FieldValueForbidden,message="tenantClusterRef cannot be changed while addresses are held: create another IPAllocation for the other cluster and delete this one"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || self.type == oldSelf.type",fieldPath=".type",reason=FieldValueForbidden,message="type cannot be changed while addresses are held: create another IPAllocation of the other type and delete this one"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.pinnedRange) || !has(oldSelf.count) || (has(self.count) && self.count == oldSelf.count)",fieldPath=".count",reason=FieldValueForbidden,message="count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one"
+// +kubebuilder:validation:XValidation:rule="has(self.pinnedRange) || !has(oldSelf.pinnedRange)",fieldPath=".pinnedRange",reason=FieldValueForbidden,message="pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them"
+// +kubebuilder:validation:XValidation:rule="self.poolRef == oldSelf.poolRef || !has(oldSelf.pinnedRange)",fieldPath=".poolRef",reason=FieldValueForbidden,message="poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one"
+// +kubebuilder:validation:XValidation:rule="self.tenantClusterRef == oldSelf.tenantClusterRef || !has(oldSelf.pinnedRange)",fieldPath=".tenantClusterRef",reason=FieldValueForbidden,message="tenantClusterRef cannot be changed while addresses are held: create another IPAllocation for the other cluster and delete this one"
+// +kubebuilder:validation:XValidation:rule="self.type == oldSelf.type || !has(oldSelf.pinnedRange)",fieldPath=".type",reason=FieldValueForbidden,message="type cannot be changed while addresses are held: create another IPAllocation of the other type and delete this one"
+// +kubebuilder:validation:XValidation:rule="self.?count == oldSelf.?count || !has(oldSelf.pinnedRange) || !has(oldSelf.count)",fieldPath=".count",reason=FieldValueForbidden,message="count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one"
 type IPAllocationSpec struct {
 	// poolRef names the NetworkPool, in the same namespace, that the addresses come from. It need not exist yet.
 	// Immutable once pinnedRange is set.
@@ -63,7 +65,8 @@ type IPAllocationSpec struct {
 }
 
 // PinnedIPRange is all addresses from startAddress to endAddress, both included.
-// +kubebuilder:validation:XValidation:rule="!isIP(self.startAddress) || !isIP(self.endAddress) || ip(self.startAddress).family() == ip(self.endAddress).family()",message="startAddress and endAddress must both be IPv4 or both IPv6"
+// +kubebuilder:validation:XValidation:rule="self.startAddress == oldSelf.startAddress && self.endAddress == oldSelf.endAddress",reason=FieldValueForbidden,message="pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses"
+// +kubebuilder:validation:XValidation:rule="self.startAddress.contains(':') == self.endAddress.contains(':') || !isIP(self.startAddress) || !isIP(self.endAddress)",message="startAddress and endAddress must both be IPv4 or both IPv6"
 type PinnedIPRange struct {
 	// startAddress is the first address.
 	// +required
