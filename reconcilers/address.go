@@ -97,7 +97,7 @@ func (a addressed[T, A]) complete(c T, space string) bool {
 // annotationClaimTouched is when a claim was written to so that nothing older can land any more.
 const annotationClaimTouched = "butler.butlerlabs.dev/touched"
 
-func (a addressed[T, A]) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (T, bool, error) {
+func (a addressed[T, A]) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (uint64, error) {
 	return touchWith(ctx, c, live, k, uid, a.fresh(), annotationClaimTouched)
 }
 

@@ -57,8 +57,9 @@ type claimAPI[T client.Object] interface {
 	// again after a while, where that is not zero.
 	release(context.Context, *desk, T) (time.Duration, error)
 	gone(context.Context, *desk, types.NamespacedName) (time.Duration, error)
-	// touch makes sure that no write of addresses to a stored claim, decided on an older version of it, can land any more.
-	touch(context.Context, client.Client, client.Reader, ledger.Key, string) (T, bool, error)
+	// touch makes sure that no write of addresses to a stored claim, decided on an older version of it, can land any more, and gives the
+	// resourceVersion since which that is so: 0 where no claim with the UID is there.
+	touch(ctx context.Context, to client.Client, live client.Reader, k ledger.Key, uid string) (uint64, error)
 }
 
 // poolAPI is what the generic path needs to know of one kind of pool, whose objects are P.

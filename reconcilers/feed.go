@@ -44,9 +44,9 @@ type kind struct {
 	// replace takes all objects of the kind.
 	replace func([]client.Object)
 
-	// Of claims only:
-	claim func(client.Object) ledger.Claim
-	touch func(ctx context.Context, k ledger.Key, uid string) (ledger.Claim, bool, error)
+	// touch is ledger.Source's.
+	touch func(ctx context.Context, k ledger.Key, uid string) (resourceVersion uint64, err error)
+	claim func(client.Object) ledger.Claim // of claims only
 }
 
 // NewFeed registers with the informers of a manager that has not started.
@@ -77,29 +77,21 @@ func (a *api[T, P]) feed(ctx context.Context, f *Feed, mgr manager.Manager) erro
 
 // addressesOf tells the ledger of objects that hold addresses for claims.
 func addressesOf(f *Feed, mgr manager.Manager, a *addressKind) *kind {
-	return claimKindOf(f, a.kind, a.emptyList, a.claim, func(ctx context.Context, k ledger.Key, uid string) (ledger.Claim, bool, error) {
-		o := a.empty() // nothing writes an address to one that is stored
-		if err := mgr.GetAPIReader().Get(ctx, request(k).NamespacedName, o); err != nil {
-			return ledger.Claim{}, false, client.IgnoreNotFound(err)
-		}
-		return a.claim(o), string(o.GetUID()) == uid, nil
+	return claimKindOf(f, a.kind, a.emptyList, a.claim, func(ctx context.Context, k ledger.Key, uid string) (uint64, error) {
+		return f.version(ctx, k, uid, a.empty()) // nothing writes an address to one that is stored
 	})
 }
 
 // claimsOf tells the ledger of one kind of claims.
 func claimsOf[T client.Object](f *Feed, name string, mgr manager.Manager, api claimAPI[T]) *kind {
 	claim := func(o client.Object) ledger.Claim { return api.claim(o.(T)) }
-	return claimKindOf(f, name, api.emptyList, claim, func(ctx context.Context, k ledger.Key, uid string) (ledger.Claim, bool, error) {
-		c, there, err := api.touch(ctx, mgr.GetClient(), mgr.GetAPIReader(), k, uid)
-		if err != nil || !there {
-			return ledger.Claim{}, false, err
-		}
-		return api.claim(c), true, nil
+	return claimKindOf(f, name, api.emptyList, claim, func(ctx context.Context, k ledger.Key, uid string) (uint64, error) {
+		return api.touch(ctx, mgr.GetClient(), mgr.GetAPIReader(), k, uid)
 	})
 }
 
 func claimKindOf(f *Feed, name string, emptyList func() client.ObjectList, claim func(client.Object) ledger.Claim,
-	touch func(context.Context, ledger.Key, string) (ledger.Claim, bool, error)) *kind {
+	touch func(context.Context, ledger.Key, string) (uint64, error)) *kind {
 	return &kind{
 		newList: emptyList,
 		claim:   claim,
@@ -128,7 +120,18 @@ func poolsOf[P client.Object](f *Feed, api poolAPI[P]) *kind {
 				f.ledger.SetPool(pool(o))
 			}
 		},
+		touch: func(ctx context.Context, k ledger.Key, _ string) (uint64, error) {
+			return f.version(ctx, k, "", api.empty()) // a change of a pool is a request like a create, and ends with it
+		},
 	}
+}
+
+// version reads an object, into o, and gives its resourceVersion: 0 where there is none, or not with this UID. Any will do where that is "".
+func (f *Feed) version(ctx context.Context, k ledger.Key, uid string, o client.Object) (uint64, error) {
+	if err := f.live.Get(ctx, request(k).NamespacedName, o); err != nil || uid != "" && string(o.GetUID()) != uid {
+		return 0, client.IgnoreNotFound(err)
+	}
+	return fields.ResourceVersion(o), nil
 }
 
 func (f *Feed) add(ctx context.Context, mgr manager.Manager, name string, object client.Object, k *kind) error {
@@ -238,10 +241,10 @@ func (f *Feed) Scan(ctx context.Context, name, namespace string, visit func(ledg
 }
 
 // Touch implements ledger.Source.
-func (f *Feed) Touch(ctx context.Context, key ledger.Key, uid string) (ledger.Claim, bool, error) {
+func (f *Feed) Touch(ctx context.Context, key ledger.Key, uid string) (uint64, error) {
 	k, err := f.kind(key.Kind)
 	if err != nil {
-		return ledger.Claim{}, false, err
+		return 0, err
 	}
 	return k.touch(ctx, key, uid)
 }

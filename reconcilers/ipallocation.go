@@ -16,6 +16,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
@@ -127,15 +128,15 @@ func (ipAllocations) refused(a *v1alpha1.IPAllocation, wants []ledger.Want, err 
 
 // touch writes to an allocation that has no range: a write of one that is still on its way was decided on that. One that has its range is left
 // alone, as such a write can only write that.
-func (ipAllocations) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (*v1alpha1.IPAllocation, bool, error) {
-	a, there := &v1alpha1.IPAllocation{}, false
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		there = false
-		if err := live.Get(ctx, request(k).NamespacedName, a); err != nil {
+func (ipAllocations) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (version uint64, err error) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		version = 0
+		a := &v1alpha1.IPAllocation{}
+		if err := live.Get(ctx, request(k).NamespacedName, a); err != nil || string(a.UID) != uid {
 			return err
 		}
-		_, source, _ := butler.RangeOf(a)
-		if there = string(a.UID) == uid; !there || source != butler.Nowhere {
+		version = fields.ResourceVersion(a)
+		if _, source, _ := butler.RangeOf(a); source != butler.Nowhere {
 			return nil
 		}
 		before := a.DeepCopy()
@@ -144,7 +145,12 @@ func (ipAllocations) touch(ctx context.Context, c client.Client, live client.Rea
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAllocationFailed, ObservedGeneration: a.Generation,
 			Message: "the range could not be written and is given anew (" + time.Now().UTC().Format(time.RFC3339Nano) + ")",
 		})
-		return c.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		err := c.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		version = fields.ResourceVersion(a)
+		return err
 	})
-	return a, there, client.IgnoreNotFound(err)
+	if err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	return version, nil
 }

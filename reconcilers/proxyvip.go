@@ -155,7 +155,7 @@ func (proxyVIPs) release(context.Context, *desk, *v1alpha1.ProxyVIP) (time.Durat
 const annotationTouched = "novaedge.io/ipam-touched"
 
 // touch writes to the VIP, whatever it has: an update that is still on its way may give it other addresses.
-func (proxyVIPs) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (*v1alpha1.ProxyVIP, bool, error) {
+func (proxyVIPs) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (uint64, error) {
 	return touchWith(ctx, c, live, k, uid, &v1alpha1.ProxyVIP{}, annotationTouched)
 }
 

@@ -106,7 +106,6 @@ type claim struct {
 	holding *holding // nil while unanswered
 	granted bool     // its token was found in the journal
 	bound   uint64   // commits begun when it was bound: one that starts later confirms it
-	ahead   bool     // it was read, and its event is yet to come
 }
 
 // holding is a set of ranges that is not free: a claim has it, grants on it are open, or it rests.
@@ -132,6 +131,7 @@ type line struct {
 	state    lineState
 	dropped  bool       // nobody waits for it any more: it ends when its commit has landed
 	answered time.Time  // when its last answer left
+	outlived uint64     // resourceVersion of its stored object since which it can come to nothing more, 0 where that is not known
 	done     chan error // told when the commit that holds the line has landed; buffered; nil where nobody waits
 }
 

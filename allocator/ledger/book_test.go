@@ -93,6 +93,7 @@ func (d *desk) stored(name, ranges string, t journal.Token, more ...func(*Claim)
 	for _, m := range more {
 		m(&c)
 	}
+	d.saw(modelClaims, d.rv)
 	d.observe(c)
 }
 
@@ -702,30 +703,99 @@ func TestANewHolderKnowsAClaimThatHasChangedSinceItsGrant(t *testing.T) {
 	}
 }
 
-// A reconciler that looks at a pool or a claim as soon as the ledger has read it may find nothing, or an older version: the informers come later, and
-// have to bring it up once more.
-func TestWhatWasReadAheadOfItsEventIsBroughtUpByThat(t *testing.T) {
+// A reconciler that looks at a pool as soon as the ledger has read it may find nothing, or an older version: the informers come later, and have to
+// bring it up once more.
+func TestAPoolReadAheadOfItsEventIsBroughtUpByThat(t *testing.T) {
 	d := newDesk(t)
-	d.stored("web", "", journal.Token{})
-	pool, claim := d.pool("10.0.0.0-10.0.0.9"), d.claims["web"].Claim
-	claim.ResourceVersion = pool.ResourceVersion + 1
-	for name, tc := range map[string]struct {
-		key          Key
-		read, arrive func()
-	}{
-		"pool":  {modelPool, func() { d.learnPool(d.now, pool) }, func() { d.setPool(d.now, pool) }},
-		"claim": {key("web"), func() { d.learn(claim) }, func() { d.observe(claim) }},
-	} {
-		for _, step := range []struct {
-			what string
-			do   func()
-			want bool
-		}{{"the read", tc.read, true}, {"another read", tc.read, false}, {"its event", tc.arrive, true}, {"a repeated event", tc.arrive, false}, {"a late read", tc.read, false}, {"an event after that", tc.arrive, false}} {
-			clear(d.changed)
-			step.do()
-			if _, got := d.changed[tc.key]; got != step.want {
-				t.Errorf("%s: %s brings it up: %v, want %v", name, step.what, got, step.want)
-			}
+	pool := d.pool("10.0.0.0-10.0.0.9")
+	read, arrive := func() { d.learnPool(d.now, pool) }, func() { d.setPool(d.now, pool) }
+	for _, step := range []struct {
+		what string
+		do   func()
+		want bool
+	}{{"the read", read, true}, {"another read", read, false}, {"its event", arrive, true}, {"a repeated event", arrive, false}, {"a late read", read, false}, {"an event after that", arrive, false}} {
+		clear(d.changed)
+		step.do()
+		if _, got := d.changed[modelPool]; got != step.want {
+			t.Errorf("%s brings it up: %v, want %v", step.what, got, step.want)
 		}
+	}
+}
+
+// Who takes the journal over waits for what its last holder had seen. What that had only read, it may not know.
+func TestWhatWasReadAheadOfItsEventStaysInTheJournalUntilThat(t *testing.T) {
+	d := newDesk(t)
+	next := d.pool("10.0.0.0-10.0.0.9", "10.0.0.0-10.0.0.3")
+	if _, err := d.change(next); err != nil {
+		t.Fatal(err)
+	}
+	d.learnPool(d.now, next)
+	if r := d.commit(); len(r.Lines) != 1 || d.free() != 6 {
+		t.Errorf("%d lines in the journal, %d addresses free after the read", len(r.Lines), d.free())
+	}
+	d.setPool(d.now, next)
+	if r := d.commit(); len(r.Lines) != 0 || d.free() != 6 {
+		t.Errorf("%d lines in the journal, %d addresses free after its event", len(r.Lines), d.free())
+	}
+}
+
+func TestAGrantToAStoredClaimEndsWhenThatIsSeenAsItIsSince(t *testing.T) {
+	for name, see := range map[string]func(*desk, Grant){
+		"without the range": func(d *desk, _ Grant) { d.stored("a", "", journal.Token{}) },
+		"with the range":    func(d *desk, g Grant) { d.stored("a", g.Ranges[0].String(), g.Token) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			d.stored("a", "", journal.Token{})
+			g := d.must(Request{Claim: key("a"), UID: "a"})
+			d.now = d.now.Add(DefaultGrantLife)
+			for _, l := range d.due(d.now) {
+				d.outlive(l, d.rv+1) // what see makes the book see
+			}
+			if due := d.due(d.now); len(due) != 0 || len(d.commit().Lines) != 1 {
+				t.Errorf("due before it is seen: %v", due)
+			}
+			n := newDesk(t) // has seen nothing of the claim, as the holder has not
+			n.takeOver(journal.Version{Record: d.commit()})
+			n.serve(n.now)
+			if o := n.must(Request{Claim: key("b")}); o.Ranges[0] == g.Ranges[0] {
+				t.Errorf("the next holder gives %v again", o.Ranges)
+			}
+			see(d, g)
+			for _, l := range d.due(d.now) {
+				d.end(l)
+			}
+			if r := d.commit(); len(r.Lines) != 0 {
+				t.Errorf("in the journal when it was seen: %v", r.Lines)
+			}
+			if d.gone("a"); d.free() != 10 {
+				t.Errorf("%d free when the claim is gone", d.free())
+			}
+		})
+	}
+}
+
+func TestAGrantToAClaimThatIsGoneEndsWhenThatIsSeen(t *testing.T) {
+	d := newDesk(t)
+	d.stored("a", "", journal.Token{})
+	d.must(Request{Claim: key("a"), UID: "a"})
+	n := newDesk(t) // to which the claim is unknown: it was gone before
+	n.takeOver(journal.Version{Record: d.commit()})
+	n.serve(n.now)
+	for _, tc := range []struct {
+		what string
+		*desk
+		want int64
+	}{{"the holder", d, 9}, {"the next", n, 10}} {
+		tc.now = tc.now.Add(DefaultGrantLife)
+		for _, l := range tc.due(tc.now) {
+			tc.outlive(l, 0)
+		}
+		if tc.free() != tc.want {
+			t.Errorf("%s: %d free before its end is seen, want %d", tc.what, tc.free(), tc.want)
+		}
+	}
+	if d.gone("a"); d.free() != 10 || len(d.lines) != 0 {
+		t.Errorf("%d free, %d grants open when its end is seen", d.free(), len(d.lines))
 	}
 }

@@ -19,17 +19,13 @@ func (b *book) observe(c Claim) {
 			b.standIns[c.For] = append(b.standIns[c.For], known)
 		}
 	} else if c.ResourceVersion <= known.ResourceVersion {
-		if known.ahead && c.ResourceVersion == known.ResourceVersion {
-			known.ahead = false
-			b.changed[c.Key], b.changed[c.holder()] = struct{}{}, struct{}{}
-		}
 		return
 	}
 	before := known.Claim
 	if c.Away && len(c.Ranges) == 0 {
 		c.Ranges = before.Ranges // clusterctl takes the annotations off what it deletes
 	}
-	known.Claim, known.ahead = c, false
+	known.Claim = c
 	b.changed[c.Key], b.changed[c.holder()] = struct{}{}, struct{}{}
 
 	h := known.holding
@@ -95,14 +91,6 @@ func (b *book) bind(c *claim) {
 		b.settle(h)
 	}
 	b.changedBy(h)
-}
-
-// learn takes in a claim that was read ahead of its event. Who looks at it before that comes finds it as it was.
-func (b *book) learn(c Claim) {
-	if known := b.claims[c.UID]; known == nil || c.ResourceVersion > known.ResourceVersion {
-		b.observe(c)
-		b.claims[c.UID].ahead = true
-	}
 }
 
 // grantOf finds the open grant that a claim fulfils: by its token, or, where the token was taken off the object before it was

@@ -5,8 +5,9 @@
 //
 // A range leaves Grant only after a journal commit that holds it, under a token of its own. A range is free when no stored claim
 // holds it and no grant on it is open. A grant stays open until a claim with its token is seen, or until a grant's whole life has
-// passed since its last answer and a consistent read shows no claim with its token. What an earlier holder of the journal had
-// granted is never granted again: it waits for its claim, or for its end.
+// passed since its last answer and a consistent read shows no claim with its token. One to a stored claim ends where the claim is seen as it is after
+// a write that nothing older can follow: whoever holds the journal next has seen as much, and needs no line to know what the grant came to. What an
+// earlier holder of the journal had granted is never granted again: it waits for its claim, or for its end.
 //
 // What is stored counts, however it got there: a claim that came in around the webhooks holds its range if it is free. Where two
 // claims overlap, the one stored as Ready keeps the range, then the one whose token the journal holds, then the older, then the

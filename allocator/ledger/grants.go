@@ -312,16 +312,25 @@ func (b *book) granted(k Key, uid string, ranges []allocator.Range, t journal.To
 	return nil
 }
 
-// due lists the grants whose life has passed.
+// due lists the grants whose life has passed, but those whose object is yet to be seen as it is since then.
 func (b *book) due(now time.Time) []*line {
 	var out []*line
 	for _, l := range b.lines {
-		if l.state == open && now.Sub(l.answered) >= b.limits.life {
+		if l.state == open && now.Sub(l.answered) >= b.limits.life && b.seen[l.Kind] >= l.outlived {
 			out = append(out, l)
 		}
 	}
 	slices.SortFunc(out, func(x, y *line) int { return bytes.Compare(x.Token[:], y.Token[:]) })
 	return out
+}
+
+// outlive takes note of the version of its object since which a grant can come to nothing more, 0 where that is gone. What it came to before has been
+// seen when that version is, or the deletion is; so it is known to whoever takes the journal over without the grant.
+func (b *book) outlive(l *line, version uint64) {
+	l.outlived = version
+	if version == 0 && b.claims[l.UID] == nil && b.pools[Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Stored}] == nil {
+		b.end(l)
+	}
 }
 
 // end retires a grant whose life has passed, unless its claim turned up.

@@ -28,9 +28,9 @@ type Source interface {
 	Refresh(ctx context.Context, kind string, live bool) error
 	// Scan reads all claims of a kind in one namespace from the API server, consistently.
 	Scan(ctx context.Context, kind, namespace string, visit func(Claim)) error
-	// Touch writes to the claim with this UID, so that no older write to it can land, and gives it as it is stored then.
-	// There is none where it gives false.
-	Touch(ctx context.Context, k Key, uid string) (Claim, bool, error)
+	// Touch gives the version of the claim with this UID, or of a pool, that is stored once no older write to it can land any more: it writes to
+	// what may be written to for longer than a grant lives. It is 0 where there is none.
+	Touch(ctx context.Context, k Key, uid string) (resourceVersion uint64, err error)
 	// Any reports, from a consistent read, whether a pool or a claim of any kind is stored.
 	Any(ctx context.Context) (bool, error)
 }

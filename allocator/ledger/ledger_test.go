@@ -62,11 +62,13 @@ func (s *shelf) count() int {
 
 // stores is a Source whose local copy is always complete, and whose store holds the given claims.
 type stores struct {
-	claims []Claim
-	any    bool
+	claims  []Claim
+	any     bool
+	touched uint64 // version of what is touched
 
-	mu   sync.Mutex
-	read []string // kinds that were read from the store itself
+	mu      sync.Mutex
+	read    []string // kinds that were read from the store itself
+	touches int
 }
 
 func (s *stores) Seen(string) uint64                { return 1 << 60 }
@@ -81,8 +83,11 @@ func (s *stores) Refresh(_ context.Context, kind string, live bool) error {
 	return nil
 }
 
-func (s *stores) Touch(context.Context, Key, string) (Claim, bool, error) {
-	return Claim{}, false, nil
+func (s *stores) Touch(context.Context, Key, string) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touches++
+	return s.touched, nil
 }
 
 func (s *stores) Scan(_ context.Context, _, _ string, visit func(Claim)) error {
@@ -287,6 +292,39 @@ func TestGrantsThatCameToNothingEndAfterTheirLifeAndARead(t *testing.T) {
 			t.Errorf("%d free after it", u.Available)
 		}
 		stop()
+	})
+}
+
+func TestAGrantToAStoredClaimEndsAfterItsLifeAndSightOfATouch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &stores{touched: 8}
+		l, stop := running(t, &shelf{}, "a", source)
+		defer stop()
+		claim := Claim{Key: key("a"), UID: "u", ResourceVersion: 7, Pool: modelPool}
+		l.Observe(claim)
+		q := request("a")
+		q.UID = "u"
+		if _, err := l.Grant(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct {
+			what    string
+			wait    time.Duration
+			version uint64
+			free    int64
+			touches int
+		}{
+			{"before the end of its life", DefaultGrantLife - time.Second, 7, 99, 0},
+			{"while the touch is not seen", time.Hour, 7, 99, 1},
+			{"when it is", 2 * time.Second, 8, 100, 1},
+		} {
+			claim.ResourceVersion = step.version
+			l.Observe(claim)
+			time.Sleep(step.wait)
+			if u, _ := l.Usage(modelPool); u.Available != step.free || source.touches != step.touches {
+				t.Errorf("%s: %d free after %d touches, want %d after %d", step.what, u.Available, source.touches, step.free, step.touches)
+			}
+		}
 	})
 }
 

@@ -84,6 +84,7 @@ func TestModelFindsEachBreak(t *testing.T) {
 		"a token that comes in with a create is trusted":           {trustToken: true},
 		"a new holder serves from a mirror that lags":              {noWatermark: true},
 		"a stored claim's grant ends without a write to the claim": {noTouch: true},
+		"a stored claim's grant ends before that write is seen":    {unseenTouch: true},
 		"what stands in for a claim has nothing when that goes":    {breaks: breaks{noHeir: true}},
 		"what went to another cluster is free when it is gone":     {breaks: breaks{freeAway: true}},
 	} {

@@ -136,8 +136,11 @@ func (w *world) beingMade(o *object) bool {
 	return slices.ContainsFunc(w.creates, func(c *create) bool { return !c.over && c.ours && c.standsFor == o.Key })
 }
 
-// standIn makes an object that holds the range of a claim.
+// standIn makes an object that holds the range of a claim, unless the API server says that it is gone: a replica may lag behind.
 func (w *world) standIn(c *claim) {
+	if o := w.objects[c.Key.Name]; o == nil || o.UID != c.UID {
+		return
+	}
 	if !slices.ContainsFunc(w.creates, func(o *create) bool { return !o.over && o.ours && o.standsFor == c.Key }) {
 		name := "address-" + c.Ranges[0].First.String() + "-" + c.Key.Name
 		w.create(&create{name: name, pool: modelPool, exact: c.Ranges[0], standsFor: c.Key, ours: true})

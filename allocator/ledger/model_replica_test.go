@@ -140,7 +140,7 @@ func (w *world) hold(r *replica) {
 	}
 }
 
-// sweep ends grants: first it reads, and in a later step it acts on what it read.
+// sweep ends grants: first it touches and reads, and in a later step it acts on what it read.
 func (w *world) sweep(r *replica) {
 	if r.scan != nil {
 		for _, l := range r.scan {
@@ -158,16 +158,22 @@ func (w *world) sweep(r *replica) {
 	}
 	r.found = map[journal.Token]bool{}
 	for _, l := range due {
-		if l.UID == "" {
+		o := w.objects[l.Stored]
+		switch {
+		case l.UID == "":
 			r.scan = append(r.scan, l)
-			continue
-		}
-		if o := w.objects[l.Stored]; o != nil && o.UID == l.UID && !w.breaks.noTouch {
+		case l.outlived > 0, w.breaks.noTouch:
+			r.book.end(l)
+		case o == nil || o.UID != l.UID:
+			r.book.outlive(l, 0)
+		default:
 			n := *o
 			w.store(&n, r.name()+" touches")
-			r.book.observe(n.Claim)
+			r.book.outlive(l, w.rv)
+			if w.breaks.unseenTouch {
+				r.book.end(l)
+			}
 		}
-		r.book.end(l)
 	}
 	for _, o := range w.objects {
 		r.found[o.Token] = true

@@ -40,6 +40,7 @@ type modelBreaks struct {
 	trustToken  bool // a create that brings range and token of an open grant is taken at its word
 	noWatermark bool // a new holder serves before it has seen what the last one had
 	noTouch     bool // a grant to a stored claim ends without a write to that claim
+	unseenTouch bool // or before that write is seen
 }
 
 type world struct {

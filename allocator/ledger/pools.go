@@ -30,8 +30,14 @@ func (e *InUseError) Error() string {
 // name of the pool in its space.
 func (k Key) coreName() string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
 
-// setPool takes in a pool as stored. Versions older than the one known are ignored.
-func (b *book) setPool(now time.Time, p Pool) {
+// setPool takes in the event of a pool.
+func (b *book) setPool(now time.Time, p Pool) { b.takePool(now, p, false) }
+
+// learnPool takes in a pool that was read ahead of its event. Who looks at it before that comes may not find it.
+func (b *book) learnPool(now time.Time, p Pool) { b.takePool(now, p, true) }
+
+// takePool takes in a pool as stored. Versions older than the one known are ignored.
+func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	known, moved := b.pools[p.Key], true
 	switch {
 	case known == nil:
@@ -39,9 +45,10 @@ func (b *book) setPool(now time.Time, p Pool) {
 		b.pools[p.Key] = known
 		b.stored[p.Key.Kind]++
 	case p.ResourceVersion <= known.ResourceVersion:
-		if known.ahead && p.ResourceVersion == known.ResourceVersion {
+		if known.ahead && !ahead && p.ResourceVersion == known.ResourceVersion {
 			known.ahead = false
 			b.changed[p.Key] = struct{}{}
+			b.endWithdrawals(known)
 		}
 		return
 	case known.Space != p.Space:
@@ -50,7 +57,7 @@ func (b *book) setPool(now time.Time, p Pool) {
 		moved = false
 	}
 	b.changedByBlocks(p.Space, known.Blocked, p.Blocked)
-	known.Pool, known.ahead = p, false
+	known.Pool, known.ahead = p, ahead
 	b.settleAway(known, false)
 	if known.Policy == nil {
 		known.Policy = allocator.BestFit
@@ -59,7 +66,9 @@ func (b *book) setPool(now time.Time, p Pool) {
 	if moved {
 		b.rehome(known)
 	}
-	b.endWithdrawals(known)
+	if !ahead { // else the next holder may know an older version, and go by the journal
+		b.endWithdrawals(known)
+	}
 	for _, c := range p.Cooling {
 		switch {
 		case c.Until.IsZero():
@@ -69,14 +78,6 @@ func (b *book) setPool(now time.Time, p Pool) {
 		}
 	}
 	b.changed[p.Key] = struct{}{}
-}
-
-// learnPool takes in a pool that was read ahead of its event. Who looks at it before that comes may not find it.
-func (b *book) learnPool(now time.Time, p Pool) {
-	if known := b.pools[p.Key]; known == nil || p.ResourceVersion > known.ResourceVersion {
-		b.setPool(now, p)
-		b.pools[p.Key].ahead = true
-	}
 }
 
 // changedByBlocks marks the pools that addresses were taken from, or given back to, by what another one blocks.

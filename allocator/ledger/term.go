@@ -265,25 +265,21 @@ func (l *Ledger) sweep(ctx context.Context, source Source) {
 }
 
 // end ends grants whose life has passed and whose claim is not stored. A claim that was stored before its grant is written to
-// first, so that a write still under way cannot put the range into it afterwards.
+// first, so that a write still under way cannot put the range into it afterwards; and that is seen first, as is a pool's last change. Who takes the
+// journal over waits for what was seen, and would not know what such a write did before.
 func (l *Ledger) end(ctx context.Context, source Source, due []*line) error {
 	type scope struct{ kind, namespace string }
 	creates := map[scope][]*line{}
 	for _, ln := range due {
 		switch {
-		case ln.UID != "":
-			c, there, err := source.Touch(ctx, Key{Kind: ln.Kind, Namespace: ln.Namespace, Name: ln.Stored}, ln.UID)
+		case ln.outlived > 0:
+			l.do(func(b *book) { b.end(ln) })
+		case ln.Stored != "":
+			version, err := source.Touch(ctx, Key{Kind: ln.Kind, Namespace: ln.Namespace, Name: ln.Stored}, ln.UID)
 			if err != nil {
 				return err
 			}
-			l.do(func(b *book) {
-				if there {
-					b.learn(c)
-				}
-				b.end(ln)
-			})
-		case ln.Stored != "":
-			l.do(func(b *book) { b.end(ln) }) // a pool's change that was not stored
+			l.do(func(b *book) { b.outlive(ln, version) })
 		default:
 			s := scope{ln.Kind, ln.Namespace}
 			creates[s] = append(creates[s], ln)

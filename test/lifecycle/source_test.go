@@ -13,6 +13,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/test/sandbox"
@@ -76,13 +77,12 @@ var _ = Describe("what the ledger asks of the API server", Ordered, func() {
 		key := butler.IPAllocationKey(namespace, a.Name)
 		for range 2 {
 			older := a.DeepCopy()
-			claim, there, err := feed.Touch(ctx, key, string(a.UID))
+			version, err := feed.Touch(ctx, key, string(a.UID))
 			Expect(err).NotTo(HaveOccurred())
-			Expect(there).To(BeTrue())
-			Expect(claim.Ranges).To(BeEmpty())
 			older.Spec.PinnedRange = &v1alpha1.PinnedIPRange{StartAddress: "10.9.0.0", EndAddress: "10.9.0.3"}
 			Expect(apierrors.IsConflict(c.Update(ctx, older))).To(BeTrue())
 			Expect(c.Get(ctx, client.ObjectKeyFromObject(a), a)).To(Succeed())
+			Expect(fields.ResourceVersion(a)).To(Equal(version))
 		}
 	})
 
@@ -90,19 +90,19 @@ var _ = Describe("what the ledger asks of the API server", Ordered, func() {
 		a := pinned(namespace, "answered", "10.9.1.0", "10.9.1.3")
 		c.create(ctx, a)
 		key := butler.IPAllocationKey(namespace, a.Name)
-		claim, there, err := feed.Touch(ctx, key, string(a.UID))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(there).To(BeTrue())
-		Expect(claim.Ranges).To(HaveLen(1))
+		Expect(feed.Touch(ctx, key, string(a.UID))).To(Equal(fields.ResourceVersion(a)))
 		version := a.ResourceVersion
 		Expect(c.Get(ctx, client.ObjectKeyFromObject(a), a)).To(Succeed())
 		Expect(a.ResourceVersion).To(Equal(version))
 
-		_, there, err = feed.Touch(ctx, key, "another-uid")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(there).To(BeFalse())
-		_, there, err = feed.Touch(ctx, butler.IPAllocationKey(namespace, "missing"), string(a.UID))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(there).To(BeFalse())
+		Expect(feed.Touch(ctx, key, "another-uid")).To(BeZero())
+		Expect(feed.Touch(ctx, butler.IPAllocationKey(namespace, "missing"), string(a.UID))).To(BeZero())
+	})
+
+	It("says as which version a pool is stored", func(ctx SpecContext) {
+		p := &v1alpha1.NetworkPool{}
+		Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "pool"}, p)).To(Succeed())
+		Expect(feed.Touch(ctx, butler.NetworkPoolKey(namespace, "pool"), "")).To(Equal(fields.ResourceVersion(p)))
+		Expect(feed.Touch(ctx, butler.NetworkPoolKey(namespace, "missing"), "")).To(BeZero())
 	})
 })
