@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 )
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
@@ -71,17 +72,17 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 	}
 	changed := n.pool(pool) // a fault that the stored pool has too is let pass
 	if updating {
-		if err := n.change(ctx, changed, isDryRun(req)); err != nil {
+		if err := n.change(ctx, old, changed, isDryRun(req)); err != nil {
 			return admission.Response{}, err
 		}
 	}
 	return admission.Allowed("").WithWarnings(append(n.warnings(ctx, pool), n.overlaps(changed)...)...), nil
 }
 
-// change asks the ledger whether a pool may become what the update makes of it. A pool that the ledger does not know yet is read
-// first: what a request says is stored is no more than its word.
-func (n *pools[P]) change(ctx context.Context, changed ledger.Pool, dryRun bool) error {
-	if _, known := n.ledger.Usage(changed.Key); !known {
+// change asks the ledger whether a pool may become what the update makes of it. Where the ledger does not know the version yet that is updated, what
+// is stored is read first: what a request says of that is no more than its word.
+func (n *pools[P]) change(ctx context.Context, old P, changed ledger.Pool, dryRun bool) error {
+	if !n.ledger.Knows(changed.Key, fields.ResourceVersion(old)) {
 		stored, err := storedPool(ctx, n.poolAdapter, changed.Key, n.live)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -135,6 +136,9 @@ type line struct {
 	done     chan error // told when the commit that holds the line has landed; buffered; nil where nobody waits
 }
 
+// withdraws tells whether it holds back what a pool's change takes away.
+func (l *line) withdraws() bool { return l.Stored != "" && l.UID == "" }
+
 type lineState int
 
 const (
@@ -239,26 +243,23 @@ func (b *book) place(h *holding) {
 // settle gives each address of h to the strongest of those who want it.
 func (b *book) settle(h *holding) {
 	s := b.space(h.space)
-	group := []*holding{h}
+	group := map[*holding]struct{}{h: {}}
 	for _, r := range h.ranges {
 		for held := range s.core.HeldIn(r) {
-			if o := b.holdings[held.Holder]; !slices.Contains(group, o) {
-				group = append(group, o)
-			}
+			group[b.holdings[held.Holder]] = struct{}{}
 		}
 	}
 	for o := range s.contested {
-		if o != h && o.overlaps(h.ranges) && !slices.Contains(group, o) {
-			group = append(group, o)
+		if o.overlaps(h.ranges) {
+			group[o] = struct{}{}
 		}
 	}
-	for _, o := range group {
+	for o := range group {
 		for _, r := range o.ranges {
 			s.core.Release(r, o.id)
 		}
 	}
-	slices.SortFunc(group, strongerFirst)
-	for _, o := range group {
+	for _, o := range slices.SortedFunc(maps.Keys(group), strongerFirst) {
 		clash := false
 		for _, r := range o.ranges {
 			clash = len(s.core.Hold(r, o.id)) > 0 || clash
@@ -348,7 +349,8 @@ func (h *holding) overlaps(ranges []allocator.Range) bool {
 }
 
 // strongerFirst orders holdings by who keeps an address that several want: a claim stored as Ready, then one whose token the
-// journal holds or held, then other claims, then ranges at rest; among equals the older claim, then the smaller UID.
+// journal holds or held, then other claims, then ranges at rest, then what a pool's change holds back; among equals the older
+// claim, then the smaller UID.
 func strongerFirst(a, o *holding) int {
 	if c := cmp.Compare(o.rank(), a.rank()); c != 0 {
 		return c
@@ -371,6 +373,8 @@ func (h *holding) rank() int {
 	switch {
 	case h.claim != nil && h.claim.Ready:
 		return 3
+	case len(h.lines) > 0 && h.lines[0].withdraws():
+		return -1
 	case len(h.lines) > 0 || h.claim != nil && h.claim.granted:
 		return 2
 	case h.claim != nil:

@@ -383,6 +383,77 @@ func TestAPoolsChangeMayNotTakeWhatIsHeld(t *testing.T) {
 	}
 }
 
+func TestAPoolsChangeMayNotTakeWhatAnEarlierHolderGranted(t *testing.T) {
+	d := newDesk(t)
+	d.must(Request{Claim: key("a"), Wants: []Want{{Exact: mustRange("10.0.0.4-10.0.0.5")}}})
+	n := newDesk(t)
+	n.takeOver(journal.Version{Record: d.commit()})
+	n.serve(n.now)
+	moved := n.pool("10.0.0.0-10.0.0.9")
+	moved.Space = "elsewhere"
+	for change, p := range map[string]Pool{
+		"reserved over it":                n.pool("10.0.0.0-10.0.0.9", "10.0.0.5"),
+		"window shrunk below it":          n.pool("10.0.0.0-10.0.0.4"),
+		"moved to another routing domain": moved,
+	} {
+		var inUse *InUseError
+		if _, err := n.change(p); !errors.As(err, &inUse) || inUse.Holder.Namespace != "ns" {
+			t.Errorf("%s: %v", change, err)
+		}
+	}
+}
+
+// What somebody still has when the change is let through may be free before it is seen.
+func TestWhatIsLetGoDuringAPoolsChangeIsHeldBack(t *testing.T) {
+	reserve := func(d *desk, reserved string) {
+		p := d.pool("10.0.0.0-10.0.0.9", reserved)
+		p.BlocksHeld = true
+		if l, err := d.change(p); err != nil || l == nil {
+			d.t.Errorf("the change of the pool: %v, %v", l, err)
+		}
+	}
+	for name, letGo := range map[string]func(*desk){
+		"by a rest that ends": func(d *desk) {
+			p := d.pool("10.0.0.0-10.0.0.9")
+			p.Cooling = []Cooling{{Range: mustRange("10.0.0.4"), Until: d.now.Add(time.Minute)}}
+			d.setPool(d.now, p)
+			reserve(d, "10.0.0.4")
+			d.tick(d.now.Add(time.Minute))
+		},
+		"by a claim": func(d *desk) {
+			d.stored("a", "10.0.0.4", journal.Token{}, ready)
+			reserve(d, "10.0.0.4")
+			d.commit()
+			d.expectStanding("a", "confirmed")
+			d.gone("a")
+		},
+		"by the same change, given up": func(d *desk) {
+			first, err := d.change(d.pool("10.0.0.0-10.0.0.9", "10.0.0.4"))
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			reserve(d, "10.0.0.4")
+			d.withdraw(first)
+		},
+		"by another change, given up": func(d *desk) {
+			first, err := d.change(d.pool("10.0.0.0-10.0.0.9", "10.0.0.3-10.0.0.5"))
+			if err != nil {
+				d.t.Fatal(err)
+			}
+			reserve(d, "10.0.0.4")
+			d.withdraw(first)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			letGo(d)
+			if r := d.commit(); d.free() != 9 || len(r.Lines) != 1 {
+				t.Errorf("%d free, %d lines in the journal, want 9 and one", d.free(), len(r.Lines))
+			}
+		})
+	}
+}
+
 func TestAddressesAPoolsChangeTakesAwayAreHeldBackUntilItIsSeen(t *testing.T) {
 	d := newDesk(t)
 	next := d.pool("10.0.0.0-10.0.0.9", "10.0.0.0-10.0.0.3")

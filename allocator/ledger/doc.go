@@ -29,8 +29,11 @@
 // records that, and only the claim gets it back.
 //
 // The record is written when the claim is gone, as clusterctl waits for no finalizer; so is the rest of a range of a pool that has no record of
-// releases. If every replica that has seen the claim dies before, the range is free. A record that was decided before the claim came back, and lands
-// after it is gone once more, keeps the range until somebody takes the entry out.
+// releases. If a replica that started after the claim had gone takes the journal over before, the range is free. A record that was decided before the
+// claim came back, and lands after it is gone once more, keeps the range until somebody takes the entry out.
+//
+// What a change of a pool takes away is held back from the moment that it is let through, in the journal, until the change is seen or cannot come any
+// more. Whoever holds some of it keeps that, and is followed by nobody.
 //
 // # Parts
 //

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -370,9 +369,13 @@ func (l *Ledger) Resting(pool Key) (list []Cooling) {
 
 // Changing tells whether a change of a pool was let through that has not been seen yet.
 func (l *Ledger) Changing(pool Key) (yes bool) {
-	l.do(func(b *book) {
-		yes = slices.ContainsFunc(b.byName[pool], func(h *holding) bool { return len(h.lines) > 0 })
-	})
+	l.do(func(b *book) { yes = b.changing(pool) })
+	return yes
+}
+
+// Knows tells whether this version of a pool, or a later one, is known.
+func (l *Ledger) Knows(pool Key, resourceVersion uint64) (yes bool) {
+	l.do(func(b *book) { yes = b.knows(pool, resourceVersion) })
 	return yes
 }
 

@@ -70,7 +70,7 @@ func TestModelNoAddressIsGivenTwice(t *testing.T) {
 		_ = w.run(modelSteps)
 		t.Fatalf("MODEL_SEED=%d: %v\n%s", seed, err, strings.Join(w.trace, "\n"))
 	}
-	if min(total.creates, total.takeOvers, total.ended, 2*total.fulfilled, 16*total.extended, 2*total.standIns, 4*total.departed, 40*total.returned) < count/2 {
+	if min(total.creates, total.takeOvers, total.ended, 2*total.fulfilled, 16*total.extended, 2*total.standIns, 4*total.departed, 40*total.returned, 4*total.restores, 4*total.setBack, 4*total.changes) < count/2 {
 		t.Errorf("%d schedules came to no more than %+v", count, total)
 	}
 	t.Logf("%d schedules of %d steps from seed %d: %+v", count, modelSteps, first, total)
@@ -86,10 +86,12 @@ func TestModelFindsEachBreak(t *testing.T) {
 		"a stored claim's grant ends without a write to the claim": {noTouch: true},
 		"a stored claim's grant ends before that write is seen":    {unseenTouch: true},
 		"what stands in for a claim has nothing when that goes":    {breaks: breaks{noHeir: true}},
+		"a replica goes on where etcd was restored":                {noSetBack: true},
+		"a change of the pool is checked against an older version": {staleChange: true},
 		"what went to another cluster is free when it is gone":     {breaks: breaks{freeAway: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seed, _, err := explore(1, setting(t, "MODEL_BREAK_SCHEDULES", 300_000), breaks, func(err error) bool { return errors.Is(err, errTwice) })
+			seed, _, err := explore(1, setting(t, "MODEL_BREAK_SCHEDULES", 300_000), breaks, func(err error) bool { return errors.Is(err, errTwice) || errors.Is(err, errNotOffered) })
 			if err == nil {
 				t.Fatal("not found")
 			}

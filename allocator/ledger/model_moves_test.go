@@ -16,9 +16,9 @@ import (
 // departure is a range that lives on in another cluster.
 type departure struct {
 	claim    Key
-	lives    int    // of all replicas that had seen the claim with it when it went, zero where one had not: these know
+	lives    int    // of all replicas that had seen what had it when that went, zero where one had not: these know
 	recorded uint64 // version of the pool that says so
-	safe     bool   // a commit has that version: every later holder knows
+	safe     bool   // a commit has that version, and no grant of before: every later holder knows
 	lost     bool   // before that, with those who knew: another has it
 }
 
@@ -64,8 +64,8 @@ func holdsFor(err error, claim Key) bool {
 // list has a replica begin with what was stored when there were so many events.
 func (w *world) list(r *replica, to int) {
 	alive := map[string]event{}
-	pool := w.pool
-	pool.ResourceVersion, pool.Cooling = 1, nil
+	pool := firstPool()
+	r.book.saw(modelPools, pool.ResourceVersion)
 	for _, e := range w.events[:to] {
 		kind := e.claim.Key.Kind
 		switch {
@@ -89,8 +89,7 @@ func (w *world) list(r *replica, to int) {
 
 // storePool has the pool record ranges.
 func (w *world) storePool(resting []Cooling, what string) {
-	w.rv++
-	w.pool.ResourceVersion, w.pool.Cooling = w.rv, resting
+	w.pool.ResourceVersion, w.pool.Cooling = w.nextVersion(), resting
 	stored := w.pool
 	w.events = append(w.events, event{pool: &stored, resourceVersion: w.rv})
 	w.logf("stored the pool, resting %v rv=%d: %s", resting, w.rv, what)
@@ -186,13 +185,13 @@ func (w *world) standInsOf(k Key) (all []*object) {
 
 // depart takes a claim to another cluster, after what stands in for it.
 func (w *world) depart(o *object) {
-	lives := w.lives()
-	for _, r := range w.replicas {
-		if seen := r.book.claims[o.UID]; seen == nil || seen.ResourceVersion != o.ResourceVersion {
-			lives = 0
-		}
-	}
 	for _, leaving := range append(w.standInsOf(o.Key), o) {
+		lives := w.lives()
+		for _, r := range w.replicas {
+			if seen := r.book.claims[leaving.UID]; seen == nil || seen.ResourceVersion != leaving.ResourceVersion {
+				lives = 0
+			}
+		}
 		n := *leaving
 		n.Away = true
 		if n.For == (Key{}) {
@@ -202,8 +201,7 @@ func (w *world) depart(o *object) {
 			w.departed[r] = &departure{claim: o.Key, lives: lives}
 		}
 		w.objects[n.Key.Name] = &n
-		w.rv++
-		n.ResourceVersion = w.rv
+		n.ResourceVersion = w.nextVersion()
 		w.events = append(w.events, event{claim: n.Claim, resourceVersion: w.rv})
 		w.remove(&n)
 	}

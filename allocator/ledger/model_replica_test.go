@@ -53,22 +53,26 @@ func (w *world) outcome(r *replica) {
 		r.attempt.ResourceVersion = r.replyRV
 		w.landed(r, *r.attempt)
 	case r.reply == 2 || w.rng.IntN(6) == 0: // no reply in time: read
-		switch journal.Settle(*r.attempt, w.lease) {
+		v, ok := w.read(r)
+		if !ok {
+			return
+		}
+		switch journal.Settle(*r.attempt, v) {
 		case journal.Landed:
-			w.landed(r, w.lease)
+			w.landed(r, v)
 		case journal.Pending:
 			r.reply = 0
 			w.writes = append(w.writes, &leaseWrite{attempt: *r.attempt, from: r, life: r.life})
 		case journal.Lost:
 			w.logf("%s steps down", r.name())
-			r.attempt, r.phase, r.current, r.since = nil, following, w.lease, w.now
+			r.attempt, r.phase, r.current, r.since = nil, following, v, w.now
 			r.book.stepDown()
 		}
 	}
 }
 
 func (w *world) landed(r *replica, v journal.Version) {
-	r.current, r.attempt, r.last = v, nil, w.now
+	r.newest, r.current, r.attempt, r.last = version(v.ResourceVersion), v, nil, w.now
 	switch r.phase {
 	case fencing:
 		w.logf("%s has epoch %d", r.name(), v.Epoch)
@@ -90,7 +94,10 @@ func (w *world) send(r *replica, v journal.Version) {
 
 // follow reads the journal, and takes it over when its holder is silent.
 func (w *world) follow(r *replica) {
-	v := w.lease
+	v, ok := w.read(r)
+	if !ok {
+		return
+	}
 	switch {
 	case r.since.IsZero() || v.ResourceVersion != r.current.ResourceVersion:
 		r.current, r.since = v, w.now
@@ -110,6 +117,8 @@ func (w *world) catchUp(r *replica) {
 	if (behind(modelClaims) || behind(modelAddresses) || behind(modelPools)) && !w.breaks.noWatermark {
 		if r.pos < len(w.events) {
 			w.deliver(r)
+		} else {
+			w.read(r) // they will not come
 		}
 		return
 	}
@@ -125,6 +134,7 @@ func (w *world) hold(r *replica) {
 	switch n := w.rng.IntN(20); {
 	case n < 8 && (b.queued > 0 || b.wanted || w.now.Sub(r.last) > time.Second):
 		w.send(r, r.current.Next(b.begin()))
+	case r.setBack && !w.breaks.noSetBack: // whatever gives addresses to stored claims follows a commit
 	case n < 11:
 		w.sweep(r)
 	case n < 15:
@@ -160,10 +170,12 @@ func (w *world) sweep(r *replica) {
 	for _, l := range due {
 		o := w.objects[l.Stored]
 		switch {
+		case l.outlived > 0, w.breaks.noTouch && l.Stored != "":
+			r.book.end(l)
+		case l.Kind == modelPools:
+			r.book.outlive(l, w.pool.ResourceVersion)
 		case l.UID == "":
 			r.scan = append(r.scan, l)
-		case l.outlived > 0, w.breaks.noTouch:
-			r.book.end(l)
 		case o == nil || o.UID != l.UID:
 			r.book.outlive(l, 0)
 		default:

@@ -41,6 +41,8 @@ type modelBreaks struct {
 	noWatermark bool // a new holder serves before it has seen what the last one had
 	noTouch     bool // a grant to a stored claim ends without a write to that claim
 	unseenTouch bool // or before that write is seen
+	noSetBack   bool // a replica goes on where etcd was restored from a backup
+	staleChange bool // a change of the pool is checked against whatever version the holder has seen
 }
 
 type world struct {
@@ -64,7 +66,12 @@ type world struct {
 	intruders bool
 	moves     bool // claims have objects that stand in for them, and move to other clusters
 	pool      Pool // as it is stored
+	changing  bool // is the pool, by users
+	changes   []*poolChange
 	departed  map[allocator.Range]*departure
+	backup    *backup
+	restored  bool // etcd is, from backups
+	restores  int  // so far
 	quiet     bool // nothing goes wrong any more
 	err       error
 
@@ -72,7 +79,9 @@ type world struct {
 }
 
 // tally counts what a schedule came to: one that idles proves nothing.
-type tally struct{ creates, takeOvers, ended, fulfilled, extended, standIns, departed, returned uint64 }
+type tally struct {
+	creates, takeOvers, ended, fulfilled, extended, standIns, departed, returned, restores, setBack, changes uint64
+}
 
 func (t *tally) add(o tally) {
 	t.creates += o.creates
@@ -83,6 +92,9 @@ func (t *tally) add(o tally) {
 	t.standIns += o.standIns
 	t.departed += o.departed
 	t.returned += o.returned
+	t.restores += o.restores
+	t.setBack += o.setBack
+	t.changes += o.changes
 }
 
 // object is a stored claim.
@@ -155,6 +167,8 @@ type replica struct {
 	paused time.Time
 
 	phase   phase
+	newest  uint64 // version of the journal that was seen
+	setBack bool   // it is older by now
 	current journal.Version
 	since   time.Time
 	attempt *journal.Version
@@ -188,7 +202,7 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 7)), breaks: breaks, now: modelStart, verb: verbose,
 		objects: map[string]*object{}, tokens: map[journal.Token]string{}, departed: map[allocator.Range]*departure{},
-		pool: Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{modelRange, modelSix}, Policy: allocator.BestFit},
+		pool: firstPool(),
 	}
 	switch w.rng.IntN(4) {
 	case 0:
@@ -196,6 +210,7 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	case 1, 2:
 		w.moves = true
 	}
+	w.restored, w.changing = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0
 	for i := range 2 + w.rng.IntN(2) {
 		r := &replica{id: i, lag: []int{4, 20, 120}[w.rng.IntN(3)]}
 		w.replicas = append(w.replicas, r)
@@ -227,7 +242,8 @@ func (w *world) start(r *replica) {
 	}
 	r.book = newBook([]string{modelClaims, modelAddresses, modelPools}, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
 	r.book.breaks = w.breaks.breaks
-	r.pos, r.phase, r.current, r.since, r.attempt, r.scan = 0, following, journal.Version{}, time.Time{}, nil, nil
+	r.pos, r.phase, r.newest, r.setBack, r.current = 0, following, 0, false, journal.Version{}
+	r.since, r.attempt, r.scan = time.Time{}, nil, nil
 	r.fulfils = map[string]*fulfil{}
 	w.list(r, len(w.events)/2+w.rng.IntN(len(w.events)/2+1))
 }
@@ -252,8 +268,8 @@ func (w *world) deliver(r *replica) {
 
 // store writes a claim and checks what must hold of everything stored.
 func (w *world) store(o *object, what string) {
-	w.rv++
-	o.ResourceVersion = w.rv
+	o.ResourceVersion = w.nextVersion()
+	w.offered(o, w.objects[o.Key.Name])
 	w.objects[o.Key.Name] = o
 	w.events = append(w.events, event{claim: o.Claim, resourceVersion: w.rv})
 	w.logf("stored %s %s %v ready=%v flagged=%v token=%s rv=%d: %s", o.Key.Name, o.UID, o.Ranges, o.Ready, o.Flagged, o.Token, w.rv, what)
@@ -276,10 +292,9 @@ func overlap(a, b []allocator.Range) bool {
 }
 
 func (w *world) remove(o *object) {
-	w.rv++
 	delete(w.objects, o.Key.Name)
 	c := o.Claim
-	c.ResourceVersion = w.rv
+	c.ResourceVersion = w.nextVersion()
 	w.events = append(w.events, event{gone: true, claim: c, resourceVersion: w.rv})
 	w.logf("deleted %s %s rv=%d", o.Key.Name, o.UID, w.rv)
 }
@@ -307,6 +322,14 @@ func (w *world) run(steps int) error {
 
 func (w *world) step() {
 	w.advance()
+	if w.restored {
+		switch w.rng.IntN(200) {
+		case 0:
+			w.backUp()
+		case 1:
+			w.restore()
+		}
+	}
 	switch n := w.rng.IntN(100); {
 	case n < 7:
 		w.client()
@@ -349,6 +372,10 @@ func (w *world) client() {
 	name := names[w.rng.IntN(len(names))]
 	if w.moves && w.rng.IntN(3) == 0 {
 		w.mover(name)
+		return
+	}
+	if w.changing && w.rng.IntN(4) == 0 {
+		w.changePool()
 		return
 	}
 	switch n := w.rng.IntN(20); {
@@ -409,21 +436,31 @@ func (w *world) create(c *create) {
 	c.id, c.started, c.validated = w.calls, w.now, w.rng.IntN(2) == 0
 	w.creates = append(w.creates, c)
 	w.logf("create %d of %q exact=%v", c.id, c.name, c.exact)
-	w.callFor(c, "")
+	c.call = w.newCall("")
 }
 
-// callFor sends a create to a replica, as a call of its own or as a repetition of an earlier one.
-func (w *world) callFor(c *create, id string) {
+// newCall goes to some replica, as a call of its own or as a repetition of an earlier one.
+func (w *world) newCall(id string) *call {
 	if id == "" {
 		w.calls++
 		id = fmt.Sprintf("call-%d", w.calls)
 	}
 	to := w.someReplica()
-	c.call = &call{id: id, to: to, started: w.now, life: to.life}
+	return &call{id: id, to: to, started: w.now, life: to.life}
 }
 
-// server is what the API server does with the creates in it.
+// broken tells whether a call has come to nothing: its connection broke, or the API server has given it up.
+func (w *world) broken(k *call) bool {
+	return k.ended || k.life != k.to.life || w.now.Sub(k.started) > 3*time.Second
+}
+
+// server is what the API server does with the creates in it, and with changes of the pool.
 func (w *world) server() {
+	w.changes = slices.DeleteFunc(w.changes, func(c *poolChange) bool { return c.over })
+	if n := len(w.changes); n > 0 && w.rng.IntN(3) == 0 {
+		w.serveChange(w.changes[w.rng.IntN(n)])
+		return
+	}
 	var under []*create
 	for _, c := range w.creates {
 		if !c.over {
@@ -449,8 +486,7 @@ func (w *world) server() {
 func (w *world) admit(c *create) {
 	k, r := c.call, c.call.to
 	switch {
-	case k.ended || k.life != r.life || w.now.Sub(k.started) > 3*time.Second:
-		// The connection broke, or the entry's time is up: a second call is made, or the create fails.
+	case w.broken(k): // a second call is made, or the create fails
 		k.ended = true
 		if w.rng.IntN(3) == 0 {
 			c.over = true
@@ -460,7 +496,7 @@ func (w *world) admit(c *create) {
 		if w.rng.IntN(2) == 0 {
 			id = k.id
 		}
-		w.callFor(c, id)
+		c.call = w.newCall(id)
 	case w.now.Before(r.paused):
 	case k.line == nil:
 		w.handle(c, k)
@@ -496,6 +532,9 @@ func (w *world) handle(c *create, k *call) {
 	q := Request{Claim: c.key(), ID: k.id, Pool: c.pool, Wants: modelWants(c.exact, c.dual)}
 	if has := heldFor(b, q.Claim); c.name != "" && !c.exact.IsValid() && c.standsFor == (Key{}) && has.IsValid() {
 		q.Wants = modelWants(has, false)
+	}
+	if w.changing && q.Pool == modelPool && (b.changing(modelPool) || w.rng.IntN(8) == 0) {
+		b.learnPool(w.now, w.pool)
 	}
 	l, err := b.grant(w.now, q)
 	switch {
@@ -584,7 +623,6 @@ func (w *world) network() {
 func (w *world) landLease(lw *leaseWrite) {
 	reply := 2
 	if lw.attempt.ResourceVersion == w.lease.ResourceVersion {
-		w.rv++
 		b := lw.attempt.Encode()
 		rec, err := journal.Decode(b)
 		if err != nil {
@@ -592,10 +630,11 @@ func (w *world) landLease(lw *leaseWrite) {
 		}
 		w.lease = lw.attempt
 		w.lease.Record = rec
-		w.lease.ResourceVersion = fmt.Sprint(w.rv)
+		w.lease.ResourceVersion = fmt.Sprint(w.nextVersion())
 		reply = 1
-		for _, d := range w.departed {
-			d.safe = d.safe || d.recorded > 0 && rec.Seen[modelPools] >= d.recorded
+		for r, d := range w.departed {
+			granted := slices.ContainsFunc(rec.Lines, func(l journal.Line) bool { return slices.Contains(l.Ranges, r) })
+			d.safe = d.safe || d.recorded > 0 && rec.Seen[modelPools] >= d.recorded && !granted
 		}
 		w.logf("journal: epoch %d commit %d holder %q lines %d", w.lease.Epoch, w.lease.Commit, w.lease.Holder, len(w.lease.Lines))
 	}
@@ -634,7 +673,7 @@ func (w *world) landUpdate(u *update) {
 
 // rest lets everything end, and compares.
 func (w *world) rest() {
-	w.creates, w.quiet = nil, true
+	w.creates, w.changes, w.quiet = nil, nil, true
 	for round := 0; round < 4000 && w.err == nil; round++ {
 		w.now = w.now.Add(20 * time.Millisecond)
 		if round%100 == 99 && w.serving() { // the life of grants passes, while every replica sees the holder's commits

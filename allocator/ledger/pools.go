@@ -80,6 +80,17 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	b.changed[p.Key] = struct{}{}
 }
 
+// knows tells whether this version of a pool, or a later one, is known.
+func (b *book) knows(k Key, resourceVersion uint64) bool {
+	p := b.pools[k]
+	return p != nil && p.ResourceVersion >= resourceVersion
+}
+
+// changing tells whether a change of a pool was let through that has not been seen yet.
+func (b *book) changing(k Key) bool {
+	return slices.ContainsFunc(b.byName[k], func(h *holding) bool { return len(h.lines) > 0 })
+}
+
 // changedByBlocks marks the pools that addresses were taken from, or given back to, by what another one blocks.
 func (b *book) changedByBlocks(space string, before, after []allocator.Range) {
 	if slices.Equal(before, after) {
@@ -245,7 +256,8 @@ func (b *book) heldOf(k Key, kinds []string, limit int) (list []Held, total int6
 }
 
 // change checks a new version of a pool before it is stored. Addresses that it takes away are held back from then on, under a line
-// of the journal, until the new version is seen or a grant's life has passed. The line is nil where nothing is taken away.
+// of the journal, until the new version is seen or a grant's life has passed. Who has some of them keeps them, and what that one lets go is held back
+// too. The line is nil where nothing is taken away.
 func (b *book) change(p Pool) (*line, error) {
 	if !b.serving {
 		return nil, errNotHolding
@@ -257,7 +269,7 @@ func (b *book) change(p Pool) (*line, error) {
 	core := b.space(old.Space).core
 	if old.Space != p.Space {
 		for _, h := range b.holdings {
-			if h.pool == p.Key && (h.claim != nil || len(h.lines) > 0) {
+			if h.inUse() && h.mayBeOf(old) {
 				return nil, &InUseError{Pool: p.Key, What: "would change its routing domain", Range: h.ranges[0], Holder: h.key}
 			}
 		}
@@ -275,18 +287,13 @@ func (b *book) change(p Pool) (*line, error) {
 		for _, r := range loss.ranges {
 			for held := range core.HeldIn(r) {
 				h := b.holdings[held.Holder]
-				if (loss.all || h.pool == p.Key) && (h.claim != nil || len(h.lines) > 0) && h.key != p.Key {
+				if h.inUse() && (loss.all || h.mayBeOf(old)) {
 					return nil, &InUseError{Pool: p.Key, What: loss.what, Range: held.Range, Holder: h.key}
 				}
 			}
 		}
 	}
 	gone := allocator.Union(append(slices.Clone(leaving), blocked...))
-	for _, r := range slices.Clone(gone) {
-		for held := range core.HeldIn(r) {
-			gone = allocator.Subtract(gone, []allocator.Range{held.Range})
-		}
-	}
 	if len(gone) == 0 {
 		return nil, nil
 	}
@@ -303,6 +310,14 @@ func (b *book) change(p Pool) (*line, error) {
 	b.file(l)
 	b.place(h)
 	return l, nil
+}
+
+// inUse tells whether a claim has the holding's addresses, or may come to have them.
+func (h *holding) inUse() bool { return h.claim != nil || len(h.lines) > 0 && !h.lines[0].withdraws() }
+
+// mayBeOf tells whether the holding is of the pool: where it is a grant of an earlier holder of the journal, that is not known.
+func (h *holding) mayBeOf(p *pool) bool {
+	return h.pool == p.Key || h.inherited && h.claim == nil && h.space == p.Space && h.overlaps(p.Window)
 }
 
 // endWithdrawals lets go of addresses that were held back for a change of the pool which is now seen.
