@@ -15,11 +15,11 @@ var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 func (h *holding) away() bool { return h.until.Equal(never) }
 
 // keepAway takes in that a pool records a range as gone to another cluster. Who holds it here all the same came back with it, or is what its claim
-// left behind.
+// left behind, or has gone itself, which is yet to be seen.
 func (b *book) keepAway(p *pool, c Cooling) {
 	for _, h := range b.byName[c.Claim] {
-		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.away() || h.standsIn(c.Claim)) {
-			h.until, h.recorded = never, true
+		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.away() || h.standsIn(c.Claim) || h.claim != nil && h.claim.UID == c.Left) {
+			h.until, h.recorded, h.left = never, true, cmp.Or(h.left, c.Left)
 			b.resting[h] = struct{}{}
 			return
 		}
@@ -30,7 +30,7 @@ func (b *book) keepAway(p *pool, c Cooling) {
 		}
 	}
 	h := b.newHolding(c.Claim, p.Key, p.Space, c.Range)
-	h.until, h.recorded = never, true
+	h.until, h.recorded, h.left = never, true, c.Left
 	b.resting[h] = struct{}{}
 	b.place(h)
 }
@@ -41,11 +41,14 @@ func (b *book) comeBack(c *claim) {
 	for _, h := range slices.Clone(b.byName[c.Key]) {
 		if h != c.holding && h.claim == nil && h.away() && h.space == c.Space && slices.Equal(h.ranges, c.Ranges) {
 			delete(b.resting, h)
-			h.until, h.recorded = time.Time{}, false
+			h.returned()
 			b.freeIfIdle(h)
 		}
 	}
 }
+
+// returned takes in that the claim of a holding which went to another cluster has come back, or nobody has the range there any more.
+func (h *holding) returned() { h.until, h.recorded, h.left = time.Time{}, false, "" }
 
 // settleAway lets go of ranges that their pool recorded as gone to another cluster and no longer does: somebody knows that nobody has them there,
 // or the pool is gone too.
@@ -55,7 +58,7 @@ func (b *book) settleAway(p *pool, gone bool) {
 			continue
 		}
 		delete(b.resting, h)
-		h.until = time.Time{}
+		h.returned()
 		b.freeIfIdle(h)
 	}
 }
@@ -70,7 +73,7 @@ func (b *book) restingOf(k Key) []Cooling {
 		for _, r := range h.ranges {
 			c := Cooling{Range: r, Until: h.until}
 			if h.away() {
-				c.Until, c.Claim = time.Time{}, h.key
+				c.Until, c.Claim, c.Left = time.Time{}, h.key, h.left
 			}
 			list = append(list, c)
 		}

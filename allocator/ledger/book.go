@@ -123,6 +123,7 @@ type holding struct {
 	inherited bool      // granted by an earlier holder of the journal: never granted again
 	contested bool      // others have some of its addresses
 	recorded  bool      // by its pool, as gone to another cluster
+	left      string    // UID of the object that went there with it
 }
 
 // line is an open grant.

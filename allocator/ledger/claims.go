@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -78,7 +79,7 @@ func (b *book) bind(c *claim) {
 		h.claim.holding = nil
 	}
 	if h.away() && c.For == (Key{}) { // and has come back
-		h.until, h.recorded = time.Time{}, false
+		h.returned()
 		delete(b.resting, h)
 	}
 	h.claim, c.holding, h.pool = c, h, c.Pool
@@ -203,6 +204,9 @@ func (b *book) detach(c *claim, rest time.Time) {
 	h.claim, c.holding = nil, nil
 	if rest.After(h.until) {
 		h.until = rest
+	}
+	if h.away() {
+		h.left = cmp.Or(h.left, c.UID)
 	}
 	if !h.until.IsZero() {
 		b.resting[h] = struct{}{}

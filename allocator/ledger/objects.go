@@ -60,7 +60,8 @@ type Pool struct {
 type Cooling struct {
 	Range allocator.Range
 	Until time.Time
-	Claim Key // that comes back with it, perhaps; zero where Until is set
+	Claim Key    // that comes back with it, perhaps; zero where Until is set
+	Left  string // UID of the object that went with it, "" where that is not known
 }
 
 // Claim is what the ledger needs to know of a stored object that asks for addresses.

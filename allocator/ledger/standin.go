@@ -42,7 +42,7 @@ func (b *book) succeed(c *claim) bool {
 		c.holding, h.claim, heir.holding, h.pool = nil, heir, h, heir.Pool
 		b.joinPool(heir)
 		if c.Away { // and does not come back: what it left behind may go, its range stays its own
-			h.until = never
+			h.until, h.left = never, c.UID
 			b.resting[h] = struct{}{}
 		}
 		b.restrength(h)

@@ -186,3 +186,29 @@ func TestAClaimThatCameBeforeItsPoolIsLookedAtWhenThatAppears(t *testing.T) {
 		t.Error("its address object waits for the pool, and nobody makes it then")
 	}
 }
+
+// A pool's record of a range that went to another cluster may be seen before its claim is seen to be gone: it must not be taken out then.
+func TestWhatWentToAnotherClusterStaysRecordedUntilItsClaimComesBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		left string
+		want int
+	}{
+		"of the claim that is yet to be seen gone": {left: "a", want: 1},
+		"of one before it":                         {left: "another", want: 0},
+		"of nobody knows which":                    {want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			d.stored("a", "10.0.0.4", journal.Token{}, ready)
+			p := d.pool("10.0.0.0-10.0.0.9")
+			p.Cooling = []Cooling{{Range: mustRange("10.0.0.4"), Claim: key("a"), Left: tc.left}}
+			d.setPool(d.now, p)
+			if got := d.restingOf(modelPool); len(got) != tc.want || tc.want > 0 && got[0] != p.Cooling[0] {
+				t.Errorf("to be recorded is %v", got)
+			}
+			if d.gone("a"); d.free() != 10-int64(tc.want) {
+				t.Errorf("%d free when the claim is gone", d.free())
+			}
+		})
+	}
+}

@@ -17,6 +17,7 @@ type resting struct {
 	Range string       `json:"range"`           // first-last, or one address
 	Until *metav1.Time `json:"until,omitempty"` // end of its rest
 	Claim string       `json:"claim,omitempty"` // that took it to another cluster: kind/namespace/name
+	Left  string       `json:"uid,omitempty"`   // of the object that went with it
 }
 
 // Resting reads which ranges a pool records as resting, and as gone to another cluster. What cannot be read does not count.
@@ -40,7 +41,7 @@ func Resting(pool metav1.Object) []ledger.Cooling {
 		c := ledger.Cooling{Range: r}
 		if e.Until != nil {
 			c.Until = e.Until.Time
-		} else if c.Claim = claimKey(e.Claim); c.Claim == (ledger.Key{}) {
+		} else if c.Claim, c.Left = claimKey(e.Claim), e.Left; c.Claim == (ledger.Key{}) {
 			continue
 		}
 		all = append(all, c)
@@ -62,7 +63,7 @@ func RestingText(all []ledger.Cooling) string {
 	for _, c := range all {
 		e := resting{Range: rangeText(c.Range)}
 		if c.Until.IsZero() {
-			e.Claim = c.Claim.Kind + "/" + c.Claim.Namespace + "/" + c.Claim.Name
+			e.Claim, e.Left = c.Claim.Kind+"/"+c.Claim.Namespace+"/"+c.Claim.Name, c.Left
 		} else {
 			until := metav1.NewTime(c.Until.UTC().Truncate(time.Second).Add(time.Second)) // what is written is not finer
 			e.Until = &until
