@@ -65,7 +65,7 @@ func (a *api[T, P]) feed(ctx context.Context, f *Feed, mgr manager.Manager) erro
 		return err
 	}
 	if a.addresses != nil {
-		if err := f.add(ctx, mgr, a.addresses.kind, a.addresses.empty(), addressesOf(f, mgr, a.addresses)); err != nil {
+		if err := f.add(ctx, mgr, a.addresses.kind, a.addresses.empty(), addressesOf(f, a.addresses)); err != nil {
 			return err
 		}
 	}
@@ -76,7 +76,7 @@ func (a *api[T, P]) feed(ctx context.Context, f *Feed, mgr manager.Manager) erro
 }
 
 // addressesOf tells the ledger of objects that hold addresses for claims.
-func addressesOf(f *Feed, mgr manager.Manager, a *addressKind) *kind {
+func addressesOf(f *Feed, a *addressKind) *kind {
 	return claimKindOf(f, a.kind, a.emptyList, a.claim, func(ctx context.Context, k ledger.Key, uid string) (uint64, error) {
 		return f.version(ctx, k, uid, a.empty()) // nothing writes an address to one that is stored
 	})
@@ -98,11 +98,11 @@ func claimKindOf(f *Feed, name string, emptyList func() client.ObjectList, claim
 		observe: func(o client.Object) { f.ledger.Observe(claim(o)) },
 		forget:  func(o client.Object, version uint64) { f.ledger.Forget(name, string(o.GetUID()), version) },
 		replace: func(all []client.Object) {
-			claims := make([]ledger.Claim, len(all))
+			listed := make([]ledger.Listed, len(all))
 			for i, o := range all {
-				claims[i] = claim(o)
+				listed[i] = ledger.Listed{UID: string(o.GetUID()), ResourceVersion: fields.ResourceVersion(o), Read: func() ledger.Claim { return claim(o) }}
 			}
-			f.ledger.ReplaceClaims(name, claims)
+			f.ledger.ReplaceClaims(name, listed)
 		},
 		touch: touch,
 	}

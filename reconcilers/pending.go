@@ -79,7 +79,7 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // give asks the ledger first what it would grant: a request that is tried again and again should not count as failed each time.
 func (r *pending[T]) give(ctx context.Context, c T, wants []ledger.Want) (ledger.Grant, error) {
 	asks := r.api.claim(c)
-	q := ledger.Request{Claim: asks.Key, UID: asks.UID, Pool: asks.Pool, Wants: wants}
+	q := ledger.Request{Claim: asks.Key, UID: asks.UID, Version: asks.ResourceVersion, Pool: asks.Pool, Wants: wants}
 	if _, err := r.ledger.Preview(ctx, q); err != nil {
 		return ledger.Grant{}, err
 	}

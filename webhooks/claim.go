@@ -21,6 +21,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -87,7 +88,7 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 		return admission.Response{}, invalid(faults)
 	}
 	if !update {
-		return k.give(ctx, req, p, c, "")
+		return k.give(ctx, req, p, c, nil)
 	}
 	asked, uid := k.claim(c), string(old.GetUID())
 	if len(asked.Ranges) > 0 && !asked.Token.IsZero() {
@@ -96,7 +97,7 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 			return admission.Allowed(""), err
 		}
 	}
-	return k.give(ctx, req, p, c, uid)
+	return k.give(ctx, req, p, c, old)
 }
 
 // move answers a claim that has its ranges and asks for others: they are given it beside those that it has until the update is seen.
@@ -104,13 +105,16 @@ func (k *claims[T]) move(ctx context.Context, req *admission.Request, p patch, c
 	if faults := k.faults(old, c); len(faults) > 0 {
 		return admission.Response{}, invalid(faults)
 	}
-	return k.give(ctx, req, p, c, string(old.GetUID()))
+	return k.give(ctx, req, p, c, old)
 }
 
-// give answers a claim that has no range yet, or asks for others. uid is that of the stored claim, "" for a create; p is part of the answer.
-func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c T, uid string) (admission.Response, error) {
+// give answers a claim that has no range yet, or asks for others. stored is the claim as it is, nil for a create; p is part of the answer.
+func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c T, stored metav1.Object) (admission.Response, error) {
 	asked := k.claim(c)
-	q := ledger.Request{Claim: asked.Key, UID: uid, ID: string(req.UID), Pool: asked.Pool, Space: asked.Space}
+	q := ledger.Request{Claim: asked.Key, ID: string(req.UID), Pool: asked.Pool, Space: asked.Space}
+	if stored != nil {
+		q.UID, q.Version = string(stored.GetUID()), fields.ResourceVersion(stored)
+	}
 	var (
 		hints  []string
 		token  string

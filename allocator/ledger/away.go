@@ -39,7 +39,7 @@ func (b *book) keepAway(p *pool, c Cooling) {
 // of the journal.
 func (b *book) comeBack(c *claim) {
 	for _, h := range slices.Clone(b.byName[c.Key]) {
-		if h != c.holding && h.claim == nil && h.away() && h.space == c.Space && slices.Equal(h.ranges, c.Ranges) {
+		if h != c.holding && h.claim == nil && h.away() && h.left != c.UID && h.space == c.Space && slices.Equal(h.ranges, c.Ranges) {
 			delete(b.resting, h)
 			h.returned()
 			b.freeIfIdle(h)

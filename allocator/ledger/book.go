@@ -133,6 +133,7 @@ type line struct {
 	state    lineState
 	dropped  bool       // nobody waits for it any more: it ends when its commit has landed
 	answered time.Time  // when its last answer left
+	over     uint64     // resourceVersion of the stored claim that its ranges are written over, 0 where that is not known
 	outlived uint64     // resourceVersion of its stored object since which it can come to nothing more, 0 where that is not known
 	done     chan error // told when the commit that holds the line has landed; buffered; nil where nobody waits
 }

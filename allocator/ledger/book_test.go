@@ -57,6 +57,9 @@ func key(name string) Key { return Key{Kind: modelClaims, Namespace: "ns", Name:
 func (d *desk) ask(q Request) (Grant, error) {
 	d.t.Helper()
 	q.Pool = modelPool
+	if c := d.claims[q.UID]; c != nil {
+		q.Version = c.ResourceVersion
+	}
 	if q.Wants == nil {
 		q.Wants = []Want{{Count: 1}}
 	}
@@ -174,6 +177,36 @@ func TestASecondAnswerToAStoredClaimEndsTheFirst(t *testing.T) {
 	}
 	if d.gone("a"); d.free() != 10 {
 		t.Errorf("%d free when the claim is gone", d.free())
+	}
+}
+
+// A claim gives a range up and asks for it again, faster than either is seen.
+func TestAnAnswerOverANewerVersionOfAClaimOutlastsSightOfAnOlder(t *testing.T) {
+	d := newDesk(t)
+	d.stored("a", "10.0.0.1", journal.Token{})
+	more := func(over uint64) *line {
+		q := Request{Claim: key("a"), UID: "a", Version: over, Pool: modelPool, Wants: []Want{{Exact: mustRange("10.0.0.1")}, {Exact: mustRange("10.0.0.2")}}}
+		l, err := d.grant(d.now, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.commit()
+		return l
+	}
+	first, second := more(d.rv), more(d.rv+2)
+	both := func(c *Claim) { c.Ranges = append(c.Ranges, mustRange("10.0.0.2")) }
+	for _, step := range []struct {
+		what  string
+		see   func()
+		lines int
+	}{
+		{"with it", func() { d.stored("a", "10.0.0.1", first.Token, both) }, 1},
+		{"without it again", func() { d.stored("a", "10.0.0.1", first.Token) }, 1},
+		{"with it again", func() { d.stored("a", "10.0.0.1", second.Token, both) }, 0},
+	} {
+		if step.see(); len(d.lines) != step.lines || d.free() != 8 {
+			t.Errorf("%s: %d grants open, want %d; %d addresses free", step.what, len(d.lines), step.lines, d.free())
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ func (b *book) bind(c *claim) {
 		b.leavePool(h.claim)
 		h.claim.holding = nil
 	}
-	if h.away() && c.For == (Key{}) { // and has come back
+	if h.away() && c.For == (Key{}) && h.left != c.UID { // and has come back; else it is yet to be seen gone
 		h.returned()
 		delete(b.resting, h)
 	}
@@ -137,11 +137,11 @@ func (l *line) names(k Key, uid string) bool {
 		(l.NameHash == 0 || l.NameHash == journal.HashName(k.Name)) && (l.UID == "" || l.UID == uid)
 }
 
-// unline retires the grants of the holding that end because its claim was seen: the one with its token, and those to this very object, made
-// while it was stored without a range. Each of these was decided on an older version of it, so that no write of theirs can land any more.
+// unline retires the grants of the holding that end because its claim was seen: the one with its token, and those to this very object that were to be
+// written over an older version of it, so that they cannot land any more.
 func (b *book) unline(h *holding, c *claim) (retired bool) {
 	for _, l := range slices.Clone(h.lines) {
-		if l.Token == c.Token || l.UID != "" && l.UID == c.UID && l.state == open {
+		if l.Token == c.Token || l.UID != "" && l.UID == c.UID && l.state == open && 0 < l.over && l.over < c.ResourceVersion {
 			b.retire(l)
 			retired = true
 		}

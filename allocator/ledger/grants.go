@@ -74,7 +74,7 @@ func (b *book) addLine(h *holding, q Request) *line {
 		NameHash:  journal.HashName(q.Claim.Name),
 	}}
 	if q.UID != "" {
-		l.Stored, l.UID = q.Claim.Name, q.UID
+		l.Stored, l.UID, l.over = q.Claim.Name, q.UID, q.Version
 	}
 	b.queued++
 	b.file(l)
@@ -230,7 +230,7 @@ func (b *book) inherit(l *line) {
 			return
 		}
 	}
-	h := b.newHolding(Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Stored}, Key{}, l.Space, l.Ranges...)
+	h := b.newHolding(l.object(), Key{}, l.Space, l.Ranges...)
 	h.inherited = true
 	l.holding = h
 	b.file(l)
@@ -316,7 +316,7 @@ func (b *book) granted(k Key, uid string, ranges []allocator.Range, t journal.To
 func (b *book) due(now time.Time) []*line {
 	var out []*line
 	for _, l := range b.lines {
-		if l.state == open && now.Sub(l.answered) >= b.limits.life && b.seen[l.Kind] >= l.outlived {
+		if l.state == open && now.Sub(l.answered) >= b.limits.life && b.sees(l) {
 			out = append(out, l)
 		}
 	}
@@ -324,11 +324,28 @@ func (b *book) due(now time.Time) []*line {
 	return out
 }
 
+// sees tells whether the object of a grant that can come to nothing more is known as it is since then. In the middle of a list an object may be
+// unknown still though newer ones are not.
+func (b *book) sees(l *line) bool {
+	c, p := b.claims[l.UID], b.pools[l.object()]
+	switch {
+	case c != nil:
+		return c.ResourceVersion >= l.outlived
+	case p != nil:
+		return p.ResourceVersion >= l.outlived && !p.ahead
+	default:
+		return b.seen[l.Kind] >= l.outlived
+	}
+}
+
+// object is the stored claim or pool that a grant is to.
+func (l *line) object() Key { return Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Stored} }
+
 // outlive takes note of the version of its object since which a grant can come to nothing more, 0 where that is gone. What it came to before has been
 // seen when that version is, or the deletion is; so it is known to whoever takes the journal over without the grant.
 func (b *book) outlive(l *line, version uint64) {
 	l.outlived = version
-	if version == 0 && b.claims[l.UID] == nil && b.pools[Key{Kind: l.Kind, Namespace: l.Namespace, Name: l.Stored}] == nil {
+	if version == 0 && b.claims[l.UID] == nil && b.pools[l.object()] == nil {
 		b.end(l)
 	}
 }

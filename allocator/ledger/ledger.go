@@ -300,11 +300,18 @@ func (l *Ledger) Forget(kind, uid string, resourceVersion uint64) {
 	l.do(func(b *book) { b.forget(l.cfg.Now(), kind, uid, resourceVersion) })
 }
 
+// Listed is a stored claim among all of its kind.
+type Listed struct {
+	UID             string
+	ResourceVersion uint64
+	Read            func() Claim // called where this version is not known
+}
+
 // ReplaceClaims takes in all claims of a kind: what is not among them is gone.
-func (l *Ledger) ReplaceClaims(kind string, claims []Claim) {
+func (l *Ledger) ReplaceClaims(kind string, all []Listed) {
 	l.do(func(b *book) {
-		there := make(map[string]struct{}, len(claims))
-		for _, c := range claims {
+		there := make(map[string]struct{}, len(all))
+		for _, c := range all {
 			there[c.UID] = struct{}{}
 		}
 		for uid, c := range b.claims {
@@ -312,9 +319,11 @@ func (l *Ledger) ReplaceClaims(kind string, claims []Claim) {
 				b.forget(l.cfg.Now(), kind, uid, 0)
 			}
 		}
-		for _, c := range claims {
+		for _, c := range all {
 			b.saw(kind, c.ResourceVersion)
-			b.observe(c)
+			if known := b.claims[c.UID]; known == nil || known.ResourceVersion < c.ResourceVersion {
+				b.observe(c.Read())
+			}
 		}
 	})
 }
@@ -335,9 +344,14 @@ func (l *Ledger) RemovePool(k Key, resourceVersion uint64) {
 	l.do(func(b *book) { b.removePool(k, resourceVersion) })
 }
 
-// Standing of the claim with this UID.
+// Standing of the claim with this UID. Where another may have taken the journal meanwhile, and think otherwise of the claim, the next commit confirms it.
 func (l *Ledger) Standing(uid string) (st Standing) {
-	l.do(func(b *book) { st = b.standing(uid) })
+	l.do(func(b *book) {
+		if st = b.standing(uid); st.Confirmed && l.doubt() != nil {
+			b.rebind(b.claims[uid].holding)
+			st.Confirmed = false
+		}
+	})
 	return st
 }
 

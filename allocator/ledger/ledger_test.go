@@ -493,3 +493,29 @@ func TestAHolderThatMayHaveBeenReplacedRefusesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestAHolderThatMayHaveBeenReplacedCallsNoClaimConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		l, stop := running(t, s, "a", &stores{})
+		defer stop()
+		l.Observe(Claim{Key: key("a"), UID: "a", ResourceVersion: 2, Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.1")}})
+		for _, step := range []struct {
+			what      string
+			takes     time.Duration
+			confirmed bool
+		}{
+			{"held since the last commit", 0, true},
+			{"nobody has heard of it for long", time.Hour, false},
+			{"it has written the journal again", 0, true},
+		} {
+			s.slow(step.takes)
+			time.Sleep(l.Expiry() + confirmAfter)
+			for range 2 {
+				if st := l.Standing("a"); st.Confirmed != step.confirmed {
+					t.Errorf("%s: confirmed %t", step.what, st.Confirmed)
+				}
+			}
+		}
+	})
+}

@@ -88,6 +88,7 @@ func TestModelFindsEachBreak(t *testing.T) {
 		"what stands in for a claim has nothing when that goes":    {breaks: breaks{noHeir: true}},
 		"a replica goes on where etcd was restored":                {noSetBack: true},
 		"a change of the pool is checked against an older version": {staleChange: true},
+		"a new holder serves in the middle of a list":              {noRefresh: true},
 		"what went to another cluster is free when it is gone":     {breaks: breaks{freeAway: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

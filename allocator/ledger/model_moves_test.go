@@ -87,6 +87,57 @@ func (w *world) list(r *replica, to int) {
 	}
 }
 
+// copied is how far the local copies of a replica are complete, by kind.
+func (w *world) copied(r *replica) map[string]uint64 {
+	newest := map[string]uint64{modelPools: firstPool().ResourceVersion}
+	for _, e := range w.events[:min(r.pos, len(w.events))] {
+		kind := e.claim.Key.Kind
+		if e.pool != nil {
+			kind = modelPools
+		}
+		newest[kind] = e.resourceVersion
+	}
+	return newest
+}
+
+// relist has the watches of a replica end, and what they have missed come with a list: what is gone first, with no more than its last version that was
+// seen, then the others in any order.
+func (w *world) relist(r *replica) {
+	if len(r.coming) > 0 || r.pos >= len(w.events) {
+		return
+	}
+	to := r.pos + 1 + w.rng.IntN(len(w.events)-r.pos)
+	missed := map[string]event{} // UID, "" for the pool -> its last event
+	for _, e := range w.events[r.pos:to] {
+		missed[e.claim.UID] = e
+	}
+	var gone, others []event
+	for _, uid := range slices.Sorted(maps.Keys(missed)) {
+		e := missed[uid]
+		switch known := r.book.claims[uid]; {
+		case !e.gone:
+			others = append(others, e)
+		case known == nil: // it came back, maybe, and is gone: the entry of the pool rests until somebody takes it out
+			for _, c := range r.book.restingOf(modelPool) {
+				if slices.Contains(e.claim.Ranges, c.Range) && w.departed[c.Range] == nil {
+					w.departed[c.Range] = &departure{claim: c.Claim, lost: true}
+				}
+			}
+		default:
+			e.claim, e.resourceVersion = known.Claim, known.ResourceVersion
+			gone = append(gone, e)
+			for _, r := range known.Ranges {
+				if d := w.departed[r]; d != nil && d.recorded == 0 {
+					d.lost = true // where it went is not seen
+				}
+			}
+		}
+	}
+	w.rng.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
+	r.pos, r.coming = to, append(gone, others...)
+	w.logf("%s lists anew: %d gone, %d others", r.name(), len(gone), len(others))
+}
+
 // storePool has the pool record ranges.
 func (w *world) storePool(resting []Cooling, what string) {
 	w.pool.ResourceVersion, w.pool.Cooling = w.nextVersion(), resting

@@ -33,6 +33,12 @@ func firstPool() Pool {
 func (w *world) changePool() {
 	next := w.pool
 	r := w.someRange()
+	if w.freed.IsValid() && w.rng.IntN(2) == 0 {
+		r = w.freed
+	}
+	if n := len(next.Blocked); n > 0 && w.rng.IntN(3) == 0 {
+		r = next.Blocked[w.rng.IntN(n)]
+	}
 	switch i := slices.Index(next.Blocked, r); {
 	case w.rng.IntN(4) == 0:
 		v4 := allocator.Range{First: modelRange.First, Last: r.First}
@@ -41,7 +47,7 @@ func (w *world) changePool() {
 		}
 		next.Window = []allocator.Range{v4, modelSix}
 	case i >= 0:
-		next.Blocked = slices.Delete(slices.Clone(next.Blocked), i, i+1)
+		next.Blocked, w.freed = slices.Delete(slices.Clone(next.Blocked), i, i+1), r
 	default:
 		next.Blocked = append(slices.Clone(next.Blocked), r)
 	}
@@ -115,6 +121,7 @@ func (w *world) offered(o, before *object) {
 	for _, r := range o.Ranges {
 		switch {
 		case before != nil && before.UID == o.UID && slices.Contains(before.Ranges, r):
+		case o.For != (Key{}) && w.objects[o.For.Name] != nil && slices.Contains(w.objects[o.For.Name].Ranges, r): // the claim has it, perhaps of no pool
 		case w.departed[r] != nil && w.departed[r].claim == o.holder(): // it comes back with what is its own
 		case !slices.ContainsFunc(w.pool.Window, func(window allocator.Range) bool { return window.Contains(r.First) }), slices.Contains(w.pool.Blocked, r):
 			w.failf("%w: %s holds %s", errNotOffered, o.Key.Name, r)

@@ -27,10 +27,11 @@ func (w *world) replica(r *replica) {
 		return
 	case n < r.lag || n < 120 && w.quiet:
 		for range 1 + w.rng.IntN(3) {
-			if r.pos < len(w.events) {
-				w.deliver(r)
-			}
+			w.deliver(r)
 		}
+		return
+	case n > 390 && w.gaps && !w.quiet:
+		w.relist(r)
 		return
 	}
 	r.book.tick(w.now)
@@ -72,7 +73,7 @@ func (w *world) outcome(r *replica) {
 }
 
 func (w *world) landed(r *replica, v journal.Version) {
-	r.newest, r.current, r.attempt, r.last = version(v.ResourceVersion), v, nil, w.now
+	r.newest, r.current, r.attempt, r.last, r.proven = version(v.ResourceVersion), v, nil, w.now, r.sent
 	switch r.phase {
 	case fencing:
 		w.logf("%s has epoch %d", r.name(), v.Epoch)
@@ -88,7 +89,7 @@ func (w *world) landed(r *replica, v journal.Version) {
 }
 
 func (w *world) send(r *replica, v journal.Version) {
-	r.attempt, r.reply = &v, 0
+	r.attempt, r.reply, r.sent = &v, 0, w.now
 	w.writes = append(w.writes, &leaseWrite{attempt: v, from: r, life: r.life})
 }
 
@@ -104,7 +105,7 @@ func (w *world) follow(r *replica) {
 		if v.Holder != "" {
 			return
 		}
-	case v.Holder != "" && w.now.Sub(r.since) < 4*time.Second:
+	case v.Holder != "" && w.now.Sub(r.since) < modelExpiry:
 		return
 	}
 	r.before, r.phase = r.current, fencing
@@ -113,14 +114,20 @@ func (w *world) follow(r *replica) {
 
 // catchUp serves as soon as the replica has seen what the last holder had.
 func (w *world) catchUp(r *replica) {
-	behind := func(kind string) bool { return r.book.seen[kind] < r.before.Seen[kind] }
-	if (behind(modelClaims) || behind(modelAddresses) || behind(modelPools)) && !w.breaks.noWatermark {
-		if r.pos < len(w.events) {
-			w.deliver(r)
-		} else {
-			w.read(r) // they will not come
+	copied := w.copied(r)
+	for kind, version := range r.before.Seen {
+		switch {
+		case w.breaks.noWatermark, w.breaks.noRefresh && r.book.seen[kind] >= version:
+		case copied[kind] < version:
+			if !w.deliver(r) {
+				w.read(r) // they will not come
+			}
+			return
+		default:
+			for len(r.coming) > 0 {
+				w.deliver(r)
+			}
 		}
-		return
 	}
 	r.phase = holding1
 	r.book.serve(w.now)
@@ -204,6 +211,9 @@ func (w *world) mirror(r *replica) {
 	case !r.book.serving:
 		return
 	case c.For != (Key{}):
+		return
+	case st.Confirmed && w.now.Sub(r.proven) >= modelExpiry:
+		r.book.rebind(c.holding)
 		return
 	case st.Confirmed && !c.Ready && w.moves && !w.quiet && len(c.Ranges) == 1 && !heldFor(r.book, c.Key).IsValid():
 		w.standIn(c)
@@ -289,7 +299,7 @@ func (w *world) giveStored(r *replica, c Claim, wants []Want) {
 	if len(c.Ranges) > 0 && c.Pool == (Key{}) {
 		return // nowhere to take more from
 	}
-	l, err := r.book.grant(w.now, Request{Claim: c.Key, UID: c.UID, Pool: c.Pool, Wants: wants})
+	l, err := r.book.grant(w.now, Request{Claim: c.Key, UID: c.UID, Version: c.ResourceVersion, Pool: c.Pool, Wants: wants})
 	if err != nil {
 		return
 	}

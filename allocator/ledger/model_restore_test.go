@@ -63,6 +63,11 @@ func (w *world) restore() {
 	for _, r := range w.replicas {
 		r.setBack = r.setBack || r.newest > version(b.lease.ResourceVersion)
 	}
+	for r, d := range b.departed { // what replicas do not know they do not know after that either
+		if now := w.departed[r]; now != nil && now.claim == d.claim {
+			d.lost = d.lost || now.lost
+		}
+	}
 	w.restores++
 	w.rv = b.rv + 1
 	w.objects, w.events, w.lease, w.pool, w.departed = maps.Clone(b.objects), w.events[:b.events:b.events], b.lease, b.pool, copiesOf(b.departed)

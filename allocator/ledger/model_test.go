@@ -29,6 +29,8 @@ var (
 	modelRange = allocator.Range{First: netip.MustParseAddr("10.0.0.0"), Last: netip.MustParseAddr("10.0.0.9")}
 	modelSix   = allocator.Range{First: netip.MustParseAddr("2001:db8::"), Last: netip.MustParseAddr("2001:db8::5")}
 	modelStart = time.Unix(1_000_000, 0)
+
+	modelExpiry = 4 * time.Second // of a holder that is silent
 )
 
 // errTwice is the violation that everything is about.
@@ -39,6 +41,7 @@ type modelBreaks struct {
 	breaks
 	trustToken  bool // a create that brings range and token of an open grant is taken at its word
 	noWatermark bool // a new holder serves before it has seen what the last one had
+	noRefresh   bool // or goes by the newest that it has applied, in the middle of a list
 	noTouch     bool // a grant to a stored claim ends without a write to that claim
 	unseenTouch bool // or before that write is seen
 	noSetBack   bool // a replica goes on where etcd was restored from a backup
@@ -67,7 +70,9 @@ type world struct {
 	moves     bool // claims have objects that stand in for them, and move to other clusters
 	pool      Pool // as it is stored
 	changing  bool // is the pool, by users
+	gaps      bool // watches end, and begin anew with a list
 	changes   []*poolChange
+	freed     allocator.Range // that was reserved last, and is no longer
 	departed  map[allocator.Range]*departure
 	backup    *backup
 	restored  bool // etcd is, from backups
@@ -162,8 +167,9 @@ type replica struct {
 	id     int
 	life   int
 	book   *book
-	pos    int // events applied
-	lag    int // of 400 steps, so many apply events
+	pos    int     // events that its local copies have
+	coming []event // of these, what a list brought and is not applied yet
+	lag    int     // of 400 steps, so many apply events
 	paused time.Time
 
 	phase   phase
@@ -176,6 +182,8 @@ type replica struct {
 	replyRV string
 	before  journal.Version
 	last    time.Time // commit
+	sent    time.Time // was the write to the journal that is under way
+	proven  time.Time // that it held the journal
 	scan    []*line
 	found   map[journal.Token]bool
 	fulfils map[string]*fulfil
@@ -210,7 +218,8 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	case 1, 2:
 		w.moves = true
 	}
-	w.restored, w.changing = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0
+	w.restored, w.changing, w.gaps = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0, w.rng.IntN(3) == 0
+	w.restored, w.changing, w.gaps = w.restored || breaks.noSetBack, w.changing || breaks.staleChange, w.gaps || breaks.noRefresh
 	for i := range 2 + w.rng.IntN(2) {
 		r := &replica{id: i, lag: []int{4, 20, 120}[w.rng.IntN(3)]}
 		w.replicas = append(w.replicas, r)
@@ -242,6 +251,7 @@ func (w *world) start(r *replica) {
 	}
 	r.book = newBook([]string{modelClaims, modelAddresses, modelPools}, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
 	r.book.breaks = w.breaks.breaks
+	r.coming = nil
 	r.pos, r.phase, r.newest, r.setBack, r.current = 0, following, 0, false, journal.Version{}
 	r.since, r.attempt, r.scan = time.Time{}, nil, nil
 	r.fulfils = map[string]*fulfil{}
@@ -250,10 +260,18 @@ func (w *world) start(r *replica) {
 
 func (r *replica) name() string { return fmt.Sprintf("r%d.%d", r.id, r.life) }
 
-// deliver applies the next event to a replica.
-func (w *world) deliver(r *replica) {
-	e := w.events[r.pos]
-	r.pos++
+// deliver applies the next event to a replica; false where it has them all.
+func (w *world) deliver(r *replica) bool {
+	var e event
+	switch {
+	case len(r.coming) > 0:
+		e, r.coming = r.coming[0], r.coming[1:]
+	case r.pos < len(w.events):
+		e = w.events[r.pos]
+		r.pos++
+	default:
+		return false
+	}
 	switch {
 	case e.pool != nil:
 		r.book.saw(modelPools, e.resourceVersion)
@@ -264,6 +282,7 @@ func (w *world) deliver(r *replica) {
 		r.book.saw(e.claim.Key.Kind, e.resourceVersion)
 		r.book.observe(e.claim)
 	}
+	return true
 }
 
 // store writes a claim and checks what must hold of everything stored.
@@ -387,10 +406,8 @@ func (w *world) client() {
 		w.create(&create{name: name, exact: w.someRange()})
 	case n < 12: // exactly what somebody may have, with a copied token
 		c := &create{name: name, pool: modelPool, exact: w.someRange()}
-		for _, l := range w.replicas[w.rng.IntN(len(w.replicas))].book.due(w.now.Add(time.Hour)) {
-			if l.Ranges[0].First.Is4() {
-				c.exact, c.brought = l.Ranges[0], l.Token
-			}
+		if l := w.someGrant(); l != nil {
+			c.exact, c.brought = l.Ranges[0], l.Token
 		}
 		w.create(c)
 	case n < 14 && w.objects[name] == nil: // admitted without a range: the pool was not there
@@ -421,6 +438,16 @@ func (w *world) change(o *object) {
 		return
 	}
 	w.extend(w.someReplica(), o)
+}
+
+// someGrant is an open grant of an IPv4 address that some replica knows, nil where it knows none.
+func (w *world) someGrant() (found *line) {
+	for _, l := range w.someReplica().book.due(w.now.Add(time.Hour)) {
+		if l.Ranges[0].First.Is4() && l.Kind != modelPools {
+			found = l
+		}
+	}
+	return found
 }
 
 func (w *world) someRange() allocator.Range {

@@ -23,11 +23,13 @@ type Want struct {
 // Request asks for the ranges of one claim, all or none. Those among them that a stored claim has already are not given again.
 type Request struct {
 	Claim Key    // Name is empty where the API server is yet to generate it
-	UID   string // of a claim that is stored without a range; empty for a create
-	ID    string // of the admission request, the same for each repetition of one call; empty for a reconciler
-	Pool  Key    // zero for a claim that asks for exact ranges, of no certain pool
-	Space string // of a claim of no pool
-	Wants []Want // that share no address
+	UID   string // of a claim that is stored; empty for a create
+	// Version is the resourceVersion of the stored claim that the answer is written over: one that is written over another cannot land.
+	Version uint64
+	ID      string // of the admission request, the same for each repetition of one call; empty for a reconciler
+	Pool    Key    // zero for a claim that asks for exact ranges, of no certain pool
+	Space   string // of a claim of no pool
+	Wants   []Want // that share no address
 }
 
 // Grant is the answer to a Request: committed to the journal, and marked by a token that no other answer carries.

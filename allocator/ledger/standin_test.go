@@ -79,11 +79,11 @@ func TestWhatGoesToAnotherClusterIsNotGivenOutHere(t *testing.T) {
 		t.Error("somebody else got it")
 	}
 	g := fresh.must(Request{Claim: key("web"), Wants: []Want{{Exact: mustRange("10.0.0.3")}}})
-	fresh.stored("web", "10.0.0.3", g.Token)
+	fresh.stored("web", "10.0.0.3", g.Token, func(c *Claim) { c.UID = "web-2" })
 	if got := fresh.restingOf(modelPool); len(got) != 0 {
 		t.Errorf("it is back, and still resting: %+v", got)
 	}
-	fresh.gone("web")
+	fresh.gone("web-2")
 	if fresh.free() != 10 {
 		t.Errorf("it came back and was released: %d free", fresh.free())
 	}
@@ -198,16 +198,21 @@ func TestWhatWentToAnotherClusterStaysRecordedUntilItsClaimComesBack(t *testing.
 		"of nobody knows which":                    {want: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t)
-			d.stored("a", "10.0.0.4", journal.Token{}, ready)
-			p := d.pool("10.0.0.0-10.0.0.9")
-			p.Cooling = []Cooling{{Range: mustRange("10.0.0.4"), Claim: key("a"), Left: tc.left}}
-			d.setPool(d.now, p)
-			if got := d.restingOf(modelPool); len(got) != tc.want || tc.want > 0 && got[0] != p.Cooling[0] {
-				t.Errorf("to be recorded is %v", got)
-			}
-			if d.gone("a"); d.free() != 10-int64(tc.want) {
-				t.Errorf("%d free when the claim is gone", d.free())
+			for _, first := range []string{"claim", "pool"} {
+				d := newDesk(t)
+				p := d.pool("10.0.0.0-10.0.0.9")
+				p.Cooling = []Cooling{{Range: mustRange("10.0.0.4"), Claim: key("a"), Left: tc.left}}
+				if first == "pool" {
+					d.setPool(d.now, p)
+				}
+				d.stored("a", "10.0.0.4", journal.Token{}, ready)
+				d.setPool(d.now, p)
+				if got := d.restingOf(modelPool); len(got) != tc.want || tc.want > 0 && got[0] != p.Cooling[0] {
+					t.Errorf("%s seen first: to be recorded is %v", first, got)
+				}
+				if d.gone("a"); d.free() != 10-int64(tc.want) {
+					t.Errorf("%s seen first: %d free when the claim is gone", first, d.free())
+				}
 			}
 		})
 	}

@@ -153,9 +153,9 @@ func (l *Ledger) revisit(ctx context.Context) {
 	}
 }
 
-// catchUp waits until this replica has applied what the last holder had. A claim whose grant left the journal was seen by then, so
-// it is known here before anything is granted. What the last holder did not count, or had seen nothing of, is read: it may be stored all the
-// same.
+// catchUp waits until this replica has what the last holder had, and applies it. A claim whose grant left the journal was seen by then, so it is known
+// here before anything is granted; that newer ones are known would not say so, as a list comes in no order. What the last holder did not count, or had
+// seen nothing of, is read: it may be stored all the same.
 func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Version) error {
 	started := time.Now()
 	for _, kind := range l.kinds() {
@@ -166,11 +166,6 @@ func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Vers
 				return err
 			}
 			live = time.Since(started) > catchUpLimit
-		}
-		var applied uint64
-		l.do(func(b *book) { applied = b.seen[kind] })
-		if applied >= rv && !live {
-			continue
 		}
 		if err := source.Refresh(ctx, kind, live); err != nil {
 			return fmt.Errorf("reading %s: %w", kind, err)
@@ -275,7 +270,7 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) error {
 		case ln.outlived > 0:
 			l.do(func(b *book) { b.end(ln) })
 		case ln.Stored != "":
-			version, err := source.Touch(ctx, Key{Kind: ln.Kind, Namespace: ln.Namespace, Name: ln.Stored}, ln.UID)
+			version, err := source.Touch(ctx, ln.object(), ln.UID)
 			if err != nil {
 				return err
 			}
