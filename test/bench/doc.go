@@ -43,7 +43,8 @@
 //   - "core": the median call. Calls are timed one by one, so each has some 50 ns of the clock in it.
 //
 // CPU figures are milliseconds per object of each process, work after the answer included. Others is the share of the machine that
-// programs outside the sandbox took meanwhile: where it is not small, run again. Both need /proc.
+// programs outside the sandbox took meanwhile: where it is not small, run again. Both need /proc. "apiserver KB" is what the API server allocated
+// for each object: it does not depend on how fast the machine is just now, and is the same within a few percent from run to run.
 //
 // A figure beyond its limit fails nothing.
 package main

@@ -37,6 +37,8 @@ type figure struct {
 
 	CPU    map[string]float64 `json:"cpu_ms_per_op,omitempty"` // process ->
 	Others float64            `json:"others_cpu_percent,omitempty"`
+	// Allocated is bytes of the API server's heap for each.
+	Allocated float64 `json:"apiserver_allocated_bytes_per_op,omitempty"`
 
 	// Of outages:
 	Failed int `json:"failed,omitempty"` // creates, of all rounds
@@ -68,6 +70,7 @@ func figureOf(clients int, samples, base []sample) figure {
 	f.P99 = over(func(i int) float64 { return ms(samples[i].p99) })
 	f.PerSecond = over(func(i int) float64 { return samples[i].perSecond })
 	f.Others = over(func(i int) float64 { return 100 * samples[i].cpu.others })
+	f.Allocated = over(func(i int) float64 { return samples[i].allocated })
 	for process := range samples[0].cpu.perOp {
 		f.CPU[process] = over(func(i int) float64 { return ms(samples[i].cpu.perOp[process]) })
 	}
@@ -85,7 +88,7 @@ func printTable(w io.Writer, figures []figure) {
 		heading string
 		row     func(figure) []string
 	}{
-		{answerTable, "clients,calls,p50 ms,p99 ms,per second,+ p50 ms,× p50,× per second,CPU: apiserver,etcd,manager,bench,others,  name", figure.answerRow},
+		{answerTable, "clients,calls,p50 ms,p99 ms,per second,+ p50 ms,× p50,× per second,CPU: apiserver,etcd,manager,bench,others,apiserver KB,  name", figure.answerRow},
 		{outageTable, "clients,rounds,median ms,largest ms,failed creates,others,  name", figure.outageRow},
 		{memoryTable, "stored,bytes of each: live heap,resident,resident at start,  name", figure.memoryRow},
 		{coreTable, "calls,p50 µs,p99 µs,allocations,bytes per range,  name", figure.coreRow},
@@ -119,7 +122,11 @@ func (f figure) answerRow() []string {
 	for _, process := range []string{"kube-apiserver", "etcd", "manager-1", "bench"} {
 		row = append(row, unlessZero(f.CPU[process]))
 	}
-	return append(row, fmt.Sprintf("%.0f %%", f.Others), "  "+f.Name)
+	allocated := ""
+	if f.Allocated > 0 {
+		allocated = fmt.Sprintf("%.0f", f.Allocated/1000)
+	}
+	return append(row, fmt.Sprintf("%.0f %%", f.Others), allocated, "  "+f.Name)
 }
 
 func (f figure) outageRow() []string {

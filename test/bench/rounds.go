@@ -97,6 +97,7 @@ type sample struct {
 	perSecond float64
 	failed    int
 	cpu       usage
+	allocated float64 // bytes of the API server's heap for each
 }
 
 // compare measures the variants in rounds.
@@ -154,6 +155,10 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 	}
 	var measured []sample
 	before := b.readCPU()
+	allocated, err := b.allocated(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if v.deletes {
 		measured, err = c.createAndDelete(ctx, v.name, clients, n)
 	} else {
@@ -163,8 +168,12 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 		return nil, err
 	}
 	spent := b.readCPU().since(before, n)
+	since, err := b.allocated(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for i := range measured {
-		measured[i].cpu = spent
+		measured[i].cpu, measured[i].allocated = spent, (since-allocated)/float64(n)
 	}
 	calls, err := b.idleCalls()
 	if err != nil {
