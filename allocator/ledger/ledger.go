@@ -61,8 +61,6 @@ const (
 const (
 	renewAfter   = time.Second           // the holder writes as often even when nothing happens
 	confirmAfter = 20 * time.Millisecond // what only confirms waits so long for a grant to share its commit
-	crowd        = 8                     // grants that came in during one commit: more, and the next waits for others to share it
-	crowdPace    = 20 * time.Millisecond // between the starts of such commits; everybody who watches Leases sees each of them
 	sweepEvery   = time.Second           // how often ended grants and rests are looked for
 	revisitEvery = 50 * time.Millisecond // after a take-over, this and
 	revisitBatch = 250                   // so many objects at a time, everything is looked at

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
@@ -151,6 +152,15 @@ func TestGrantsThatComeInDuringOneCommitShareTheNext(t *testing.T) {
 			t.Errorf("50 grants at once took %d commits", n)
 		}
 		stop()
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(l.cfg.Metrics.batches)
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := families[0].GetMetric()[0].GetHistogram(); h.GetSampleSum() != 50 || h.GetSampleCount() > 2 {
+			t.Errorf("the metric says %.0f grants in %d commits", h.GetSampleSum(), h.GetSampleCount())
+		}
 	})
 }
 

@@ -180,37 +180,38 @@ func (l *Ledger) commit(ctx context.Context) error {
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopLimit, stop) })()
 	for l.await(ctx) {
-		next := time.Now().Add(crowdPace)
-		batch, err := l.write(writes, l.session.Commit)
-		if err != nil {
+		if err := l.write(writes, l.session.Commit); err != nil {
 			return err
-		}
-		if batch >= crowd {
-			_ = journal.Pause(ctx, time.Until(next)) // await looks at ctx itself
 		}
 	}
 	l.do(func(b *book) { b.stopping() })
-	if _, err := l.write(writes, l.session.HandOver); err != nil {
+	if err := l.write(writes, l.session.HandOver); err != nil {
 		return err
 	}
 	l.cfg.Log.Info("Handed the journal over")
 	return nil
 }
 
-// write makes one commit, and says how many grants shared it.
-func (l *Ledger) write(ctx context.Context, commit func(context.Context, journal.Record) error) (batch int, err error) {
-	var r journal.Record
-	l.do(func(b *book) { batch, r = b.queued, b.begin() })
+// write makes one commit of all that wait for one.
+func (l *Ledger) write(ctx context.Context, commit func(context.Context, journal.Record) error) error {
+	var (
+		batch int
+		r     journal.Record
+	)
+	l.do(func(b *book) {
+		batch = b.queued
+		r = b.begin()
+	})
 	started := time.Now()
 	if err := commit(ctx, r); err != nil {
-		return batch, err
+		return err
 	}
 	l.cfg.Metrics.committed(time.Since(started), batch, len(r.Lines))
 	l.do(func(b *book) {
 		l.proven = started
 		b.landed(l.cfg.Now())
 	})
-	return batch, nil
+	return nil
 }
 
 // await returns true when a commit is due: at once for grants, soon for what only confirms, and now and then to show that the

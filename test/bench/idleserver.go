@@ -144,13 +144,8 @@ func nothing(context.Context) error { return nil }
 const given = `[{"op":"add","path":"/spec/pinnedRange","value":{"startAddress":"10.0.0.1","endAddress":"10.0.0.1"}},` +
 	`{"op":"add","path":"/metadata/annotations","value":{"butler.butlerlabs.dev/grant":"5f0c9a3e7b1d"}}]`
 
-// commits are writes of a Lease, one at a time, each for all that wait for one: in a crowd as far apart as the ledger's.
+// commits are writes of a Lease, one at a time, each for all that wait for one.
 type commits chan chan error
-
-const (
-	manyCommits = 8
-	commitPace  = 20 * time.Millisecond
-)
 
 func startCommits(kubeconfig string) (commits, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -174,7 +169,7 @@ func (c commits) write(store journal.Store) {
 		for range len(c) {
 			waiting = append(waiting, <-c)
 		}
-		start, next := time.Now(), last.Next(journal.Record{})
+		next := last.Next(journal.Record{})
 		version, err := store.Write(context.Background(), next)
 		if err == nil {
 			last = next
@@ -182,9 +177,6 @@ func (c commits) write(store journal.Store) {
 		}
 		for _, done := range waiting {
 			done <- err
-		}
-		if len(waiting) >= manyCommits {
-			time.Sleep(time.Until(start.Add(commitPace)))
 		}
 	}
 }
