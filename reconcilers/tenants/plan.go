@@ -44,8 +44,9 @@ type Plan struct {
 	// MetalLB refuses a pool without addresses, and all of its configuration with it, and works on with what it had.
 	Addresses []allocator.Range
 
-	// Need is how many addresses are to be added so that every Service is served that waits for one; Want, how many to ask for: as many
-	// or, so that growth comes in larger steps, some more. Neither goes beyond the quota; Short is how many it denies.
+	// Need is how many addresses are to be added so that every Service is served that has waited long enough for one; Want, how many to ask
+	// for: as many or, so that growth comes in larger steps and is one for all that came together, some more. Neither goes beyond the
+	// quota; Short is how many it denies.
 	Need, Want, Short int32
 
 	StartClock []string // used until now: record since when it is idle
@@ -107,7 +108,7 @@ func (d *decision) free(b Block) int32 { return max(b.size()-d.used[b.Name], 0) 
 //
 //	free addresses of first blocks   for those that MetalLB may still serve by itself
 //	free addresses of added blocks   and of all that are not in the tenant's pool yet
-//	new addresses                    for those that have waited long enough
+//	new addresses                    for those that have waited long enough, and with them for those that have not
 func (d *decision) grow(p Policy) {
 	var headroom, added int32 // free addresses
 	for _, b := range d.blocks {
@@ -140,7 +141,7 @@ func (d *decision) grow(p Policy) {
 	if d.plan.Need == 0 {
 		return
 	}
-	d.plan.Want = max(d.plan.Need, p.Increment)
+	d.plan.Want = max(d.plan.Need, p.Increment, d.busy-added)
 	room := max(p.MaxLoadBalancers-held(d.blocks, v1alpha1.TypeLoadBalancer), 0)
 	d.plan.Short = max(d.plan.Need-room, 0)
 	d.plan.Need, d.plan.Want = min(d.plan.Need, room), min(d.plan.Want, room)

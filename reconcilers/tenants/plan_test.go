@@ -62,6 +62,9 @@ func TestGrowthIsWhatServicesWaitFor(t *testing.T) {
 		"five, in steps of two":    {network: step("2", "99"), services: waiting(5, ago(2)), want: growth{5, 5, 0}},
 		"three, in steps of three": {network: step("3", "99"), services: waiting(3, ago(2)), want: growth{3, 3, 0}},
 		"one, in steps of one":     {network: step("1", "99"), services: waiting(1, ago(2)), want: growth{1, 1, 0}},
+		"one, and two behind it":   {network: step("1", "99"), services: append(waiting(1, ago(2)), waiting(2, ago(0.01))...), want: growth{1, 3, 0}},
+		"two that just came":       {network: step("1", "99"), services: waiting(2, ago(0.01))},
+		"those behind, by quota":   {network: step("1", "2"), services: append(waiting(1, ago(2)), waiting(2, ago(0.01))...), want: growth{1, 2, 0}},
 
 		"quota allows a part":       {network: step("1", "4"), have: []v1alpha1.IPAllocation{first}, services: append(waiting(5, ago(2)), used...), want: growth{2, 2, 3}},
 		"quota allows no full step": {network: step("4", "4"), have: []v1alpha1.IPAllocation{first}, services: append(waiting(1, ago(2)), used...), want: growth{1, 2, 0}},
