@@ -148,7 +148,8 @@ func (n node) startComponent(c component) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return process.Pid, process.Release()
+	pid = process.Pid // Release forgets it
+	return pid, process.Release()
 }
 
 func (n node) controlPlane() []component {
