@@ -78,6 +78,9 @@ func (b *book) restingOf(k Key) []Cooling {
 			list = append(list, c)
 		}
 	}
-	slices.SortFunc(list, func(x, y Cooling) int { return cmp.Or(x.Range.First.Compare(y.Range.First), x.Until.Compare(y.Until)) })
+	slices.SortFunc(list, func(x, y Cooling) int { // to the end: an order that is another each time would be written each time
+		return cmp.Or(x.Range.First.Compare(y.Range.First), x.Until.Compare(y.Until), cmp.Compare(x.Claim.Name, y.Claim.Name),
+			cmp.Compare(x.Claim.Namespace, y.Claim.Namespace), cmp.Compare(x.Left, y.Left))
+	})
 	return list
 }

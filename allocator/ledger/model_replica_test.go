@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -115,7 +116,8 @@ func (w *world) follow(r *replica) {
 // catchUp serves as soon as the replica has seen what the last holder had.
 func (w *world) catchUp(r *replica) {
 	copied := w.copied(r)
-	for kind, version := range r.before.Seen {
+	for _, kind := range modelKinds { // in one order, so that a seed says all
+		version := r.before.Seen[kind]
 		switch {
 		case w.breaks.noWatermark, w.breaks.noRefresh && r.book.seen[kind] >= version:
 		case copied[kind] < version:
@@ -245,7 +247,8 @@ func (w *world) someClaim(r *replica) *claim {
 
 // fulfil grants a range to a claim that is stored without one, and writes it.
 func (w *world) fulfil(r *replica) {
-	for uid, f := range r.fulfils {
+	for _, uid := range slices.Sorted(maps.Keys(r.fulfils)) {
+		f := r.fulfils[uid]
 		if f.sent || w.rng.IntN(2) == 0 {
 			continue
 		}

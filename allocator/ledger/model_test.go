@@ -30,6 +30,7 @@ var (
 	modelSix   = allocator.Range{First: netip.MustParseAddr("2001:db8::"), Last: netip.MustParseAddr("2001:db8::5")}
 	modelStart = time.Unix(1_000_000, 0)
 
+	modelKinds  = []string{modelClaims, modelAddresses, modelPools}
 	modelExpiry = 4 * time.Second // of a holder that is silent
 )
 
@@ -249,7 +250,7 @@ func (w *world) start(r *replica) {
 		binary.BigEndian.PutUint64(t[:], w.rng.Uint64())
 		return t
 	}
-	r.book = newBook([]string{modelClaims, modelAddresses, modelPools}, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
+	r.book = newBook(modelKinds, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
 	r.book.breaks = w.breaks.breaks
 	r.coming = nil
 	r.pos, r.phase, r.newest, r.setBack, r.current = 0, following, 0, false, journal.Version{}
