@@ -145,6 +145,9 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 	}
 	p.annotations(c, map[string]string{v1alpha1.AnnotationGrant: token, v1alpha1.AnnotationOrigin: origin})
 	k.complete(&p, c, grant.Space)
+	if stored == nil {
+		p.unowned(c)
+	}
 	return admission.Patched("", p...).WithWarnings(hints...), nil
 }
 

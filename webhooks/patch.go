@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gomodules.xyz/jsonpatch/v2"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -62,6 +63,17 @@ func (p *patch) annotations(o metav1.Object, want map[string]string) {
 		}
 	}
 	p.entries("annotations", present, entries)
+}
+
+// unowned takes away the managedFields of an object that is being created and not applied. They are for who applies it, and where there are none the API
+// server keeps none until somebody does, who then finds what was there under "before-first-apply". They are half of an object, and are read and
+// compared at each of its writes: of a claim that nobody applies, that costs the API server a third of its work.
+func (p *patch) unowned(o metav1.Object) {
+	owners := o.GetManagedFields()
+	_, applied := o.GetAnnotations()[corev1.LastAppliedConfigAnnotation]
+	if len(owners) == 1 && owners[0].Operation == metav1.ManagedFieldsOperationUpdate && !applied {
+		p.remove("metadata", "managedFields")
+	}
 }
 
 var escape = strings.NewReplacer("~", "~0", "/", "~1")

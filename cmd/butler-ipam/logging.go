@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"k8s.io/client-go/rest"
 )
 
 // newLogger writes to standard error. Levels are logr's: V(1) is debug.
@@ -45,6 +48,17 @@ func (c withoutProbes) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zap
 		return to
 	}
 	return c.Core.Check(entry, to)
+}
+
+// contractual leaves out what the API server says of the finalizers of Metal3 and Cluster API with every write: their names are what others know them by.
+type contractual struct {
+	rest.WarningHandlerWithContext
+}
+
+func (w contractual) HandleWarningHeaderWithContext(ctx context.Context, code int, agent, text string) {
+	if !strings.Contains(text, "prefer a domain-qualified finalizer name") {
+		w.WarningHandlerWithContext.HandleWarningHeaderWithContext(ctx, code, agent, text)
+	}
 }
 
 // zapLevel reads a level. zapr has logr's V(n) as zap's level -n.

@@ -176,6 +176,7 @@ func newManager(kube *rest.Config, o *options, server *webhookServer, certs cert
 func newWriter(kube *rest.Config, options client.Options) (client.Client, error) {
 	kube = forCalls(kube)
 	kube.Timeout = callLimit
+	kube.WarningHandlerWithContext = contractual{ctrllog.NewKubeAPIWarningLogger(ctrllog.KubeAPIWarningLoggerOptions{})}
 	over, err := rest.HTTPClientFor(kube)
 	if err != nil {
 		return nil, err
