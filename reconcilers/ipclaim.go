@@ -18,13 +18,13 @@ import (
 )
 
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipclaims,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipclaims/status,verbs=patch
+// +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipclaims/status,verbs=update
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipaddresses,verbs=get;list;watch;create;patch;delete
 
 // Metal3 is the API ipam.metal3.io.
 var Metal3 API = &api[*v1alpha1.IPClaim, *v1alpha1.IPPool]{
 	claimKind: metal3.KindIPClaim, poolKind: metal3.KindIPPool,
-	claimName: "ipclaim", poolName: "ippool",
+	claimName: "ipclaim", poolName: "ippool", wholeStatus: true,
 	claims: ipClaims{addressed[*v1alpha1.IPClaim, *v1alpha1.IPAddress]{
 		kind:    ipAddresses,
 		fresh:   func() *v1alpha1.IPClaim { return &v1alpha1.IPClaim{} },
