@@ -139,13 +139,12 @@ func (ipAllocations) touch(ctx context.Context, c client.Client, live client.Rea
 		if _, source, _ := butler.RangeOf(a); source != butler.Nowhere {
 			return nil
 		}
-		before := a.DeepCopy()
 		// The time makes it a change whatever was there before.
 		meta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAllocationFailed, ObservedGeneration: a.Generation,
 			Message: "the range could not be written and is given anew (" + time.Now().UTC().Format(time.RFC3339Nano) + ")",
 		})
-		err := c.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		err := c.Status().Update(ctx, a)
 		version = fields.ResourceVersion(a)
 		return err
 	})

@@ -66,6 +66,7 @@ type stores struct {
 	claims  []Claim
 	any     bool
 	touched uint64 // version of what is touched
+	sealed  Key    // nobody may write to it
 
 	mu      sync.Mutex
 	read    []string // kinds that were read from the store itself
@@ -84,10 +85,13 @@ func (s *stores) Refresh(_ context.Context, kind string, live bool) error {
 	return nil
 }
 
-func (s *stores) Touch(context.Context, Key, string) (uint64, error) {
+func (s *stores) Touch(_ context.Context, k Key, _ string) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.touches++
+	if k == s.sealed {
+		return 0, errors.New("a policy refuses it")
+	}
 	return s.touched, nil
 }
 
@@ -334,6 +338,30 @@ func TestAGrantToAStoredClaimEndsAfterItsLifeAndSightOfATouch(t *testing.T) {
 			if u, _ := l.Usage(modelPool); u.Available != step.free || source.touches != step.touches {
 				t.Errorf("%s: %d free after %d touches, want %d after %d", step.what, u.Available, source.touches, step.free, step.touches)
 			}
+		}
+	})
+}
+
+func TestAClaimThatCannotBeWrittenToKeepsNoOtherGrantOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &stores{sealed: key("sealed"), touched: 7}
+		l, stop := running(t, &shelf{}, "a", source)
+		defer stop()
+		for _, name := range []string{"sealed", "b", "c", "d"} {
+			l.Observe(Claim{Key: key(name), UID: name, ResourceVersion: 7, Pool: modelPool})
+			for _, uid := range []string{name, ""} { // a grant to the stored claim, and one to a create
+				q := request(name)
+				if q.UID = uid; uid == "" {
+					q.Claim.Name = "new-" + name
+				}
+				if _, err := l.Grant(t.Context(), q); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		time.Sleep(DefaultGrantLife + 3*time.Second)
+		if u, _ := l.Usage(modelPool); u.Available != 99 {
+			t.Errorf("%d free, want all but the one address that the sealed claim was given", u.Available)
 		}
 	})
 }

@@ -262,8 +262,8 @@ func (l *Ledger) sweep(ctx context.Context, source Source) {
 
 // end ends grants whose life has passed and whose claim is not stored. A claim that was stored before its grant is written to
 // first, so that a write still under way cannot put the range into it afterwards; and that is seen first, as is a pool's last change. Who takes the
-// journal over waits for what was seen, and would not know what such a write did before.
-func (l *Ledger) end(ctx context.Context, source Source, due []*line) error {
+// journal over waits for what was seen, and would not know what such a write did before. What cannot be read or written now keeps its own grants only.
+func (l *Ledger) end(ctx context.Context, source Source, due []*line) (failed error) {
 	type scope struct{ kind, namespace string }
 	creates := map[scope][]*line{}
 	for _, ln := range due {
@@ -273,7 +273,8 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) error {
 		case ln.Stored != "":
 			version, err := source.Touch(ctx, ln.object(), ln.UID)
 			if err != nil {
-				return err
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", ln.object(), err))
+				continue
 			}
 			l.do(func(b *book) { b.outlive(ln, version) })
 		default:
@@ -284,7 +285,8 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) error {
 	for s, lines := range creates {
 		stored := map[journal.Token]bool{}
 		if err := source.Scan(ctx, s.kind, s.namespace, func(c Claim) { stored[c.Token] = true }); err != nil {
-			return err
+			failed = errors.Join(failed, fmt.Errorf("%s in namespace %q: %w", s.kind, s.namespace, err))
+			continue
 		}
 		l.do(func(b *book) {
 			for _, ln := range lines {
@@ -294,5 +296,5 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) error {
 			}
 		})
 	}
-	return nil
+	return failed
 }

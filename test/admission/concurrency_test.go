@@ -68,23 +68,33 @@ func TestAThousandCreatesOfManyClientsShareAThousandAddresses(t *testing.T) {
 	}
 }
 
+// refused has a policy refuse operations on allocations that have the labels, once the API server has compiled it.
+func refused(t *testing.T, name string, operations ...admissionregistrationv1.OperationType) (labels map[string]string) {
+	t.Helper()
+	labels = map[string]string{"refuse": name}
+	meta := metav1.ObjectMeta{Name: name}
+	suite.Lend(t, admin, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy: ptr.To(admissionregistrationv1.Fail),
+		MatchConstraints: &admissionregistrationv1.MatchResources{
+			ObjectSelector: &metav1.LabelSelector{MatchLabels: labels},
+			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: operations,
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"butler.butlerlabs.dev"}, APIVersions: []string{"*"}, Resources: []string{"ipallocations"}},
+			}}},
+		},
+		Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: "refused by a policy"}},
+	}})
+	suite.Lend(t, admin, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+	}})
+	return labels
+}
+
 func TestNothingStaysHeldOfCreatesThatAPolicyRefuses(t *testing.T) {
 	const n = 2000
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.31.0.0/21", "10.31.0.0-10.31.7.207"))
-	refuse := map[string]string{"refuse": ns}
-	meta := metav1.ObjectMeta{Name: ns}
-	suite.Create(t, admin, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		FailurePolicy: ptr.To(admissionregistrationv1.Fail),
-		MatchConstraints: &admissionregistrationv1.MatchResources{ObjectSelector: &metav1.LabelSelector{MatchLabels: refuse},
-			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"butler.butlerlabs.dev"}, APIVersions: []string{"*"}, Resources: []string{"ipallocations"}},
-			}}}},
-		Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: "refused by a policy"}},
-	}}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: ns, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-	}})
+	refuse := refused(t, ns, admissionregistrationv1.Create)
 	doomed := func(name string) *v1alpha1.IPAllocation {
 		a := claim(ns, name, 1)
 		a.Labels = refuse
