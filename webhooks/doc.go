@@ -7,7 +7,7 @@
 // status that says what is wrong and what to do (statusOf has the table). Static rules come first: an invalid object costs no grant.
 // What its author wrote is never rewritten, only what is absent is filled in; the annotations that carry the allocator's own
 // answer are the exception, what a create brings in them proves nothing. A dry run reserves nothing and succeeds exactly when the
-// real call would.
+// real call would. The API server's record of who wrote which field (managedFields) is left out of a claim that is created and not applied.
 //
 // An update of a claim that has its range changes nothing: what the new object leaves out is put back from the stored one, by any
 // replica, without the ledger. Objects that are being deleted pass untouched.

@@ -140,9 +140,10 @@ func pass(calls *atomic.Int64, patch string, ready func(context.Context) error) 
 
 func nothing(context.Context) error { return nil }
 
-// given is the answer of an allocator that has one address.
+// given is the answer of an allocator that has one address. As the real one's, it leaves out who wrote which field.
 const given = `[{"op":"add","path":"/spec/pinnedRange","value":{"startAddress":"10.0.0.1","endAddress":"10.0.0.1"}},` +
-	`{"op":"add","path":"/metadata/annotations","value":{"butler.butlerlabs.dev/grant":"5f0c9a3e7b1d"}}]`
+	`{"op":"add","path":"/metadata/annotations","value":{"butler.butlerlabs.dev/grant":"5f0c9a3e7b1d"}},` +
+	`{"op":"remove","path":"/metadata/managedFields"}]`
 
 // commits are writes of a Lease, one at a time, each for all that wait for one.
 type commits chan chan error
