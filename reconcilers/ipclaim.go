@@ -18,7 +18,8 @@ import (
 )
 
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipclaims,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipclaims/status,verbs=update
+// Replicas of the release before patch the status, and serve on during an update.
+// +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipclaims/status,verbs=patch;update
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ipaddresses,verbs=get;list;watch;create;patch;delete
 
 // Metal3 is the API ipam.metal3.io.
