@@ -81,6 +81,9 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 		if k.restore(&p, old, c); k.moves(old, c) {
 			return k.move(ctx, req, p, c, old)
 		}
+		if faults := k.faults(old, c); len(faults) > 0 { // all of them, where the rules of the schema name the first
+			return admission.Response{}, invalid(faults)
+		}
 		p.annotations(c, absent(c, old, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin))
 		return admission.Patched("", p...), nil
 	}

@@ -88,9 +88,11 @@ func (ipAllocations) fill(p *patch, a *v1alpha1.IPAllocation, ranges []allocator
 
 func (ipAllocations) restore(p *patch, stored, updated *v1alpha1.IPAllocation) {
 	if stored.Spec.PinnedRange != nil && updated.Spec.PinnedRange == nil {
+		updated.Spec.PinnedRange = stored.Spec.PinnedRange
 		p.set(stored.Spec.PinnedRange, "spec", "pinnedRange")
 	}
 	if stored.Spec.Count != nil && updated.Spec.Count == nil {
+		updated.Spec.Count = stored.Spec.Count
 		p.set(*stored.Spec.Count, "spec", "count")
 	}
 }

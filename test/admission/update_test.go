@@ -132,6 +132,7 @@ func TestWhatHoldsAnAllocationInItsPlaceCannotBeChanged(t *testing.T) {
 		"half of the range":   {`{"spec":{"pinnedRange":{"endAddress":null}}}`, []string{"spec.pinnedRange.endAddress"}},
 		"another token":       {`{"metadata":{"annotations":{"butler.butlerlabs.dev/grant":"AAAAAAAAAAAAAAAA"}}}`, []string{"metadata.annotations[butler.butlerlabs.dev/grant]", "leave it out"}},
 		"another origin":      {`{"metadata":{"annotations":{"butler.butlerlabs.dev/origin":"pinned"}}}`, []string{"metadata.annotations[butler.butlerlabs.dev/origin]", `write "auto"`}},
+		"several at once":     {`{"spec":{"poolRef":{"name":"other"},"type":"loadbalancer","count":5}}`, []string{"spec.poolRef", "spec.type", "spec.count"}},
 		"a pool with no name": {`{"spec":{"poolRef":{"name":""}}}`, []string{"spec.poolRef"}},
 	} {
 		a := &v1alpha1.IPAllocation{}
