@@ -66,7 +66,7 @@ func TestWhatCannotBeChangedIsSaid(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, namespace string, e gitops) {
 		must(t, e.sync(t.Context(), repository(t, namespace, everything...)))
 		ranges := settled(t, namespace, 3)
-		if err := e.sync(t.Context(), smaller(t, namespace)); err == nil || !strings.Contains(err.Error(), "count cannot be changed while addresses are held: create another IPAllocation") {
+		if err := e.sync(t.Context(), smaller(t, namespace)); err == nil || !strings.Contains(err.Error(), "spec.count: Forbidden: cannot be changed while addresses are held: create another IPAllocation") {
 			t.Errorf("fewer addresses: %v", err)
 		}
 		if err := different(ranges, settled(t, namespace, 3)); err != nil {

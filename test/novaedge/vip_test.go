@@ -180,7 +180,7 @@ func TestUpdates(t *testing.T) {
 	gets(t, v, "10.39.0.1/32")
 	bound(t, v)
 	err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef.Name = other.Name })
-	suite.Refused(t, err, 422, "poolRef cannot be changed while addresses are held")
+	suite.Refused(t, err, 422, "spec.poolRef", "cannot be changed while addresses are held")
 
 	t.Run("what is left out comes back", func(t *testing.T) {
 		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = ""; v.Spec.Ports = []int32{443} }); err != nil {
