@@ -62,6 +62,7 @@ const (
 	renewAfter   = time.Second           // the holder writes as often even when nothing happens
 	confirmAfter = 20 * time.Millisecond // what only confirms waits so long for a grant to share its commit
 	sweepEvery   = time.Second           // how often ended grants and rests are looked for
+	touchLimit   = 10 * time.Second      // for the writes of one such look
 	revisitEvery = 50 * time.Millisecond // after a take-over, this and
 	revisitBatch = 250                   // so many objects at a time, everything is looked at
 	catchUpLimit = 10 * time.Second      // after which the API server is asked for what the informers do not deliver

@@ -254,7 +254,7 @@ func (l *Ledger) sweep(ctx context.Context, source Source) {
 		if len(due) == 0 {
 			continue
 		}
-		if err := l.end(ctx, source, due); err != nil && !errors.Is(err, context.Canceled) {
+		if err := l.end(ctx, source, due); err != nil && ctx.Err() == nil {
 			l.cfg.Log.Error(err, "Grants that came to nothing cannot be ended yet", "grants", len(due))
 		}
 	}
@@ -262,18 +262,26 @@ func (l *Ledger) sweep(ctx context.Context, source Source) {
 
 // end ends grants whose life has passed and whose claim is not stored. A claim that was stored before its grant is written to
 // first, so that a write still under way cannot put the range into it afterwards; and that is seen first, as is a pool's last change. Who takes the
-// journal over waits for what was seen, and would not know what such a write did before. What cannot be read or written now keeps its own grants only.
+// journal over waits for what was seen, and would not know what such a write did before. What cannot be read or written now keeps its own grants only:
+// the error is the first of these.
 func (l *Ledger) end(ctx context.Context, source Source, due []*line) (failed error) {
+	started := time.Now()
+	fail := func(err error) {
+		if failed == nil {
+			failed = err
+		}
+	}
 	type scope struct{ kind, namespace string }
 	creates := map[scope][]*line{}
 	for _, ln := range due {
 		switch {
 		case ln.outlived > 0:
 			l.do(func(b *book) { b.end(ln) })
+		case ln.Stored != "" && (ctx.Err() != nil || time.Since(started) > touchLimit): // with a later sweep
 		case ln.Stored != "":
 			version, err := source.Touch(ctx, ln.object(), ln.UID)
 			if err != nil {
-				failed = errors.Join(failed, fmt.Errorf("%s: %w", ln.object(), err))
+				fail(fmt.Errorf("%s: %w", ln.object(), err))
 				continue
 			}
 			l.do(func(b *book) { b.outlive(ln, version) })
@@ -285,7 +293,7 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) (failed er
 	for s, lines := range creates {
 		stored := map[journal.Token]bool{}
 		if err := source.Scan(ctx, s.kind, s.namespace, func(c Claim) { stored[c.Token] = true }); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("%s in namespace %q: %w", s.kind, s.namespace, err))
+			fail(fmt.Errorf("%s in namespace %q: %w", s.kind, s.namespace, err))
 			continue
 		}
 		l.do(func(b *book) {

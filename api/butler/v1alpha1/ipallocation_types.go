@@ -155,8 +155,8 @@ type IPAllocationStatus struct {
 }
 
 // What is held stays as it is by one rule for all fields. The API server evaluates every rule at every write, of a status too, and for each field that a
-// rule reads of an object it copies the schema of all that object's fields: five rules on spec cost it a tenth of all its work for an allocation. The
-// write that brings the phase is one of the status, which changes nothing else: there the rule reads no more than that.
+// rule reads of an object it copies the schema of all that object's fields. The write that brings the phase is one of the status, which changes nothing
+// else: there the rule reads no more than that.
 
 // IPAllocation is one contiguous range of addresses of a NetworkPool, held for a TenantCluster as long as the object exists. The
 // object that comes back from its creation already says which one, in spec.pinnedRange.
