@@ -20,8 +20,8 @@ import (
 )
 
 // Objects of one kind that are worked on at a time. Many statuses under way at once share etcd's syncs and leave nothing to be caught up with when creates
-// end: with 8, an allocation costs a tenth more. With the journal and the pools, all fit into the 25 connections that client-go keeps: beyond them, each
-// call would open its own.
+// end: with 8, an allocation costs a tenth more. With the journal and the pools, all fit into the 25 connections that client-go keeps: calls beyond
+// them would open their own.
 const (
 	claimWorkers = 20
 	poolWorkers  = 4

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"time"
 
@@ -320,7 +321,7 @@ func (b *book) due(now time.Time) []*line {
 			out = append(out, l)
 		}
 	}
-	slices.SortFunc(out, func(x, y *line) int { return bytes.Compare(x.Token[:], y.Token[:]) })
+	slices.SortFunc(out, func(x, y *line) int { return cmp.Or(x.tried.Compare(y.tried), bytes.Compare(x.Token[:], y.Token[:])) })
 	return out
 }
 

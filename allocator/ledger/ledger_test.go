@@ -65,8 +65,9 @@ func (s *shelf) count() int {
 type stores struct {
 	claims  []Claim
 	any     bool
-	touched uint64 // version of what is touched
-	sealed  Key    // nobody may write to it
+	touched uint64        // version of what is touched
+	sealed  Key           // nobody may write to it
+	hangs   time.Duration // a write to that one, until it is refused
 
 	mu      sync.Mutex
 	read    []string // kinds that were read from the store itself
@@ -85,7 +86,10 @@ func (s *stores) Refresh(_ context.Context, kind string, live bool) error {
 	return nil
 }
 
-func (s *stores) Touch(_ context.Context, k Key, _ string) (uint64, error) {
+func (s *stores) Touch(ctx context.Context, k Key, _ string) (uint64, error) {
+	if k == s.sealed {
+		_ = journal.Pause(ctx, s.hangs) // it is refused in any case
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.touches++
@@ -360,6 +364,29 @@ func TestAClaimThatCannotBeWrittenToKeepsNoOtherGrantOpen(t *testing.T) {
 			}
 		}
 		time.Sleep(DefaultGrantLife + 3*time.Second)
+		if u, _ := l.Usage(modelPool); u.Available != 99 {
+			t.Errorf("%d free, want all but the one address that the sealed claim was given", u.Available)
+		}
+	})
+}
+
+func TestAClaimWhoseWritesHangLetsTheGrantsOfOthersEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, stop := running(t, &shelf{}, "a", &stores{sealed: key("sealed"), hangs: touchLimit + time.Second, touched: 7})
+		defer stop()
+		for i := range 20 { // in the order of their tokens, which are random, some come after the one that hangs
+			name := "sealed"
+			if i > 0 {
+				name = fmt.Sprint("claim-", i)
+			}
+			l.Observe(Claim{Key: key(name), UID: name, ResourceVersion: 7, Pool: modelPool})
+			q := request(name)
+			q.UID = name
+			if _, err := l.Grant(t.Context(), q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(DefaultGrantLife + 5*touchLimit)
 		if u, _ := l.Usage(modelPool); u.Available != 99 {
 			t.Errorf("%d free, want all but the one address that the sealed claim was given", u.Available)
 		}

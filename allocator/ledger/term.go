@@ -282,6 +282,7 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) (failed er
 			version, err := source.Touch(ctx, ln.object(), ln.UID)
 			if err != nil {
 				fail(fmt.Errorf("%s: %w", ln.object(), err))
+				l.do(func(*book) { ln.tried = l.cfg.Now() })
 				continue
 			}
 			l.do(func(b *book) { b.outlive(ln, version) })
