@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -192,7 +193,7 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 			return o.GetName(), nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return "", err
+			return "", refusedTo("create", err)
 		}
 		if err := d.live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return "", err
@@ -201,7 +202,7 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 			return o.GetName(), nil
 		}
 	}
-	return "", err
+	return "", refusedTo("create", err)
 }
 
 // awaitShown has an address that was made looked for until the informers show it. They never do where it is gone before they get to it: then nothing
@@ -255,6 +256,18 @@ func (d *desk) readPool(ctx context.Context, k ledger.Key, into client.Object) e
 func undecided(err error) bool {
 	var answer apierrors.APIStatus
 	return !errors.As(err, &answer) || answer.Status().Code >= http.StatusInternalServerError
+}
+
+// refusedTo is a *metal3.AddressError where the API server will not have an address object written as things are: a policy, a quota or a missing right
+// stands against it, or other objects have its names. Any other error comes back as it is.
+func refusedTo(verb string, err error) error {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // its claims go as well
+		return err
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) {
+		return &metal3.AddressError{Verb: verb, Err: err}
+	}
+	return err
 }
 
 func digest(text string) string {
@@ -321,13 +334,13 @@ func (d *desk) deleteAddress(ctx context.Context, a client.Object, finalizer str
 	before := copied(a)
 	if controllerutil.RemoveFinalizer(a, finalizer) {
 		if err := d.save(ctx, before, a); err != nil {
-			return overtaken(err)
+			return overtaken(refusedTo("delete", err))
 		}
 	}
 	if a.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	return overtaken(d.client.Delete(ctx, a, client.Preconditions{UID: ptr.To(a.GetUID())}))
+	return overtaken(refusedTo("delete", d.client.Delete(ctx, a, client.Preconditions{UID: ptr.To(a.GetUID())})))
 }
 
 // gone deletes the addresses of a claim that is no longer there, once they are old enough, and says when that is.

@@ -68,6 +68,9 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	if c.GetDeletionTimestamp() != nil {
 		after, err := r.api.release(ctx, r.desk, c)
+		if refused := (*metal3.AddressError)(nil); errors.As(err, &refused) {
+			r.events.stays(c, refused.Error())
+		}
 		return reconcile.Result{RequeueAfter: after}, err
 	}
 	if err := r.api.unreadable(c); err != nil {
@@ -115,6 +118,9 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	done, err := r.api.allocated(ctx, r.desk, c)
 	if wait := later(0); errors.As(err, &wait) {
 		return reconcile.Result{RequeueAfter: time.Duration(wait)}, nil
+	}
+	if refused := (*metal3.AddressError)(nil); errors.As(err, &refused) {
+		return reconcile.Result{}, errors.Join(err, r.unmade(ctx, c, isNews, refused))
 	}
 	if err != nil || !done {
 		return reconcile.Result{}, err
@@ -215,6 +221,15 @@ func (r *claims[T]) refuse(ctx context.Context, c T, wants []ledger.Want, refusa
 		r.events.failed(c, is.Message)
 	}
 	return err
+}
+
+// unmade tells people of an address object that is refused. Where the claim was Ready before, somebody uses the address: its status stays.
+func (r *claims[T]) unmade(ctx context.Context, c T, isNews bool, why *metal3.AddressError) error {
+	if isNews {
+		return r.refuse(ctx, c, nil, why)
+	}
+	r.events.failed(c, why.Error())
+	return nil
 }
 
 // copied is a claim as it is now.

@@ -18,6 +18,7 @@ const (
 	eventAllocated       = "IPsAllocated"
 	eventFailed          = "AllocationFailed"
 	eventAddressConflict = "AddressConflict"
+	eventReleaseFailed   = "ReleaseFailed"
 )
 
 // Those on a NetworkPool:
@@ -78,6 +79,10 @@ func (e *events) failed(claim client.Object, message string) {
 
 func (e *events) conflict(claim client.Object, message string) {
 	e.recorder.Event(claim, corev1.EventTypeWarning, eventAddressConflict, message)
+}
+
+func (e *events) stays(claim client.Object, message string) {
+	e.recorder.Event(claim, corev1.EventTypeWarning, eventReleaseFailed, message)
 }
 
 func (e *events) crossed(p *v1alpha1.NetworkPool, c crossing) {

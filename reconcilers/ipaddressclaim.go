@@ -147,7 +147,9 @@ func (ipAddressClaims) clashing(c *ipamv1.IPAddressClaim, message string) {
 }
 
 func (ipAddressClaims) refused(c *ipamv1.IPAddressClaim, _ []ledger.Want, err error) {
-	c.Status.AddressRef = ipamv1.IPAddressReference{}
+	if !metal3.Answered(c) {
+		c.Status.AddressRef = ipamv1.IPAddressReference{}
+	}
 	failure := failureOf(err)
 	if failure == nil {
 		setClaimReady(c, metav1.ConditionFalse, ipamv1.IPAddressClaimReadyPoolNotReadyReason, err.Error())

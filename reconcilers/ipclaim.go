@@ -150,7 +150,10 @@ func (ipClaims) clashing(c *v1alpha1.IPClaim, message string) {
 }
 
 func (ipClaims) refused(c *v1alpha1.IPClaim, _ []ledger.Want, err error) {
-	c.Status.Address, c.Status.ErrorMessage = nil, nil
+	if !metal3.Answered(c) {
+		c.Status.Address = nil
+	}
+	c.Status.ErrorMessage = nil
 	if failure := failureOf(err); failure != nil {
 		c.Status.ErrorMessage = ptr.To(failure.Error())
 	}

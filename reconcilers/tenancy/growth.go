@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
@@ -127,11 +128,11 @@ func (s *session) say(ctx context.Context, c metav1.Condition) error {
 	if err := s.Get(ctx, s.name, cluster); err != nil || cluster.UID != s.uid {
 		return client.IgnoreNotFound(err)
 	}
-	fields, changed := condition(cluster.Status.Conditions, c, s.Now())
+	applied, changed := condition(cluster.Status.Conditions, c, s.Now())
 	if !changed || s.said == c {
 		return nil
 	}
-	if err := s.applyStatus(ctx, tenantClusterKind, cluster, ownerGrowth, map[string]any{"conditions": []any{fields}}); err != nil {
+	if err := s.applyStatus(ctx, tenantClusterKind, cluster, ownerGrowth, map[string]any{"conditions": []any{applied}}); err != nil {
 		return err
 	}
 	if s.said.Reason != c.Reason {
@@ -158,10 +159,4 @@ func (s *session) sayDown(ctx context.Context, why error) {
 // longest is how long a text of a tenant's may be that is passed on, in bytes.
 const longest = 256
 
-func oneLine(text string) string {
-	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "…"
-	}
-	return text
-}
+func oneLine(text string) string { return fields.OneLine(text, longest) }

@@ -10,7 +10,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -72,21 +71,10 @@ func TestAThousandCreatesOfManyClientsShareAThousandAddresses(t *testing.T) {
 func refused(t *testing.T, name string, operations ...admissionregistrationv1.OperationType) (labels map[string]string) {
 	t.Helper()
 	labels = map[string]string{"refuse": name}
-	meta := metav1.ObjectMeta{Name: name}
-	suite.Lend(t, admin, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-		FailurePolicy: ptr.To(admissionregistrationv1.Fail),
-		MatchConstraints: &admissionregistrationv1.MatchResources{
-			ObjectSelector: &metav1.LabelSelector{MatchLabels: labels},
-			ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-				Operations: operations,
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"butler.butlerlabs.dev"}, APIVersions: []string{"*"}, Resources: []string{"ipallocations"}},
-			}}},
-		},
-		Validations: []admissionregistrationv1.Validation{{Expression: "false", Message: "refused by a policy"}},
-	}})
-	suite.Lend(t, admin, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-	}})
+	suite.Forbid(t, admin, name, admissionregistrationv1.MatchResources{
+		ObjectSelector: &metav1.LabelSelector{MatchLabels: labels},
+		ResourceRules:  suite.Operations(operations, "ipallocations", "butler.butlerlabs.dev"),
+	})
 	return labels
 }
 

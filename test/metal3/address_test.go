@@ -1,8 +1,13 @@
 package metal3
 
 import (
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,5 +63,88 @@ func TestAnAddressThatIsTakenAwayComesBack(t *testing.T) {
 			return ""
 		}
 		return "it is the old one"
+	})
+}
+
+func TestAClaimSaysWhyItsAddressObjectIsRefused(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			suite.Create(t, admin, ten(ns, "pool"))
+			forbid := func(operation admissionregistrationv1.OperationType) client.Object {
+				return suite.Forbid(t, admin, ns+"-"+strings.ToLower(string(operation)), admissionregistrationv1.MatchResources{
+					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}},
+					ResourceRules: suite.Operations([]admissionregistrationv1.OperationType{operation}, "ipaddresses",
+						"ipam.metal3.io", "ipam.cluster.x-k8s.io"),
+				})
+			}
+			refuses := func(do func(context.Context) error) { // the API server compiles policies some time after they are stored
+				suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+					if err := do(ctx); err == nil || !strings.Contains(err.Error(), "refused by a policy") {
+						return fmt.Errorf("the policy does not refuse it yet: %w", err)
+					}
+					return nil
+				})
+			}
+			creates := forbid(admissionregistrationv1.Create)
+			refuses(func(ctx context.Context) error {
+				return admin.Create(ctx, k.holds(ns, "try", "pool", "no-such-claim", "10.0.0.9"), client.DryRunAll)
+			})
+			c := k.claim(ns, "web", "pool", "")
+			suite.Create(t, admin, c)
+			if answer(c) != "10.0.0.1" {
+				t.Errorf("the answer is %q", answer(c))
+			}
+			suite.Becomes(t, admin, c, func(c client.Object) string {
+				if name, failure := k.address(c); name != "" || !strings.HasPrefix(failure, "Failed to create associated IPAddress object: ") ||
+					!strings.Contains(failure, "refused by a policy") {
+					return fmt.Sprintf("it names %q, and says %q", name, failure)
+				}
+				return ""
+			})
+			warned(t, c, "AllocationFailed", "Failed to create associated IPAddress object: ")
+
+			suite.Delete(t, admin, creates)
+			suite.Becomes(t, admin, c, func(c client.Object) string {
+				if name, failure := k.address(c); name != "pool-10-0-0-1" || failure != "" {
+					return fmt.Sprintf("it names %q, and says %q", name, failure)
+				}
+				return ""
+			})
+
+			deletes := forbid(admissionregistrationv1.Delete)
+			a := k.holds(ns, "pool-10-0-0-1", "pool", "web", "10.0.0.1")
+			refuses(func(ctx context.Context) error { return admin.Delete(ctx, a, client.DryRunAll) })
+			if err := admin.Delete(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			warned(t, c, "ReleaseFailed", "Failed to delete associated IPAddress object: ")
+			if name, failure := k.address(stored(t, c)); name != "pool-10-0-0-1" || failure != "" {
+				t.Errorf("while its address cannot go, the claim names %q, and says %q", name, failure)
+			}
+			suite.Delete(t, admin, deletes)
+			suite.Gone(t, admin, c)
+			suite.Gone(t, admin, a)
+		})
+	}
+}
+
+// warned waits for an event on a claim that begins with a text and says what the policy does.
+func warned(t *testing.T, c client.Object, reason, begins string) {
+	t.Helper()
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		all := &corev1.EventList{}
+		if err := admin.List(ctx, all, client.InNamespace(c.GetNamespace())); err != nil {
+			return err
+		}
+		var said []string
+		for _, e := range all.Items {
+			if e.InvolvedObject.UID == c.GetUID() && e.Type == corev1.EventTypeWarning && e.Reason == reason &&
+				strings.HasPrefix(e.Message, begins) && strings.Contains(e.Message, "refused by a policy") {
+				return nil
+			}
+			said = append(said, e.InvolvedObject.Name+": "+e.Reason+": "+e.Message)
+		}
+		return fmt.Errorf("no %s, but %q", reason, said)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,6 +21,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -133,6 +135,28 @@ func Lend(t *testing.T, c client.Client, objects ...client.Object) {
 		Create(t, c, o)
 		t.Cleanup(func() { _ = c.Delete(context.Background(), o) })
 	}
+}
+
+// Forbid has a policy of this name refuse what matches, with the text "refused by a policy", once the API server has compiled it.
+func Forbid(t *testing.T, c client.Client, name string, match admissionregistrationv1.MatchResources) (binding client.Object) {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: name}
+	bound := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+	}}
+	Lend(t, c, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy:    ptr.To(admissionregistrationv1.Fail),
+		MatchConstraints: &match,
+		Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: "refused by a policy"}},
+	}}, bound)
+	return bound
+}
+
+// Operations are those on resources of API groups, in all versions.
+func Operations(operations []admissionregistrationv1.OperationType, resource string, groups ...string) []admissionregistrationv1.NamedRuleWithOperations {
+	return []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+		Operations: operations, Rule: admissionregistrationv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: []string{resource}},
+	}}}
 }
 
 // Namespace is a new one.

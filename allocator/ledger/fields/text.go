@@ -3,6 +3,7 @@ package fields
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -95,4 +96,13 @@ func Range(path *field.Path, first, last Text) (allocator.Range, field.ErrorList
 		errs = append(errs, field.Invalid(path, first.Value+"-"+last.Value, bad.Error()))
 	}
 	return r, errs
+}
+
+// OneLine is somebody else's text to be passed on: valid UTF-8 without line breaks, of so many bytes and, where it was longer, an ellipsis.
+func OneLine(text string, longest int) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	}
+	return text
 }

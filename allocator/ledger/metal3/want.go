@@ -7,6 +7,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
@@ -27,6 +28,20 @@ func (f Failure) Error() string { return string(f) }
 func FailureUnreadable(asked string) Failure {
 	return Failure(fmt.Sprintf("Invalid ipAddress annotation %q: not a valid IP address", asked))
 }
+
+// AddressError is an address object that the API server refuses to have created, or deleted.
+type AddressError struct {
+	Verb string // create or delete
+	Err  error  // its answer
+}
+
+// Error is in the words that Metal3's users know, and says why. It is one line of a bounded length.
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("Failed to %s associated IPAddress object: %s", e.Verb, fields.OneLine(e.Err.Error(), 1024))
+}
+
+// Unwrap gives the answer of the API server.
+func (e *AddressError) Unwrap() error { return e.Err }
 
 // Want is what a claim asks its pool for.
 type Want struct {
