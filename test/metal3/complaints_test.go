@@ -217,6 +217,25 @@ func TestAReleasedAddressRestsWhereItsPoolSaysSo(t *testing.T) {
 	})
 }
 
+func TestARestEndsWhenItsTimeHasCome(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	pool := ipPool(ns, "one", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+	pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "3s"}
+	suite.Create(t, admin, pool)
+	first, second := ipClaims.claim(ns, "first", "one", ""), ipClaims.claim(ns, "second", "one", "")
+	ipClaims.gets(t, first, "10.0.0.1")
+	suite.Delete(t, admin, first)
+	suite.Create(t, admin, second)
+	ipClaims.fails(t, second, "Exhausted IP Pools")
+	ipClaims.bound(t, second)
+	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+		if resting := p.Annotations[butlerv1.AnnotationResting]; resting != "" || p.Status.Indexes["second"] != "10.0.0.1" {
+			return fmt.Sprintf("resting %q, indexes %v", resting, p.Status.Indexes)
+		}
+		return ""
+	})
+}
+
 // Taking over from the existing provider: its objects are in place as it left them, it is stopped and we are there. Nothing changes that has an
 // address; what has none gets one, and what was going goes.
 func TestTakeOverFromTheExistingProvider(t *testing.T) {

@@ -65,7 +65,7 @@ func RestingText(all []ledger.Cooling) string {
 		if c.Until.IsZero() {
 			e.Claim, e.Left = c.Claim.Kind+"/"+c.Claim.Namespace+"/"+c.Claim.Name, c.Left
 		} else {
-			until := metav1.NewTime(c.Until.UTC().Truncate(time.Second).Add(time.Second)) // what is written is not finer
+			until := metav1.NewTime(c.Until.UTC().Add(time.Second - time.Nanosecond).Truncate(time.Second)) // what is written is not finer
 			e.Until = &until
 		}
 		entries = append(entries, e)
