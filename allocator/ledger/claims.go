@@ -30,7 +30,8 @@ func (b *book) observe(c Claim) {
 	b.changed[c.Key], b.changed[c.holder()] = struct{}{}, struct{}{}
 
 	h := known.holding
-	if h != nil && (!slices.Equal(before.Ranges, c.Ranges) || before.Pool != c.Pool) {
+	elsewhere := before.Pool != c.Pool || c.Pool == (Key{}) && before.Space != c.Space // the label alone says where
+	if h != nil && (elsewhere || !slices.Equal(before.Ranges, c.Ranges)) {
 		// What is not among the new ranges is given up. The rest is free for no moment that anybody sees: who wants it meanwhile is weaker.
 		b.detach(known, time.Time{})
 		h = nil

@@ -393,6 +393,22 @@ func TestAClaimWhoseWritesHangLetsTheGrantsOfOthersEnd(t *testing.T) {
 	})
 }
 
+func TestAClaimWithoutPoolGoesWhereItsLabelSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, stop := running(t, &shelf{}, "a", &stores{})
+		defer stop()
+		at := []allocator.Range{mustRange("10.9.0.1")}
+		l.Observe(Claim{Key: key("first"), UID: "1", ResourceVersion: 7, Ranges: at})
+		l.Observe(Claim{Key: key("first"), UID: "1", ResourceVersion: 8, Ranges: at, Space: "lab"})
+		for space, free := range map[string]bool{"lab": false, "": true} {
+			_, err := l.Preview(t.Context(), Request{Claim: key("second"), Space: space, Wants: []Want{{Exact: at[0], Count: 1}}})
+			if free != (err == nil) {
+				t.Errorf("in space %q: %v, want free %t", space, err, free)
+			}
+		}
+	})
+}
+
 func TestALostJournalWithPoolsStoredGrantsNothingForAWholeLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, stop := running(t, &shelf{}, "a", &stores{any: true})
