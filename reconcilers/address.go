@@ -287,7 +287,10 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 		return 0, err
 	}
 	claimFinalizer, addressFinalizer := a.finalizers(c)
-	if metal3.Away(c) || len(c.GetFinalizers()) != 1 || !controllerutil.ContainsFinalizer(c, claimFinalizer) {
+	users := slices.DeleteFunc(slices.Clone(c.GetFinalizers()), func(f string) bool {
+		return f == claimFinalizer || f == metav1.FinalizerDeleteDependents // by which the garbage collector waits for the address to go
+	})
+	if metal3.Away(c) || len(users) > 0 || !controllerutil.ContainsFinalizer(c, claimFinalizer) {
 		return 0, nil
 	}
 	for _, shown := range all {

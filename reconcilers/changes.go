@@ -25,8 +25,9 @@ type Changes struct {
 // lane is the queues of the claims of one kind: of themselves, and of the pools that some of them wait for.
 type lane struct {
 	claims  queue
-	pending map[string]queue // kind of pool ->
-	pools   queue            // of the API's own pools, nil where it has none
+	pending map[string]queue       // kind of pool ->
+	pools   queue                  // of the API's own pools, nil where it has none
+	wake    func(namespace string) // has all its claims looked at; nil before it is registered
 }
 
 // wait has the claims that wait for a pool looked at.
@@ -87,6 +88,15 @@ func (c *Changes) look(k ledger.Key) {
 	}
 	if q := c.pools[k.Kind]; q != nil {
 		q.Add(request(k))
+	}
+}
+
+// wake has all claims of a namespace looked at that may draw from a kind of pool.
+func (c *Changes) wake(poolKind, namespace string) {
+	for _, l := range c.byPool[poolKind] {
+		if l.wake != nil {
+			l.wake(namespace)
+		}
 	}
 }
 

@@ -215,7 +215,7 @@ func (r *claims[T]) refuse(ctx context.Context, c T, wants []ledger.Want, refusa
 	before := copied(c)
 	r.api.refused(c, wants, refusal)
 	was, is := r.api.condition(before), r.api.condition(c)
-	isNew := was == nil || was.Reason != is.Reason
+	isNew := is != nil && (was == nil || was.Reason != is.Reason)
 	written, err := r.saveStatus(ctx, before, c)
 	if written && isNew && r.api.failed(c) {
 		r.events.failed(c, is.Message)

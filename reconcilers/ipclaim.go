@@ -85,7 +85,7 @@ func (ipClaims) rests(ctx context.Context, d *desk, c *v1alpha1.IPClaim, cluster
 func (a ipClaims) found(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (*v1alpha1.IPAddress, error) {
 	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
 	for _, o := range all {
-		if o.Spec.Pool.Name == c.Spec.Pool.Name {
+		if o.Spec.Pool.Name == c.Spec.Pool.Name && len(metal3.AddressClaimOf(o).Ranges) == 1 {
 			return o, nil
 		}
 	}

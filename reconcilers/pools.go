@@ -34,7 +34,7 @@ type pools[P client.Object] struct {
 	*desk
 	api     poolAPI[P]
 	metrics *ledger.Metrics
-	wake    func(namespace string) // its claims, after a rest; nil where none rest
+	wake    func(namespace string) // the claims of a kind of pool, after a rest
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*poolMemory

@@ -80,10 +80,17 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),
 		sent: newSent(), mirrors: turns, whole: a.wholeStatus, movable: a.addresses != nil,
 	}
-	var wake func(namespace string)
+	lane.wake = wake(ctx, mgr.GetCache(), a.claims.emptyList, lane.claims)
 	if a.addresses != nil { // these have Clusters
-		wake = a.wake(ctx, mgr.GetCache(), lane)
-		if err := o.Clusters.subscribe(wake); err != nil {
+		wakePools := func(string) {}
+		if a.poolKind != "" {
+			wakePools = wake(ctx, mgr.GetCache(), a.pools.emptyList, lane.pools)
+		}
+		err := o.Clusters.subscribe(func(namespace string) {
+			lane.wake(namespace)
+			wakePools(namespace)
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -101,7 +108,9 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	}
 	if a.poolKind != "" {
 		known := map[types.NamespacedName]*poolMemory{}
-		controllers = append(controllers, worker{a.poolName, lane.pools, poolWorkers, &pools[P]{desk: d, api: a.pools, metrics: o.Metrics, known: known, wake: wake}})
+		controllers = append(controllers, worker{a.poolName, lane.pools, poolWorkers, &pools[P]{
+			desk: d, api: a.pools, metrics: o.Metrics, known: known, wake: func(namespace string) { o.Changes.wake(a.poolKind, namespace) },
+		}})
 	}
 	for _, ctrl := range controllers {
 		everywhere := false
@@ -120,21 +129,16 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	return nil
 }
 
-// wake has all claims and pools of a namespace looked at: they rested, or will.
-func (a *api[T, P]) wake(ctx context.Context, informers client.Reader, l *lane) func(namespace string) {
-	each := func(list client.ObjectList, namespace string, found func(reconcile.Request)) {
+// wake has all objects of a kind in a namespace looked at: they rested, or will.
+func wake(ctx context.Context, informers client.Reader, emptyList func() client.ObjectList, q queue) func(namespace string) {
+	return func(namespace string) {
+		list := emptyList()
 		if err := informers.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 			return // they have not started, and bring everything up when they do
 		}
 		_ = meta.EachListItem(list, func(o runtime.Object) error { // which never fails
-			found(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o.(client.Object))})
+			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o.(client.Object))})
 			return nil
 		})
-	}
-	return func(namespace string) {
-		each(a.claims.emptyList(), namespace, l.claims.Add)
-		if a.poolKind != "" {
-			each(a.pools.emptyList(), namespace, l.pools.Add)
-		}
 	}
 }

@@ -2,6 +2,7 @@ package metal3
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -146,6 +147,58 @@ func TestAnAddressIsTheClaimsUntilAllItsUsersLetGo(t *testing.T) {
 			}
 			suite.Delete(t, admin, second)
 			suite.Gone(t, admin, pool)
+		})
+	}
+}
+
+func TestAClaimThatFoundNoRoomOutlivesItsPool(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			pool := ipPool(ns, "one", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+			suite.Create(t, admin, pool)
+			first, second := k.claim(ns, "first", "one", ""), k.claim(ns, "second", "one", "")
+			k.gets(t, first, "10.0.0.1")
+			suite.Create(t, admin, second)
+			k.fails(t, second, "Exhausted IP Pools")
+			if err := admin.Delete(t.Context(), pool); err != nil {
+				t.Fatal(err)
+			}
+			suite.Becomes(t, admin, second, func(c client.Object) string {
+				if name, failure := k.address(c); name != "" || failure == "Exhausted IP Pools" {
+					return fmt.Sprintf("it names %q, and says %q of a pool that goes", name, failure)
+				}
+				return ""
+			})
+			suite.Delete(t, admin, first)
+			suite.Gone(t, admin, pool)
+			suite.Create(t, admin, ten(ns, "one"))
+			k.bound(t, second)
+		})
+	}
+}
+
+// The garbage collector takes off its finalizer when the address that it waits for is gone; here it does not run.
+func TestAClaimThatIsDeletedInTheForegroundLetsItsAddressGo(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			suite.Create(t, admin, ten(ns, "pool"))
+			c := k.claim(ns, "web", "pool", "")
+			k.gets(t, c, "10.0.0.1")
+			if err := admin.Delete(t.Context(), c, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
+				t.Fatal(err)
+			}
+			suite.Gone(t, admin, k.holds(ns, "pool-10-0-0-1", "pool", "web", "10.0.0.1"))
+			suite.Becomes(t, admin, c, func(c client.Object) string {
+				if left := c.GetFinalizers(); !slices.Equal(left, []string{metav1.FinalizerDeleteDependents}) {
+					return fmt.Sprintf("it has the finalizers %q", left)
+				}
+				return ""
+			})
+			suite.Change(t, admin, c, func(c client.Object) { c.SetFinalizers(nil) })
+			suite.Gone(t, admin, c)
+			k.gets(t, k.claim(ns, "next", "pool", ""), "10.0.0.1")
 		})
 	}
 }

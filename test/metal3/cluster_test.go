@@ -3,6 +3,7 @@ package metal3
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -106,6 +107,32 @@ func TestAPausedAnnotationCounts(t *testing.T) {
 			unassigned(t, c)
 			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
 			k.bound(t, c)
+		})
+	}
+}
+
+func TestWhatRestedWithItsPoolGoesOnWithIt(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			suite.Create(t, admin, pool)
+			goes := k.claim(ns, "goes", "pool", "")
+			k.gets(t, goes, "10.0.0.1")
+			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
+			comes := k.claim(ns, "comes", "pool", "10.0.0.7")
+			suite.Create(t, admin, comes)
+			if err := admin.Delete(t.Context(), goes); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // to see that nothing happens
+			if name, failure := k.address(stored(t, comes)); name != "" || failure != "" {
+				t.Errorf("while the pool is paused, a claim names %q, and says %q", name, failure)
+			}
+			stored(t, goes)
+			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
+			k.bound(t, comes)
+			suite.Gone(t, admin, goes)
 		})
 	}
 }

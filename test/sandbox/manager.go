@@ -211,6 +211,21 @@ func (s *Sandbox) restart(manager *Manager) bool {
 	return true
 }
 
+// panicked is what a program writes that has gone wrong by itself, whether it ended of it or not.
+var panicked = regexp.MustCompile(`(?m)^(panic|fatal error): .*$|^.*(Observed a panic|panic serving|recovered from panic).*$`)
+
+// panics gives an error if a manager has panicked: one that is started again would hide it.
+func (s *Sandbox) panics() (err error) {
+	for _, m := range s.managers {
+		text, readErr := os.ReadFile(m.LogPath())
+		err = errors.Join(err, readErr)
+		if line := panicked.Find(text); line != nil {
+			err = errors.Join(err, fmt.Errorf("%s has panicked: %s", m.Name(), line))
+		}
+	}
+	return err
+}
+
 // lackedRight is what a client writes that the API server has refused something for want of a right, in whatever format.
 var lackedRight = regexp.MustCompile(`(?m)^.* is forbidden: User \S+ cannot .*$`)
 

@@ -338,7 +338,7 @@ func (s *Sandbox) Stop() error {
 	for _, process := range s.others {
 		managers.Go(func() error { return process.stop(stopGrace) })
 	}
-	err = errors.Join(err, managers.Wait())
+	err = errors.Join(err, managers.Wait(), s.panics())
 	err = errors.Join(err, s.apiServer.stop(stopGrace)) // not the storage before who writes to it
 	err = errors.Join(err, s.etcd.stop(stopGrace))
 	if s.front != nil {
