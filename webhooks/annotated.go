@@ -77,7 +77,7 @@ func (annotated[T]) unmet(_ T, err error) (hint string, refusal error) {
 	return "", err
 }
 
-// wantsOfIPPool is what a claim asks of an IPPool. While that waits, or the claim does, nobody gets an address who does not name one.
+// wantsOfIPPool is what a claim asks of an IPPool. While that waits nobody gets an address who does not name one.
 func (a annotated[T]) wantsOfIPPool(ctx context.Context, c T, pool ledger.Key, pools client.Reader) ([]ledger.Want, error) {
 	p, err := readPool(ctx, pool, pools, &v1alpha1.IPPool{}, client.UnsafeDisableDeepCopy)
 	if err != nil {

@@ -44,14 +44,18 @@ func (ipClaims) faults(old, c *v1alpha1.IPClaim) field.ErrorList {
 }
 
 func (a ipClaims) wants(ctx context.Context, c *v1alpha1.IPClaim, pools client.Reader) ([]ledger.Want, error) {
+	named := c.Annotations[v1alpha1.AnnotationIPAddress] != ""
 	var all v1alpha1.IPAddressList
 	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{metal3.IndexFor: c.Name}); err != nil {
 		return nil, readError(err, metal3.PoolKeyOf(c))
 	}
 	for _, o := range all.Items {
-		if has := heldFor(metal3.PoolKeyOf(c), metal3.AddressClaimOf(&o)); has != nil && c.Name != "" && c.Annotations[v1alpha1.AnnotationIPAddress] == "" {
+		if has := heldFor(metal3.PoolKeyOf(c), metal3.AddressClaimOf(&o)); has != nil && c.Name != "" && !named {
 			return has, nil
 		}
+	}
+	if err := metal3.Wait(c, "IPClaim", "", a.clusters); err != nil && !named {
+		return nil, err
 	}
 	return a.wantsOfIPPool(ctx, c, metal3.PoolKeyOf(c), pools)
 }

@@ -137,6 +137,40 @@ func TestWhatRestedWithItsPoolGoesOnWithIt(t *testing.T) {
 	}
 }
 
+func TestAPausedClaimGetsNoAddressUntilItsPauseEnds(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			suite.Create(t, admin, ten(ns, "pool"), k.holds(ns, "manual", "pool", "there", "10.0.0.8"))
+			paused := func(name, asked string) client.Object {
+				c := k.claim(ns, name, "pool", asked)
+				if c.GetAnnotations() == nil {
+					c.SetAnnotations(map[string]string{})
+				}
+				c.GetAnnotations()[clusterv1.PausedAnnotation] = ""
+				return c
+			}
+			c := paused("web", "")
+			unassigned(t, c)
+			k.gets(t, k.claim(ns, "db", "pool", ""), "10.0.0.1") // by then the paused claim has been seen
+			if stored(t, c); answer(c) != "" {
+				t.Errorf("while it is paused it got %s", answer(c))
+			}
+			for _, has := range []struct{ name, asked, want string }{{"there", "", "10.0.0.8"}, {"named", "10.0.0.7", "10.0.0.7"}} {
+				c := paused(has.name, has.asked)
+				suite.Create(t, admin, c)
+				if answer(c) != has.want {
+					t.Errorf("%s got %q, want %s", has.name, answer(c), has.want)
+				}
+			}
+			suite.Change(t, admin, c, func(c client.Object) { c.SetAnnotations(nil) })
+			if got := k.bound(t, c); got.Address != "10.0.0.2" {
+				t.Errorf("it got %s", got.Address)
+			}
+		})
+	}
+}
+
 func TestAClaimMayComeBeforeItsPool(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
