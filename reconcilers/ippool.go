@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -85,8 +86,11 @@ func belong(p *v1alpha1.IPPool, clusters metal3.Clusters) bool {
 	if !there {
 		return changed
 	}
-	ref := metav1.OwnerReference{APIVersion: clusterv1.GroupVersion.String(), Kind: "Cluster", Name: name, UID: cluster.UID}
-	at := slices.IndexFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Cluster" && o.Name == name })
+	kind := clusterv1.GroupVersion.WithKind("Cluster")
+	ref := metav1.OwnerReference{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Name: name, UID: cluster.UID}
+	at := slices.IndexFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { // of any version
+		return schema.FromAPIVersionAndKind(o.APIVersion, o.Kind).GroupKind() == kind.GroupKind() && o.Name == name
+	})
 	switch {
 	case at < 0:
 		p.OwnerReferences = append(p.OwnerReferences, ref)
