@@ -23,6 +23,9 @@ import (
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/status,verbs=patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get;list;watch;create;patch;delete
+// Where the API server has OwnerReferencesPermissionEnforcement, as OpenShift's does, these are the rights to make an address that its owners wait for.
+// +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/finalizers,verbs=update
+// +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools/finalizers,verbs=update
 
 // ClusterAPI is the claims of the API ipam.cluster.x-k8s.io. Their pools are those of Metal3 and Butler.
 var ClusterAPI API = &api[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{

@@ -21,6 +21,8 @@ import (
 )
 
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=get;list;watch;patch
+// Nobody deletes a pool here: where the API server has OwnerReferencesPermissionEnforcement, only who may do so may say which Cluster it belongs to.
+// +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=delete
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools/status,verbs=update
 
 // ipPools keeps an IPPool's owner, its record of who has what, and of what rests.

@@ -25,7 +25,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	o := sandbox.Options{Restart: true, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s"}}
+	o := sandbox.Options{
+		Restart: true, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s"},
+		APIServerArgs: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement"}, // on in OpenShift
+	}
 	suite.Main(m, o, func(ctx context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
 		if admin, err = suite.Client(s); err != nil {
