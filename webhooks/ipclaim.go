@@ -87,10 +87,7 @@ func (ipAddresses) decode(raw []byte, _ bool) (*v1alpha1.IPAddress, error) {
 func (ipAddresses) claim(o *v1alpha1.IPAddress) ledger.Claim { return metal3.AddressClaimOf(o) }
 
 func (ipAddresses) faults(old, o *v1alpha1.IPAddress) field.ErrorList {
-	if old != nil {
-		return nil
-	}
-	return metal3.ValidateIPAddress(o)
+	return metal3.ValidateIPAddress(old, o)
 }
 
 // wants is the address, which the pool may keep for the very claim.

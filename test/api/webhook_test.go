@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
@@ -138,6 +140,19 @@ func record(t *testing.T) (r *recorder, namespace string) {
 	return r, namespace
 }
 
+// current reads an object, and waits until the API server's own cache shows it like that: on what was changed since it asks the webhooks in
+// vain, and then again.
+func current(t *testing.T, o client.Object) {
+	t.Helper()
+	err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+	if err == nil {
+		err = admin.Get(t.Context(), client.ObjectKeyFromObject(o), o, &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: o.GetResourceVersion()}})
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
 	r, namespace := record(t)
 	expect := func(what string, calls []string, want ...string) {
@@ -171,17 +186,10 @@ func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
 	pinned.Spec.PinnedRange = a.Spec.PinnedRange
 	expect("a create with a range, whose first call fails", r.during(func() { must(admin.Create(t.Context(), pinned)) }, mutateFirst), mutateFirst, mutate, validate)
 
-	// current reads an object, and waits until the API server's own cache shows it like that: on what was changed since it asks the webhooks in
-	// vain, and then again.
-	current := func(o client.Object) {
-		t.Helper()
-		must(admin.Get(t.Context(), client.ObjectKeyFromObject(o), o))
-		must(admin.Get(t.Context(), client.ObjectKeyFromObject(o), o, &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: o.GetResourceVersion()}}))
-	}
 	update := func(change func(*v1alpha1.IPAllocation)) func() {
 		return func() {
 			t.Helper()
-			current(a)
+			current(t, a)
 			change(a)
 			must(admin.Update(t.Context(), a))
 		}
@@ -196,12 +204,12 @@ func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
 	expect("the range removed", r.during(update(func(a *v1alpha1.IPAllocation) { a.Spec.PinnedRange = nil }), mutateFirst), mutateFirst, mutate)
 	expect("a count", r.during(update(func(a *v1alpha1.IPAllocation) { count := int32(5); a.Spec.Count = &count })), mutateFirst, validate)
 	expect("the status", r.during(func() {
-		current(a)
+		current(t, a)
 		a.Status.Phase = v1alpha1.PhaseAllocated
 		must(admin.Status().Update(t.Context(), a))
 	}))
 	everything := []string{mutateFirst, mutate, validate}
-	current(a)
+	current(t, a)
 	expect("a delete while nobody answers", r.during(func() { must(admin.Delete(t.Context(), a)) }, everything...))
 	expect("a finalizer's removal while nobody answers", r.during(update(func(a *v1alpha1.IPAllocation) {
 		a.Finalizers, a.Annotations = nil, nil
@@ -211,25 +219,78 @@ func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
 	p.Namespace = namespace
 	expect("a new pool", r.during(func() { must(admin.Create(t.Context(), p)) }), poolCheck)
 	expect("a pool's label and finalizer", r.during(func() {
-		current(p)
+		current(t, p)
 		p.Labels, p.Finalizers = map[string]string{"a": "b"}, []string{v1alpha1.FinalizerNetworkPool}
 		must(admin.Update(t.Context(), p))
 	}))
 	expect("a pool's spec", r.during(func() {
-		current(p)
+		current(t, p)
 		p.Spec.CIDR = "10.40.0.0/23"
 		must(admin.Update(t.Context(), p))
 	}), poolCheck)
 	expect("a pool's status", r.during(func() {
-		current(p)
+		current(t, p)
 		p.Status.TotalIPs = 512
 		must(admin.Status().Update(t.Context(), p))
 	}))
-	current(p)
+	current(t, p)
 	expect("a pool's delete while nobody answers", r.during(func() { must(admin.Delete(t.Context(), p)) }, poolCheck, poolDelete), poolDelete)
 	expect("a pool's last finalizer while nobody answers", r.during(func() {
-		current(p)
+		current(t, p)
 		p.Finalizers = nil
 		must(admin.Update(t.Context(), p))
 	}, poolCheck, poolDelete))
+}
+
+func TestOnlyWhatMayChangeWhoseAnIPAddressIsReachesTheAllocator(t *testing.T) {
+	r, namespace := record(t)
+	config, err := cluster.ConfigFor("system:serviceaccount:butler-ipam-system:butler-ipam", "system:masters")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manager, err := client.New(config, client.Options{Scheme: admin.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const check = "validate ipaddress.ipam.metal3.io"
+	for _, writer := range []struct {
+		name          string
+		client        client.Client
+		create, whose []string
+	}{
+		{"somebody", admin, []string{"first.ipaddress.ipam.metal3.io", "ipaddress.ipam.metal3.io", check}, []string{check}},
+		{"manager", manager, nil, nil},
+	} {
+		a := &metal3.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: writer.name}, Spec: metal3.IPAddressSpec{
+			Address: "10.0.0.1", Pool: corev1.ObjectReference{Name: "p"}, Claim: corev1.ObjectReference{Name: "c"},
+		}}
+		expect := func(what string, want []string, do func() error, down ...string) {
+			t.Helper()
+			calls := r.during(func() {
+				if err := do(); err != nil {
+					t.Errorf("%s, %s: %v", writer.name, what, err)
+				}
+			}, down...)
+			if diff := cmp.Diff(want, calls, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s, %s: calls (-want +got):\n%s", writer.name, what, diff)
+			}
+		}
+		update := func(change func()) func() error {
+			return func() error {
+				current(t, a)
+				change()
+				return writer.client.Update(t.Context(), a)
+			}
+		}
+		expect("a create", writer.create, func() error { return writer.client.Create(t.Context(), a) })
+		expect("a label and a finalizer while nobody answers", nil, update(func() {
+			a.Labels, a.Finalizers = map[string]string{"a": "b"}, []string{"example.com/held"}
+		}), check)
+		expect("a prefix while nobody answers", nil, update(func() { a.Spec.Prefix = 24 }), check)
+		expect("another pool", writer.whose, update(func() { a.Spec.Pool.UID = "u" }))
+		expect("another claim", writer.whose, update(func() { a.Spec.Claim.UID = "u" }))
+		expect("a delete while nobody answers", nil, func() error { return writer.client.Delete(t.Context(), a) }, check)
+		expect("another pool of what goes, while nobody answers", nil, update(func() { a.Spec.Pool.UID = "v" }), check)
+		expect("the last finalizer while nobody answers", nil, update(func() { a.Finalizers = nil }), check)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
@@ -44,6 +45,52 @@ func TestAClaimGetsTheAddressThatIsThereForIt(t *testing.T) {
 			suite.Delete(t, admin, c)
 			suite.Gone(t, admin, before)
 		})
+	}
+}
+
+// The CRDs of Metal3's own address manager, which stay where it is taken over from, have no such rules.
+func TestWhoseAnAddressIsCannotBeChangedUnderACRDWithoutRules(t *testing.T) {
+	_, c := suite.Own(t, sandbox.Options{Replicas: 1})
+	suite.WithoutRules(t, c, "ipaddresses.ipam.metal3.io")
+	ns := suite.Namespace(t, c)
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		err := c.Create(ctx, ipClaims.holds(ns, "try", "pool", "", "10.0.0.9"), client.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), "admission webhook") {
+			return fmt.Errorf("the rules of the CRD are still in force: %w", err)
+		}
+		return nil
+	})
+	suite.Create(t, c, ten(ns, "pool"), ipClaims.claim(ns, "web", "pool", ""), ipClaims.claim(ns, "db", "pool", ""))
+	suite.Create(t, c, ipClaims.holds(ns, "router", "pool", "no-such-claim", "10.0.0.8"))
+	for _, name := range []string{"pool-10-0-0-1", "router"} { // our own, and somebody else's
+		a := &v1alpha1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
+		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return c.Get(ctx, client.ObjectKeyFromObject(a), a) })
+		for _, tc := range []struct {
+			field, says string
+			change      func(*v1alpha1.IPAddressSpec)
+		}{
+			{"spec.address", "address cannot be changed", func(s *v1alpha1.IPAddressSpec) { s.Address = "10.0.0.2" }}, // db's
+			{"spec.pool", "name, namespace and kind of the pool", func(s *v1alpha1.IPAddressSpec) { s.Pool.Name = "other" }},
+			{"spec.pool", "name, namespace and kind of the pool", func(s *v1alpha1.IPAddressSpec) { s.Pool.Namespace = "other" }},
+			{"spec.pool", "name, namespace and kind of the pool", func(s *v1alpha1.IPAddressSpec) { s.Pool.Kind = "Other" }},
+			{"spec.claim", "name, namespace and kind of the claim", func(s *v1alpha1.IPAddressSpec) { s.Claim.Name = "db" }},
+			{"spec.claim", "name, namespace and kind of the claim", func(s *v1alpha1.IPAddressSpec) { s.Claim.Namespace = "other" }},
+			{"spec.claim", "name, namespace and kind of the claim", func(s *v1alpha1.IPAddressSpec) { s.Claim.Kind = "Other" }},
+		} {
+			err := suite.TryChange(t, c, a, func(a *v1alpha1.IPAddress) { tc.change(&a.Spec) })
+			suite.Refused(t, err, 422, "admission webhook", tc.field+": Forbidden: "+tc.says)
+		}
+		gateway := v1alpha1.IP("10.0.0.254")
+		suite.Change(t, c, a, func(a *v1alpha1.IPAddress) {
+			a.Spec.Prefix, a.Spec.Gateway, a.Spec.DNSServers, a.Spec.Claim.UID, a.Spec.Pool.UID = 25, &gateway, []v1alpha1.IP{"8.8.8.8"}, "u", "u"
+			a.Labels, a.Annotations = map[string]string{"app": "web"}, map[string]string{"example.com/a": "b"}
+			a.Finalizers = append(a.Finalizers, "example.com/held")
+		})
+		if err := c.Delete(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+		suite.Change(t, c, a, func(a *v1alpha1.IPAddress) { a.Spec.Address = "10.0.0.7" })
+		suite.Change(t, c, a, func(a *v1alpha1.IPAddress) { a.Finalizers = nil })
 	}
 }
 

@@ -159,6 +159,25 @@ func Operations(operations []admissionregistrationv1.OperationType, resource str
 	}}}
 }
 
+// WithoutRules takes the CEL rules out of a CRD. The API server goes by them for a moment more.
+func WithoutRules(t *testing.T, c client.Client, name string) {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	Change(t, c, crd, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		for i := range crd.Spec.Versions {
+			forgetRules(crd.Spec.Versions[i].Schema.OpenAPIV3Schema)
+		}
+	})
+}
+
+func forgetRules(s *apiextensionsv1.JSONSchemaProps) {
+	s.XValidations = nil
+	for name, p := range s.Properties {
+		forgetRules(&p)
+		s.Properties[name] = p
+	}
+}
+
 // Namespace is a new one.
 func Namespace(t *testing.T, c client.Client) string {
 	t.Helper()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -261,7 +260,7 @@ func TestAProviderThatIsUsedOrMakesNoSenseIsRefused(t *testing.T) {
 		t.Errorf("deleting a provider in use: %v", err)
 	}
 	// Where Butler is installed, its own CRD has no such rules.
-	withoutRules(t, "providerconfigs.butler.butlerlabs.dev")
+	suite.WithoutRules(t, admin, "providerconfigs.butler.butlerlabs.dev")
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		bad := read[v1alpha1.ProviderConfig](t, fmt.Sprintf(`{metadata: {namespace: %s, name: bad}, spec: {provider: aws, scope: {type: team}, network: {mode: ipam}}}`, cluster.Namespace()))
 		err := admin.Create(ctx, bad, client.DryRunAll)
@@ -296,23 +295,4 @@ func TestAProviderThatIsUsedGoesWithItsNamespace(t *testing.T) {
 	suite.Delete(t, admin, p)
 	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady)
 	has(t, c, c.Namespace+"-one-lb 10.9.0.5-10.9.0.12", c.Namespace+"-one-nodes 10.9.0.0-10.9.0.4")
-}
-
-// withoutRules takes the CEL rules out of a CRD.
-func withoutRules(t *testing.T, name string) {
-	t.Helper()
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	suite.Change(t, admin, crd, func(crd *apiextensionsv1.CustomResourceDefinition) {
-		for i := range crd.Spec.Versions {
-			forget(crd.Spec.Versions[i].Schema.OpenAPIV3Schema)
-		}
-	})
-}
-
-func forget(s *apiextensionsv1.JSONSchemaProps) {
-	s.XValidations = nil
-	for name, p := range s.Properties {
-		forget(&p)
-		s.Properties[name] = p
-	}
 }

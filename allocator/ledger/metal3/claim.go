@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -125,13 +126,15 @@ func ValidateIPClaim(old, c *v1alpha1.IPClaim) field.ErrorList {
 	if c.Spec.Pool.Name == "" {
 		errs = append(errs, field.Required(pool.Child("name"), "name the IPPool, in the same namespace, that the address is to come from"))
 	}
-	if old != nil {
-		was, is := old.Spec.Pool, c.Spec.Pool
-		if was.Name != is.Name || was.Namespace != is.Namespace || was.Kind != is.Kind {
-			errs = append(errs, field.Forbidden(pool, "name, namespace and kind of the pool cannot be changed: create another IPClaim in the other pool and delete this one"))
-		}
+	if old != nil && namesAnother(old.Spec.Pool, c.Spec.Pool) {
+		errs = append(errs, field.Forbidden(pool, "name, namespace and kind of the pool cannot be changed: create another IPClaim in the other pool and delete this one"))
 	}
 	return errs
+}
+
+// namesAnother tells whether a reference that is updated leads elsewhere. What else it says does not count.
+func namesAnother(was, is corev1.ObjectReference) bool {
+	return was.Name != is.Name || was.Namespace != is.Namespace || was.Kind != is.Kind
 }
 
 // ValidateAsked checks the annotation ipAddress of a claim of either kind. Once it is the allocator's answer it stays. old may be nil, of any
@@ -156,10 +159,23 @@ func isStored[T metav1.Object](old T) bool {
 	return any(old) != any(none)
 }
 
-// ValidateIPAddress holds an address to the rules that need no other object; the schema has those of updates.
-func ValidateIPAddress(o *v1alpha1.IPAddress) field.ErrorList {
+// ValidateIPAddress holds an address to the rules that need no other object; old is nil for a create. Of an update only what may not change counts: not
+// every CRD has rules for that.
+func ValidateIPAddress(old, o *v1alpha1.IPAddress) field.ErrorList {
 	var errs field.ErrorList
 	spec := field.NewPath("spec")
+	if old != nil {
+		if old.Spec.Address != o.Spec.Address {
+			errs = append(errs, field.Forbidden(spec.Child("address"), "address cannot be changed: create another IPAddress and delete this one"))
+		}
+		if namesAnother(old.Spec.Pool, o.Spec.Pool) {
+			errs = append(errs, field.Forbidden(spec.Child("pool"), "name, namespace and kind of the pool cannot be changed: create another IPAddress and delete this one"))
+		}
+		if namesAnother(old.Spec.Claim, o.Spec.Claim) {
+			errs = append(errs, field.Forbidden(spec.Child("claim"), "name, namespace and kind of the claim cannot be changed: create another IPAddress and delete this one"))
+		}
+		return errs
+	}
 	if o.Spec.Pool.Name == "" {
 		errs = append(errs, field.Required(spec.Child("pool", "name"), "name the IPPool that the address belongs to"))
 	}
