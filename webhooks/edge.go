@@ -131,8 +131,11 @@ func (e *edge) mayPassOn(r *http.Request) bool {
 	return e.peers != nil && r.Header.Get(forwardedHeader) == "" && !e.isStopping()
 }
 
-// readReview reads the request of an AdmissionReview, or says with which HTTP code it is none.
+// readReview reads the request of an AdmissionReview, or says with which HTTP code it is none. A caller that falls silent keeps its place no longer
+// than one that waits for an answer.
 func readReview(w http.ResponseWriter, r *http.Request) ([]byte, *admissionv1.AdmissionReview, int, error) {
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(timeLeft(r))) // on every connection of a server
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		return nil, nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the admission review has more than %d bytes: make the object smaller", large.Limit)
@@ -140,6 +143,7 @@ func readReview(w http.ResponseWriter, r *http.Request) ([]byte, *admissionv1.Ad
 	if err != nil {
 		return nil, nil, http.StatusBadRequest, fmt.Errorf("the admission review cannot be read: %w", err)
 	}
+	_ = connection.SetReadDeadline(time.Time{}) // else it would end the call itself
 	review := &admissionv1.AdmissionReview{}
 	if err := json.Unmarshal(body, review); err != nil {
 		return nil, nil, http.StatusBadRequest, fmt.Errorf("the body is no admission review: %w", err)

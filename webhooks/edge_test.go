@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -106,6 +108,25 @@ const (
 	waiting = `{"metadata":{"name":"a"},"spec":{` + spec + `,"count":4}}`
 	holding = `{"metadata":{"name":"a","uid":"1"},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`
 )
+
+func TestACallerThatFallsSilentLosesItsPlace(t *testing.T) {
+	mounted, _ := follower(t, nil)
+	server := httptest.NewServer(mounted[MutateIPAllocation])
+	defer server.Close()
+	for _, sent := range []string{"", `{"apiVersion":`} {
+		connection, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer connection.Close()
+		fmt.Fprintf(connection, "POST /?timeout=400ms HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n%s", sent)
+		_ = connection.SetReadDeadline(time.Now().Add(time.Minute))
+		answer, err := io.ReadAll(connection)
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") {
+			t.Errorf("after %q the server says %q: %v", sent, answer, err)
+		}
+	}
+}
 
 func TestAReplicaWithoutTheJournalHasTheAPIServerTryAnother(t *testing.T) {
 	mounted, _ := follower(t, nil)
