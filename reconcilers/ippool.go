@@ -15,7 +15,6 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
@@ -54,7 +53,7 @@ func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, 
 	if done, err := d.recordResting(ctx, before, p, d.ledger.Resting(key)); done || err != nil {
 		return reconcile.Result{}, err
 	}
-	held, _ := d.ledger.HeldOf(key, []string{metal3.KindIPClaim, clusterapi.KindIPAddressClaim}, math.MaxInt)
+	held := d.ledger.HeldThrough(key)
 	indexes := indexesOf(held)
 	switch {
 	case p.Status.LastUpdated == nil && len(indexes) == 0:
@@ -104,23 +103,30 @@ func belong(p *v1alpha1.IPPool, clusters metal3.Clusters) bool {
 	return true
 }
 
-// indexesOf is which claim has which address, by name. Where claims of both kinds have one name, that of Cluster API's is told by its resource.
+// indexesOf is which claim has which address, by name. Where claims of both kinds have one name, that of Cluster API's is told by its resource. A
+// claim that more is held for has what comes first.
 func indexesOf(held []ledger.Held) map[string]v1alpha1.IP {
-	indexes := map[string]v1alpha1.IP{}
+	indexes := make(map[string]v1alpha1.IP, len(held))
+	list := func(name string, h ledger.Held) {
+		if _, listed := indexes[name]; !listed {
+			indexes[name] = v1alpha1.IP(h.Range.First.String())
+		}
+	}
+	taken := map[string]bool{} // names of IPClaims
 	for _, h := range held {
 		if h.Holder.Kind == metal3.KindIPClaim {
-			indexes[h.Holder.Name] = v1alpha1.IP(h.Range.First.String())
+			taken[h.Holder.Name] = true
+			list(h.Holder.Name, h)
 		}
 	}
 	for _, h := range held {
-		if h.Holder.Kind == metal3.KindIPClaim {
-			continue
+		switch {
+		case h.Holder.Kind == metal3.KindIPClaim:
+		case taken[h.Holder.Name]:
+			list("ipaddressclaims/"+h.Holder.Name, h)
+		default:
+			list(h.Holder.Name, h)
 		}
-		name := h.Holder.Name
-		if _, taken := indexes[name]; taken {
-			name = "ipaddressclaims/" + name
-		}
-		indexes[name] = v1alpha1.IP(h.Range.First.String())
 	}
 	return indexes
 }

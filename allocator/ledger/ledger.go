@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -372,6 +373,16 @@ func (l *Ledger) Usage(pool Key) (u Usage, ok bool) {
 func (l *Ledger) HeldOf(pool Key, kinds []string, limit int) (list []Held, total int64) {
 	l.do(func(b *book) { list, total = b.heldOf(pool, kinds, limit) })
 	return list, total
+}
+
+// HeldThrough lists what stored claims have through a pool, inside its ranges or not: first what claims have themselves, then what objects hold for
+// them, each in address order. The cost grows with what the pool's claims have.
+func (l *Ledger) HeldThrough(pool Key) []Held {
+	var own, standIns []Held
+	l.do(func(b *book) { own, standIns = b.heldThrough(pool) })
+	slices.SortFunc(own, inAddressOrder)
+	slices.SortFunc(standIns, inAddressOrder)
+	return append(own, standIns...)
 }
 
 // Resting lists the ranges of a pool that are held by nobody and not free: what it should record.

@@ -227,7 +227,7 @@ func (b *book) usage(k Key) (Usage, bool) {
 	return Usage{Stats: p.core.Stats(), Claims: len(b.ofPool[k])}, true
 }
 
-// Held is a range of a pool and the stored claim that has it.
+// Held is a range and the stored claim that has it.
 type Held struct {
 	Range  allocator.Range
 	Holder Key
@@ -254,6 +254,26 @@ func (b *book) heldOf(k Key, kinds []string, limit int) (list []Held, total int6
 	}
 	return list, total
 }
+
+// heldThrough lists what claims have through a pool, those that hold it themselves and those that an object holds it for, in no order.
+func (b *book) heldThrough(k Key) (own, standIns []Held) {
+	for c := range b.ofPool[k] {
+		list := &own
+		if c.For != (Key{}) {
+			list = &standIns
+		}
+		for _, r := range c.holding.ranges {
+			for held := range b.space(c.holding.space).core.HeldIn(r) {
+				if held.Holder == c.holding.id {
+					*list = append(*list, Held{held.Range, c.holder()})
+				}
+			}
+		}
+	}
+	return own, standIns
+}
+
+func inAddressOrder(x, y Held) int { return x.Range.First.Compare(y.Range.First) }
 
 // change checks a new version of a pool before it is stored. Addresses that it takes away are held back from then on, under a line
 // of the journal, until the new version is seen or a grant's life has passed. Who has some of them keeps them, and what that one lets go is held back

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -148,6 +149,29 @@ func TestWhatAPoolKeepsForAClaimOnlyThatGets(t *testing.T) {
 	d.stored("web", "10.0.0.3", g.Token)
 	if _, err := d.ask(Request{Claim: key("twin"), Wants: []Want{{Exact: mustRange("10.0.0.3"), Kept: true}}}); err == nil {
 		t.Error("two got it")
+	}
+}
+
+func TestWhatIsHeldThroughAPool(t *testing.T) {
+	d := newDesk(t)
+	other := Key{Kind: modelPools, Namespace: "elsewhere", Name: "pool"}
+	d.rv++
+	d.setPool(d.now, Pool{Key: other, ResourceVersion: d.rv, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}})
+	d.stored("web", "10.0.0.3", journal.Token{})
+	d.stored("twin", "10.0.0.3", journal.Token{}) // which does not have it
+	d.stored("db", "10.0.0.1", journal.Token{})
+	d.stored("theirs", "10.0.0.2", journal.Token{}, func(c *Claim) { c.Key.Namespace, c.Pool = "elsewhere", other })
+	d.stored("outside", "10.9.0.1", journal.Token{})
+	d.stored("for-web", "10.0.0.3", journal.Token{}, standsFor("web"))
+	d.stored("router", "10.0.0.0", journal.Token{}, standsFor("gateway"))
+	own, standIns := d.heldThrough(modelPool)
+	slices.SortFunc(own, inAddressOrder)
+	want := []Held{{mustRange("10.0.0.1"), key("db")}, {mustRange("10.0.0.3"), key("web")}, {mustRange("10.9.0.1"), key("outside")}}
+	if !slices.Equal(own, want) || !slices.Equal(standIns, []Held{{mustRange("10.0.0.0"), key("gateway")}}) {
+		t.Errorf("claims: %v, held for claims: %v", own, standIns)
+	}
+	if own, standIns = d.heldThrough(other); len(own) != 1 || own[0].Range != mustRange("10.0.0.2") || len(standIns) != 0 {
+		t.Errorf("of the other pool: %v, %v", own, standIns)
 	}
 }
 

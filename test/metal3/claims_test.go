@@ -2,6 +2,7 @@ package metal3
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -269,6 +270,46 @@ func TestAPinOfAPoolHoldsForTheClaimThatComesNext(t *testing.T) {
 		return fmt.Sprintf("%+v", p.Status.Indexes)
 	})
 	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = p.Status.Indexes })
+}
+
+// Users copy the indexes of a pool into its preAllocations: they say what its own claims have, and nothing of others.
+func TestIndexesListWhatIsHeldThroughThePool(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			a, b := suite.Namespace(t, admin), suite.Namespace(t, admin)
+			mine, theirs := ten(a, "pool"), ten(b, "pool")
+			theirs.Labels[butlerv1.LabelRoutingDomain] = a
+			suite.Create(t, admin, mine, theirs)
+			k.gets(t, k.claim(a, "web", "pool", ""), "10.0.0.1")
+			k.gets(t, k.claim(b, "web", "pool", ""), "10.0.0.2")
+			k.gets(t, k.claim(b, "db", "pool", ""), "10.0.0.3")
+			suite.Create(t, admin, k.holds(a, "outside", "pool", "router", "10.9.0.1"))
+			indexesBecome(t, mine, map[string]v1alpha1.IP{"web": "10.0.0.1", "router": "10.9.0.1"})
+			indexesBecome(t, theirs, map[string]v1alpha1.IP{"web": "10.0.0.2", "db": "10.0.0.3"})
+		})
+	}
+}
+
+// A claim has the address that it was answered, whatever else is held for it.
+func TestIndexesSayWhatAClaimHasItself(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	pool := ten(ns, "pool")
+	suite.Create(t, admin, pool)
+	ipClaims.gets(t, ipClaims.claim(ns, "web", "pool", "10.0.0.5"), "10.0.0.5")
+	suite.Create(t, admin, ipClaims.holds(ns, "lower", "pool", "web", "10.0.0.2"), ipClaims.holds(ns, "higher", "pool", "web", "10.0.0.8"),
+		ipClaims.holds(ns, "later", "pool", "router", "10.0.0.9"))
+	indexesBecome(t, pool, map[string]v1alpha1.IP{"web": "10.0.0.5", "router": "10.0.0.9"})
+}
+
+// indexesBecome waits until a pool lists these claims and no others.
+func indexesBecome(t *testing.T, p *v1alpha1.IPPool, want map[string]v1alpha1.IP) {
+	t.Helper()
+	suite.Becomes(t, admin, p, func(p *v1alpha1.IPPool) string {
+		if maps.Equal(p.Status.Indexes, want) {
+			return ""
+		}
+		return fmt.Sprintf("indexes %v, want %v", p.Status.Indexes, want)
+	})
 }
 
 func TestTheSampleOfClusterAPIGetsAnAddressOfANetworkPool(t *testing.T) {
