@@ -82,16 +82,13 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	}
 	lane.wake = wake(ctx, mgr.GetCache(), a.claims.emptyList, lane.claims)
 	if a.addresses != nil { // these have Clusters
-		wakePools := func(string) {}
-		if a.poolKind != "" {
-			wakePools = wake(ctx, mgr.GetCache(), a.pools.emptyList, lane.pools)
-		}
-		err := o.Clusters.subscribe(func(namespace string) {
-			lane.wake(namespace)
-			wakePools(namespace)
-		})
-		if err != nil {
+		if err := o.Clusters.subscribe(lane.wake); err != nil {
 			return err
+		}
+		if a.poolKind != "" {
+			if err := o.Clusters.subscribe(wake(ctx, mgr.GetCache(), a.pools.emptyList, lane.pools)); err != nil {
+				return err
+			}
 		}
 	}
 	c := claims[T]{desk: d, api: a.claims}

@@ -23,6 +23,11 @@ func ten(ns, name string) *v1alpha1.IPPool {
 	return ipPool(ns, name, v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.10")}, Prefix: 24})
 }
 
+// single is a pool of one address.
+func single(ns, name string) *v1alpha1.IPPool {
+	return ipPool(ns, name, v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+}
+
 func TestWhatStandsOnTheObjectsIsWhatTheExistingProviderPutsThere(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
@@ -111,7 +116,7 @@ func TestAnAddressIsTheClaimsUntilAllItsUsersLetGo(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
-			pool := ipPool(ns, "one", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+			pool := single(ns, "one")
 			suite.Create(t, admin, pool)
 			first, second := k.claim(ns, "first", "one", ""), k.claim(ns, "second", "one", "")
 			first.SetFinalizers([]string{"example.com/machine"})
@@ -156,7 +161,7 @@ func TestAClaimThatFoundNoRoomOutlivesItsPool(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
-			pool := ipPool(ns, "one", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+			pool := single(ns, "one")
 			suite.Create(t, admin, pool)
 			first, second := k.claim(ns, "first", "one", ""), k.claim(ns, "second", "one", "")
 			k.gets(t, first, "10.0.0.1")

@@ -226,7 +226,7 @@ func TestAClaimThatGetsNoAddressCanBeMoved(t *testing.T) {
 			ns := suite.Namespace(t, admin)
 			paused := ten(ns, "paused")
 			paused.Spec.ClusterName = ptr.To("c")
-			suite.Create(t, admin, clusterNamed(ns, "c", true), paused, ipPool(ns, "full", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}}))
+			suite.Create(t, admin, clusterNamed(ns, "c", true), paused, single(ns, "full"))
 			k.gets(t, k.claim(ns, "first", "full", ""), "10.0.0.1")
 			for _, pool := range []string{"paused", "full"} {
 				left, others := k.claim(ns, "left-"+pool, pool, ""), k.claim(ns, "others-"+pool, pool, "")

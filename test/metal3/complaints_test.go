@@ -26,7 +26,7 @@ func TestExhaustionIsNotForEver(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
-			pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+			pool := single(ns, "pool")
 			suite.Create(t, admin, pool)
 			k.gets(t, k.claim(ns, "first", "pool", ""), "10.0.0.1")
 			var waiting []client.Object
@@ -219,7 +219,7 @@ func TestAReleasedAddressRestsWhereItsPoolSaysSo(t *testing.T) {
 
 func TestARestEndsWhenItsTimeHasCome(t *testing.T) {
 	ns := suite.Namespace(t, admin)
-	pool := ipPool(ns, "one", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+	pool := single(ns, "one")
 	pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "3s"}
 	suite.Create(t, admin, pool)
 	first, second := ipClaims.claim(ns, "first", "one", ""), ipClaims.claim(ns, "second", "one", "")
