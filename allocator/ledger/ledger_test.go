@@ -68,6 +68,7 @@ type stores struct {
 	touched uint64        // version of what is touched
 	sealed  Key           // nobody may write to it
 	hangs   time.Duration // a write to that one, until it is refused
+	large   time.Duration // how long it takes to read a kind from the store itself
 
 	mu      sync.Mutex
 	read    []string // kinds that were read from the store itself
@@ -77,7 +78,12 @@ type stores struct {
 func (s *stores) Seen(string) uint64                { return 1 << 60 }
 func (s *stores) Any(context.Context) (bool, error) { return s.any, nil }
 
-func (s *stores) Refresh(_ context.Context, kind string, live bool) error {
+func (s *stores) Refresh(ctx context.Context, kind string, live bool) error {
+	if live {
+		if err := journal.Pause(ctx, s.large); err != nil {
+			return err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if live {
@@ -140,6 +146,57 @@ func TestWhatTheLastHolderDidNotCountIsReadBeforeAnythingIsGranted(t *testing.T)
 			t.Errorf("read (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// A replica that follows would take over what stays as it is, only to have everything to read in its turn.
+func TestWhoReadsForLongBeforeItServesIsNotTakenOver(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end  func(stop func(), s *shelf)
+		want uint64
+	}{
+		"it reads on":            {want: 2},
+		"it stops in the middle": {end: func(stop func(), _ *shelf) { stop() }, want: 3},
+		"somebody takes the journal from it": {end: func(_ func(), s *shelf) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.stored = s.stored.TakenOver("somebody") // and dies
+			s.stored.ResourceVersion = "1000"
+			s.writes = 1000
+		}, want: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &shelf{stored: journal.Version{ResourceVersion: "0", Epoch: 1}}
+				replica := func(me string) (l *Ledger, stop func()) {
+					l = New(Config{Store: s, Identity: me, ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+					ctx, cancel := context.WithCancel(t.Context())
+					ended := make(chan struct{})
+					go func() {
+						_ = l.Run(ctx, &stores{large: 20 * time.Second})
+						close(ended)
+					}()
+					return l, func() {
+						cancel()
+						<-ended
+					}
+				}
+				a, stopA := replica("a")
+				time.Sleep(time.Second)
+				b, stopB := replica("b")
+				time.Sleep(10 * time.Second)
+				if tc.end != nil {
+					tc.end(stopA, s)
+				}
+				time.Sleep(2 * time.Minute)
+				serve := [2]bool{a.Serving(), b.Serving()}
+				if v, _ := s.Read(t.Context()); uint64(v.Epoch) != tc.want || serve[0] == serve[1] {
+					t.Errorf("epoch %d, want %d; serving: %v", v.Epoch, tc.want, serve)
+				}
+				stopA()
+				stopB()
+			})
+		})
+	}
 }
 
 func TestGrantsThatComeInDuringOneCommitShareTheNext(t *testing.T) {

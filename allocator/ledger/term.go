@@ -97,7 +97,7 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	l.do(func(b *book) { b.takeOver(v) })
 	defer l.do(func(b *book) { b.stepDown() })
 	defer l.cfg.Metrics.holding(false)
-	if err := l.catchUp(ctx, source, before); err != nil {
+	if err := l.hold(ctx, func(ctx context.Context) error { return l.catchUp(ctx, source, before) }); err != nil {
 		return err
 	}
 	l.do(func(b *book) { b.serve(l.cfg.Now()) })
@@ -149,6 +149,29 @@ func (l *Ledger) revisit(ctx context.Context) {
 		l.cfg.Changed(some)
 		if journal.Pause(ctx, revisitEvery) != nil {
 			return
+		}
+	}
+}
+
+// hold commits what was fenced once more, again and again until the work is done: it may take longer than a journal may stay as it is, and whoever
+// took it over meanwhile would have the same work before them.
+func (l *Ledger) hold(ctx context.Context, work func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() { done <- work(ctx) }()
+	due := time.NewTicker(renewAfter)
+	defer due.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-due.C:
+			if err := l.session.Commit(ctx, l.session.Current().Record); err != nil {
+				stop()
+				<-done //nolint:errcheck // that the term is over is the error, and the work writes to the book
+				return err
+			}
 		}
 	}
 }
