@@ -42,6 +42,10 @@ func NewSpace() *Space {
 	return &Space{pools: map[string]*Pool{}}
 }
 
+// Idle reports whether nobody holds anything and no pool shows the space: a new
+// one would be the same.
+func (s *Space) Idle() bool { return s.pieces.count == 0 && len(s.pools) == 0 }
+
 // Hold gives h every address of r that nobody holds, in a pool or not, blocked
 // or not, and returns the parts of r that others hold, in address order. This is
 // for what is stored already; what is new comes from Allocate and Exact. Holder

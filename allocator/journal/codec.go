@@ -98,7 +98,7 @@ func number4(a netip.Addr) uint32 {
 
 // Size is what l takes of a record at most, in bytes, besides the strings that it shares with other lines.
 func (l *Line) Size() int {
-	n := len(l.Token) + 1 + 1 + 2 + 8 + 1
+	n := len(l.Token) + 2 + 1 + 2 + 8 + 1
 	if l.Stored != "" {
 		n += 2 + len(l.Stored) + 1 + len(l.UID)
 	}

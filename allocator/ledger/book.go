@@ -27,6 +27,7 @@ type book struct {
 	byCall   map[string]*holding           // admission request of an unnamed claim -> its open grant
 	lines    map[journal.Token]*line       // the open grants
 	inScope  map[string]scope              // namespace -> its open grants
+	inDomain map[domain]int                // -> the open grants there
 	bytes    int                           // that the open grants take in the journal
 	seen     map[string]uint64             // kind -> resourceVersion of the last event applied
 	stored   map[string]int                // kind -> claims or pools that are stored
@@ -55,6 +56,9 @@ type limits struct {
 
 // scope is the open grants of one namespace.
 type scope struct{ lines, bytes int }
+
+// domain is a routing domain, as one namespace uses it.
+type domain struct{ namespace, space string }
 
 // space is one routing domain.
 type space struct {
@@ -165,6 +169,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		byCall:   map[string]*holding{},
 		lines:    map[journal.Token]*line{},
 		inScope:  map[string]scope{},
+		inDomain: map[domain]int{},
 		seen:     map[string]uint64{},
 		stored:   map[string]int{},
 		changed:  map[Key]struct{}{},

@@ -263,6 +263,51 @@ func TestANamespaceHasItsShareOfOpenGrantsAndTheJournalItsMeasure(t *testing.T) 
 	}
 }
 
+// Claims of no pool name their routing domain themselves: one each, if they like.
+func TestRoutingDomainsCountInTheJournalsMeasureAndAreForgotten(t *testing.T) {
+	d := newDesk(t)
+	d.limits.bytes, d.limits.share = maxBytes, maxShare
+	long := func(i int) string { return fmt.Sprintf("%063d", i) }
+	fill := func(request func(i int) Request) (lines []*line) {
+		for i := range journal.MaxEncoded {
+			l, err := d.grant(d.now, request(i))
+			if full := (*NotServingError)(nil); errors.As(err, &full) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			lines = append(lines, l)
+		}
+		return lines
+	}
+	exact := []Want{{Exact: mustRange("10.0.0.1")}}
+	lines := fill(func(i int) Request {
+		return Request{Claim: Key{Kind: modelClaims, Name: fmt.Sprint(i)}, Space: long(i), Wants: exact}
+	})
+	share := len(lines)
+	for i := range 4 { // until the journal is full
+		lines = append(lines, fill(func(j int) Request {
+			claim := Key{Kind: modelClaims, Namespace: long(i), Name: fmt.Sprint(j)}
+			return Request{Claim: claim, Space: long(i), Wants: []Want{{Exact: mustRange(fmt.Sprintf("10.1.%d.%d", j/256, j%256))}}}
+		})...)
+	}
+	size := len(d.begin().Encode())
+	if size > journal.MaxEncoded || size < maxBytes*9/10 {
+		t.Errorf("%d and %d grants take %d bytes of %d", share, len(lines)-share, size, journal.MaxEncoded)
+	}
+	d.landed(d.now)
+	for _, l := range lines {
+		d.retire(l)
+	}
+	if _, err := d.preview(Request{Space: "another", Wants: exact}); err != nil {
+		t.Error(err)
+	}
+	d.tick(d.now)
+	if d.bytes != 0 || len(d.inScope) != 0 || len(d.inDomain) != 0 || len(d.spaces) != 1 {
+		t.Errorf("when all has ended: %d bytes, %d namespaces, %d domains in the journal, %d in all", d.bytes, len(d.inScope), len(d.inDomain), len(d.spaces))
+	}
+}
+
 func TestWhatIsStoredAsReadyKeepsItsRange(t *testing.T) {
 	d := newDesk(t)
 	d.stored("old", "10.0.0.0-10.0.0.3", journal.Token{})

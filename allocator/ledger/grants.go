@@ -3,6 +3,7 @@ package ledger
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -89,14 +90,21 @@ func (b *book) file(l *line) {
 }
 
 // ordinaryLine is about what an open grant takes in the journal, in bytes.
-const ordinaryLine = 31
+const ordinaryLine = 32
 
-// account adds a line to what the journal holds, or takes it off.
+// account adds a line to what the journal holds, or takes it off. Its first line brings the name of a namespace, and that of a routing domain once
+// for each namespace: whose share it counts in, wherever else it stands.
 func (b *book) account(l *line, sign int) {
-	s := b.inScope[l.Namespace]
+	s, in := b.inScope[l.Namespace], domain{l.Namespace, l.Space}
 	size := l.Size()
 	if s.lines+min(sign, 0) == 0 {
-		size += len(l.Namespace) + 1 // the first and the last line bring and take the name
+		size += len(l.Namespace) + 1
+	}
+	if b.inDomain[in]+min(sign, 0) == 0 {
+		size += len(l.Space) + 1
+	}
+	if b.inDomain[in] += sign; b.inDomain[in] == 0 {
+		delete(b.inDomain, in)
 	}
 	s.lines += sign
 	s.bytes += sign * size
@@ -358,7 +366,7 @@ func (b *book) end(l *line) {
 	}
 }
 
-// tick ends rests and quarantine.
+// tick ends rests and quarantine, and forgets routing domains that somebody only asked for.
 func (b *book) tick(now time.Time) {
 	if b.serving && b.quarantined && now.Sub(b.served) >= b.limits.life {
 		b.quarantined, b.wanted = false, true
@@ -371,4 +379,5 @@ func (b *book) tick(now time.Time) {
 			b.freeIfIdle(h)
 		}
 	}
+	maps.DeleteFunc(b.spaces, func(_ string, s *space) bool { return s.core.Idle() })
 }
