@@ -62,11 +62,14 @@ func setAnnotations(p *patch, o metav1.Object, values map[string]string) {
 
 func (annotated[T]) unmet(_ T, err error) (hint string, refusal error) {
 	var (
-		wait     *metal3.WaitError
-		deleting *ledger.PoolDeletingError
-		held     *ledger.HeldError
+		wait      *metal3.WaitError
+		deleting  *ledger.PoolDeletingError
+		held      *ledger.HeldError
+		elsewhere *ledger.ElsewhereError
 	)
 	switch {
+	case errors.As(err, &elsewhere): // clusterctl brings claims before their pool, and gives up where one is refused
+		return "", nil
 	case errors.As(err, &wait), errors.As(err, &deleting):
 		return err.Error() + ": the claim is stored without an address", nil
 	case errors.Is(err, allocator.ErrExhausted):
@@ -147,11 +150,14 @@ func (standIn[T]) complete(*patch, T, string) {}
 // unmetBy is what becomes of such an object: that its claim has the address is as it should be, and outside of its pool it counts too.
 func unmetBy(held ledger.Claim, err error) (hint string, refusal error) {
 	var (
-		by       *ledger.HeldError
-		outside  *allocator.OutsideError
-		deleting *ledger.PoolDeletingError
+		by        *ledger.HeldError
+		outside   *allocator.OutsideError
+		deleting  *ledger.PoolDeletingError
+		elsewhere *ledger.ElsewhereError
 	)
 	switch {
+	case errors.As(err, &elsewhere):
+		return "", nil
 	case errors.As(err, &by) && (by.Holder == held.For || by.Moved):
 		return "", nil
 	case errors.As(err, &by):

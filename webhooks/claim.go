@@ -126,6 +126,11 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 	grant, err := k.allocate(ctx, &q, c, isDryRun(req))
 	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) {
 		// Without a range, or with one that is adopted then: in both cases the reconciler answers.
+		if err := k.ledger.Elsewhere(missing.Pool, asked.Space, asked.Ranges); err != nil {
+			if _, refusal := k.unmet(c, err); refusal != nil {
+				return admission.Response{}, refusal
+			}
+		}
 		hints = []string{fmt.Sprintf("pool %s does not exist: the claim is stored as Pending and gets its addresses when the pool appears", missing.Pool)}
 	} else if err != nil {
 		hint, refusal := k.unmet(c, err)

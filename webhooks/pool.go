@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -76,7 +77,7 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 			return admission.Response{}, err
 		}
 	}
-	return admission.Allowed("").WithWarnings(append(n.warnings(ctx, pool), n.overlaps(changed)...)...), nil
+	return admission.Allowed("").WithWarnings(slices.Concat(n.warnings(ctx, pool), n.overlaps(changed), n.taken(changed))...), nil
 }
 
 // change asks the ledger whether a pool may become what the update makes of it. Where the ledger does not know the version yet that is updated, what
@@ -109,6 +110,15 @@ func (n *pools[P]) overlaps(pool ledger.Pool) []string {
 		names = append(names, k.String())
 	}
 	return []string{fmt.Sprintf("pool %s offers some of the same addresses as %s: each is given once only, by whichever pool is asked first", pool.Key, strings.Join(names, ", "))}
+}
+
+// taken warns of addresses that a pool will not have to give.
+func (n *pools[P]) taken(pool ledger.Pool) []string {
+	held := n.ledger.Taken(pool)
+	if held == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("pool %s takes nothing from who has it already: %s, and stays so until that is over", pool.Key, held.SeenFrom(pool.Key.Namespace))}
 }
 
 // validateDelete refuses to delete a pool that claims hold addresses of. The pool's finalizer would keep it in any case; this says so at

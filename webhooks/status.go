@@ -47,8 +47,8 @@ func (e *poolInUse) Error() string {
 //	a field breaks a rule                    422 Invalid             each fault with its field, as the API server's own
 //	a range outside the pool, or reserved    422 Invalid             on the field that asks for it: the same range is refused until somebody
 //	                                                                 changes the pool, as with a clusterIP outside the service network
-//	exhausted, held, pool going or in use    403 Forbidden           the object is right, what is there stands against it; never 409, which
-//	                                                                 clients repeat at once
+//	exhausted, held, pool going or in use,   403 Forbidden           the object is right, what is there stands against it; never 409, which
+//	 missing while another offers the range                          clients repeat at once
 //	not what was granted                     403 Forbidden
 //	an update of a pool that is gone         404 NotFound
 //	cannot serve now                         503 ServiceUnavailable  with the seconds after which to try again
@@ -70,6 +70,7 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		manual     *ledger.NotAutomaticError
 		family     *ledger.FamilyError
 		missing    *ledger.NoPoolError
+		elsewhere  *ledger.ElsewhereError
 		populated  *poolInUse
 		unserved   metal3.Failure
 		provides   *providerInUse
@@ -95,6 +96,8 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 	case errors.As(err, &inUse):
 		return refusal(s, req, field.NewPath("spec"), fmt.Sprintf("pool %s: %s %s while it is held %s: delete the holder first, or keep the range in the pool",
 			inUse.Pool, inUse.Range, inUse.What, inUse.Holder.SeenFrom(req.Namespace)))
+	case errors.As(err, &elsewhere):
+		return refusal(s, req, s.exact(elsewhere.Range), err.Error())
 	case errors.As(err, &missing):
 		return failure(s, req, http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
 	case errors.As(err, &deleting), errors.As(err, &populated), errors.As(err, &provides), errors.Is(err, ledger.ErrForged):

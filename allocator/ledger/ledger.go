@@ -409,6 +409,18 @@ func (l *Ledger) Overlapping(p Pool) (keys []Key) {
 	return keys
 }
 
+// Taken finds who has an address of p already, that no pool offers so far, without having got it of p; nil for nobody.
+func (l *Ledger) Taken(p Pool) (err *HeldError) {
+	l.do(func(b *book) { err = b.taken(p) })
+	return err
+}
+
+// Elsewhere tells whether another pool offers some of the addresses that a claim names whose pool does not exist: an *ElsewhereError, or nil.
+func (l *Ledger) Elsewhere(pool Key, space string, ranges []allocator.Range) (err error) {
+	l.do(func(b *book) { err = b.elsewhere(pool, space, ranges) })
+	return err
+}
+
 // Serving reports whether this replica may grant: it holds the journal and has caught up.
 func (l *Ledger) Serving() (ok bool) {
 	l.do(func(b *book) { ok = b.serving })

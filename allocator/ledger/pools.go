@@ -273,6 +273,43 @@ func (b *book) heldThrough(k Key) (own, standIns []Held) {
 	return own, standIns
 }
 
+// elsewhere finds a pool of a space that offers some of these addresses, which a claim names whose own pool is not known.
+func (b *book) elsewhere(pool Key, spaceName string, ranges []allocator.Range) error {
+	s := b.spaces[spaceName]
+	if s == nil {
+		return nil
+	}
+	for _, r := range ranges {
+		for p := range s.core.Offering(r) {
+			return &ElsewhereError{Pool: pool, Offer: b.offers[p], Range: r}
+		}
+	}
+	return nil
+}
+
+// taken finds an address that somebody has who did not get it of this pool, and that would come to it as it is stored: its first, where no pool
+// offers that so far. Nil where there is none.
+func (b *book) taken(p Pool) *HeldError {
+	s := b.spaces[p.Space]
+	if s == nil {
+		return nil
+	}
+	var offered []allocator.Range
+	for _, o := range b.pools {
+		if o.Space == p.Space {
+			offered = append(offered, o.Window...)
+		}
+	}
+	for _, r := range allocator.Subtract(p.Window, offered) {
+		for held := range s.core.HeldIn(r) {
+			if h := b.holdings[held.Holder]; h.pool != p.Key {
+				return b.heldError(held)
+			}
+		}
+	}
+	return nil
+}
+
 func inAddressOrder(x, y Held) int { return x.Range.First.Compare(y.Range.First) }
 
 // change checks a new version of a pool before it is stored. Addresses that it takes away are held back from then on, under a line

@@ -172,6 +172,33 @@ func TestAnAllocationBeforeItsPoolIsStoredWithAWarningAndServedLater(t *testing.
 	})
 }
 
+// Else who may create claims in one namespace could have the addresses of all others.
+func TestAnAllocationBeforeItsPoolTakesNothingThatOtherPoolsOffer(t *testing.T) {
+	ns := namespace(t)
+	own := suite.Namespace(t, admin)
+	suite.Create(t, admin, pool(ns, "10.39.0.0/28"), pinned(ns, "seen", "10.39.0.15-10.39.0.15"))
+	for _, options := range [][]client.CreateOption{{client.DryRunAll}, nil} {
+		thief := pinned(own, "thief", "10.38.255.255-10.39.0.0")
+		suite.Refused(t, admin.Create(t.Context(), thief, options...), 403,
+			"pool "+own+"/pool does not exist, and a pool of another namespace offers addresses of 10.38.255.255-10.39.0.0: create the pool first, then the claim")
+	}
+	beside := pinned(own, "beside", "10.38.255.254-10.38.255.255")
+	suite.Create(t, admin, beside, claim(own, "waits", 1))
+	other := pinned(ns, "other", "10.39.0.3-10.39.0.4")
+	other.Spec.PoolRef.Name = "missing"
+	suite.Refused(t, admin.Create(t.Context(), other), 403, "pool "+ns+"/missing does not exist, and pool "+ns+"/pool offers addresses of 10.39.0.3-10.39.0.4")
+
+	// Who declares a pool over them is told.
+	_, warning := suite.Kubectl(t, cluster, "{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {name: over}, spec: {cidr: 10.38.255.0/24}}",
+		"create", "-n", ns, "--dry-run=server", "-f", "-")
+	if want := "10.38.255.254-10.38.255.255 is held in another namespace"; !strings.Contains(warning, want) {
+		t.Errorf("kubectl wrote %q, want a warning that says %q", warning, want)
+	}
+
+	// With its pool it is a matter of who has the addresses.
+	suite.Create(t, admin, pool(own, "10.38.0.0/15"), pinned(own, "thief", "10.39.0.0-10.39.0.0"))
+}
+
 func TestATokenThatComesInWithACreateProvesNothing(t *testing.T) {
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.7.0.0/28"))
