@@ -109,7 +109,7 @@ func wantsOfIPPool(ctx context.Context, d *desk, pool ledger.Key, c client.Objec
 	if d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
 		return nil, "", &ledger.NoPoolError{Pool: pool}
 	}
-	want, err := metal3.WantOf(p, c.GetName(), c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
+	want, err := metal3.WantOfClaim(p, c)
 	return want.Ledger(), butlerv1.OriginAuto, err
 }
 

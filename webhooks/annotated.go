@@ -86,7 +86,7 @@ func (a annotated[T]) wantsOfIPPool(ctx context.Context, c T, pool ledger.Key, p
 	if err != nil {
 		return nil, err
 	}
-	want, err := metal3.WantOf(p, c.GetName(), c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
+	want, err := metal3.WantOfClaim(p, c)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +98,12 @@ func (a annotated[T]) wantsOfIPPool(ctx context.Context, c T, pool ledger.Key, p
 	return want.Ledger(), nil
 }
 
-// keptForAnother says that an IPPool keeps another address for a claim than it got while it had no name.
+// keptForAnother says that an IPPool keeps another address for a claim than it got while it had no name. One that named its address is
+// most likely back under the name that was generated for it once, and keeps what it names.
 func keptForAnother(ctx context.Context, c metav1.Object, pool ledger.Key, pools client.Reader) error {
+	if c.GetAnnotations()[butlerv1.AnnotationOrigin] == butlerv1.OriginPinned {
+		return nil
+	}
 	p, err := readPool(ctx, pool, pools, &v1alpha1.IPPool{}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil
@@ -166,6 +170,11 @@ func unmetBy(held ledger.Claim, err error) (hint string, refusal error) {
 		return err.Error() + ": the address is held all the same", nil
 	}
 	return "", err
+}
+
+// wantOfStandIn is the address that such an object has, whoever its IPPool keeps it for: its claim may have had it before that.
+func wantOfStandIn(held ledger.Claim) []ledger.Want {
+	return []ledger.Want{{Exact: held.Ranges[0], Kept: held.Pool.Kind == metal3.KindIPPool}}
 }
 
 // exactAddress is where an object of one address says it.

@@ -117,18 +117,8 @@ func (clusterAddresses) claim(o *ipamv1.IPAddress) ledger.Claim { return cluster
 
 func (clusterAddresses) faults(_, _ *ipamv1.IPAddress) field.ErrorList { return nil }
 
-func (clusterAddresses) wants(ctx context.Context, o *ipamv1.IPAddress, pools client.Reader) ([]ledger.Want, error) {
-	held := clusterapi.AddressClaimOf(o)
-	kept := false
-	if held.Pool.Kind == metal3.KindIPPool {
-		p, err := readPool(ctx, held.Pool, pools, &v1alpha1.IPPool{}, client.UnsafeDisableDeepCopy)
-		if err != nil {
-			return nil, err
-		}
-		want, err := metal3.WantOf(p, held.For.Name, "")
-		kept = err == nil && want.Kept && want.Address == held.Ranges[0].First
-	}
-	return []ledger.Want{{Exact: held.Ranges[0], Kept: kept}}, nil
+func (clusterAddresses) wants(_ context.Context, o *ipamv1.IPAddress, _ client.Reader) ([]ledger.Want, error) {
+	return wantOfStandIn(clusterapi.AddressClaimOf(o)), nil
 }
 
 func (clusterAddresses) unmet(o *ipamv1.IPAddress, err error) (hint string, refusal error) {

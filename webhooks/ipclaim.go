@@ -90,15 +90,8 @@ func (ipAddresses) faults(old, o *v1alpha1.IPAddress) field.ErrorList {
 	return metal3.ValidateIPAddress(old, o)
 }
 
-// wants is the address, which the pool may keep for the very claim.
-func (ipAddresses) wants(ctx context.Context, o *v1alpha1.IPAddress, pools client.Reader) ([]ledger.Want, error) {
-	held := metal3.AddressClaimOf(o)
-	p, err := readPool(ctx, held.Pool, pools, &v1alpha1.IPPool{}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, err
-	}
-	want, err := metal3.WantOf(p, held.For.Name, "")
-	return []ledger.Want{{Exact: held.Ranges[0], Kept: err == nil && want.Kept && want.Address == held.Ranges[0].First}}, nil
+func (ipAddresses) wants(_ context.Context, o *v1alpha1.IPAddress, _ client.Reader) ([]ledger.Want, error) {
+	return wantOfStandIn(metal3.AddressClaimOf(o)), nil
 }
 
 func (ipAddresses) unmet(o *v1alpha1.IPAddress, err error) (hint string, refusal error) {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
@@ -46,7 +48,7 @@ func (e *AddressError) Unwrap() error { return e.Err }
 // Want is what a claim asks its pool for.
 type Want struct {
 	Address netip.Addr // this very one; any where it is not valid
-	Kept    bool       // the pool keeps Address for this claim: that it is blocked for everybody does not matter
+	Kept    bool       // for this claim the pool keeps Address, or lets it be what it was: that it is blocked for everybody does not matter
 }
 
 // Ledger is the want in the ledger's words.
@@ -57,7 +59,21 @@ func (w Want) Ledger() []ledger.Want {
 	return []ledger.Want{{Exact: allocator.Range{First: w.Address, Last: w.Address}, Kept: w.Kept}}
 }
 
-// WantOf is what a claim of either kind asks a pool for. name is empty while it is to be generated: no address is kept for it then. asked is
+// WantOfClaim is what a claim of either kind asks a pool for. One that brings an answer of ours along, from another cluster or a backup, keeps its
+// address as it would have there, whatever pins say by now. An answer that somebody wrote by hand opens nothing: who makes claims in the pool's
+// namespace chooses their names, and pins are for names.
+func WantOfClaim(p *v1alpha1.IPPool, c metav1.Object) (Want, error) {
+	if !Answered(c) {
+		return WantOf(p, c.GetName(), c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
+	}
+	has, _ := Asked(c)
+	if !reached(p, has) {
+		return Want{}, FailureExhausted
+	}
+	return Want{Address: has, Kept: true}, nil
+}
+
+// WantOf is what a claim asks a pool for that has no answer of ours. name is empty while it is to be generated: no address is kept for it then. asked is
 // its annotation ipAddress, empty without one.
 func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 	var request netip.Addr

@@ -1,0 +1,119 @@
+package metal3
+
+import (
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
+)
+
+// pin has a pool keep these addresses.
+func pin(t *testing.T, p *v1alpha1.IPPool, pins map[string]v1alpha1.IP) {
+	t.Helper()
+	suite.Change(t, admin, p, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = pins })
+}
+
+// restorable is a claim as clusterctl or a backup brings it back: what the API server sets is gone, and its status.
+func (k claimKind) restorable(t *testing.T, c client.Object, pool string) client.Object {
+	t.Helper()
+	was := stored(t, c)
+	again := k.claim(c.GetNamespace(), c.GetName(), pool, "")
+	again.SetLabels(was.GetLabels())
+	again.SetAnnotations(was.GetAnnotations())
+	again.SetFinalizers(was.GetFinalizers())
+	again.SetGenerateName(was.GetGenerateName())
+	return again
+}
+
+// Pins may land on what is held, so clusterctl moves claims whose pool pins something else by now.
+func TestAClaimThatComesBackKeepsItsAddressWhateverPinsSay(t *testing.T) {
+	for _, k := range bothKinds {
+		for name, tc := range map[string]struct {
+			generateName bool
+			pins         map[string]v1alpha1.IP
+		}{
+			"another for the claim":       {false, map[string]v1alpha1.IP{"web": "10.0.0.9"}},
+			"another for the claim named": {true, map[string]v1alpha1.IP{"web": "10.0.0.9"}},
+			"the address for another":     {false, map[string]v1alpha1.IP{"other": "10.0.0.1"}},
+			"both":                        {false, map[string]v1alpha1.IP{"web": "10.0.0.9", "other": "10.0.0.1"}},
+			"the address for the claim":   {false, map[string]v1alpha1.IP{"web": "10.0.0.1"}},
+		} {
+			t.Run(k.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				ns := suite.Namespace(t, admin)
+				pool := ten(ns, "pool")
+				suite.Create(t, admin, pool)
+				c := k.claim(ns, "web", "pool", "")
+				if tc.generateName {
+					c.SetGenerateName("w")
+				}
+				k.gets(t, c, "10.0.0.1")
+				pin(t, pool, tc.pins)
+				again := k.restorable(t, c, "pool")
+				suite.Delete(t, admin, c)
+				k.gets(t, again, "10.0.0.1")
+			})
+		}
+	}
+}
+
+func TestWhoOnlyAsksGetsNothingThatIsPinned(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"other": "10.0.0.1", "web": "10.0.0.9"}
+			suite.Create(t, admin, pool)
+			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "db", "pool", "10.0.0.1")), 422, "Requested IP not available")
+			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "web", "pool", "10.0.0.1")), 422, "PreAllocation and requested ip address are conflicting")
+		})
+	}
+}
+
+// An answer does not take from others what they have.
+func TestAClaimThatComesBackDoesNotGetWhatAnotherHas(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			suite.Create(t, admin, pool)
+			c := k.claim(ns, "web", "pool", "")
+			k.gets(t, c, "10.0.0.1")
+			pin(t, pool, map[string]v1alpha1.IP{"other": "10.0.0.1"})
+			again := k.restorable(t, c, "pool")
+			suite.Delete(t, admin, c)
+			k.gets(t, k.claim(ns, "other", "pool", ""), "10.0.0.1")
+			suite.Refused(t, admin.Create(t.Context(), again), 403, "Requested IP not available", "other")
+		})
+	}
+}
+
+// What clusterctl brings of claims from the existing provider, which have no annotation.
+func TestAnAddressObjectMayHoldWhatIsPinnedForAnother(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			pool.Annotations = map[string]string{"cluster.x-k8s.io/paused": ""}
+			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"other": "10.0.0.1", "web": "10.0.0.9"}
+			suite.Create(t, admin, pool)
+			c := k.claim(ns, "web", "pool", "")
+			unassigned(t, c)
+			suite.Create(t, admin, k.holds(ns, "pool-10-0-0-1", "pool", "web", "10.0.0.1"))
+			suite.Refused(t, admin.Create(t.Context(), k.holds(ns, "thief", "pool", "other", "10.0.0.1")), 403, "Requested IP not available")
+			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
+			if got := k.bound(t, c); got.Address != "10.0.0.1" {
+				t.Errorf("the claim has %s", got.Address)
+			}
+			if name, _ := k.address(stored(t, c)); name != "pool-10-0-0-1" {
+				t.Errorf("the claim names %s", name)
+			}
+			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "other", "pool", "")), 403, "10.0.0.1", "web")
+		})
+	}
+}
