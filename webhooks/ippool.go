@@ -42,4 +42,3 @@ func (ipPools) faults(old, p *v1alpha1.IPPool, updating bool) field.ErrorList {
 func (ipPools) warnings(_ context.Context, p *v1alpha1.IPPool) []string { return metal3.WarningsFor(p) }
 
 // holders is never asked: deleting an IPPool is not refused, as clusterctl has to delete what it has moved.
-func (ipPools) holders() (words, resource string) { return "claims", "ipclaims" }

@@ -41,5 +41,3 @@ func (networkPools) faults(old, p *v1alpha1.NetworkPool, updating bool) field.Er
 func (networkPools) warnings(_ context.Context, p *v1alpha1.NetworkPool) []string {
 	return butler.WarningsFor(p)
 }
-
-func (networkPools) holders() (words, resource string) { return "allocations", "ipallocations" }

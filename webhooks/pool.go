@@ -35,8 +35,6 @@ type poolAdapter[P client.Object] interface {
 	faults(old, p P, updating bool) field.ErrorList
 	// warnings say what is allowed, but most likely not meant.
 	warnings(ctx context.Context, p P) []string
-	// holders names the claims in words, and as kubectl get knows them.
-	holders() (words, resource string)
 }
 
 // pools validates one kind of pool: nothing that is held may fall out of one.
@@ -133,12 +131,11 @@ func (n *pools[P]) validateDelete(ctx context.Context, req *admission.Request) (
 	}
 	pool.SetNamespace(req.Namespace)
 	key := n.pool(pool).Key
-	usage, _ := n.ledger.Usage(key)
-	if usage.Claims == 0 || req.Namespace != "" && n.going(ctx, req.Namespace) {
+	holders := n.ledger.Holders(key)
+	if len(holders) == 0 || req.Namespace != "" && n.going(ctx, req.Namespace) {
 		return admission.Allowed(""), nil
 	}
-	words, resource := n.holders()
-	return admission.Response{}, &poolInUse{pool: key, claims: usage.Claims, words: words, resource: resource}
+	return admission.Response{}, &poolInUse{pool: key, holders: holders}
 }
 
 // going tells whether a namespace is being deleted, and lets the delete through where that cannot be told.

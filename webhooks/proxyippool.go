@@ -42,5 +42,3 @@ func (proxyIPPools) faults(old, p *v1alpha1.ProxyIPPool, updating bool) field.Er
 func (a proxyIPPools) warnings(ctx context.Context, p *v1alpha1.ProxyIPPool) []string {
 	return append(novaedge.WarningsFor(p), a.cluster.warnings(ctx, a.pool(p))...)
 }
-
-func (proxyIPPools) holders() (words, resource string) { return "VIPs", "proxyvips" }

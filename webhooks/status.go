@@ -3,7 +3,10 @@ package webhooks
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,20 +29,25 @@ type badRequest string
 
 func (e badRequest) Error() string { return string(e) }
 
-// poolInUse is a pool that cannot be deleted.
+// poolInUse is a pool that cannot be deleted, with those who have addresses of it: kind -> how many.
 type poolInUse struct {
-	pool            ledger.Key
-	claims          int
-	words, resource string // for the claims
+	pool    ledger.Key
+	holders map[string]int
 }
 
 func (e *poolInUse) Error() string {
+	var counted, resources []string
+	for _, kind := range slices.Sorted(maps.Keys(e.holders)) {
+		resource, _, _ := strings.Cut(kind, ".")
+		counted = append(counted, fmt.Sprintf("%d %s", e.holders[kind], resource))
+		resources = append(resources, resource)
+	}
 	where := ""
 	if e.pool.Namespace != "" {
 		where = " -n " + e.pool.Namespace
 	}
-	return fmt.Sprintf("pool %s cannot be deleted while %s hold addresses of it (%d): delete them first, see kubectl get %s%s",
-		e.pool, e.words, e.claims, e.resource, where)
+	return fmt.Sprintf("pool %s cannot be deleted while %s hold addresses of it: delete them first, see kubectl get %s%s",
+		e.pool, strings.Join(counted, " and "), strings.Join(resources, ","), where)
 }
 
 // statusOf words an error for whoever made the request.

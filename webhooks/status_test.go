@@ -135,10 +135,10 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 				"would become reserved while it is held in another namespace: delete the holder first, or keep the range in the pool"}},
 		},
 		"a pool in use that is deleted": {
-			err:         &poolInUse{pool: pool, claims: 3, words: "allocations", resource: "ipallocations"},
+			err:         &poolInUse{pool: pool, holders: map[string]int{"ipallocations.butler.butlerlabs.dev": 3, "ipaddressclaims.ipam.cluster.x-k8s.io": 1}},
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
-			wantMessage: "pool team-a/vlan40 cannot be deleted while allocations hold addresses of it (3): delete them first, see kubectl get ipallocations -n team-a",
+			wantMessage: "pool team-a/vlan40 cannot be deleted while 1 ipaddressclaims and 3 ipallocations hold addresses of it: delete them first, see kubectl get ipaddressclaims,ipallocations -n team-a",
 		},
 		"a pool that is gone": {
 			err:         &ledger.NoPoolError{Pool: pool},

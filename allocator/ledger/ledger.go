@@ -368,6 +368,17 @@ func (l *Ledger) Usage(pool Key) (u Usage, ok bool) {
 	return u, ok
 }
 
+// Holders counts the stored claims that have a range of a pool: kind -> how many. The cost grows with their number.
+func (l *Ledger) Holders(pool Key) map[string]int {
+	holders := map[string]int{}
+	l.do(func(b *book) {
+		for c := range b.ofPool[pool] {
+			holders[c.Key.Kind]++
+		}
+	})
+	return holders
+}
+
 // HeldOf lists what stored claims of some kinds have of a pool's addresses, through this pool or not, in address order and up to a limit, and
 // counts them all. What stands in for a claim goes by that one's name. The cost grows with what is held.
 func (l *Ledger) HeldOf(pool Key, kinds []string, limit int) (list []Held, total int64) {

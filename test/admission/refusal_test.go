@@ -162,7 +162,7 @@ func TestAPoolInUseIsNotDeleted(t *testing.T) {
 		}
 		return nil
 	})
-	const want = "cannot be deleted while allocations hold addresses of it (1)"
+	const want = "cannot be deleted while 1 ipallocations hold addresses of it"
 	suite.Refused(t, admin.Delete(t.Context(), p), 403, "pool "+ns+"/pool", want, "delete them first")
 	suite.Refused(t, admin.DeleteAllOf(t.Context(), &v1alpha1.NetworkPool{}, client.InNamespace(ns)), 403, want)
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.DeletionTimestamp != nil {

@@ -82,10 +82,11 @@ func TestWhatStandsOnTheObjectsIsWhatTheExistingProviderPutsThere(t *testing.T) 
 
 func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
 	ns := suite.Namespace(t, admin)
-	suite.Create(t, admin, &butlerv1.NetworkPool{
+	pool := &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "lab"},
 		Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.7.0.0/29", Gateway: "10.7.0.0", RoutingDomain: ns},
-	})
+	}
+	suite.Create(t, admin, pool)
 	c := &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, "node", ""), Spec: ipamv1.IPAddressClaimSpec{
 		PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "lab"},
 	}}
@@ -94,9 +95,11 @@ func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
 	if a.Spec.Gateway != "10.7.0.0" || *a.Spec.Prefix != 29 {
 		t.Errorf("address: %+v", a.Spec)
 	}
+	suite.Refused(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaims hold addresses of it: delete them first, see kubectl get ipaddressclaims -n "+ns)
 	suite.Delete(t, admin, c)
 	suite.Gone(t, admin, a)
 	suite.Gone(t, admin, c)
+	suite.Delete(t, admin, pool)
 }
 
 func TestClaimsOfOtherProvidersAreLeftAlone(t *testing.T) {
