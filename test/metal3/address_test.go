@@ -34,9 +34,9 @@ func TestAClaimGetsTheAddressThatIsThereForIt(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
-			suite.Create(t, admin, ten(ns, "pool"))
-			before := k.holds(ns, "manual", "pool", "web", "10.0.0.8")
-			suite.Create(t, admin, before)
+			pool, before := ten(ns, "pool"), k.holds(ns, "manual", "pool", "web", "10.0.0.8")
+			suite.Create(t, admin, pool, before)
+			indexesBecome(t, pool, map[string]v1alpha1.IP{"web": "10.0.0.8"}) // by then the manager has seen it
 			c := k.claim(ns, "web", "pool", "")
 			k.gets(t, c, "10.0.0.8")
 			if name, _ := k.address(stored(t, c)); name != "manual" {
