@@ -76,9 +76,9 @@ func (ipAllocations) wants(ctx context.Context, d *desk, a *v1alpha1.IPAllocatio
 	if r, _, err := butler.RangeOf(a); err == nil && r.IsValid() {
 		return []ledger.Want{{Exact: r, Count: r.Size()}}, v1alpha1.OriginAuto, nil
 	}
-	p := &v1alpha1.NetworkPool{}
-	if d.client.Get(ctx, request(butler.PoolKeyOf(a)).NamespacedName, p) != nil {
-		p = nil
+	p, pool := &v1alpha1.NetworkPool{}, butler.PoolKeyOf(a)
+	if a.Spec.Count == nil && d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
+		return nil, "", &ledger.NoPoolError{Pool: pool} // how many it gets by default is the pool's to say
 	}
 	return []ledger.Want{{Count: int64(butler.CountFor(a, p))}}, v1alpha1.OriginAuto, nil
 }
