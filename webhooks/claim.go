@@ -177,7 +177,7 @@ func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun
 	}
 	if !k.ledger.Changing(q.Pool) {
 		g, err := ask(k.cached)
-		if !restsOnPool(err) {
+		if q.Pool == (ledger.Key{}) || !restsOnPool(err) {
 			return g, err
 		}
 	}

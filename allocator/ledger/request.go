@@ -86,11 +86,23 @@ func (e *FamilyError) Error() string {
 
 // PoolError puts the pool's name to what the core says (ExhaustedError, OutsideError, BlockedError, ErrCount).
 type PoolError struct {
-	Pool Key
+	Pool Key // that the claim asks, zero for none
+	By   Key // that reserves the range, where it is another
 	Err  error
 }
 
-func (e *PoolError) Error() string { return fmt.Sprintf("pool %s: %v", e.Pool, e.Err) }
+func (e *PoolError) Error() string {
+	switch {
+	case e.By == Key{}:
+		return fmt.Sprintf("pool %s: %v", e.Pool, e.Err)
+	case e.Pool == Key{}:
+		return fmt.Sprintf("pool %s: %v", e.By, e.Err)
+	case e.By.Namespace != "" && e.Pool.Namespace != "" && e.By.Namespace != e.Pool.Namespace: // which may not know its name
+		return fmt.Sprintf("pool %s: in a pool of another namespace %v", e.Pool, e.Err)
+	}
+	return fmt.Sprintf("pool %s: in pool %s %v", e.Pool, e.By, e.Err)
+}
+
 func (e *PoolError) Unwrap() error { return e.Err }
 
 // HeldError says that somebody has the range already.

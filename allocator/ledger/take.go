@@ -183,12 +183,30 @@ func (b *book) take(p *pool, q Request) (*holding, error) {
 
 // poolError puts names to what the core says, if it says anything.
 func (b *book) poolError(p *pool, err error) error {
-	var held *allocator.HeldError
+	var (
+		held    *allocator.HeldError
+		blocked *allocator.BlockedError
+	)
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &blocked):
+		return &PoolError{Pool: p.Key, By: b.blocking(p, blocked.Range), Err: err}
 	case errors.As(err, &held):
 		return b.heldError(allocator.Held{Range: held.Range, Holder: held.Holder})
 	}
 	return &PoolError{Pool: p.Key, Err: err}
+}
+
+// blocking is the pool that reserves a range which p may not give, zero where that is p itself.
+func (b *book) blocking(p *pool, r allocator.Range) Key {
+	if slices.ContainsFunc(p.Blocked, r.Overlaps) {
+		return Key{}
+	}
+	for k, o := range b.pools {
+		if o.Space == p.Space && slices.ContainsFunc(o.Blocked, r.Overlaps) {
+			return k
+		}
+	}
+	return Key{}
 }

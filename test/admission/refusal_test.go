@@ -49,6 +49,10 @@ func TestARangeThatCannotBeGivenIsRefusedWithTheCause(t *testing.T) {
 		err := admin.Create(t.Context(), tc.claim)
 		t.Run(name, func(t *testing.T) { suite.Refused(t, err, tc.code, tc.parts...) })
 	}
+	elsewhere := suite.Namespace(t, admin)
+	suite.Create(t, admin, pool(elsewhere, "10.40.0.0/24"), pinned(elsewhere, "seen", "10.40.0.255-10.40.0.255"))
+	suite.Refused(t, admin.Create(t.Context(), pinned(elsewhere, "x", "10.40.0.16-10.40.0.17")), 422,
+		"pool "+elsewhere+"/pool: in a pool of another namespace 10.40.0.16-10.40.0.31 is reserved")
 	if lines := openGrants(t, ns); len(lines) > 1 {
 		t.Errorf("%d grants are open, want at most that of what was stored", len(lines))
 	}

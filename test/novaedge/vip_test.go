@@ -144,7 +144,8 @@ func TestAllKindsShareOneSpace(t *testing.T) {
 	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.2"))), 403, "10.37.0.2 is held by ipallocations/held in namespace "+ns)
 	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.2"))), 403, "10.37.0.2 is held by ipallocations/held in namespace "+ns)
 	suite.Refused(t, admin.Create(t.Context(), allocation("thief", "10.37.0.3", "10.37.0.4")), 403, "10.37.0.3 is held by proxyvips/kinds-a")
-	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.6"))), 422, "10.37.0.6 is reserved")
+	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.6"))), 422, "pool "+p.Name+": in pool "+ns+"/pool 10.37.0.6 is reserved")
+	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.6"))), 422, "pool "+ns+"/pool: 10.37.0.6 is reserved")
 	counts(t, p, 3, 2)
 	suite.Becomes(t, admin, np, func(np *butlerv1.NetworkPool) string {
 		if np.Status.AllocatedIPs == 3 {
