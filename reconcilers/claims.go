@@ -28,6 +28,7 @@ type desk struct {
 	events   *events
 	sent     *sent
 	made     attempts      // to make addresses for claims
+	tries    tries         // to answer claims
 	live     client.Reader // the API server itself
 	clusters metal3.Clusters
 	mirrors  *turns // of what the answer to the create has said already
@@ -57,6 +58,7 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		r.sent.forget(req.NamespacedName)
 		r.mirrors.forget(req.NamespacedName)
 		r.made.forget(req.NamespacedName)
+		r.tries.forget(req.NamespacedName)
 		if !apierrors.IsNotFound(err) {
 			return reconcile.Result{}, err
 		}
@@ -104,8 +106,7 @@ func (l later) Error() string { return "to be looked at again in " + time.Durati
 // mirror writes the status of a claim that has its addresses. What somebody took off the object is put back first; the event of that write
 // brings the claim here again.
 func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Result, error) {
-	was := r.api.condition(c)
-	isNews := was == nil || was.Status != metav1.ConditionTrue
+	isNews := r.isNews(c)
 	if isNews {
 		if wait := r.mirrors.wait(client.ObjectKeyFromObject(c), r.now()); wait > 0 {
 			return reconcile.Result{RequeueAfter: wait}, nil
@@ -120,7 +121,7 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 		return reconcile.Result{RequeueAfter: time.Duration(wait)}, nil
 	}
 	if refused := (*metal3.AddressError)(nil); errors.As(err, &refused) {
-		return reconcile.Result{}, errors.Join(err, r.unmade(ctx, c, isNews, refused))
+		return reconcile.Result{}, errors.Join(err, r.unmade(ctx, c, refused))
 	}
 	if err != nil || !done {
 		return reconcile.Result{}, err
@@ -174,9 +175,9 @@ func (r *claims[T]) offered(ctx context.Context, c ledger.Claim) error {
 }
 
 // write puts an answer on a stored claim: all that a create gets from the webhooks, in one write. What is adopted comes without a
-// token: nobody granted it. A write whose outcome is unknown needs no word: the ledger keeps the grant until it cannot land any more.
+// token: nobody granted it.
 func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin string) error {
-	before := copied(c)
+	before, began := copied(c), time.Now()
 	r.api.fill(c, g.Ranges)
 	annotations := c.GetAnnotations()
 	if annotations == nil {
@@ -188,14 +189,34 @@ func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin strin
 	annotations[v1alpha1.AnnotationOrigin] = origin
 	c.SetAnnotations(annotations)
 	r.api.complete(c, g.Space)
-	if err := r.save(ctx, before, c); err != nil {
-		if apierrors.IsNotFound(err) && !g.Token.IsZero() {
-			r.ledger.Withdraw(g.Token) // nobody has it, and nobody will
-		}
-		return overtaken(err)
+	err := r.save(ctx, before, c)
+	if err == nil {
+		r.sent.add(c)
+		r.tries.forget(client.ObjectKeyFromObject(c))
+		return nil
 	}
-	r.sent.add(c)
-	return nil
+	if !g.Token.IsZero() && neverStored(err, time.Since(began)) {
+		r.ledger.Withdraw(g.Token)
+	}
+	return r.unwritten(ctx, before, err)
+}
+
+// neverStored tells whether a write that took so long is not stored and never will be. Else the ledger keeps its grant until it cannot land any more.
+// A client repeats a write that the API server could not decide on, after a second at the earliest: then a refusal is the last answer only.
+func neverStored(err error, took time.Duration) bool {
+	return apierrors.IsNotFound(err) || refused(err) && took < time.Second
+}
+
+// unwritten takes in that a claim could not be written to, which is then left alone for a while, and tells people where it is refused.
+func (r *claims[T]) unwritten(ctx context.Context, c T, err error) error {
+	if err = overtaken(err); err == nil {
+		return nil
+	}
+	r.tries.failed(client.ObjectKeyFromObject(c), r.now())
+	if !refused(err) {
+		return err
+	}
+	return errors.Join(err, r.unmade(ctx, c, &unwritableError{err}))
 }
 
 // flag marks a claim some of whose addresses others have. It keeps its spec: nobody is moved.
@@ -223,13 +244,19 @@ func (r *claims[T]) refuse(ctx context.Context, c T, wants []ledger.Want, refusa
 	return err
 }
 
-// unmade tells people of an address object that is refused. Where the claim was Ready before, somebody uses the address: its status stays.
-func (r *claims[T]) unmade(ctx context.Context, c T, isNews bool, why *metal3.AddressError) error {
-	if isNews {
+// unmade tells people of a write for a claim that is refused. Where the claim was Ready before, somebody uses the addresses: its status stays.
+func (r *claims[T]) unmade(ctx context.Context, c T, why error) error {
+	if r.isNews(c) {
 		return r.refuse(ctx, c, nil, why)
 	}
 	r.events.failed(c, why.Error())
 	return nil
+}
+
+// isNews tells whether a claim's status does not say yet that it has its addresses.
+func (r *claims[T]) isNews(c T) bool {
+	was := r.api.condition(c)
+	return was == nil || was.Status != metav1.ConditionTrue
 }
 
 // copied is a claim as it is now.

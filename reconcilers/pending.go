@@ -34,7 +34,10 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	slices.SortFunc(waiting, oldestFirst)
-	var writes errgroup.Group
+	var (
+		writes errgroup.Group
+		again  reconcile.Result
+	)
 	writes.SetLimit(parallelWrites)
 	for _, stored := range waiting {
 		c := copied(stored)
@@ -44,6 +47,12 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			continue
 		}
 		if r.sent.has(c) {
+			continue
+		}
+		if left := r.tries.wait(name, r.now()); left > 0 {
+			if again.RequeueAfter == 0 || left < again.RequeueAfter {
+				again.RequeueAfter = left
+			}
 			continue
 		}
 		if r.api.rests(ctx, r.desk, c, r.clusters) {
@@ -67,13 +76,13 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			if r.movable {
 				if may, err := r.hold(ctx, c); err != nil || !may {
 					r.ledger.Withdraw(grant.Token) // nothing that says it was written
-					return err
+					return r.unwritten(ctx, c, err)
 				}
 			}
 			return r.write(ctx, c, grant, origin)
 		})
 	}
-	return reconcile.Result{}, writes.Wait()
+	return again, writes.Wait()
 }
 
 // give asks the ledger first what it would grant: a request that is tried again and again should not count as failed each time.

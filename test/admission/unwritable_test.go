@@ -4,58 +4,122 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The grants end as those of creates do, and under the roles that a manager has.
-func TestGrantsToAClaimThatNobodyMayWriteToEnd(t *testing.T) {
-	ns := namespace(t)
+// unreachable has the API server call a webhook that is not there before a write to allocations that have the labels: nobody can tell of such a write
+// that it is not stored. The function removes it.
+func unreachable(t *testing.T, name string, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
+	t.Helper()
+	labels = map[string]string{"refuse": name}
+	gone := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+		Name:                    "gone.example.com",
+		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")},
+		Rules:                   rules(operations),
+		ObjectSelector:          &metav1.LabelSelector{MatchLabels: labels},
+		FailurePolicy:           ptr.To(admissionregistrationv1.Fail),
+		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"},
+	}}}
+	suite.Lend(t, admin, gone)
+	return labels, func() { suite.Delete(t, admin, gone) }
+}
+
+func rules(operations []admissionregistrationv1.OperationType) (rules []admissionregistrationv1.RuleWithOperations) {
+	for _, named := range suite.Operations(operations, "ipallocations", "butler.butlerlabs.dev") {
+		rules = append(rules, named.RuleWithOperations)
+	}
+	return rules
+}
+
+// unwritable makes a pool and an allocation that waits for it and cannot be written to.
+func unwritable(t *testing.T, ns, cidr string, labels map[string]string) *v1alpha1.IPAllocation {
+	t.Helper()
 	a := claim(ns, "a", 4)
-	a.Labels = refused(t, ns, admissionregistrationv1.Update)
+	a.Labels = labels
 	suite.Create(t, admin, a)
 	suite.Eventually(t, time.Minute, func(ctx context.Context) error {
 		if err := admin.Patch(ctx, a, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"x":"y"}}}`)), client.DryRunAll); err == nil {
-			return errors.New("the policy refuses nothing yet")
+			return errors.New("nothing refuses a write yet")
 		}
 		return nil
 	})
-	suite.Create(t, admin, pool(ns, "10.37.0.0/30"))
+	suite.Create(t, admin, pool(ns, cidr))
+	return a
+}
+
+// says waits until condition Ready of an allocation says something.
+func says(t *testing.T, within time.Duration, a *v1alpha1.IPAllocation, want string) {
+	t.Helper()
+	suite.Eventually(t, within, func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(a), a); err != nil {
+			return err
+		}
+		if ready := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady); ready == nil || !strings.Contains(ready.Message, want) {
+			return fmt.Errorf("Ready is %+v", ready)
+		}
+		return nil
+	})
+}
+
+func TestGrantsToAClaimThatCannotBeWrittenToEnd(t *testing.T) {
+	ns := namespace(t)
+	labels, end := unreachable(t, ns, admissionregistrationv1.Update)
+	a := unwritable(t, ns, "10.37.0.0/30", labels)
 	suite.Eventually(t, suite.Soon, func(context.Context) error {
 		if len(openGrants(t, ns)) == 0 {
 			return errors.New("no grant is open")
 		}
 		return nil
 	})
-	looks := func(ready func(message string) error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			if err := admin.Get(ctx, client.ObjectKeyFromObject(a), a); err != nil {
-				return err
-			}
-			return ready(meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady).Message)
+	says(t, 2*grantLife, a, "could not be written and is given anew")
+	end()
+	says(t, 2*time.Minute, a, "4 IPs allocated")
+	if addressesOf(a) != "10.37.0.0-10.37.0.3" || a.Status.Phase != v1alpha1.PhaseAllocated {
+		t.Errorf("it has %q, phase %s", addressesOf(a), a.Status.Phase)
+	}
+}
+
+// Each look at the pool, as with every create and delete there, granted it a range anew.
+func TestAClaimThatMayNotBeWrittenToSaysWhyAndKeepsNothing(t *testing.T) {
+	ns := namespace(t)
+	a := unwritable(t, ns, "10.45.0.0/28", refused(t, ns, admissionregistrationv1.Update))
+	says(t, suite.Soon, a, "refused by a policy: change what refuses it")
+	for i := range 50 {
+		other := claim(ns, fmt.Sprint("other-", i), 1)
+		suite.Create(t, admin, other)
+		if err := admin.Delete(t.Context(), other); err != nil {
+			t.Fatal(err)
 		}
 	}
-	suite.Eventually(t, 2*grantLife, looks(func(message string) error {
-		if !strings.Contains(message, "could not be written and is given anew") {
-			return fmt.Errorf("Ready says %q", message)
+	suite.Eventually(t, suite.Soon, func(context.Context) error {
+		if open := openGrants(t, ns); len(open) > 0 {
+			return fmt.Errorf("%d grants are open", len(open))
 		}
 		return nil
-	}))
+	})
+	var told v1.EventList
+	if err := admin.List(t.Context(), &told, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(told.Items, func(e v1.Event) bool { return strings.Contains(e.Message, "refused by a policy") }) {
+		t.Errorf("no event tells of it: %+v", told.Items)
+	}
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	policy.Name = ns
 	suite.Delete(t, admin, policy)
-	suite.Eventually(t, 2*time.Minute, looks(func(message string) error {
-		if addressesOf(a) != "10.37.0.0-10.37.0.3" || a.Status.Phase != v1alpha1.PhaseAllocated {
-			return fmt.Errorf("it has %q, and Ready says %q", addressesOf(a), message)
-		}
-		return nil
-	}))
+	says(t, 2*time.Minute, a, "4 IPs allocated")
 }
