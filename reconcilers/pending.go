@@ -18,6 +18,9 @@ import (
 // parallelWrites is how many objects of one pool are written to at a time.
 const parallelWrites = 8
 
+// passLimit is how long one look at the claims of a pool takes: what is left waits for the next, so that other pools have their turn.
+const passLimit = 5 * time.Second
+
 // pending serves the claims of one pool that are stored without an answer: the pool appeared or grew after them, addresses came
 // free, or the webhooks were not asked. Ranges are given in the order of creation, and written side by side.
 type pending[T client.Object] struct {
@@ -39,7 +42,12 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		again  reconcile.Result
 	)
 	writes.SetLimit(parallelWrites)
+	began := time.Now()
 	for _, stored := range waiting {
+		if time.Since(began) > passLimit {
+			again.RequeueAfter = time.Millisecond
+			break
+		}
 		c := copied(stored)
 		name := client.ObjectKeyFromObject(c)
 		if r.api.held(c) || r.api.unreadable(c) != nil {
