@@ -50,7 +50,7 @@ func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, 
 	if belong(p, d.clusters) {
 		return reconcile.Result{}, overtaken(d.save(ctx, before, p))
 	}
-	if done, err := d.recordResting(ctx, before, p, d.ledger.Resting(key)); done || err != nil {
+	if done, err := d.recordResting(ctx, before, d.ledger.Resting(key)); done || err != nil {
 		return reconcile.Result{}, err
 	}
 	held := d.ledger.HeldThrough(key)

@@ -43,7 +43,8 @@ func (networkPools) urgent(ctx context.Context, d *desk, req reconcile.Request) 
 
 // status writes counters, conditions and releases in one, and lets go of the allocations whose release is recorded then.
 func (networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
-	if done, err := d.recordResting(ctx, before, p, away(d.ledger.Resting(butler.NetworkPoolKey(p.Namespace, p.Name)))); done || err != nil {
+	resting := d.ledger.Resting(butler.NetworkPoolKey(p.Namespace, p.Name))
+	if done, err := d.recordResting(ctx, before, unrecorded(resting, p.Status.Releases)); done || err != nil {
 		return reconcile.Result{}, err
 	}
 	waiting, err := leaving(ctx, d, client.ObjectKeyFromObject(p))

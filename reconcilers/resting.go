@@ -13,23 +13,34 @@ import (
 
 // recordResting writes into a pool which of its ranges rest, so that a restart knows it. It tells whether there was anything to write: the pool
 // comes back then.
-func (d *desk) recordResting(ctx context.Context, before, p client.Object, resting []ledger.Cooling) (written bool, err error) {
+func (d *desk) recordResting(ctx context.Context, p client.Object, resting []ledger.Cooling) (written bool, err error) {
 	text := fields.RestingText(resting)
-	annotations := p.GetAnnotations()
-	if annotations[butlerv1.AnnotationResting] == text {
+	if p.GetAnnotations()[butlerv1.AnnotationResting] == text {
 		return false, nil
 	}
+	after := copied(p)
+	annotations := after.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
 	if annotations[butlerv1.AnnotationResting] = text; text == "" {
 		delete(annotations, butlerv1.AnnotationResting)
 	}
-	p.SetAnnotations(annotations)
-	return true, overtaken(d.save(ctx, before, p))
+	after.SetAnnotations(annotations)
+	err = overtaken(d.save(ctx, p, after))
+	return err == nil, err
 }
 
-// away is those that went to another cluster: the others a NetworkPool records in its status.
-func away(resting []ledger.Cooling) []ledger.Cooling {
-	return slices.DeleteFunc(resting, func(c ledger.Cooling) bool { return !c.Until.IsZero() })
+// unrecorded is those that rest without a record in the status of their NetworkPool: of claims that write none, of allocations whose finalizer
+// somebody took off, and those that went to another cluster.
+func unrecorded(resting []ledger.Cooling, releases []butlerv1.Release) []ledger.Cooling {
+	recorded := map[[2]string]bool{}
+	for _, r := range releases {
+		if r.ReusableAt != nil {
+			recorded[[2]string{r.StartAddress, r.EndAddress}] = true
+		}
+	}
+	return slices.DeleteFunc(resting, func(c ledger.Cooling) bool {
+		return !c.Until.IsZero() && recorded[[2]string{c.Range.First.String(), c.Range.Last.String()}]
+	})
 }

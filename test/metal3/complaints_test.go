@@ -2,6 +2,7 @@ package metal3
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,12 +11,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
@@ -215,6 +218,71 @@ func TestAReleasedAddressRestsWhereItsPoolSaysSo(t *testing.T) {
 		}
 		return fmt.Sprintf("annotations: %v", p.Annotations)
 	})
+}
+
+// Whatever had it. Of allocations the pool's status keeps a record, written before they go: unless somebody takes their finalizer off.
+func TestAReleasedAddressRestsThroughARestart(t *testing.T) {
+	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns := suite.Namespace(t, c)
+	network := func(name, cidr string) *butlerv1.NetworkPool {
+		return &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: butlerv1.NetworkPoolSpec{
+			CIDR: cidr, ReuseDelay: &metav1.Duration{Duration: time.Hour},
+		}}
+	}
+	ipPool := single(ns, "ip-pool")
+	ipPool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1h"}
+	kinds := map[string]struct {
+		pool  client.Object
+		claim func(name string) client.Object
+		// refused tells whether a create that gives nothing is one that is refused.
+		refused bool
+	}{
+		"IPClaim of an IPPool": {pool: ipPool, claim: func(name string) client.Object { return ipClaims.claim(ns, name, "ip-pool", "") }},
+		"IPAddressClaim of a NetworkPool": {pool: network("net", "10.8.0.0/32"), claim: func(name string) client.Object {
+			return &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, name, ""), Spec: ipamv1.IPAddressClaimSpec{
+				PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "net"},
+			}}
+		}},
+		"IPAllocation without its finalizer": {pool: network("tenant", "10.9.0.0/32"), refused: true, claim: func(name string) client.Object {
+			return &butlerv1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Spec: butlerv1.IPAllocationSpec{
+				PoolRef: butlerv1.LocalObjectReference{Name: "tenant"}, TenantClusterRef: butlerv1.NamespacedObjectReference{Namespace: ns, Name: "web"},
+				Type: butlerv1.TypeNodes, Count: ptr.To[int32](1),
+			}}
+		}},
+	}
+	for name, k := range kinds {
+		first := k.claim("first")
+		suite.Create(t, c, k.pool, first)
+		if k.refused {
+			suite.Change(t, c, first, func(o client.Object) { o.SetFinalizers([]string{"example.com/keeps"}) })
+			if err := c.Delete(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+			suite.Change(t, c, first, func(o client.Object) { o.SetFinalizers(nil) })
+		} else {
+			suite.Delete(t, c, first)
+		}
+		suite.Gone(t, c, first)
+		suite.Becomes(t, c, k.pool, func(p client.Object) string {
+			if p.GetAnnotations()[butlerv1.AnnotationResting] == "" {
+				return name + ": no annotation"
+			}
+			return ""
+		})
+	}
+	manager := box.Managers()[0]
+	if err := errors.Join(manager.Terminate(), manager.Wait(t.Context()), manager.Start(), manager.Ready(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for name, k := range kinds {
+		second := k.claim("second")
+		err := c.Create(t.Context(), second)
+		if k.refused {
+			suite.Refused(t, err, 403, "1 addresses requested, 0 free")
+		} else if err != nil || second.GetAnnotations()[v1alpha1.AnnotationIPAddress] != "" {
+			t.Errorf("%s: %v, annotations %v", name, err, second.GetAnnotations())
+		}
+	}
 }
 
 func TestARestEndsWhenItsTimeHasCome(t *testing.T) {
