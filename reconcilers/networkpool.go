@@ -69,7 +69,10 @@ func (networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.Net
 	if releases.room > 0 && memory.mayTell(eventReleasesWait, d.now()) {
 		d.events.releasesWait(p, releases.left)
 	}
-	if err := d.dropFinalizers(ctx, p, waiting); err != nil {
+	if p.DeletionTimestamp != nil && releases.room > 0 { // the record goes with it, and what it is waited for, its namespace perhaps, does not come
+		return reconcile.Result{}, d.dropFinalizers(ctx, waiting)
+	}
+	if err := d.dropFinalizers(ctx, recordedIn(p, waiting)); err != nil {
 		return reconcile.Result{}, err
 	}
 	switch {

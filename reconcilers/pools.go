@@ -91,9 +91,7 @@ func (r *pools[P]) finalizer(ctx context.Context, before, p P, usage ledger.Usag
 	finalizer := r.api.finalizer()
 	has := controllerutil.ContainsFinalizer(p, finalizer)
 	switch going := p.GetDeletionTimestamp() != nil; {
-	case going && !has:
-		return true, nil
-	case going && usage.Claims == 0:
+	case going && has && usage.Claims == 0:
 		controllerutil.RemoveFinalizer(p, finalizer)
 		return true, overtaken(r.save(ctx, before, p))
 	case !going && !has:

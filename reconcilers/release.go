@@ -87,6 +87,7 @@ type recording struct {
 // recordReleases adds the records of the leaving allocations to a pool's. Records that are more than enough go when their range no
 // longer rests, the oldest first.
 func recordReleases(p *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation, now time.Time) recording {
+	shorten(p)
 	known := keysOf(p.Status.Releases)
 	var fresh []v1alpha1.Release
 	for i := range leaving {
@@ -124,6 +125,19 @@ func recordReleases(p *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation, n
 	}
 	to.records = append(to.records, fresh[:to.fresh]...)
 	return to
+}
+
+// shorten ends the recorded rests as early as they would have ended with the delay that the pool has now.
+func shorten(p *v1alpha1.NetworkPool) {
+	for i := range p.Status.Releases {
+		r := &p.Status.Releases[i]
+		if r.ReusableAt == nil {
+			continue
+		}
+		if end := r.ReleasedAt.Add(ptr.Deref(p.Spec.ReuseDelay, metav1.Duration{}).Duration); end.Before(r.ReusableAt.Time) {
+			r.ReusableAt = ptr.To(metav1.NewTime(end))
+		}
+	}
 }
 
 // logReleases says in the log what the pool itself forgets some day.
@@ -172,18 +186,24 @@ func keysOf(records []v1alpha1.Release) map[recordKey]bool {
 	return keys
 }
 
-// dropFinalizers lets go of the allocations whose release is recorded in the pool as stored.
-func (d *desk) dropFinalizers(ctx context.Context, stored *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation) error {
+// recordedIn is those of the allocations whose release is recorded in the pool as stored.
+func recordedIn(stored *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation) []*v1alpha1.IPAllocation {
 	if len(leaving) == 0 {
 		return nil
 	}
 	known := keysOf(stored.Status.Releases)
+	return slices.DeleteFunc(leaving, func(a *v1alpha1.IPAllocation) bool {
+		record, ok := releaseOf(a, stored)
+		return !ok || !known[keyOf(record)]
+	})
+}
+
+// dropFinalizers lets go of allocations.
+func (d *desk) dropFinalizers(ctx context.Context, leaving []*v1alpha1.IPAllocation) error {
 	var writes errgroup.Group
 	writes.SetLimit(parallelWrites)
-	for i := range leaving {
-		if record, ok := releaseOf(leaving[i], stored); ok && known[keyOf(record)] {
-			writes.Go(func() error { return d.dropFinalizer(ctx, leaving[i].DeepCopy(), v1alpha1.FinalizerIPAllocation) })
-		}
+	for _, a := range leaving {
+		writes.Go(func() error { return d.dropFinalizer(ctx, a.DeepCopy(), v1alpha1.FinalizerIPAllocation) })
 	}
 	return writes.Wait()
 }

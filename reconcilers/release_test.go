@@ -65,7 +65,7 @@ func TestRecordsThatRestNoMoreGoOldestFirst(t *testing.T) {
 	}
 	// All but one have rested.
 	now := releaseTime.Add(time.Hour)
-	p.Status.Releases[1].ReusableAt = &metav1.Time{Time: now.Add(time.Hour)}
+	p.Status.Releases[1].ReleasedAt, p.Status.Releases[1].ReusableAt = metav1.NewTime(now), &metav1.Time{Time: now.Add(time.Minute)}
 	to := recordReleases(p, []*v1alpha1.IPAllocation{leavingAt(t, "new", "10.0.0.2", time.Hour)}, now)
 	records := to.records
 	if len(records) != keptReleases || to.left != 0 || to.room != 0 {
@@ -73,6 +73,28 @@ func TestRecordsThatRestNoMoreGoOldestFirst(t *testing.T) {
 	}
 	if records[0].Name != "old-01" || records[1].Name != "old-10" || records[keptReleases-1].Name != "new" {
 		t.Errorf("kept %s, %s … %s", records[0].Name, records[1].Name, records[keptReleases-1].Name)
+	}
+}
+
+// As the event that tells of waiting releases says.
+func TestAShorterDelayMakesRoomForReleasesThatWait(t *testing.T) {
+	p := poolWithDelay(time.Hour)
+	for i := range maxReleases {
+		r, _ := releaseOf(leavingAt(t, fmt.Sprintf("old-%04d", i), "10.0.0.1", time.Duration(i)*time.Second), p)
+		p.Status.Releases = append(p.Status.Releases, r)
+	}
+	leaving := []*v1alpha1.IPAllocation{leavingAt(t, "new", "10.0.0.2", 20*time.Minute)}
+	now := releaseTime.Add(20 * time.Minute)
+	if to := recordReleases(p, leaving, now); to.left != 1 || to.room == 0 {
+		t.Fatalf("%d left, room in %s", to.left, to.room)
+	}
+	p.Spec.ReuseDelay.Duration = 10 * time.Minute
+	to := recordReleases(p, leaving, now)
+	if last := to.records[len(to.records)-1]; to.left != 0 || last.Name != "new" || !last.ReusableAt.Time.Equal(now.Add(10*time.Minute)) {
+		t.Errorf("%d left, the last is %+v", to.left, last)
+	}
+	if kept := to.records[0]; kept.ReusableAt.Sub(kept.ReleasedAt.Time) != 10*time.Minute || kept.Name != "old-0601" {
+		t.Errorf("of those that rest still the first is %+v", kept)
 	}
 }
 

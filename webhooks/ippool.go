@@ -29,7 +29,8 @@ func (ipPools) pool(p *v1alpha1.IPPool) ledger.Pool {
 }
 
 func (ipPools) sameOffer(old, p *v1alpha1.IPPool) bool {
-	return equality.Semantic.DeepEqual(old.Spec, p.Spec) && old.Labels[butlerv1.LabelRoutingDomain] == p.Labels[butlerv1.LabelRoutingDomain]
+	return equality.Semantic.DeepEqual(old.Spec, p.Spec) && old.Labels[butlerv1.LabelRoutingDomain] == p.Labels[butlerv1.LabelRoutingDomain] &&
+		old.Annotations[butlerv1.AnnotationReuseDelay] == p.Annotations[butlerv1.AnnotationReuseDelay]
 }
 
 func (ipPools) faults(old, p *v1alpha1.IPPool, updating bool) field.ErrorList {
@@ -40,5 +41,3 @@ func (ipPools) faults(old, p *v1alpha1.IPPool, updating bool) field.ErrorList {
 }
 
 func (ipPools) warnings(_ context.Context, p *v1alpha1.IPPool) []string { return metal3.WarningsFor(p) }
-
-// holders is never asked: deleting an IPPool is not refused, as clusterctl has to delete what it has moved.

@@ -48,7 +48,9 @@ func (b *book) comeBack(c *claim) {
 }
 
 // returned takes in that the claim of a holding which went to another cluster has come back, or nobody has the range there any more.
-func (h *holding) returned() { h.until, h.recorded, h.left = time.Time{}, false, "" }
+func (h *holding) returned() {
+	h.since, h.until, h.recorded, h.left = time.Time{}, time.Time{}, false, ""
+}
 
 // settleAway lets go of ranges that their pool recorded as gone to another cluster and no longer does: somebody knows that nobody has them there,
 // or the pool is gone too.
@@ -71,9 +73,9 @@ func (b *book) restingOf(k Key) []Cooling {
 			continue
 		}
 		for _, r := range h.ranges {
-			c := Cooling{Range: r, Until: h.until}
+			c := Cooling{Range: r, Since: h.since, Until: h.until}
 			if h.away() {
-				c.Until, c.Claim, c.Left = time.Time{}, h.key, h.left
+				c.Since, c.Until, c.Claim, c.Left = time.Time{}, time.Time{}, h.key, h.left
 			}
 			list = append(list, c)
 		}

@@ -123,6 +123,7 @@ type holding struct {
 	claim     *claim
 	lines     []*line
 	call      string    // admission request of an unnamed claim
+	since     time.Time // begin of its rest, zero where that is not known
 	until     time.Time // end of its rest, zero where it does not rest
 	inherited bool      // granted by an earlier holder of the journal: never granted again
 	contested bool      // others have some of its addresses

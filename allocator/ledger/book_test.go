@@ -623,6 +623,40 @@ func TestRecordedReleasesRestAfterARestart(t *testing.T) {
 	}
 }
 
+func TestAShorterReuseDelayEndsRestsEarlier(t *testing.T) {
+	const short = 10 * time.Second
+	delay := func(d *desk, delay time.Duration, recorded ...Cooling) {
+		p := d.pool("10.0.0.0-10.0.0.9")
+		p.ReuseDelay, p.Cooling = delay, recorded
+		d.setPool(d.now, p)
+	}
+	free := func(what string, d *desk, after time.Duration, want int64) {
+		t.Helper()
+		d.now = d.now.Add(after)
+		d.tick(d.now)
+		if got := d.free(); got != want {
+			t.Errorf("%s: %d free after %s, want %d", what, got, after, want)
+		}
+	}
+	d := newDesk(t)
+	delay(d, time.Hour)
+	d.stored("web", "10.0.0.1", journal.Token{})
+	d.gone("web")
+	free("an hour", d, 5*time.Second, 9)
+	before := d.restingOf(modelPool)
+	delay(d, short, before...) // what is recorded says still what it said
+	free("shorter", d, 4*time.Second, 9)
+	delay(d, time.Hour, before...) // longer does not count for what rests
+	delay(d, short, before...)
+	free("shorter again", d, time.Second, 10)
+
+	fresh := newDesk(t) // a restart before it is recorded
+	fresh.now = before[0].Since
+	delay(fresh, short, before...)
+	free("after a restart", fresh, short-time.Second, 9)
+	free("after a restart", fresh, time.Second, 10)
+}
+
 func TestNothingIsGrantedWhileAnEarlierJournalMayHavePromisedIt(t *testing.T) {
 	d := newDesk(t)
 	d.takeOver(journal.Version{Record: journal.Record{Quarantine: true}})

@@ -33,7 +33,7 @@ func (b *book) observe(c Claim) {
 	elsewhere := before.Pool != c.Pool || c.Pool == (Key{}) && before.Space != c.Space // the label alone says where
 	if h != nil && (elsewhere || !slices.Equal(before.Ranges, c.Ranges)) {
 		// What is not among the new ranges is given up. The rest is free for no moment that anybody sees: who wants it meanwhile is weaker.
-		b.detach(known, time.Time{})
+		b.detach(known, time.Time{}, time.Time{})
 		h = nil
 	}
 	switch {
@@ -184,7 +184,7 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	if c.holding == nil {
 		return
 	}
-	var rest time.Time
+	var rest time.Time // its end
 	switch p := b.pools[c.Pool]; {
 	case p == nil:
 	case c.Away && !p.Deleting && !b.breaks.freeAway:
@@ -192,11 +192,11 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	case p.ReuseDelay > 0:
 		rest = now.Add(p.ReuseDelay)
 	}
-	b.detach(c, rest)
+	b.detach(c, now, rest)
 }
 
 // detach takes a claim off its holding, whose range rests until the given time, if there is one.
-func (b *book) detach(c *claim, rest time.Time) {
+func (b *book) detach(c *claim, now, rest time.Time) {
 	if !b.breaks.noHeir && b.succeed(c) {
 		return
 	}
@@ -204,7 +204,7 @@ func (b *book) detach(c *claim, rest time.Time) {
 	b.leavePool(c)
 	h.claim, c.holding = nil, nil
 	if rest.After(h.until) {
-		h.until = rest
+		h.since, h.until = now, rest
 	}
 	if h.away() {
 		h.left = cmp.Or(h.left, c.UID)

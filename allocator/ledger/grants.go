@@ -374,7 +374,7 @@ func (b *book) tick(now time.Time) {
 	for h := range b.resting {
 		if !now.Before(h.until) {
 			delete(b.resting, h)
-			h.until = time.Time{}
+			h.since, h.until = time.Time{}, time.Time{}
 			b.changedBy(h)
 			b.freeIfIdle(h)
 		}

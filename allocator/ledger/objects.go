@@ -59,6 +59,7 @@ type Pool struct {
 // cluster, and lives there.
 type Cooling struct {
 	Range allocator.Range
+	Since time.Time // its release, zero where that is not known: a pool's shorter ReuseDelay ends its rest earlier
 	Until time.Time
 	Claim Key    // that comes back with it, perhaps; zero where Until is set
 	Left  string // UID of the object that went with it, "" where that is not known

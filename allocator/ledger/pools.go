@@ -57,6 +57,9 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 		moved = false
 	}
 	b.changedByBlocks(p.Space, known.Blocked, p.Blocked)
+	if p.ReuseDelay < known.ReuseDelay {
+		b.shorten(p)
+	}
 	known.Pool, known.ahead = p, ahead
 	b.settleAway(known, false)
 	if known.Policy == nil {
@@ -70,6 +73,9 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 		b.endWithdrawals(known)
 	}
 	for _, c := range p.Cooling {
+		if !c.Until.IsZero() {
+			c.Until = p.end(c.Since, c.Until)
+		}
 		switch {
 		case c.Until.IsZero():
 			b.keepAway(known, c)
@@ -187,10 +193,27 @@ func (b *book) rehome(p *pool) {
 	for c := range maps.Clone(b.ofPool[p.Key]) {
 		b.changed[c.Key] = struct{}{}
 		if c.holding.space != p.Space {
-			b.detach(c, time.Time{})
+			b.detach(c, time.Time{}, time.Time{})
 			b.bind(c)
 		}
 	}
+}
+
+// shorten ends the rests of a pool's ranges as early as they would have ended with the delay that it has now.
+func (b *book) shorten(p Pool) {
+	for h := range b.resting {
+		if h.pool == p.Key && !h.away() {
+			h.until = p.end(h.since, h.until)
+		}
+	}
+}
+
+// end is when a rest of one of the pool's ranges ends: not later than its delay says.
+func (p *Pool) end(since, until time.Time) time.Time {
+	if end := since.Add(p.ReuseDelay); !since.IsZero() && end.Before(until) {
+		return end
+	}
+	return until
 }
 
 // rest keeps a recorded release from being handed out before its time, whether or not its claim is gone yet.
@@ -199,7 +222,7 @@ func (b *book) rest(p *pool, c Cooling) {
 		h := b.holdings[held.Holder]
 		if slices.Equal(h.ranges, []allocator.Range{c.Range}) && (h.claim == nil && len(h.lines) == 0 || h.claim != nil && h.claim.Deleting) {
 			if c.Until.After(h.until) {
-				h.until = c.Until
+				h.since, h.until = c.Since, c.Until
 			}
 			if h.claim == nil {
 				b.resting[h] = struct{}{}
@@ -208,7 +231,7 @@ func (b *book) rest(p *pool, c Cooling) {
 		}
 	}
 	h := b.newHolding(Key{}, p.Key, p.Space, c.Range)
-	h.until = c.Until
+	h.since, h.until = c.Since, c.Until
 	b.resting[h] = struct{}{}
 	b.place(h)
 }

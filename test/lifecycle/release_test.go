@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -73,6 +74,81 @@ var _ = Describe("a release", func() {
 		Expect(shared.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
 		Expect(releasedOnce(p)).To(HaveLen(300))
 		Eventually(stored(ctx, shared, p)).Should(WithTransform(numbers, Equal("1024/600/424")), "what rests is not available")
+	})
+
+	// full is a pool whose record has no room, with an allocation that waits for its release to be recorded.
+	full := func(ctx SpecContext) (*v1alpha1.NetworkPool, *v1alpha1.IPAllocation) {
+		GinkgoHelper()
+		p := pool(namespace, "10.42.0.0/20")
+		p.Spec.ReuseDelay = &metav1.Duration{Duration: time.Hour}
+		a := claim(namespace, "waits", 1)
+		shared.create(ctx, p, a)
+		now := metav1.Now().Rfc3339Copy()
+		hour := metav1.NewTime(now.Add(time.Hour))
+		var records []v1alpha1.Release
+		for i := range 1024 {
+			address := fmt.Sprintf("10.42.%d.%d", 8+i/256, i%256)
+			records = append(records, v1alpha1.Release{
+				Name: fmt.Sprint("rests-", i), Tenant: v1alpha1.RecordedReference(a.Spec.TenantClusterRef),
+				StartAddress: address, EndAddress: address, ReleasedAt: now, ReusableAt: &hour,
+			})
+		}
+		Eventually(func() error {
+			if err := shared.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+				return err
+			}
+			p.Status.Releases = records
+			return shared.Status().Update(ctx, p)
+		}).Should(Succeed())
+		Eventually(stored(ctx, shared, p)).Should(WithTransform(numbers, Equal("4096/1025/3071")))
+		Expect(shared.Delete(ctx, a)).To(Succeed())
+		Eventually(shared.eventReasons(ctx, p)).Should(ContainElement("ReleasesWait"))
+		Expect(shared.Get(ctx, client.ObjectKeyFromObject(a), a)).To(Succeed())
+		return p, a
+	}
+
+	It("that waits for room in the record has it when the pool's delay is shortened", func(ctx SpecContext) {
+		p, a := full(ctx)
+		Eventually(func() error {
+			if err := shared.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+				return err
+			}
+			p.Spec.ReuseDelay = &metav1.Duration{Duration: time.Second}
+			return shared.Update(ctx, p)
+		}).Should(Succeed())
+		Eventually(gone(ctx, shared, a)).Should(BeTrue())
+		Eventually(stored(ctx, shared, p)).Should(WithTransform(numbers, Equal("4096/0/4096")))
+		Expect(p.Status.Releases[len(p.Status.Releases)-1].Name).To(Equal("waits"))
+	})
+
+	It("waits for no room in the record of a pool that goes with its namespace", func(ctx SpecContext) {
+		p, a := full(ctx)
+		Expect(shared.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+		Expect(shared.Delete(ctx, p)).To(Succeed())
+		Eventually(gone(ctx, shared, a)).Should(BeTrue())
+		Eventually(gone(ctx, shared, p)).Should(BeTrue())
+	})
+
+	It("is recorded in a pool that goes, which others keep", func(ctx SpecContext) {
+		p := pool(namespace, "10.42.0.0/28")
+		p.Finalizers = []string{"example.com/keeper"}
+		a := claim(namespace, "waits", 1)
+		a.Finalizers = []string{"example.com/keeper"}
+		shared.create(ctx, p, a)
+		Eventually(stored(ctx, shared, p)).Should(HaveField("Finalizers", HaveLen(2)))
+		Expect(shared.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})).To(Succeed())
+		Expect(shared.Delete(ctx, p)).To(Succeed())
+		Eventually(func() error { // somebody takes off that of the allocator
+			if err := shared.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+				return err
+			}
+			p.Finalizers = []string{"example.com/keeper"}
+			return shared.Update(ctx, p)
+		}).Should(Succeed())
+		Expect(shared.Delete(ctx, a)).To(Succeed())
+		Eventually(stored(ctx, shared, a)).Should(HaveField("Finalizers", ConsistOf("example.com/keeper")))
+		Expect(shared.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
+		Expect(releasedOnce(p)).To(HaveKey("waits"))
 	})
 
 	It("is kept on record a while, also where nothing rests", func(ctx SpecContext) {

@@ -285,6 +285,27 @@ func TestAReleasedAddressRestsThroughARestart(t *testing.T) {
 	}
 }
 
+func TestARestEndsEarlierWhereItsPoolsDelayIsShortened(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	pool := single(ns, "one")
+	pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1 hour"}
+	const rule = `metadata.annotations[butler.butlerlabs.dev/reuse-delay]: Invalid value: "1 hour": must be a duration from 0s to 720h, such as 10m`
+	suite.Refused(t, admin.Create(t.Context(), pool), 422, rule)
+	pool.Annotations[butlerv1.AnnotationReuseDelay] = "1h"
+	suite.Create(t, admin, pool)
+	first, second := ipClaims.claim(ns, "first", "one", ""), ipClaims.claim(ns, "second", "one", "")
+	ipClaims.gets(t, first, "10.0.0.1")
+	suite.Delete(t, admin, first)
+	suite.Create(t, admin, second)
+	ipClaims.fails(t, second, "Exhausted IP Pools")
+	delay := func(text string) func(*v1alpha1.IPPool) {
+		return func(p *v1alpha1.IPPool) { p.Annotations[butlerv1.AnnotationReuseDelay] = text }
+	}
+	suite.Refused(t, suite.TryChange(t, admin, pool, delay("1 hour")), 422, rule)
+	suite.Change(t, admin, pool, delay("1s"))
+	ipClaims.bound(t, second)
+}
+
 func TestARestEndsWhenItsTimeHasCome(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	pool := single(ns, "one")

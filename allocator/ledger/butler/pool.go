@@ -78,7 +78,7 @@ func coolingOf(releases []v1alpha1.Release) []ledger.Cooling {
 			continue
 		}
 		if rng, errs := fields.Range(nil, fields.Text{Value: r.StartAddress}, fields.Text{Value: r.EndAddress}); len(errs) == 0 {
-			cooling = append(cooling, ledger.Cooling{Range: rng, Until: r.ReusableAt.Time})
+			cooling = append(cooling, ledger.Cooling{Range: rng, Since: r.ReleasedAt.Time, Until: r.ReusableAt.Time})
 		}
 	}
 	return cooling

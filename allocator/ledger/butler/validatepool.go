@@ -2,7 +2,6 @@ package butler
 
 import (
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -11,9 +10,6 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
-
-// maxReuseDelay bounds spec.reuseDelay, as the schema does.
-const maxReuseDelay = 720 * time.Hour
 
 // Warnings about a NetworkPool.
 const (
@@ -44,7 +40,7 @@ func ValidateNetworkPool(p *v1alpha1.NetworkPool) field.ErrorList {
 	for _, rule := range validation.IsValidLabelValue(p.Spec.RoutingDomain) {
 		errs = append(errs, field.Invalid(spec.Child("routingDomain"), p.Spec.RoutingDomain, rule))
 	}
-	if d := p.Spec.ReuseDelay; d != nil && (d.Duration < 0 || d.Duration > maxReuseDelay) {
+	if d := p.Spec.ReuseDelay; d != nil && (d.Duration < 0 || d.Duration > v1alpha1.MaxReuseDelay) {
 		errs = append(errs, field.Invalid(spec.Child("reuseDelay"), d.Duration.String(), "must be a duration from 0s to 720h, such as 10m"))
 	}
 	return append(errs, gatewayOf(p).CanonicalAddress()...)

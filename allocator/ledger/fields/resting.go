@@ -15,6 +15,7 @@ import (
 // resting is one range in annotation butlerv1.AnnotationResting of a pool.
 type resting struct {
 	Range string       `json:"range"`           // first-last, or one address
+	Since *metav1.Time `json:"since,omitempty"` // begin of its rest
 	Until *metav1.Time `json:"until,omitempty"` // end of its rest
 	Claim string       `json:"claim,omitempty"` // that took it to another cluster: kind/namespace/name
 	Left  string       `json:"uid,omitempty"`   // of the object that went with it
@@ -41,6 +42,9 @@ func Resting(pool metav1.Object) []ledger.Cooling {
 		c := ledger.Cooling{Range: r}
 		if e.Until != nil {
 			c.Until = e.Until.Time
+			if e.Since != nil {
+				c.Since = e.Since.Time
+			}
 		} else if c.Claim, c.Left = claimKey(e.Claim), e.Left; c.Claim == (ledger.Key{}) {
 			continue
 		}
@@ -65,8 +69,10 @@ func RestingText(all []ledger.Cooling) string {
 		if c.Until.IsZero() {
 			e.Claim, e.Left = c.Claim.Kind+"/"+c.Claim.Namespace+"/"+c.Claim.Name, c.Left
 		} else {
-			until := metav1.NewTime(c.Until.UTC().Add(time.Second - time.Nanosecond).Truncate(time.Second)) // what is written is not finer
-			e.Until = &until
+			e.Until = written(c.Until)
+			if !c.Since.IsZero() {
+				e.Since = written(c.Since)
+			}
 		}
 		entries = append(entries, e)
 	}
@@ -75,6 +81,12 @@ func RestingText(all []ledger.Cooling) string {
 	}
 	text, _ := json.Marshal(entries) // of texts and times, which cannot fail
 	return string(text)
+}
+
+// written is a time as it is written, which is not finer than a second: no rest is shorter for that.
+func written(t time.Time) *metav1.Time {
+	at := metav1.NewTime(t.UTC().Add(time.Second - time.Nanosecond).Truncate(time.Second))
+	return &at
 }
 
 func rangeText(r allocator.Range) string {

@@ -22,13 +22,13 @@ func TestWhatRestsIsReadAsItWasWritten(t *testing.T) {
 	}
 	want := []ledger.Cooling{
 		{Range: parse("10.0.0.1-10.0.0.4"), Until: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)},
-		{Range: parse("10.0.0.6"), Until: time.Date(2030, 1, 2, 3, 4, 5, 1, time.UTC)},
+		{Range: parse("10.0.0.6"), Since: time.Date(2030, 1, 2, 2, 4, 5, 1, time.UTC), Until: time.Date(2030, 1, 2, 3, 4, 5, 1, time.UTC)},
 		{Range: parse("10.0.0.7"), Claim: ledger.Key{Kind: "ipclaims.ipam.metal3.io", Namespace: "ns", Name: "web"}, Left: "uid"},
 		{Range: parse("2001:db8::1"), Claim: ledger.Key{Kind: "ipclaims.ipam.metal3.io", Namespace: "ns", Name: "old"}},
 	}
 	pool := &metav1.ObjectMeta{Annotations: map[string]string{butlerv1.AnnotationResting: RestingText(want)}}
 	// What is written is not finer than a second, and no rest is shorter than it was.
-	want[1].Until = time.Date(2030, 1, 2, 3, 4, 6, 0, time.UTC)
+	want[1].Since, want[1].Until = time.Date(2030, 1, 2, 2, 4, 6, 0, time.UTC), time.Date(2030, 1, 2, 3, 4, 6, 0, time.UTC)
 	if diff := cmp.Diff(want, Resting(pool), cmp.Comparer(func(a, b allocator.Range) bool { return a == b }), cmp.Comparer(time.Time.Equal)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

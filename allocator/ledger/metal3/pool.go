@@ -39,9 +39,7 @@ func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList
 		Cooling:         fields.Resting(p),
 		Deleting:        p.DeletionTimestamp != nil,
 	}
-	if delay, err := time.ParseDuration(p.Annotations[butlerv1.AnnotationReuseDelay]); err == nil {
-		pool.ReuseDelay = max(delay, 0)
-	}
+	pool.ReuseDelay, _ = reuseDelay(p)
 	if p.Spec.AllocationStrategy == v1alpha1.StrategyRandom {
 		pool.Policy = allocator.Random(source)
 	}
@@ -54,6 +52,19 @@ func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList
 		pool.Blocked = append(pool.Blocked, allocator.Range{First: pin.address, Last: pin.address})
 	}
 	return pool, append(errs, bad...)
+}
+
+// reuseDelay is how long a released address of a pool rests: not at all where that cannot be read.
+func reuseDelay(p *v1alpha1.IPPool) (time.Duration, *field.Error) {
+	text, set := p.Annotations[butlerv1.AnnotationReuseDelay]
+	if !set {
+		return 0, nil
+	}
+	delay, err := time.ParseDuration(text)
+	if err != nil || delay < 0 || delay > butlerv1.MaxReuseDelay {
+		return 0, field.Invalid(field.NewPath("metadata", "annotations").Key(butlerv1.AnnotationReuseDelay), text, "must be a duration from 0s to 720h, such as 10m")
+	}
+	return delay, nil
 }
 
 // NewSource is one to draw from that nobody can foresee.

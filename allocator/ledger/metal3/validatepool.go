@@ -34,6 +34,9 @@ func ValidateIPPool(p *v1alpha1.IPPool) field.ErrorList {
 	if s := p.Spec.AllocationStrategy; s != "" && s != v1alpha1.StrategySequential && !random {
 		errs = append(errs, field.NotSupported(spec.Child("allocationStrategy"), s, []v1alpha1.AllocationStrategy{v1alpha1.StrategySequential, v1alpha1.StrategyRandom}))
 	}
+	if _, err := reuseDelay(p); err != nil {
+		errs = append(errs, err)
+	}
 	var entries []entry
 	for i, declared := range p.Spec.Pools {
 		path := entryPath(i)

@@ -1,5 +1,7 @@
 package v1alpha1
 
+import "time"
+
 // Labels. Values longer than a label may be are shortened; the spec holds them whole.
 const (
 	// LabelNetworkPool is the name of the pool that an IPAllocation draws from.
@@ -62,6 +64,9 @@ const (
 	// spec.reuseDelay.
 	AnnotationReuseDelay = "butler.butlerlabs.dev/reuse-delay"
 )
+
+// MaxReuseDelay bounds how long a released range rests, in spec.reuseDelay as well as in AnnotationReuseDelay.
+const MaxReuseDelay = 720 * time.Hour
 
 // Annotations around TenantClusters.
 const (
