@@ -28,6 +28,7 @@ const (
 	eventCapacityExhausted = "PoolCapacityExhausted"
 	eventCapacityRecovered = "PoolCapacityRecovered"
 	eventReleasesWait      = "ReleasesWait"
+	eventRestsUnrecorded   = "RestsUnrecorded"
 )
 
 // An event costs the API server as much as the allocation itself, so those that say all is well give way under load, of each pool
@@ -91,6 +92,11 @@ func (e *events) crossed(p *v1alpha1.NetworkPool, c crossing) {
 		kind = corev1.EventTypeNormal
 	}
 	e.recorder.Event(p, kind, c.reason, c.message)
+}
+
+func (e *events) restsUnrecorded(p client.Object, lacking int) {
+	e.recorder.Event(p, corev1.EventTypeWarning, eventRestsUnrecorded, fmt.Sprintf(
+		"%d ranges rest without a record, as the pool's annotations have no room: they would be free if all managers ended: shorten the reuse delay, or wait", lacking))
 }
 
 func (e *events) releasesWait(p *v1alpha1.NetworkPool, waiting int) {

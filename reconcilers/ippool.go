@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 
@@ -50,8 +51,9 @@ func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, 
 	if belong(p, d.clusters) {
 		return reconcile.Result{}, overtaken(d.save(ctx, before, p))
 	}
-	if done, err := d.recordResting(ctx, before, d.ledger.Resting(key)); done || err != nil {
-		return reconcile.Result{}, err
+	done, unwritten := d.recordResting(ctx, before, d.ledger.Resting(key), memory)
+	if done {
+		return reconcile.Result{}, nil
 	}
 	held := d.ledger.HeldThrough(key)
 	indexes := indexesOf(held)
@@ -68,7 +70,7 @@ func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, 
 	if written {
 		memory.written = d.now()
 	}
-	return reconcile.Result{}, err
+	return reconcile.Result{}, errors.Join(unwritten, err)
 }
 
 // belong has a pool say which Cluster it belongs to, and tells whether it did not.

@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"context"
+	"errors"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -44,9 +45,16 @@ func (networkPools) urgent(ctx context.Context, d *desk, req reconcile.Request) 
 // status writes counters, conditions and releases in one, and lets go of the allocations whose release is recorded then.
 func (networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	resting := d.ledger.Resting(butler.NetworkPoolKey(p.Namespace, p.Name))
-	if done, err := d.recordResting(ctx, before, unrecorded(resting, p.Status.Releases)); done || err != nil {
-		return reconcile.Result{}, err
+	written, unwritten := d.recordResting(ctx, before, unrecorded(resting, p.Status.Releases), memory)
+	if written {
+		return reconcile.Result{}, nil
 	}
+	result, err := networkPools{}.counters(ctx, d, before, p, usage, memory)
+	return result, errors.Join(unwritten, err)
+}
+
+// counters writes all that a pool's status says.
+func (networkPools) counters(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	waiting, err := leaving(ctx, d, client.ObjectKeyFromObject(p))
 	if err != nil {
 		return reconcile.Result{}, err

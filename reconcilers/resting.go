@@ -13,8 +13,11 @@ import (
 
 // recordResting writes into a pool which of its ranges rest, so that a restart knows it. It tells whether there was anything to write: the pool
 // comes back then.
-func (d *desk) recordResting(ctx context.Context, p client.Object, resting []ledger.Cooling) (written bool, err error) {
-	text := fields.RestingText(resting)
+func (d *desk) recordResting(ctx context.Context, p client.Object, resting []ledger.Cooling, memory *poolMemory) (written bool, err error) {
+	text, lacking := fields.RestingText(resting)
+	if lacking > 0 && memory.mayTell(eventRestsUnrecorded, d.now()) {
+		d.events.restsUnrecorded(p, lacking)
+	}
 	if p.GetAnnotations()[butlerv1.AnnotationResting] == text {
 		return false, nil
 	}

@@ -285,6 +285,32 @@ func TestAReleasedAddressRestsThroughARestart(t *testing.T) {
 	}
 }
 
+// Somebody's annotations fill the pool, so that nothing can be written into its own.
+func TestAPoolThatCannotRecordWhatRestsKeepsItsStatus(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	pool := &butlerv1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "net", Annotations: map[string]string{"example.com/large": strings.Repeat("x", 256<<10-100)}},
+		Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.8.0.0/29", RoutingDomain: ns, ReuseDelay: &metav1.Duration{Duration: time.Hour}},
+	}
+	claim := func(name string) client.Object {
+		return &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, name, ""), Spec: ipamv1.IPAddressClaimSpec{
+			PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "net"},
+		}}
+	}
+	first := claim("first")
+	suite.Create(t, admin, pool, first)
+	ipAddressClaims.bound(t, first)
+	suite.Delete(t, admin, first)
+	suite.Gone(t, admin, first)
+	suite.Create(t, admin, claim("second"), claim("third"))
+	suite.Becomes(t, admin, pool, func(p *butlerv1.NetworkPool) string {
+		if p.Annotations[butlerv1.AnnotationResting] != "" || p.Status.AllocationCount != 2 || p.Status.AvailableIPs != 5 {
+			return fmt.Sprintf("status %+v", p.Status)
+		}
+		return ""
+	})
+}
+
 func TestARestEndsEarlierWhereItsPoolsDelayIsShortened(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	pool := single(ns, "one")

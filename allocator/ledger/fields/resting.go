@@ -1,7 +1,14 @@
 package fields
 
 import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +34,8 @@ func Resting(pool metav1.Object) []ledger.Cooling {
 		entries []resting
 		all     []ledger.Cooling
 	)
-	if json.Unmarshal([]byte(pool.GetAnnotations()[butlerv1.AnnotationResting]), &entries) != nil {
+	text, err := unpack(pool.GetAnnotations()[butlerv1.AnnotationResting])
+	if err != nil || json.Unmarshal(text, &entries) != nil {
 		return nil
 	}
 	for _, e := range entries {
@@ -61,8 +69,68 @@ func claimKey(text string) ledger.Key {
 	return ledger.Key{Kind: parts[0], Namespace: parts[1], Name: parts[2]}
 }
 
-// RestingText is the annotation for these ranges; "" for none.
-func RestingText(all []ledger.Cooling) string {
+// room is for the text, in bytes: the annotations of an object may have 262,144 together. A text that takes more is packed, and one that takes more
+// even then says less.
+const room = 192 << 10
+
+// RestingText is the annotation for these ranges; "" for none. lacking are those that it has no room for: what rests no longer soonest, of what
+// rests until a time.
+func RestingText(all []ledger.Cooling) (text string, lacking int) {
+	if text = restingText(all); len(text) <= room {
+		return text, 0
+	}
+	ends := slices.SortedFunc(slices.Values(all), func(x, y ledger.Cooling) int { // the last first, and before that those without an end
+		return cmp.Or(cmp.Compare(b2i(y.Until.IsZero()), b2i(x.Until.IsZero())), y.Until.Compare(x.Until))
+	})
+	for {
+		if text = pack(restingText(all)); len(text) <= room || len(all) == 0 {
+			return text, lacking
+		}
+		lacking = min(lacking+len(ends)/16+1, len(ends))
+		left := map[allocator.Range]bool{}
+		for _, c := range ends[len(ends)-lacking:] {
+			left[c.Range] = true
+		}
+		all = slices.DeleteFunc(slices.Clone(all), func(c ledger.Cooling) bool { return left[c.Range] })
+	}
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// packed is what a text begins with that was compressed, in base64.
+const packed = "gzip:"
+
+func pack(text string) string {
+	var b bytes.Buffer
+	b.WriteString(packed)
+	base := base64.NewEncoder(base64.StdEncoding, &b)
+	compressed, _ := gzip.NewWriterLevel(base, gzip.BestCompression) // a level that there is
+	_, _ = io.WriteString(compressed, text)                          // into memory, which takes all
+	_ = errors.Join(compressed.Close(), base.Close())
+	return b.String()
+}
+
+// maxUnpacked bounds what a text that somebody else wrote may unpack to.
+const maxUnpacked = 16 << 20
+
+func unpack(text string) ([]byte, error) {
+	base, is := strings.CutPrefix(text, packed)
+	if !is {
+		return []byte(text), nil
+	}
+	r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(base)))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(r, maxUnpacked))
+}
+
+func restingText(all []ledger.Cooling) string {
 	var entries []resting
 	for _, c := range all {
 		e := resting{Range: rangeText(c.Range)}

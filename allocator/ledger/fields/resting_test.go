@@ -1,6 +1,9 @@
 package fields
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -26,13 +29,13 @@ func TestWhatRestsIsReadAsItWasWritten(t *testing.T) {
 		{Range: parse("10.0.0.7"), Claim: ledger.Key{Kind: "ipclaims.ipam.metal3.io", Namespace: "ns", Name: "web"}, Left: "uid"},
 		{Range: parse("2001:db8::1"), Claim: ledger.Key{Kind: "ipclaims.ipam.metal3.io", Namespace: "ns", Name: "old"}},
 	}
-	pool := &metav1.ObjectMeta{Annotations: map[string]string{butlerv1.AnnotationResting: RestingText(want)}}
+	pool := &metav1.ObjectMeta{Annotations: map[string]string{butlerv1.AnnotationResting: restingText(want)}}
 	// What is written is not finer than a second, and no rest is shorter than it was.
 	want[1].Since, want[1].Until = time.Date(2030, 1, 2, 2, 4, 6, 0, time.UTC), time.Date(2030, 1, 2, 3, 4, 6, 0, time.UTC)
 	if diff := cmp.Diff(want, Resting(pool), cmp.Comparer(func(a, b allocator.Range) bool { return a == b }), cmp.Comparer(time.Time.Equal)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if again, first := RestingText(Resting(pool)), pool.Annotations[butlerv1.AnnotationResting]; again != first {
+	if again, first := restingText(Resting(pool)), pool.Annotations[butlerv1.AnnotationResting]; again != first {
 		t.Errorf("what was read is written as %s, and was %s", again, first)
 	}
 	for name, text := range map[string]string{
@@ -45,5 +48,64 @@ func TestWhatRestsIsReadAsItWasWritten(t *testing.T) {
 		if got := Resting(pool); got != nil {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+func TestManyThatRestTakeNoMoreRoomThanThereIs(t *testing.T) {
+	source := rand.New(rand.NewPCG(1, 2))
+	begin := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	var all []ledger.Cooling
+	add := func(n int, one func(r allocator.Range, i int) ledger.Cooling) {
+		for i := range n {
+			a := netip.AddrFrom4([4]byte{10, byte(len(all) >> 16), byte(len(all) >> 8), byte(len(all))})
+			all = append(all, one(allocator.Range{First: a, Last: a}, i))
+		}
+	}
+	rests := func(r allocator.Range, _ int) ledger.Cooling {
+		since := begin.Add(time.Duration(source.IntN(86400)) * time.Second)
+		return ledger.Cooling{Range: r, Since: since, Until: since.Add(24 * time.Hour)}
+	}
+	away := func(r allocator.Range, i int) ledger.Cooling {
+		uid := fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", source.Uint32(), i, source.IntN(1<<12), source.IntN(1<<12), source.Uint64N(1<<48))
+		return ledger.Cooling{Range: r, Claim: ledger.Key{Kind: "ipaddressclaims.ipam.cluster.x-k8s.io", Namespace: "tenants", Name: fmt.Sprintf("worker-%05x", i)}, Left: uid}
+	}
+	read := func(text string) map[allocator.Range]bool {
+		found := map[allocator.Range]bool{}
+		for _, c := range Resting(&metav1.ObjectMeta{Annotations: map[string]string{butlerv1.AnnotationResting: text}}) {
+			found[c.Range] = true
+		}
+		return found
+	}
+	add(3000, away)
+	add(6000, rests)
+	text, lacking := RestingText(all)
+	if found := read(text); len(text) > room || lacking != 0 || len(found) != len(all) {
+		t.Errorf("of %d, %d lack and %d are read, in %d bytes", len(all), lacking, len(found), len(text))
+	}
+
+	add(20000, rests)
+	text, lacking = RestingText(all)
+	found := read(text)
+	if len(text) > room || lacking == 0 || len(found) != len(all)-lacking {
+		t.Errorf("of %d, %d lack and %d are read, in %d bytes", len(all), lacking, len(found), len(text))
+	}
+	var first, last time.Time // end of what is there, and of what is not
+	for _, c := range all {
+		switch {
+		case c.Until.IsZero():
+			if !found[c.Range] {
+				t.Fatalf("%s is away, and lacks", c.Range)
+			}
+		case found[c.Range] && (first.IsZero() || c.Until.Before(first)):
+			first = c.Until
+		case !found[c.Range] && c.Until.After(last):
+			last = c.Until
+		}
+	}
+	if first.Before(last) {
+		t.Errorf("what rests until %s is there, and until %s is not", first, last)
+	}
+	if _, err := unpack(text[:len(text)/2]); err == nil {
+		t.Error("half a text can be read")
 	}
 }
