@@ -27,8 +27,6 @@ const (
 	maxTimeout     = 30 * time.Second
 	// margin is left of a call's time for the answer to travel; of short calls a quarter.
 	margin = 300 * time.Millisecond
-	// maxCalls are at work at a time; of what comes beyond them nothing is read. The API server repeats it a second later.
-	maxCalls = 1024
 	// anotherTry is the least time left of a call for which it is repeated.
 	anotherTry = 500 * time.Millisecond
 )
@@ -42,12 +40,12 @@ var (
 type edge struct {
 	hook
 	ledger   *ledger.Ledger
-	peers    *http.Client  // reaches the other replicas; nil where there are none
-	identity string        // of this one
-	first    bool          // the API server asks once more, of another entry, where this one has no answer
-	second   bool          // that other entry
-	calls    chan struct{} // a place for each call at work, of all webhooks together
-	repeats  *repeats      // of them all
+	peers    *http.Client // reaches the other replicas; nil where there are none
+	identity string       // of this one
+	first    bool         // the API server asks once more, of another entry, where this one has no answer
+	second   bool         // that other entry
+	places   *places      // of all webhooks together
+	repeats  *repeats     // of them all
 	stopping <-chan struct{}
 	metrics  *Metrics
 	log      logr.Logger
@@ -68,15 +66,14 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 
-	select {
-	case e.calls <- struct{}{}:
-		defer func() { <-e.calls }()
-	default:
+	leave, err := e.places.enter(r.ContentLength)
+	if err != nil {
 		result = resultUnavailable
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, fmt.Sprintf("%d calls are at work here: try again", cap(e.calls)), http.StatusServiceUnavailable)
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
+	defer leave()
 	body, review, code, err := readReview(w, r)
 	if err != nil {
 		http.Error(w, err.Error(), code)

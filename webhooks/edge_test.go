@@ -3,6 +3,7 @@ package webhooks
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,7 +22,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
@@ -271,11 +274,66 @@ func TestWhateverACallerSendsMakesNoSeriesOfItsOwn(t *testing.T) {
 }
 
 func TestMoreCallsThanFitAreToldToComeAgain(t *testing.T) {
-	t.Parallel()
-	e := &edge{calls: make(chan struct{}, 1), metrics: NewMetrics(nil)}
-	e.calls <- struct{}{}
-	w := post(e, MutateIPAllocation, review("CREATE", "{}", "null"))
-	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "try again") {
-		t.Errorf("got %d, Retry-After %q: %s", w.Code, w.Header().Get("Retry-After"), w.Body)
+	large := review("CREATE", `{"x":"`+strings.Repeat("x", ordinaryBody)+`"}`, "null")
+	for name, tc := range map[string]struct {
+		at   *places // with room for one call, or one large body
+		body string
+		says string
+		once string // may come meanwhile
+	}{
+		"calls":        {newPlaces(1, maxLarge), "{", "1 calls are at work here: try again", ""},
+		"large bodies": {newPlaces(3, int64(len(large))), large, "calls with large objects take all memory", review("CREATE", "{}", "null")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			allow := func(context.Context, *admission.Request) (admission.Response, error) {
+				return admission.Allowed(""), nil
+			}
+			e := &edge{hook: hook{answer: allow}, places: tc.at, repeats: &repeats{until: map[types.UID]time.Time{}}, metrics: NewMetrics(nil)}
+			server := httptest.NewServer(e)
+			defer server.Close()
+			first, err := net.Dial("tcp", server.Listener.Addr().String()) // which takes its time to send
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(first, "POST /?timeout=30s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(tc.body))
+			for len(tc.at.calls) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			w := post(e, MutateIPAllocation, tc.body)
+			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), tc.says) {
+				t.Errorf("got %d, Retry-After %q: %s", w.Code, w.Header().Get("Retry-After"), w.Body)
+			}
+			if tc.once != "" {
+				if w := post(e, MutateIPAllocation, tc.once); w.Code != http.StatusOK {
+					t.Errorf("an ordinary one: %d %s", w.Code, w.Body)
+				}
+			}
+			_ = first.Close()
+			for len(tc.at.calls) > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			if w := post(e, MutateIPAllocation, tc.body); w.Code == http.StatusServiceUnavailable {
+				t.Errorf("after its end: %d %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
+func TestABodyOfUnknownOrOfTooLargeSizeCountsAsTheLargestThatIsRead(t *testing.T) {
+	for _, size := range []int64{-1, maxBody, 1 << 40} {
+		p := newPlaces(2, maxBody)
+		leave, err := p.enter(size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.enter(ordinaryBody + 1); err == nil {
+			t.Errorf("%d bytes leave room", size)
+		}
+		leave()
+		if leave, err = p.enter(ordinaryBody + 1); err != nil {
+			t.Errorf("when %d bytes are gone: %v", size, err)
+		} else {
+			leave()
+		}
 	}
 }

@@ -73,7 +73,7 @@ func Register(server interface {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)
 	}
-	calls := make(chan struct{}, maxCalls)
+	places := newPlaces(maxCalls, maxLarge)
 	again := &repeats{until: map[types.UID]time.Time{}}
 	hooks := map[string]hook{}
 	for _, api := range o.Others {
@@ -90,7 +90,7 @@ func Register(server interface {
 		_, second := hooks[path+FirstTry]
 		server.Register(path, &edge{
 			hook: h, first: strings.HasSuffix(path, FirstTry), second: second, ledger: o.Ledger, peers: o.Peers, identity: o.Identity,
-			calls: calls, repeats: again, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
+			places: places, repeats: again, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
 		})
 	}
 }
