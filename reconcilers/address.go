@@ -293,6 +293,10 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 	if metal3.Away(c) || len(users) > 0 || !controllerutil.ContainsFinalizer(c, claimFinalizer) {
 		return 0, nil
 	}
+	if a.held(c) && d.ledger.Crowded(a.claimOf(c).Pool) {
+		d.events.stays(c, "its release waits, as its pool has no room to record one more address at rest: shorten the pool's reuse delay, or wait")
+		return lookAgain, nil
+	}
 	for _, shown := range all {
 		if err := d.deleteAddress(ctx, copied(shown), addressFinalizer); err != nil {
 			return 0, err

@@ -98,11 +98,10 @@ func recordReleases(p *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation, n
 	slices.SortFunc(fresh, func(x, y v1alpha1.Release) int {
 		return cmp.Or(x.ReleasedAt.Compare(y.ReleasedAt.Time), cmp.Compare(x.Name, y.Name))
 	})
-	rests := func(r v1alpha1.Release) bool { return r.ReusableAt != nil && r.ReusableAt.After(now) }
 	resting := 0
 	var next time.Time
 	for _, r := range p.Status.Releases {
-		if rests(r) {
+		if rests(r, now) {
 			resting++
 			if next.IsZero() || r.ReusableAt.Time.Before(next) {
 				next = r.ReusableAt.Time
@@ -117,7 +116,7 @@ func recordReleases(p *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation, n
 	}
 	excess := len(p.Status.Releases) + to.fresh - keptReleases
 	for _, r := range p.Status.Releases {
-		if excess > 0 && !rests(r) {
+		if excess > 0 && !rests(r, now) {
 			excess--
 			continue
 		}
@@ -125,6 +124,11 @@ func recordReleases(p *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation, n
 	}
 	to.records = append(to.records, fresh[:to.fresh]...)
 	return to
+}
+
+// rests tells whether the range of a recorded release rests still.
+func rests(r v1alpha1.Release, now time.Time) bool {
+	return r.ReusableAt != nil && r.ReusableAt.After(now)
 }
 
 // shorten ends the recorded rests as early as they would have ended with the delay that the pool has now.

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
@@ -132,5 +133,21 @@ func TestOneWriteTakesNoMoreThanABatch(t *testing.T) {
 	}
 	if to := recordReleases(poolWithDelay(0), leaving, releaseTime); len(to.records) != releaseBatch || to.fresh != releaseBatch || to.left != 5 || to.room != 0 {
 		t.Errorf("%d records, %d left, room in %s", len(to.records), to.left, to.room)
+	}
+}
+
+func TestTheRecordOfAnEarlierRestIsNoneOfThis(t *testing.T) {
+	now := releaseTime.Add(time.Hour)
+	record := func(address string, until time.Time) v1alpha1.Release {
+		return v1alpha1.Release{StartAddress: address, EndAddress: address, ReusableAt: &metav1.Time{Time: until}}
+	}
+	rest := func(address string, until time.Time) ledger.Cooling {
+		return ledger.Cooling{Range: mustRange(t, address), Until: until}
+	}
+	hour := now.Add(time.Hour)
+	records := []v1alpha1.Release{record("10.0.0.1", now.Add(-time.Second)), record("10.0.0.2", hour), {StartAddress: "10.0.0.3", EndAddress: "10.0.0.3"}}
+	got := unrecorded([]ledger.Cooling{rest("10.0.0.1", hour), rest("10.0.0.2", hour.Add(time.Second)), rest("10.0.0.3", hour), rest("10.0.0.2", time.Time{})}, records, now)
+	if len(got) != 3 || got[0].Range != mustRange(t, "10.0.0.1") || got[1].Range != mustRange(t, "10.0.0.3") || !got[2].Until.IsZero() {
+		t.Errorf("unrecorded: %v", got)
 	}
 }

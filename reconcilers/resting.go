@@ -3,6 +3,7 @@ package reconcilers
 import (
 	"context"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,7 +15,7 @@ import (
 // recordResting writes into a pool which of its ranges rest, so that a restart knows it. It tells whether there was anything to write: the pool
 // comes back then.
 func (d *desk) recordResting(ctx context.Context, p client.Object, resting []ledger.Cooling, memory *poolMemory) (written bool, err error) {
-	text, lacking := fields.RestingText(resting)
+	text, lacking := fields.RestingText(p, resting)
 	if lacking > 0 && memory.mayTell(eventRestsUnrecorded, d.now()) {
 		d.events.restsUnrecorded(p, lacking)
 	}
@@ -35,11 +36,11 @@ func (d *desk) recordResting(ctx context.Context, p client.Object, resting []led
 }
 
 // unrecorded is those that rest without a record in the status of their NetworkPool: of claims that write none, of allocations whose finalizer
-// somebody took off, and those that went to another cluster.
-func unrecorded(resting []ledger.Cooling, releases []butlerv1.Release) []ledger.Cooling {
+// somebody took off, and those that went to another cluster. The record of an earlier rest of the same range says nothing.
+func unrecorded(resting []ledger.Cooling, releases []butlerv1.Release, now time.Time) []ledger.Cooling {
 	recorded := map[[2]string]bool{}
 	for _, r := range releases {
-		if r.ReusableAt != nil {
+		if rests(r, now) {
 			recorded[[2]string{r.StartAddress, r.EndAddress}] = true
 		}
 	}

@@ -65,6 +65,23 @@ func (b *book) settleAway(p *pool, gone bool) {
 	}
 }
 
+// maxRests are the ranges of a pool that rest until a time. As many find room in its record, beside those that went to other clusters.
+const maxRests = 8192
+
+// crowded tells whether so many ranges of a pool rest that another release would have to wait.
+func (b *book) crowded(k Key) bool {
+	p, resting := b.pools[k], 0
+	if p == nil || p.ReuseDelay == 0 || p.Deleting {
+		return false
+	}
+	for h := range b.resting {
+		if h.pool == k && !h.away() {
+			resting++
+		}
+	}
+	return resting >= maxRests
+}
+
 // restingOf lists the ranges of a pool that rest, in address order: what it should record.
 func (b *book) restingOf(k Key) []Cooling {
 	var list []Cooling

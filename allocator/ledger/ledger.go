@@ -402,6 +402,12 @@ func (l *Ledger) Resting(pool Key) (list []Cooling) {
 	return list
 }
 
+// Crowded tells whether as many ranges of a pool rest as it may record: what is released next should wait.
+func (l *Ledger) Crowded(pool Key) (yes bool) {
+	l.do(func(b *book) { yes = b.crowded(pool) })
+	return yes
+}
+
 // Changing tells whether a change of a pool was let through that has not been seen yet.
 func (l *Ledger) Changing(pool Key) (yes bool) {
 	l.do(func(b *book) { yes = b.changing(pool) })

@@ -51,6 +51,7 @@ type Pool struct {
 	Manual          bool              // gives only ranges that are asked for by name
 	ReuseDelay      time.Duration     // how long a released range rests
 	Cooling         []Cooling         // recorded releases that may still rest
+	Illegible       bool              // more may be recorded, which cannot be read: what is known stays
 	Flagged         bool              // stored as one whose range another has (AddressConflict)
 	Deleting        bool
 }

@@ -61,7 +61,9 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 		b.shorten(p)
 	}
 	known.Pool, known.ahead = p, ahead
-	b.settleAway(known, false)
+	if !p.Illegible {
+		b.settleAway(known, false)
+	}
 	if known.Policy == nil {
 		known.Policy = allocator.BestFit
 	}
@@ -201,10 +203,16 @@ func (b *book) rehome(p *pool) {
 
 // shorten ends the rests of a pool's ranges as early as they would have ended with the delay that it has now.
 func (b *book) shorten(p Pool) {
-	for h := range b.resting {
-		if h.pool == p.Key && !h.away() {
+	end := func(h *holding) {
+		if h.pool == p.Key && !h.until.IsZero() && !h.away() {
 			h.until = p.end(h.since, h.until)
 		}
+	}
+	for h := range b.resting {
+		end(h)
+	}
+	for c := range b.ofPool[p.Key] { // that goes, its release recorded
+		end(c.holding)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,9 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
@@ -282,6 +286,48 @@ func TestAReleasedAddressRestsThroughARestart(t *testing.T) {
 		} else if err != nil || second.GetAnnotations()[v1alpha1.AnnotationIPAddress] != "" {
 			t.Errorf("%s: %v, annotations %v", name, err, second.GetAnnotations())
 		}
+	}
+}
+
+func TestReleasesWaitWhereAPoolHasNoRoomToRecordThem(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.0", "10.0.63.255")}, Prefix: 16})
+			var resting []ledger.Cooling
+			for i := range 8192 {
+				a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+				resting = append(resting, ledger.Cooling{Range: allocator.Range{First: a, Last: a}, Since: time.Now(), Until: time.Now().Add(time.Hour)})
+			}
+			text, _ := fields.RestingText(pool, resting)
+			pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1h", butlerv1.AnnotationResting: text}
+			suite.Create(t, admin, pool)
+			c := k.claim(ns, "web", "pool", "")
+			k.gets(t, c, "10.0.32.0")
+			k.bound(t, c)
+			if err := admin.Delete(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+				var told corev1.EventList
+				if err := admin.List(ctx, &told, client.InNamespace(ns)); err != nil {
+					return err
+				}
+				for _, e := range told.Items {
+					if strings.Contains(e.Message, "its release waits") {
+						return nil
+					}
+				}
+				return fmt.Errorf("no event says so, of %d", len(told.Items))
+			})
+			if name, _ := k.address(stored(t, c)); name == "" {
+				t.Error("its address is gone")
+			}
+			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations[butlerv1.AnnotationReuseDelay] = "0s" })
+			suite.Change(t, admin, c, func(c client.Object) { c.SetLabels(map[string]string{"look": "again"}) }) // else within a minute
+			suite.Gone(t, admin, c)
+			suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string { return p.Annotations[butlerv1.AnnotationResting] })
+		})
 	}
 }
 

@@ -22,13 +22,15 @@ const (
 // what is readable of its reserved networks and its releases still counts. Host bits do not matter.
 func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 	read, errs := readPool(p)
+	resting, readable := fields.Resting(p)
 	pool := ledger.Pool{
 		Key:             NetworkPoolKey(p.Namespace, p.Name),
 		ResourceVersion: fields.ResourceVersion(p),
 		Space:           p.Spec.RoutingDomain,
 		Blocked:         slices.Concat(read.blocked(), usedBy(p.Status.InfrastructureAllocations)),
 		Policy:          allocator.BestFit,
-		Cooling:         append(coolingOf(p.Status.Releases), fields.Resting(p)...),
+		Cooling:         append(coolingOf(p.Status.Releases), resting...),
+		Illegible:       !readable,
 		Deleting:        p.DeletionTimestamp != nil,
 	}
 	if p.Spec.ReuseDelay != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -28,15 +29,17 @@ type resting struct {
 	Left  string       `json:"uid,omitempty"`   // of the object that went with it
 }
 
-// Resting reads which ranges a pool records as resting, and as gone to another cluster. What cannot be read does not count.
-func Resting(pool metav1.Object) []ledger.Cooling {
-	var (
-		entries []resting
-		all     []ledger.Cooling
-	)
-	text, err := unpack(pool.GetAnnotations()[butlerv1.AnnotationResting])
+// Resting reads which ranges a pool records as resting, and as gone to another cluster. An entry that cannot be read does not count. readable is false
+// where nothing can be read: somebody broke the text, or a later release wrote it.
+func Resting(pool metav1.Object) (all []ledger.Cooling, readable bool) {
+	annotation := pool.GetAnnotations()[butlerv1.AnnotationResting]
+	if annotation == "" {
+		return nil, true
+	}
+	var entries []resting
+	text, err := unpack(annotation)
 	if err != nil || json.Unmarshal(text, &entries) != nil {
-		return nil
+		return nil, false
 	}
 	for _, e := range entries {
 		first, last, two := strings.Cut(e.Range, "-")
@@ -58,7 +61,7 @@ func Resting(pool metav1.Object) []ledger.Cooling {
 		}
 		all = append(all, c)
 	}
-	return all
+	return all, true
 }
 
 func claimKey(text string) ledger.Key {
@@ -69,13 +72,24 @@ func claimKey(text string) ledger.Key {
 	return ledger.Key{Kind: parts[0], Namespace: parts[1], Name: parts[2]}
 }
 
-// room is for the text, in bytes: the annotations of an object may have 262,144 together. A text that takes more is packed, and one that takes more
-// even then says less.
-const room = 192 << 10
+// spare is left of an object's annotations, in bytes, for what others add.
+const spare = 16 << 10
 
-// RestingText is the annotation for these ranges; "" for none. lacking are those that it has no room for: what rests no longer soonest, of what
-// rests until a time.
-func RestingText(all []ledger.Cooling) (text string, lacking int) {
+// room is what a pool has for the text, in bytes: its annotations have a limit together.
+func room(pool metav1.Object) int {
+	left := apivalidation.TotalAnnotationSizeLimitB - spare - len(butlerv1.AnnotationResting)
+	for key, value := range pool.GetAnnotations() {
+		if key != butlerv1.AnnotationResting {
+			left -= len(key) + len(value)
+		}
+	}
+	return left
+}
+
+// RestingText is the annotation of a pool for these ranges; "" for none. One that takes more than there is room for is packed. lacking are those that
+// it has no room for even then: what rests no longer soonest, of what rests until a time.
+func RestingText(pool metav1.Object, all []ledger.Cooling) (text string, lacking int) {
+	room := room(pool)
 	if text = restingText(all); len(text) <= room {
 		return text, 0
 	}
@@ -83,10 +97,14 @@ func RestingText(all []ledger.Cooling) (text string, lacking int) {
 		return cmp.Or(cmp.Compare(b2i(y.Until.IsZero()), b2i(x.Until.IsZero())), y.Until.Compare(x.Until))
 	})
 	for {
-		if text = pack(restingText(all)); len(text) <= room || len(all) == 0 {
+		if len(all) == 0 {
+			return "", lacking
+		}
+		if text = pack(restingText(all)); len(text) <= room {
 			return text, lacking
 		}
-		lacking = min(lacking+len(ends)/16+1, len(ends))
+		fit := len(all) * max(room, 0) / len(text)
+		lacking = len(ends) - fit + fit/32 // all are of much the same size
 		left := map[allocator.Range]bool{}
 		for _, c := range ends[len(ends)-lacking:] {
 			left[c.Range] = true
@@ -109,8 +127,8 @@ func pack(text string) string {
 	var b bytes.Buffer
 	b.WriteString(packed)
 	base := base64.NewEncoder(base64.StdEncoding, &b)
-	compressed, _ := gzip.NewWriterLevel(base, gzip.BestCompression) // a level that there is
-	_, _ = io.WriteString(compressed, text)                          // into memory, which takes all
+	compressed := gzip.NewWriter(base)
+	_, _ = io.WriteString(compressed, text) // into memory, which takes all
 	_ = errors.Join(compressed.Close(), base.Close())
 	return b.String()
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,21 +33,23 @@ func TestWhatRestsIsReadAsItWasWritten(t *testing.T) {
 	pool := &metav1.ObjectMeta{Annotations: map[string]string{butlerv1.AnnotationResting: restingText(want)}}
 	// What is written is not finer than a second, and no rest is shorter than it was.
 	want[1].Since, want[1].Until = time.Date(2030, 1, 2, 2, 4, 6, 0, time.UTC), time.Date(2030, 1, 2, 3, 4, 6, 0, time.UTC)
-	if diff := cmp.Diff(want, Resting(pool), cmp.Comparer(func(a, b allocator.Range) bool { return a == b }), cmp.Comparer(time.Time.Equal)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	got, readable := Resting(pool)
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b allocator.Range) bool { return a == b }), cmp.Comparer(time.Time.Equal)); diff != "" || !readable {
+		t.Errorf("readable: %t (-want +got):\n%s", readable, diff)
 	}
-	if again, first := restingText(Resting(pool)), pool.Annotations[butlerv1.AnnotationResting]; again != first {
+	if again, first := restingText(got), pool.Annotations[butlerv1.AnnotationResting]; again != first {
 		t.Errorf("what was read is written as %s, and was %s", again, first)
 	}
 	for name, text := range map[string]string{
 		"no JSON":            `[`,
+		"not packed":         `gzip:W10=`,
 		"no range":           `[{"range": "10.0.0.9-10.0.0.1", "claim": "k/ns/n"}]`,
 		"neither of the two": `[{"range": "10.0.0.1"}]`,
 		"no claim":           `[{"range": "10.0.0.1", "claim": "web"}]`,
 	} {
 		pool.Annotations[butlerv1.AnnotationResting] = text
-		if got := Resting(pool); got != nil {
-			t.Errorf("%s: %v", name, got)
+		if got, readable := Resting(pool); got != nil || readable == (name == "no JSON" || name == "not packed") {
+			t.Errorf("%s: %v, readable: %t", name, got, readable)
 		}
 	}
 }
@@ -71,20 +74,23 @@ func TestManyThatRestTakeNoMoreRoomThanThereIs(t *testing.T) {
 	}
 	read := func(text string) map[allocator.Range]bool {
 		found := map[allocator.Range]bool{}
-		for _, c := range Resting(&metav1.ObjectMeta{Annotations: map[string]string{butlerv1.AnnotationResting: text}}) {
+		all, _ := Resting(&metav1.ObjectMeta{Annotations: map[string]string{butlerv1.AnnotationResting: text}})
+		for _, c := range all {
 			found[c.Range] = true
 		}
 		return found
 	}
-	add(3000, away)
-	add(6000, rests)
-	text, lacking := RestingText(all)
+	add(2000, away)
+	add(5000, rests)
+	pool := &metav1.ObjectMeta{Annotations: map[string]string{"example.com/large": strings.Repeat("x", 64<<10), butlerv1.AnnotationResting: "what it was"}}
+	const room = 176 << 10
+	text, lacking := RestingText(pool, all)
 	if found := read(text); len(text) > room || lacking != 0 || len(found) != len(all) {
 		t.Errorf("of %d, %d lack and %d are read, in %d bytes", len(all), lacking, len(found), len(text))
 	}
 
 	add(20000, rests)
-	text, lacking = RestingText(all)
+	text, lacking = RestingText(pool, all)
 	found := read(text)
 	if len(text) > room || lacking == 0 || len(found) != len(all)-lacking {
 		t.Errorf("of %d, %d lack and %d are read, in %d bytes", len(all), lacking, len(found), len(text))
@@ -104,6 +110,10 @@ func TestManyThatRestTakeNoMoreRoomThanThereIs(t *testing.T) {
 	}
 	if first.Before(last) {
 		t.Errorf("what rests until %s is there, and until %s is not", first, last)
+	}
+	pool.Annotations["example.com/large"] = strings.Repeat("x", 256<<10)
+	if text, lacking := RestingText(pool, all); text != "" || lacking != len(all) {
+		t.Errorf("without room %d of %d lack, in %d bytes", lacking, len(all), len(text))
 	}
 	if _, err := unpack(text[:len(text)/2]); err == nil {
 		t.Error("half a text can be read")

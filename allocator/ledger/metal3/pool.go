@@ -29,6 +29,7 @@ func IPPoolKey(namespace, name string) ledger.Key {
 func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList) {
 	parts, errs := PartsOf(p)
 	kept, bad := readPins(p)
+	resting, readable := fields.Resting(p)
 	pool := ledger.Pool{
 		Key:             IPPoolKey(p.Namespace, p.Name),
 		ResourceVersion: fields.ResourceVersion(p),
@@ -36,7 +37,8 @@ func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList
 		Policy:          allocator.Sequential,
 		Ordered:         true,
 		BlocksHeld:      true,
-		Cooling:         fields.Resting(p),
+		Cooling:         resting,
+		Illegible:       !readable,
 		Deleting:        p.DeletionTimestamp != nil,
 	}
 	pool.ReuseDelay, _ = reuseDelay(p)

@@ -58,8 +58,8 @@ const (
 // Annotations on pools.
 const (
 	// AnnotationResting on a pool is written by the allocator: a list, in JSON, of ranges that nobody holds here and that are not free. Each rests
-	// until a time, or went to another cluster with its claim. Whoever knows that nobody has one there may take its entry out. A list of more than
-	// 192 KiB is packed: "gzip:", and the JSON compressed, in base64.
+	// until a time, or went to another cluster with its claim. Whoever knows that nobody has one there may take its entry out. One that would not
+	// fit beside the pool's other annotations is packed: "gzip:", and the JSON compressed, in base64.
 	AnnotationResting = "butler.butlerlabs.dev/resting"
 	// AnnotationReuseDelay on an IPPool is how long a released address rests before somebody else gets it, such as 10m. NetworkPools have
 	// spec.reuseDelay.
