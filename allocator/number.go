@@ -68,6 +68,8 @@ func (n number) int64() int64 {
 	return int64(n.lo)
 }
 
+func (n number) float64() float64 { return float64(n.hi)*(1<<64) + float64(n.lo) }
+
 func (n number) bitLen() int {
 	if n.hi != 0 {
 		return 64 + bits.Len64(n.hi)

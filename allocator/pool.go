@@ -26,6 +26,20 @@ type Stats struct {
 	// Fragmentation is the percentage of Available outside the longest run,
 	// rounded up (to 57 bits of precision); 0 when nothing is free.
 	Fragmentation int32
+	// Exact holds what may be more than an int64 says, as near as a float64 comes.
+	Exact Amounts
+}
+
+// Amounts are the numbers of Stats.
+type Amounts struct{ Total, Allocated, Available, LargestFree float64 }
+
+// Utilization is the share of the addresses that is allocated, 0 to 1. A pool
+// without addresses is not used.
+func (s Stats) Utilization() float64 {
+	if s.Exact.Total == 0 {
+		return 0
+	}
+	return s.Exact.Allocated / s.Exact.Total
 }
 
 // Allocate gives h a run of n addresses that policy picks (nil: BestFit). The
@@ -95,14 +109,15 @@ func (p *Pool) Window() []Range { return slices.Clone(p.window) }
 
 // Stats costs the same however large the pool is.
 func (p *Pool) Stats() Stats {
-	allocated, available := p.total.minus(p.free).int64(), p.available().int64()
+	held, free, largest := p.total.minus(p.free), p.available(), p.largest()
 	return Stats{
-		Total:         addSaturating(allocated, available),
-		Allocated:     allocated,
-		Available:     available,
-		LargestFree:   p.largest().int64(),
+		Total:         addSaturating(held.int64(), free.int64()),
+		Allocated:     held.int64(),
+		Available:     free.int64(),
+		LargestFree:   largest.int64(),
 		FreeRuns:      p.runs.count,
 		Fragmentation: p.fragmentation(),
+		Exact:         Amounts{held.float64() + free.float64(), held.float64(), free.float64(), largest.float64()},
 	}
 }
 

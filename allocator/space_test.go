@@ -156,15 +156,29 @@ func TestCountsSaturate(t *testing.T) {
 	s := NewSpace()
 	all := newPool(s, "all", "::/0", "0.0.0.0/0")
 	const most = math.MaxInt64
-	want := Stats{Total: most, Available: most, LargestFree: most, FreeRuns: 3}
+	const (
+		ipv4 = 1 << 32
+		ipv6 = 1 << 128
+	)
+	want := Stats{Total: most, Available: most, LargestFree: most, FreeRuns: 3, Exact: Amounts{ipv6, 0, ipv6, ipv6}}
 	if got := all.Stats(); got != want {
 		t.Errorf("everything has %+v, want %+v", got, want)
 	}
 	s.Hold(mustParse("::/0"), 1)
-	want = Stats{Total: most, Allocated: most, Available: 1 << 32, LargestFree: 1 << 32, FreeRuns: 1}
+	want = Stats{Total: most, Allocated: most, Available: ipv4, LargestFree: ipv4, FreeRuns: 1, Exact: Amounts{ipv6, ipv6, ipv4, ipv4}}
 	if got := all.Stats(); got != want {
 		t.Errorf("everything without IPv6 has %+v, want %+v", got, want)
 	}
+
+	if got := newPool(s, "some", "::/48").Stats(); got.Utilization() != 1 {
+		t.Errorf("utilization of what is held is %v", got.Utilization())
+	}
+	s.Release(mustParse("::/0"), 1)
+	s.Hold(mustParse("2001:db8::/64"), 1)
+	if got := newPool(s, "some", "2001:db8::/48").Stats(); got.Allocated != most || got.Total != most || got.Utilization() != 1.0/(1<<16) {
+		t.Errorf("a /64 of a /48 is %v of it: %+v", got.Utilization(), got)
+	}
+	s.Hold(mustParse("::/0"), 1)
 
 	half := newPool(s, "half", "2001:db8::/64", "2001:db8:1::/64")
 	s.Release(mustParse("::/0"), 1)

@@ -54,7 +54,7 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.Er
 	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation}
 	switch {
 	case p.DeletionTimestamp != nil:
-		c.Reason, c.Message = v1alpha1.ReasonDeleting, fmt.Sprintf("%d allocations still hold addresses: delete them to let the pool go", usage.Claims)
+		c.Reason, c.Message = v1alpha1.ReasonDeleting, fmt.Sprintf("%d claims still hold addresses: delete them to let the pool go", usage.Claims)
 	case len(faults) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonValidationFailed, faults.ToAggregate().Error()
 	default:
@@ -67,20 +67,12 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.Er
 func (t tier) conditionFor(p *v1alpha1.NetworkPool, usage ledger.Usage) metav1.Condition {
 	c := metav1.Condition{
 		Type: t.condition, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUtilizationBelowThreshold, ObservedGeneration: p.Generation,
-		Message: fmt.Sprintf("%.0f%% of the addresses are allocated (%d of %d)", 100*utilization(usage), usage.Allocated, usage.Total),
+		Message: fmt.Sprintf("%.0f%% of the addresses are allocated (%d of %d)", 100*usage.Utilization(), usage.Allocated, usage.Total),
 	}
-	if utilization(usage) >= float64(t.percent)/100 {
+	if usage.Utilization() >= float64(t.percent)/100 {
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonUtilizationAboveThreshold
 	}
 	return c
-}
-
-// utilization is 0 to 1. A pool without addresses is not used.
-func utilization(usage ledger.Usage) float64 {
-	if usage.Total == 0 {
-		return 0
-	}
-	return float64(usage.Allocated) / float64(usage.Total)
 }
 
 // crossing is a tier that a pool has come to or fallen below, for people to hear of.

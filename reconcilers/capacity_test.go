@@ -15,7 +15,8 @@ import (
 )
 
 func usageOf(allocated, total int64) ledger.Usage {
-	return ledger.Usage{Stats: allocator.Stats{Total: total, Allocated: allocated, Available: total - allocated}}
+	return ledger.Usage{Stats: allocator.Stats{Total: total, Allocated: allocated, Available: total - allocated,
+		Exact: allocator.Amounts{Total: float64(total), Allocated: float64(allocated), Available: float64(total - allocated)}}}
 }
 
 // conditionsAt is the conditions of a pool of which so much is allocated.
@@ -153,7 +154,8 @@ func TestPoolStatusHasEveryNumber(t *testing.T) {
 		},
 	}
 	fragmentation := int32(19)
-	got := poolStatus(p, ledger.Usage{Claims: 4, Stats: allocator.Stats{Total: 173, Allocated: 28, Available: 145, LargestFree: 117, Fragmentation: fragmentation}}, nil)
+	got := poolStatus(p, ledger.Usage{Claims: 4, Stats: allocator.Stats{Total: 173, Allocated: 28, Available: 145, LargestFree: 117, Fragmentation: fragmentation,
+		Exact: allocator.Amounts{Total: 173, Allocated: 28}}}, nil)
 	got.Conditions = nil
 	want := &v1alpha1.NetworkPoolStatus{
 		TotalIPs: 173, AllocatedIPs: 28, AvailableIPs: 145, AllocationCount: 4, FragmentationPercent: &fragmentation, LargestFreeBlock: 117,

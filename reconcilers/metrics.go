@@ -14,20 +14,20 @@ import (
 // poolGauge is one number of a pool.
 type poolGauge struct {
 	desc  *prometheus.Desc
-	value func(ledger.Usage) int64
+	value func(ledger.Usage) float64
 }
 
-func newPoolGauge(name, help string, value func(ledger.Usage) int64) poolGauge {
+func newPoolGauge(name, help string, value func(ledger.Usage) float64) poolGauge {
 	return poolGauge{prometheus.NewDesc("butler_network_pool_"+name, help, []string{"pool", "namespace"}, nil), value}
 }
 
 var poolGauges = []poolGauge{
-	newPoolGauge("total_ips", "Addresses that can be allocated from the pool.", func(u ledger.Usage) int64 { return u.Total }),
-	newPoolGauge("allocated_ips", "Addresses of the pool that are held.", func(u ledger.Usage) int64 { return u.Allocated }),
-	newPoolGauge("available_ips", "Addresses of the pool that are free.", func(u ledger.Usage) int64 { return u.Available }),
-	newPoolGauge("allocation_count", "Claims that hold addresses of the pool.", func(u ledger.Usage) int64 { return int64(u.Claims) }),
-	newPoolGauge("fragmentation_percent", "Share of the free addresses outside the largest free block.", func(u ledger.Usage) int64 { return int64(u.Fragmentation) }),
-	newPoolGauge("largest_free_block", "Addresses of the longest run of free ones.", func(u ledger.Usage) int64 { return u.LargestFree }),
+	newPoolGauge("total_ips", "Addresses that can be allocated from the pool.", func(u ledger.Usage) float64 { return u.Exact.Total }),
+	newPoolGauge("allocated_ips", "Addresses of the pool that are held.", func(u ledger.Usage) float64 { return u.Exact.Allocated }),
+	newPoolGauge("available_ips", "Addresses of the pool that are free.", func(u ledger.Usage) float64 { return u.Exact.Available }),
+	newPoolGauge("allocation_count", "Claims that hold addresses of the pool.", func(u ledger.Usage) float64 { return float64(u.Claims) }),
+	newPoolGauge("fragmentation_percent", "Share of the free addresses outside the largest free block.", func(u ledger.Usage) float64 { return float64(u.Fragmentation) }),
+	newPoolGauge("largest_free_block", "Addresses of the longest run of free ones.", func(u ledger.Usage) float64 { return u.Exact.LargestFree }),
 }
 
 var conflictGauge = prometheus.NewDesc("butler_ipam_address_conflicts",
@@ -68,7 +68,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 				continue
 			}
 			for _, g := range poolGauges {
-				metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.value(usage)), p.Name, p.Namespace)
+				metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(usage), p.Name, p.Namespace)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -97,6 +98,22 @@ var _ = Describe("a NetworkPool", func() {
 			Expect(shared.Update(ctx, blocker)).To(Succeed())
 		})
 		Eventually(gone(ctx, shared, p)).Should(BeTrue())
+	})
+
+	It("says how full it is where int64 has no number for it", func(ctx SpecContext) {
+		p := pool(namespace, "2001:db8::/48")
+		p.Name = "six"
+		a := pinned(namespace, "a", "2001:db8:0:1::", "2001:db8:0:1:ffff:ffff:ffff:ffff")
+		a.Spec.PoolRef.Name = "six"
+		shared.create(ctx, p, a)
+		Eventually(stored(ctx, shared, p)).Should(HaveField("Status.AllocatedIPs", BeEquivalentTo(math.MaxInt64)))
+		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionCapacityWarning)
+		Expect(c.Status).To(Equal(metav1.ConditionFalse), c.Message)
+		Expect(c.Message).To(HavePrefix("0% of the addresses are allocated"))
+		labels := fmt.Sprintf(`{namespace=%q,pool="six"} `, namespace)
+		Expect(shared.metrics(ctx)()).To(SatisfyAll( // 2^64 of 2^80
+			ContainSubstring("butler_network_pool_allocated_ips"+labels+"1.8446744073709552e+19\n"),
+			ContainSubstring("butler_network_pool_total_ips"+labels+"1.2089258196146292e+24\n")))
 	})
 
 	It("says how full it is, and tells of each tier once, up and down", func(ctx SpecContext) {
