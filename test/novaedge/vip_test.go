@@ -233,6 +233,32 @@ func TestUpdates(t *testing.T) {
 	})
 }
 
+// Its label alone says where the address is that a VIP has of no pool: as another it would be another address, which somebody may have.
+func TestTheRoutingDomainOfAnAddressOfNoPoolStays(t *testing.T) {
+	const domain = "butler.butlerlabs.dev/routing-domain"
+	pooled, bare := vip("domain-pooled", "domain"), vip("domain-bare", "", at("192.0.2.99"))
+	bare.Labels = map[string]string{domain: "east"}
+	suite.Lend(t, admin, pool("domain", "10.44.0.0/29"), pooled, bare)
+	label := func(value string) func(*v1alpha1.ProxyVIP) {
+		return func(v *v1alpha1.ProxyVIP) { v.Labels = map[string]string{domain: value} }
+	}
+	for name, change := range map[string]func(*v1alpha1.ProxyVIP){
+		"another": label("west"),
+		"none":    func(v *v1alpha1.ProxyVIP) { v.Labels = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			suite.Refused(t, suite.TryChange(t, admin, bare, change), 422, "metadata.labels["+domain+"]: Forbidden: cannot be changed",
+				`the routing domain that it names ("east")`, "create another ProxyVIP")
+		})
+	}
+	suite.Change(t, admin, bare, func(v *v1alpha1.ProxyVIP) { v.Labels["example.com/team"] = "a" })
+	suite.Change(t, admin, pooled, label("west")) // its pool says where
+	suite.Change(t, admin, pooled, func(v *v1alpha1.ProxyVIP) { v.Labels = nil })
+	suite.Refused(t, suite.TryChange(t, admin, pooled, func(v *v1alpha1.ProxyVIP) {
+		v.Spec.PoolRef, v.Labels = nil, map[string]string{domain: "west"}
+	}), 422, "metadata.labels["+domain+"]")
+}
+
 func TestADryRunReservesNothing(t *testing.T) {
 	p := pool("dry", "10.41.0.0/30")
 	suite.Lend(t, admin, p)
