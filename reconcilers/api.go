@@ -40,8 +40,8 @@ type claimAPI[T client.Object] interface {
 	failed(T) bool
 	// condition says whether its addresses are its own.
 	condition(T) *metav1.Condition
-	// rests tells whether it must be left alone, for now or for ever, going by what these Clusters are.
-	rests(context.Context, *desk, T, metal3.Clusters) bool
+	// rests says why it must be left alone, for now (a *metal3.WaitError) or for ever, going by what these Clusters are; nil where it need not.
+	rests(context.Context, *desk, T, metal3.Clusters) error
 	// wants is what it asks for, from its pool, which may be missing, and the origin of what it gets; the error is why it gets nothing.
 	wants(context.Context, *desk, T) (wants []ledger.Want, origin string, err error)
 	// fill writes ranges into the fields of spec that are absent.
@@ -69,8 +69,8 @@ type poolAPI[P client.Object] interface {
 	// pool is what the ledger makes of it. One that breaks a rule offers nothing; the faults say which.
 	pool(P) (ledger.Pool, field.ErrorList)
 	finalizer() string
-	// rests tells whether a pool must be left alone, for now.
-	rests(*desk, P) bool
+	// rests says why a pool must be left alone, for now; nil where it need not.
+	rests(*desk, P) error
 	// urgent tells whether claims wait for the next write to a pool.
 	urgent(context.Context, *desk, reconcile.Request) (bool, error)
 	// status writes the status of a pool, which is as it was before: that one is the informer's own.

@@ -65,7 +65,10 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		after, err := r.api.gone(ctx, r.desk, req.NamespacedName)
 		return reconcile.Result{RequeueAfter: after}, err
 	}
-	if r.api.rests(ctx, r.desk, c, r.clusters) {
+	if why := r.api.rests(ctx, r.desk, c, r.clusters); why != nil {
+		if !r.api.held(c) && c.GetDeletionTimestamp() == nil {
+			r.events.waits(c, r.api.claim(c).Pool, why)
+		}
 		return reconcile.Result{}, r.letGo(ctx, c)
 	}
 	if c.GetDeletionTimestamp() != nil {

@@ -3,12 +3,15 @@ package reconcilers
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -25,6 +28,7 @@ import (
 // whether they are paused. It is safe for concurrent use; a nil one knows no Clusters.
 type Clusters struct {
 	informer toolscache.SharedIndexInformer
+	absent   atomic.Bool // Cluster API is, or was, not installed
 }
 
 // NewClusters prepares the watch; Start begins it.
@@ -43,14 +47,32 @@ func NewClusters(config *rest.Config, log logr.Logger) (*Clusters, error) {
 	if err := informer.SetTransform(pauseOnly); err != nil {
 		return nil, err
 	}
+	c := &Clusters{informer: informer}
 	err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {
 			log.V(1).Info("Cluster API is not installed: pools that name a Cluster wait for it")
+			c.absent.Store(true)
 			return
 		}
 		toolscache.DefaultWatchErrorHandler(ctx, r, err)
 	})
-	return &Clusters{informer}, err
+	return c, err
+}
+
+// knownLimit is how long one waits for the Clusters at most: where they cannot be read, none are known.
+const knownLimit = 10 * time.Second
+
+// Known waits until it is known which Clusters there are. What belongs to one that is paused would be worked on before. It is false when ctx ends.
+func (c *Clusters) Known(ctx context.Context) bool {
+	if c == nil {
+		return true
+	}
+	limit, cancel := context.WithTimeout(ctx, knownLimit)
+	defer cancel()
+	_ = wait.PollUntilContextCancel(limit, 10*time.Millisecond, true, func(context.Context) (bool, error) {
+		return c.informer.HasSynced() || c.absent.Load(), nil
+	})
+	return ctx.Err() == nil
 }
 
 // pauseOnly is a Cluster without what nobody here reads.

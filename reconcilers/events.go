@@ -1,6 +1,7 @@
 package reconcilers
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -10,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -19,6 +21,7 @@ const (
 	eventFailed          = "AllocationFailed"
 	eventAddressConflict = "AddressConflict"
 	eventReleaseFailed   = "ReleaseFailed"
+	eventWaiting         = "WaitingForCluster" // on pools as well
 )
 
 // Those on a NetworkPool:
@@ -71,6 +74,13 @@ func (e *events) forget(pool ledger.Key) {
 func (e *events) allocated(claim client.Object, pool ledger.Key, message string) {
 	if e.mayTell(pool) {
 		e.recorder.Event(claim, corev1.EventTypeNormal, eventAllocated, message)
+	}
+}
+
+// waits tells of an object that waits for a Cluster which does not exist. That it waits for a pause to end somebody has decided.
+func (e *events) waits(o client.Object, pool ledger.Key, why error) {
+	if wait := (*metal3.WaitError)(nil); errors.As(why, &wait) && wait.Missing && e.mayTell(pool) {
+		e.recorder.Event(o, corev1.EventTypeNormal, eventWaiting, wait.Why+": nothing is done until it does")
 	}
 }
 

@@ -74,15 +74,19 @@ func (ipAddressClaims) condition(c *ipamv1.IPAddressClaim) *metav1.Condition {
 	return meta.FindStatusCondition(c.Status.Conditions, clusterv1.ReadyCondition)
 }
 
-func (ipAddressClaims) rests(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim, clusters metal3.Clusters) bool {
+func (ipAddressClaims) rests(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim, clusters metal3.Clusters) error {
 	pool, ours := clusterapi.PoolKeyOf(c)
-	if !ours || metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), clusters) != nil {
-		return true
+	if !ours {
+		return errForeign
 	}
-	p := &metal3v1.IPPool{}
-	return pool.Kind == metal3.KindIPPool && d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) == nil &&
-		metal3.WaitPool(p, clusters) != nil
+	if err := metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), clusters); err != nil || pool.Kind != metal3.KindIPPool {
+		return err
+	}
+	return d.poolRests(ctx, pool, clusters)
 }
+
+// errForeign is why the claims of other providers are left alone.
+var errForeign = errors.New("its pool is another provider's")
 
 func (a ipAddressClaims) wants(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) ([]ledger.Want, string, error) {
 	pool, _ := clusterapi.PoolKeyOf(c)

@@ -68,8 +68,8 @@ func (ipAllocations) condition(a *v1alpha1.IPAllocation) *metav1.Condition {
 	return meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady)
 }
 
-func (ipAllocations) rests(context.Context, *desk, *v1alpha1.IPAllocation, metal3.Clusters) bool {
-	return false
+func (ipAllocations) rests(context.Context, *desk, *v1alpha1.IPAllocation, metal3.Clusters) error {
+	return nil
 }
 
 func (ipAllocations) wants(ctx context.Context, d *desk, a *v1alpha1.IPAllocation) ([]ledger.Want, string, error) {

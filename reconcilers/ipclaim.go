@@ -73,12 +73,20 @@ func (ipClaims) condition(c *v1alpha1.IPClaim) *metav1.Condition {
 	return nil
 }
 
-func (ipClaims) rests(ctx context.Context, d *desk, c *v1alpha1.IPClaim, clusters metal3.Clusters) bool {
-	p := &v1alpha1.IPPool{}
-	if err := d.client.Get(ctx, request(metal3.PoolKeyOf(c)).NamespacedName, p, client.UnsafeDisableDeepCopy); err == nil && metal3.WaitPool(p, clusters) != nil {
-		return true
+func (ipClaims) rests(ctx context.Context, d *desk, c *v1alpha1.IPClaim, clusters metal3.Clusters) error {
+	if err := metal3.Wait(c, "IPClaim", "", clusters); err != nil {
+		return err
 	}
-	return metal3.Wait(c, "IPClaim", "", clusters) != nil
+	return d.poolRests(ctx, metal3.PoolKeyOf(c), clusters)
+}
+
+// poolRests says why the claims of an IPPool must be left alone with it. One that is missing keeps none.
+func (d *desk) poolRests(ctx context.Context, pool ledger.Key, clusters metal3.Clusters) error {
+	p := &v1alpha1.IPPool{}
+	if d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
+		return nil
+	}
+	return metal3.WaitPool(p, clusters)
 }
 
 // found is the address of a claim that an IPAddress says it has, of the pool that it asks.

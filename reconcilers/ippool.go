@@ -38,9 +38,15 @@ func (ipPools) pool(p *v1alpha1.IPPool) (ledger.Pool, field.ErrorList) {
 
 func (ipPools) finalizer() string { return v1alpha1.FinalizerIPPool }
 
-func (ipPools) rests(d *desk, p *v1alpha1.IPPool) bool {
-	return metal3.WaitPool(p, d.clusters) != nil || metal3.Away(p)
+func (ipPools) rests(d *desk, p *v1alpha1.IPPool) error {
+	if metal3.Away(p) {
+		return errAway
+	}
+	return metal3.WaitPool(p, d.clusters)
 }
+
+// errAway is why a pool is left alone that clusterctl takes away.
+var errAway = errors.New("it goes to another cluster")
 
 func (ipPools) urgent(context.Context, *desk, reconcile.Request) (bool, error) { return false, nil }
 

@@ -32,7 +32,7 @@ func (r *claims[T]) hold(ctx context.Context, c T) (bool, error) {
 	if err := r.save(ctx, before, c); err != nil {
 		return false, overtaken(err)
 	}
-	if r.api.rests(ctx, r.desk, c, liveClusters(ctx, r.live)) {
+	if r.api.rests(ctx, r.desk, c, liveClusters(ctx, r.live)) != nil {
 		return false, r.letGo(ctx, c)
 	}
 	return true, nil

@@ -30,7 +30,7 @@ func (networkPools) pool(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList)
 
 func (networkPools) finalizer() string { return v1alpha1.FinalizerNetworkPool }
 
-func (networkPools) rests(*desk, *v1alpha1.NetworkPool) bool { return false }
+func (networkPools) rests(*desk, *v1alpha1.NetworkPool) error { return nil }
 
 // leaving is the allocations of a pool that wait for their release to be recorded.
 func leaving(ctx context.Context, d *desk, pool client.ObjectKey) ([]*v1alpha1.IPAllocation, error) {

@@ -63,7 +63,7 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			}
 			continue
 		}
-		if r.api.rests(ctx, r.desk, c, r.clusters) {
+		if r.api.rests(ctx, r.desk, c, r.clusters) != nil {
 			continue
 		}
 		wants, origin, err := r.api.wants(ctx, r.desk, c)

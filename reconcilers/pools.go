@@ -68,7 +68,10 @@ func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		return reconcile.Result{}, r.gone(ctx, req, err)
 	}
 	p, rested := copied(before), memory.resting
-	if memory.resting = r.api.rests(r.desk, p); memory.resting {
+	why := r.api.rests(r.desk, p)
+	if memory.resting = why != nil; memory.resting {
+		pool, _ := r.api.pool(p)
+		r.events.waits(p, pool.Key, why)
 		return reconcile.Result{}, nil
 	}
 	if rested {

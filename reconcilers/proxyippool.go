@@ -34,7 +34,7 @@ func (proxyIPPools) pool(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList)
 
 func (proxyIPPools) finalizer() string { return v1alpha1.FinalizerProxyIPPool }
 
-func (proxyIPPools) rests(*desk, *v1alpha1.ProxyIPPool) bool { return false }
+func (proxyIPPools) rests(*desk, *v1alpha1.ProxyIPPool) error { return nil }
 
 func (proxyIPPools) urgent(context.Context, *desk, reconcile.Request) (bool, error) {
 	return false, nil

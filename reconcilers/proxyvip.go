@@ -65,8 +65,8 @@ func (proxyVIPs) condition(v *v1alpha1.ProxyVIP) *metav1.Condition {
 	return meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound)
 }
 
-func (proxyVIPs) rests(context.Context, *desk, *v1alpha1.ProxyVIP, metal3.Clusters) bool {
-	return false
+func (proxyVIPs) rests(context.Context, *desk, *v1alpha1.ProxyVIP, metal3.Clusters) error {
+	return nil
 }
 
 func (proxyVIPs) wants(_ context.Context, _ *desk, v *v1alpha1.ProxyVIP) ([]ledger.Want, string, error) {

@@ -251,7 +251,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	})
 	checks.ledger.Store(l)
 	return l, mgr.Add(everywhere(func(ctx context.Context) error {
-		if !feed.Synced(ctx) {
+		if !feed.Synced(ctx) || !clusters.Known(ctx) {
 			return nil
 		}
 		if err := l.Run(ctx, feed); err != nil {

@@ -149,7 +149,7 @@ func TestAClaimSaysWhyItsAddressObjectIsRefused(t *testing.T) {
 				}
 				return ""
 			})
-			warned(t, c, "AllocationFailed", "Failed to create associated IPAddress object: ")
+			told(t, c, "AllocationFailed", "Failed to create associated IPAddress object: ", "refused by a policy")
 
 			suite.Delete(t, admin, creates)
 			suite.Becomes(t, admin, c, func(c client.Object) string {
@@ -165,7 +165,7 @@ func TestAClaimSaysWhyItsAddressObjectIsRefused(t *testing.T) {
 			if err := admin.Delete(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			warned(t, c, "ReleaseFailed", "Failed to delete associated IPAddress object: ")
+			told(t, c, "ReleaseFailed", "Failed to delete associated IPAddress object: ", "refused by a policy")
 			if name, failure := k.address(stored(t, c)); name != "pool-10-0-0-1" || failure != "" {
 				t.Errorf("while its address cannot go, the claim names %q, and says %q", name, failure)
 			}
@@ -174,24 +174,4 @@ func TestAClaimSaysWhyItsAddressObjectIsRefused(t *testing.T) {
 			suite.Gone(t, admin, a)
 		})
 	}
-}
-
-// warned waits for an event on a claim that begins with a text and says what the policy does.
-func warned(t *testing.T, c client.Object, reason, begins string) {
-	t.Helper()
-	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
-		all := &corev1.EventList{}
-		if err := admin.List(ctx, all, client.InNamespace(c.GetNamespace())); err != nil {
-			return err
-		}
-		var said []string
-		for _, e := range all.Items {
-			if e.InvolvedObject.UID == c.GetUID() && e.Type == corev1.EventTypeWarning && e.Reason == reason &&
-				strings.HasPrefix(e.Message, begins) && strings.Contains(e.Message, "refused by a policy") {
-				return nil
-			}
-			said = append(said, e.InvolvedObject.Name+": "+e.Reason+": "+e.Message)
-		}
-		return fmt.Errorf("no %s, but %q", reason, said)
-	})
 }

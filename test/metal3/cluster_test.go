@@ -39,6 +39,8 @@ func TestAPoolRestsUntilItsClusterIsThereAndRuns(t *testing.T) {
 			suite.Create(t, admin, pool)
 			early := k.claim(ns, "early", "pool", "")
 			unassigned(t, early)
+			told(t, pool, "WaitingForCluster", "Cluster c of IPPool pool does not exist: nothing is done until it does")
+			told(t, early, "WaitingForCluster", "Cluster c of IPPool pool does not exist: nothing is done until it does")
 			named := k.claim(ns, "named", "pool", "10.0.0.7") // who knows its address keeps it, also while all is paused
 			suite.Create(t, admin, named)
 			suite.Create(t, admin, clusterNamed(ns, "c", true))

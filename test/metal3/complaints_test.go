@@ -308,18 +308,7 @@ func TestReleasesWaitWhereAPoolHasNoRoomToRecordThem(t *testing.T) {
 			if err := admin.Delete(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
-				var told corev1.EventList
-				if err := admin.List(ctx, &told, client.InNamespace(ns)); err != nil {
-					return err
-				}
-				for _, e := range told.Items {
-					if strings.Contains(e.Message, "its release waits") {
-						return nil
-					}
-				}
-				return fmt.Errorf("no event says so, of %d", len(told.Items))
-			})
+			told(t, c, "ReleaseFailed", "its release waits")
 			if name, _ := k.address(stored(t, c)); name == "" {
 				t.Error("its address is gone")
 			}

@@ -3,6 +3,8 @@ package metal3
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -204,4 +206,24 @@ func (k claimKind) watched(t *testing.T, c client.Object) <-chan watch.Event {
 	}
 	t.Cleanup(w.Stop)
 	return w.ResultChan()
+}
+
+// told waits for an event about an object that says all this.
+func told(t *testing.T, o client.Object, reason string, parts ...string) {
+	t.Helper()
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		all := &corev1.EventList{}
+		if err := admin.List(ctx, all, client.InNamespace(o.GetNamespace())); err != nil {
+			return err
+		}
+		var said []string
+		for _, e := range all.Items {
+			lacks := func(part string) bool { return !strings.Contains(e.Message, part) }
+			if e.InvolvedObject.UID == o.GetUID() && e.Reason == reason && !slices.ContainsFunc(parts, lacks) {
+				return nil
+			}
+			said = append(said, e.InvolvedObject.Name+": "+e.Reason+": "+e.Message)
+		}
+		return fmt.Errorf("no %s that says %q, but %q", reason, parts, said)
+	})
 }

@@ -34,7 +34,10 @@ type Clusters interface {
 
 // WaitError says that a claim gets no address before somebody says so: pool or claim are paused, or their Cluster is, or that is not there yet.
 // Who comes from another cluster may bring an address along that is not here yet.
-type WaitError struct{ Why string }
+type WaitError struct {
+	Why     string
+	Missing bool // it is for a Cluster that does not exist
+}
 
 func (e *WaitError) Error() string { return e.Why + ": an address is assigned when that has changed" }
 
@@ -42,7 +45,7 @@ func (e *WaitError) Error() string { return e.Why + ": an address is assigned wh
 // being deleted does not wait for a Cluster that is not there.
 func Wait(o metav1.Object, kind, cluster string, clusters Clusters) error {
 	if _, paused := o.GetAnnotations()[AnnotationPaused]; paused {
-		return &WaitError{fmt.Sprintf("%s %s is paused", kind, o.GetName())}
+		return &WaitError{Why: fmt.Sprintf("%s %s is paused", kind, o.GetName())}
 	}
 	if cluster == "" {
 		return nil
@@ -51,9 +54,9 @@ func Wait(o metav1.Object, kind, cluster string, clusters Clusters) error {
 	switch {
 	case !there && o.GetDeletionTimestamp() != nil:
 	case !there:
-		return &WaitError{fmt.Sprintf("Cluster %s of %s %s does not exist", cluster, kind, o.GetName())}
+		return &WaitError{Why: fmt.Sprintf("Cluster %s of %s %s does not exist", cluster, kind, o.GetName()), Missing: true}
 	case c.Paused:
-		return &WaitError{fmt.Sprintf("Cluster %s of %s %s is paused", cluster, kind, o.GetName())}
+		return &WaitError{Why: fmt.Sprintf("Cluster %s of %s %s is paused", cluster, kind, o.GetName())}
 	}
 	return nil
 }
