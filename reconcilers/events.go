@@ -32,6 +32,7 @@ const (
 	eventCapacityRecovered = "PoolCapacityRecovered"
 	eventReleasesWait      = "ReleasesWait"
 	eventRestsUnrecorded   = "RestsUnrecorded"
+	eventRestsIllegible    = "RestsIllegible"
 )
 
 // An event costs the API server as much as the allocation itself, so those that say all is well give way under load, of each pool
@@ -107,6 +108,11 @@ func (e *events) crossed(p *v1alpha1.NetworkPool, c crossing) {
 func (e *events) restsUnrecorded(p client.Object, lacking int) {
 	e.recorder.Event(p, corev1.EventTypeWarning, eventRestsUnrecorded, fmt.Sprintf(
 		"%d ranges rest without a record, as the pool's annotations have no room: they would be free if all managers ended: shorten the reuse delay, or wait", lacking))
+}
+
+func (e *events) restsIllegible(p client.Object) {
+	e.recorder.Event(p, corev1.EventTypeWarning, eventRestsIllegible, fmt.Sprintf(
+		"annotation %s cannot be read: what it recorded as resting, or as gone to other clusters, is free: correct it, or take it out", v1alpha1.AnnotationResting))
 }
 
 func (e *events) releasesWait(p *v1alpha1.NetworkPool, waiting int) {

@@ -15,6 +15,12 @@ import (
 // recordResting writes into a pool which of its ranges rest, so that a restart knows it. It tells whether there was anything to write: the pool
 // comes back then.
 func (d *desk) recordResting(ctx context.Context, p client.Object, resting []ledger.Cooling, memory *poolMemory) (written bool, err error) {
+	if _, readable := fields.Resting(p); !readable && len(resting) == 0 { // as after a restart: somebody may still correct it
+		if memory.mayTell(eventRestsIllegible, d.now()) {
+			d.events.restsIllegible(p)
+		}
+		return false, nil
+	}
 	text, lacking := fields.RestingText(p, resting)
 	if lacking > 0 && memory.mayTell(eventRestsUnrecorded, d.now()) {
 		d.events.restsUnrecorded(p, lacking)

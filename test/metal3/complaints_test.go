@@ -320,6 +320,36 @@ func TestReleasesWaitWhereAPoolHasNoRoomToRecordThem(t *testing.T) {
 	}
 }
 
+// Somebody has broken the record while nobody knew what was in it. What can be corrected is not thrown away.
+func TestARecordThatCannotBeReadIsLeftToBeCorrected(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	pool := ten(ns, "pool")
+	const broken = `[{"range":"10.0.0.1","claim":"ipclaims.ipam.metal3.io/` // and so on
+	pool.Annotations = map[string]string{butlerv1.AnnotationResting: broken}
+	suite.Create(t, admin, pool)
+	told(t, pool, "RestsIllegible", "cannot be read", "correct it")
+	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+		if p.Status.LastUpdated == nil || p.Annotations[butlerv1.AnnotationResting] != broken {
+			return fmt.Sprintf("annotations %v, status %+v", p.Annotations, p.Status)
+		}
+		return ""
+	})
+	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) {
+		p.Annotations[butlerv1.AnnotationResting] = broken + ns + `/web","uid":"there"}]`
+	})
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		c := ipClaims.claim(ns, "try", "pool", "")
+		if err := admin.Create(ctx, c, client.DryRunAll); err != nil {
+			return err
+		}
+		if got := answer(c); got != "10.0.0.2" {
+			return fmt.Errorf("another gets %s", got)
+		}
+		return nil
+	})
+	ipClaims.gets(t, ipClaims.claim(ns, "web", "pool", "10.0.0.1"), "10.0.0.1")
+}
+
 // Somebody's annotations fill the pool, so that nothing can be written into its own.
 func TestAPoolThatCannotRecordWhatRestsKeepsItsStatus(t *testing.T) {
 	ns := suite.Namespace(t, admin)
