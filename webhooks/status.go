@@ -55,8 +55,9 @@ func (e *poolInUse) Error() string {
 //	a field breaks a rule                    422 Invalid             each fault with its field, as the API server's own
 //	a range outside the pool, or reserved    422 Invalid             on the field that asks for it: the same range is refused until somebody
 //	                                                                 changes the pool, as with a clusterIP outside the service network
-//	exhausted, held, pool going or in use,   403 Forbidden           the object is right, what is there stands against it; never 409, which
-//	 missing while another offers the range                          clients repeat at once
+//	exhausted, held, pool going or in use    403 Forbidden           the object is right, what is there stands against it; never 409, which
+//	                                                                 clients repeat at once
+//	pool missing, another offers the range   403 Forbidden
 //	not what was granted                     403 Forbidden
 //	an update of a pool that is gone         404 NotFound
 //	cannot serve now                         503 ServiceUnavailable  with the seconds after which to try again

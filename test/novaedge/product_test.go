@@ -160,7 +160,7 @@ func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 	}
 	suite.Refused(t, admin.Create(t.Context(), vip("any", "external-vip-pool")), 422, "spec.address", "pool external-vip-pool does not assign addresses by itself")
 	gets(t, vip("certain", "external-vip-pool", at("203.0.113.11/32")), "203.0.113.11/32")
-	suite.Refused(t, admin.Delete(t.Context(), named("main-vip-pool")), 403, "while VIPs hold addresses of it (4)", "kubectl get proxyvips")
+	suite.Refused(t, admin.Delete(t.Context(), named("main-vip-pool")), 403, "while 4 proxyvips hold addresses of it", "kubectl get proxyvips")
 	if err := admin.Get(t.Context(), client.ObjectKey{Name: "main-vip-pool"}, p); err != nil || p.DeletionTimestamp != nil {
 		t.Errorf("the pool is going: %v", err)
 	}
