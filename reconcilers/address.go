@@ -65,12 +65,28 @@ func (addressed[T, A]) unreadable(c T) error {
 
 func (a addressed[T, A]) held(c T) bool { return len(a.claimOf(c).Ranges) > 0 }
 
-func (a addressed[T, A]) vouched(c T) bool { return a.named(c) != "" }
+// vouched goes by the address that the status names, which somebody uses, rather than by an annotation that was written later: the existing provider
+// did not look at that.
+func (a addressed[T, A]) vouched(ctx context.Context, d *desk, c T) (others []allocator.Range, yes bool, err error) {
+	if a.named(c) == "" {
+		return nil, false, nil
+	}
+	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
+	for _, o := range all {
+		if held := a.kind.claim(o); o.GetName() == a.named(c) && held.Pool == a.claimOf(c).Pool && len(held.Ranges) == 1 {
+			others = held.Ranges
+		}
+	}
+	return others, true, err
+}
 
 func (addressed[T, A]) fill(c T, ranges []allocator.Range) {
 	annotations := c.GetAnnotations()
-	if annotations[v1alpha1.AnnotationIPAddress] != "" || len(ranges) == 0 {
+	if len(ranges) == 0 {
 		return
+	}
+	if named, err := metal3.Asked(c); err == nil && named == ranges[0].First {
+		return // in its author's words
 	}
 	if annotations == nil {
 		annotations = map[string]string{}

@@ -31,10 +31,10 @@ type claimAPI[T client.Object] interface {
 	// unreadable says why the addresses that it has cannot be read, nil where they can or it has none.
 	unreadable(T) error
 	// held tells whether it has all its addresses, answered by us or not; answered, whether it carries an answer of ours; vouched, whether
-	// an earlier allocator says that they are its own.
+	// an earlier allocator says that they are its own, or that others are: these then.
 	held(T) bool
 	answered(T) bool
-	vouched(T) bool
+	vouched(context.Context, *desk, T) (others []allocator.Range, yes bool, err error)
 	// flagged tells whether it is marked as one of whose addresses others have; failed, as one that cannot be given what it asks for.
 	flagged(T) bool
 	failed(T) bool

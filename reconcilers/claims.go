@@ -144,17 +144,24 @@ func (r *claims[T]) adopt(ctx context.Context, c T, space string) error {
 	if r.sent.has(c) {
 		return nil
 	}
-	if !r.api.vouched(c) {
-		if err := r.offered(ctx, r.api.claim(c)); err != nil {
-			wants, _, _ := r.api.wants(ctx, r.desk, c)
+	others, vouched, err := r.api.vouched(ctx, r.desk, c)
+	if err != nil {
+		return err
+	}
+	if !vouched {
+		wants, _, err := r.api.wants(ctx, r.desk, c)
+		if err == nil {
+			err = r.offered(ctx, r.api.claim(c), wants)
+		}
+		if err != nil {
 			return r.refuse(ctx, c, wants, err)
 		}
 	}
-	return r.write(ctx, c, ledger.Grant{Space: space}, v1alpha1.OriginAdopted)
+	return r.write(ctx, c, ledger.Grant{Space: space, Ranges: others}, v1alpha1.OriginAdopted)
 }
 
-// offered checks addresses that came in around the webhooks as they would have.
-func (r *claims[T]) offered(ctx context.Context, c ledger.Claim) error {
+// offered checks addresses that came in around the webhooks, or before their pool, as they would have. What a pool blocks it may keep for this claim.
+func (r *claims[T]) offered(ctx context.Context, c ledger.Claim, wants []ledger.Want) error {
 	if c.Pool.Name == "" {
 		return nil
 	}
@@ -168,8 +175,9 @@ func (r *claims[T]) offered(ctx context.Context, c ledger.Claim) error {
 		if !slices.ContainsFunc(pool.Window, func(w allocator.Range) bool { return w.Covers(rng) }) {
 			return &ledger.PoolError{Pool: c.Pool, Err: &allocator.OutsideError{Range: rng, Window: pool.Window}}
 		}
+		kept := slices.ContainsFunc(wants, func(w ledger.Want) bool { return w.Kept && w.Exact == rng })
 		for _, b := range pool.Blocked {
-			if b.Overlaps(rng) {
+			if b.Overlaps(rng) && !kept {
 				return &ledger.PoolError{Pool: c.Pool, Err: &allocator.BlockedError{Range: b}}
 			}
 		}

@@ -54,8 +54,8 @@ func (ipAllocations) answered(a *v1alpha1.IPAllocation) bool {
 	return a.Spec.PinnedRange != nil && a.Annotations[v1alpha1.AnnotationOrigin] != ""
 }
 
-func (ipAllocations) vouched(a *v1alpha1.IPAllocation) bool {
-	return a.Status.Phase == v1alpha1.PhaseAllocated
+func (ipAllocations) vouched(_ context.Context, _ *desk, a *v1alpha1.IPAllocation) (others []allocator.Range, yes bool, err error) {
+	return nil, a.Status.Phase == v1alpha1.PhaseAllocated, nil
 }
 
 func (ipAllocations) flagged(a *v1alpha1.IPAllocation) bool { return butler.Flagged(a) }

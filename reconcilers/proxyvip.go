@@ -52,7 +52,9 @@ func (proxyVIPs) answered(v *v1alpha1.ProxyVIP) bool {
 	return named.Complete(v) && v.Annotations[butlerv1.AnnotationOrigin] != ""
 }
 
-func (proxyVIPs) vouched(v *v1alpha1.ProxyVIP) bool { return v.Status.AllocatedAddress != "" }
+func (proxyVIPs) vouched(_ context.Context, _ *desk, v *v1alpha1.ProxyVIP) (others []allocator.Range, yes bool, err error) {
+	return nil, v.Status.AllocatedAddress != "", nil
+}
 
 func (proxyVIPs) flagged(v *v1alpha1.ProxyVIP) bool { return novaedge.Flagged(v) }
 

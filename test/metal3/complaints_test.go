@@ -416,6 +416,49 @@ func TestARestEndsWhenItsTimeHasCome(t *testing.T) {
 	})
 }
 
+// The existing provider reads the annotation ipAddress once: what somebody wrote into it later means nothing there.
+func TestTakeOverKeepsTheAddressThatIsInUseWhateverTheAnnotationSays(t *testing.T) {
+	box, c := suite.Own(t, sandbox.Options{ClusterAPI: true})
+	ns := suite.Namespace(t, c)
+	pool := ten(ns, "pool")
+	suite.Create(t, c, pool)
+	edited := ipClaims.claim(ns, "edited", "pool", "10.0.0.7").(*v1alpha1.IPClaim)
+	kept := ipClaims.claim(ns, "kept", "pool", "10.0.0.8").(*v1alpha1.IPClaim)
+	for claim, has := range map[*v1alpha1.IPClaim]string{edited: "10.0.0.5", kept: "10.0.0.8"} {
+		claim.Finalizers = []string{v1alpha1.FinalizerIPClaim}
+		o := ipClaims.holds(ns, "pool-"+strings.ReplaceAll(has, ".", "-"), "pool", claim.Name, has)
+		suite.Create(t, c, claim, o)
+		claim.Status.Address = &corev1.ObjectReference{Name: o.GetName(), Namespace: ns}
+		if err := c.Status().Update(t.Context(), claim); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := box.AddManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := box.InstallWebhooks(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for claim, has := range map[*v1alpha1.IPClaim]string{edited: "10.0.0.5", kept: "10.0.0.8"} {
+		suite.Becomes(t, c, claim, func(c *v1alpha1.IPClaim) string {
+			if c.Annotations[v1alpha1.AnnotationIPAddress] != has || c.Annotations[butlerv1.AnnotationOrigin] != butlerv1.OriginAdopted {
+				return fmt.Sprintf("annotations %v", c.Annotations)
+			}
+			return ""
+		})
+	}
+	suite.Becomes(t, c, pool, func(p *v1alpha1.IPPool) string {
+		if len(p.Status.Indexes) != 2 || p.Status.Indexes["edited"] != "10.0.0.5" || p.Status.Indexes["kept"] != "10.0.0.8" {
+			return fmt.Sprintf("indexes %v", p.Status.Indexes)
+		}
+		return ""
+	})
+	var addresses v1alpha1.IPAddressList
+	if err := c.List(t.Context(), &addresses, client.InNamespace(ns)); err != nil || len(addresses.Items) != 2 {
+		t.Errorf("%d addresses, %v", len(addresses.Items), err)
+	}
+}
+
 // Taking over from the existing provider: its objects are in place as it left them, it is stopped and we are there. Nothing changes that has an
 // address; what has none gets one, and what was going goes.
 func TestTakeOverFromTheExistingProvider(t *testing.T) {

@@ -1,6 +1,7 @@
 package metal3
 
 import (
+	"fmt"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,6 +57,41 @@ func TestAClaimThatComesBackKeepsItsAddressWhateverPinsSay(t *testing.T) {
 				k.gets(t, again, "10.0.0.1")
 			})
 		}
+	}
+}
+
+// A backup is restored kind by kind: claims come before pools.
+func TestAClaimThatComesBackBeforeItsPoolHasItsPin(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"web": "10.0.0.8", "other": "10.0.0.9"}
+			suite.Create(t, admin, pool)
+			c := k.claim(ns, "web", "pool", "")
+			k.gets(t, c, "10.0.0.8")
+			again := k.restorable(t, c, "pool")
+			suite.Delete(t, admin, c)
+			suite.Gone(t, admin, c)
+			suite.Delete(t, admin, pool)
+			suite.Gone(t, admin, pool)
+
+			thief := k.claim(ns, "thief", "pool", "10.0.0.9")
+			suite.Create(t, admin, again, thief)
+			pool.SetResourceVersion("")
+			suite.Create(t, admin, pool)
+			if got := k.bound(t, again); got.Address != "10.0.0.8" {
+				t.Errorf("it has %s", got.Address)
+			}
+			suite.Becomes(t, admin, thief, func(c client.Object) string {
+				name, failure := k.address(c)
+				if name == "" && failure == "Requested IP not available" {
+					return ""
+				}
+				return fmt.Sprintf("address %q, failure %q", name, failure)
+			})
+		})
 	}
 }
 
