@@ -8,15 +8,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// fair keeps a namespace whose objects take long from having all workers: where somebody's webhook hangs for each write in one namespace, the
-// claims of the others would wait for it. Such a namespace has a few of the workers until it has been quick for a while.
+// fair keeps namespaces whose objects take long from having all workers: where somebody's webhook hangs for each write in some of them, the claims of
+// the others would wait for it. Such a namespace has a few of the workers, and all of them together have twice as many, however many there are.
 type fair struct {
 	reconcile.Reconciler
 	few int
 
 	mu   sync.Mutex
 	busy map[string]int       // namespace -> its workers
-	slow map[string]time.Time // namespace -> until when it has but a few
+	slow map[string]time.Time // namespace -> until when it has but a few, and then until it is quick: one that is turned away shows nothing
 }
 
 const (
@@ -31,23 +31,18 @@ func newFair(r reconcile.Reconciler, workers int) *fair {
 
 func (f *fair) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	began := time.Now()
-	if !f.enter(req.Namespace, began) {
+	if !f.enter(req.Namespace) {
 		return reconcile.Result{RequeueAfter: crowded}, nil
 	}
 	defer func() { f.leave(req.Namespace, began, time.Now()) }()
 	return f.Reconciler.Reconcile(ctx, req)
 }
 
-func (f *fair) enter(namespace string, now time.Time) bool {
+func (f *fair) enter(namespace string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if until, slow := f.slow[namespace]; slow {
-		if now.Before(until) && f.busy[namespace] >= f.few {
-			return false
-		}
-		if !now.Before(until) {
-			delete(f.slow, namespace)
-		}
+	if _, slow := f.slow[namespace]; slow && (f.busy[namespace] >= f.few || f.crawling() >= 2*f.few) {
+		return false
 	}
 	f.busy[namespace]++
 	return true
@@ -58,8 +53,20 @@ func (f *fair) leave(namespace string, began, now time.Time) {
 	defer f.mu.Unlock()
 	if now.Sub(began) > slowAfter {
 		f.slow[namespace] = now.Add(slowFor)
+	} else if !now.Before(f.slow[namespace]) {
+		delete(f.slow, namespace)
 	}
 	if f.busy[namespace]--; f.busy[namespace] == 0 {
 		delete(f.busy, namespace)
 	}
+}
+
+// crawling is how many workers are in namespaces that are slow.
+func (f *fair) crawling() (workers int) {
+	for namespace, busy := range f.busy {
+		if _, slow := f.slow[namespace]; slow {
+			workers += busy
+		}
+	}
+	return workers
 }

@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,12 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-func TestANamespaceThatIsSlowHasAFewWorkersOnly(t *testing.T) {
+func TestNamespacesThatAreSlowHaveAFewWorkersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		took, ran := 10*time.Second, map[string]int{}
 		f := newFair(reconcile.Func(func(_ context.Context, req reconcile.Request) (reconcile.Result, error) {
 			ran[req.Namespace]++
-			if req.Namespace == "slow" {
+			if strings.HasPrefix(req.Namespace, "slow") {
 				time.Sleep(took)
 			}
 			return reconcile.Result{}, nil
@@ -45,6 +46,18 @@ func TestANamespaceThatIsSlowHasAFewWorkersOnly(t *testing.T) {
 			{"another was", "quick", 8, took},
 			{"it is still slow", "slow", 2, took},
 			{"others' time does not count", "slow", 2, took + slowFor},
+			{"it was quiet, which shows nothing", "slow", 2, took},
+			{"nothing is known of a second", "slow 2", 8, took},
+			{"the first is still slow", "slow", 2, 0},
+			{"the second is slow", "slow 2", 2, took},
+			{"two are slow", "slow", 2, 0},
+			{"they are slow again", "slow 2", 2, 0},
+			{"nothing is known of a third", "slow 3", 8, took},
+			{"the third is slow", "slow 3", 2, 0},
+			{"and the second", "slow 2", 2, 0},
+			{"together they have no more", "slow", 0, 0},
+			{"others have theirs", "quick", 8, took + slowFor},
+			{"it was turned away for long, which shows nothing", "slow", 2, took + slowFor},
 		} {
 			if got := atOnce(step.namespace, 8); got != step.want {
 				t.Errorf("%s: %d of 8 in %s, want %d", step.what, got, step.namespace, step.want)
@@ -53,18 +66,17 @@ func TestANamespaceThatIsSlowHasAFewWorkersOnly(t *testing.T) {
 			synctest.Wait()
 		}
 		took = slowAfter / 2
-		if got := atOnce("slow", 8); got != 8 {
-			t.Errorf("it was quiet for a while: %d of 8, want all", got)
+		for _, namespace := range []string{"slow", "slow 2", "slow 3"} {
+			for _, want := range []int{2, 8} {
+				if got := atOnce(namespace, 8); got != want {
+					t.Errorf("%s is quick: %d of 8, want %d", namespace, got, want)
+				}
+				time.Sleep(took)
+				synctest.Wait()
+			}
 		}
-		time.Sleep(took)
-		synctest.Wait()
-		if got := atOnce("slow", 8); got != 8 || len(f.slow) != 0 {
-			t.Errorf("it was quick: %d of 8, want all; slow: %v", got, f.slow)
-		}
-		time.Sleep(took)
-		synctest.Wait()
-		if len(f.busy) != 0 {
-			t.Errorf("busy: %v", f.busy)
+		if len(f.busy) != 0 || len(f.slow) != 0 {
+			t.Errorf("busy: %v, slow: %v", f.busy, f.slow)
 		}
 	})
 }
