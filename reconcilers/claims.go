@@ -188,7 +188,7 @@ func (r *claims[T]) offered(ctx context.Context, c ledger.Claim, wants []ledger.
 // write puts an answer on a stored claim: all that a create gets from the webhooks, in one write. What is adopted comes without a
 // token: nobody granted it.
 func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin string) error {
-	before, began := copied(c), time.Now()
+	before := copied(c)
 	r.api.fill(c, g.Ranges)
 	annotations := c.GetAnnotations()
 	if annotations == nil {
@@ -200,22 +200,23 @@ func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin strin
 	annotations[v1alpha1.AnnotationOrigin] = origin
 	c.SetAnnotations(annotations)
 	r.api.complete(c, g.Space)
+	ctx, requests := counted(ctx)
 	err := r.save(ctx, before, c)
 	if err == nil {
 		r.sent.add(c)
 		r.tries.forget(client.ObjectKeyFromObject(c))
 		return nil
 	}
-	if !g.Token.IsZero() && neverStored(err, time.Since(began)) {
+	if !g.Token.IsZero() && neverStored(err, requests.Load()) {
 		r.ledger.Withdraw(g.Token)
 	}
 	return r.unwritten(ctx, before, err)
 }
 
-// neverStored tells whether a write that took so long is not stored and never will be. Else the ledger keeps its grant until it cannot land any more.
-// A client repeats a write that the API server could not decide on, after a second at the earliest: then a refusal is the last answer only.
-func neverStored(err error, took time.Duration) bool {
-	return apierrors.IsNotFound(err) || refused(err) && took < time.Second
+// neverStored tells whether a write that took so many requests is not stored and never will be. Else the ledger keeps its grant until it cannot land
+// any more. A client repeats a write that the API server could not decide on: a refusal is the answer to the last request only.
+func neverStored(err error, requests int32) bool {
+	return apierrors.IsNotFound(err) || refused(err) && requests == 1
 }
 
 // unwritten takes in that a claim could not be written to, which is then left alone for a while, and tells people where it is refused.

@@ -1,10 +1,13 @@
 package reconcilers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,6 +60,12 @@ type unwritableError struct{ err error }
 
 func (e *unwritableError) Error() string {
 	return fmt.Sprintf("the addresses cannot be written to this object: %s: change what refuses it, it is tried again by itself", fields.OneLine(e.err.Error(), 1024))
+}
+
+// counted counts the requests that calls to the API server with the context it returns come to: at least those that were sent.
+func counted(ctx context.Context) (context.Context, *atomic.Int32) {
+	requests := &atomic.Int32{}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { requests.Add(1) }}), requests
 }
 
 // refused tells whether the API server's answer to a write is that it is not stored, and will not be as things are.

@@ -2,13 +2,18 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -24,18 +29,46 @@ import (
 // that it is not stored. The function removes it.
 func unreachable(t *testing.T, name string, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
 	t.Helper()
+	return asked(t, name, admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")}, operations...)
+}
+
+// reluctant is unreachable with a webhook that is there, and takes as long as this to refuse everything.
+func reluctant(t *testing.T, name string, takes time.Duration, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		select {
+		case <-time.After(takes):
+		case <-r.Context().Done():
+		}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "refused after a while"}}
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(server.Close)
+	return asked(t, name, admissionregistrationv1.WebhookClientConfig{
+		URL: ptr.To(server.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}, operations...)
+}
+
+// asked has the API server ask a webhook before a write to allocations that have the labels. The function removes it.
+func asked(t *testing.T, name string, at admissionregistrationv1.WebhookClientConfig, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
+	t.Helper()
 	labels = map[string]string{"refuse": name}
-	gone := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-		Name:                    "gone.example.com",
-		ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")},
+	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+		Name:                    "others.example.com",
+		ClientConfig:            at,
 		Rules:                   rules(operations),
 		ObjectSelector:          &metav1.LabelSelector{MatchLabels: labels},
 		FailurePolicy:           ptr.To(admissionregistrationv1.Fail),
 		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"},
 	}}}
-	suite.Lend(t, admin, gone)
-	return labels, func() { suite.Delete(t, admin, gone) }
+	suite.Lend(t, admin, hook)
+	return labels, func() { suite.Delete(t, admin, hook) }
 }
 
 func rules(operations []admissionregistrationv1.OperationType) (rules []admissionregistrationv1.RuleWithOperations) {
@@ -121,5 +154,21 @@ func TestAClaimThatMayNotBeWrittenToSaysWhyAndKeepsNothing(t *testing.T) {
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	policy.Name = ns
 	suite.Delete(t, admin, policy)
+	says(t, 2*time.Minute, a, "4 IPs allocated")
+}
+
+// The refusal is as good where it takes a while: a webhook that asks others first, or has much to do.
+func TestAClaimWhoseWriteIsRefusedSlowlyKeepsNothing(t *testing.T) {
+	ns := namespace(t)
+	labels, end := reluctant(t, ns, 1500*time.Millisecond, admissionregistrationv1.Update)
+	a := unwritable(t, ns, "10.53.0.0/28", labels)
+	says(t, suite.Soon, a, "refused after a while: change what refuses it")
+	suite.Eventually(t, 10*time.Second, func(context.Context) error {
+		if open := openGrants(t, ns); len(open) > 0 {
+			return fmt.Errorf("%d grants are open", len(open))
+		}
+		return nil
+	})
+	end()
 	says(t, 2*time.Minute, a, "4 IPs allocated")
 }
