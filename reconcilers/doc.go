@@ -18,11 +18,14 @@
 // before its release.
 //
 // An allocation is Ready only after the ledger has confirmed its range in the present term; the loser of a clash is flagged first.
-// A range is freed when its object is gone, which the informer says and nobody else. A release is recorded in its pool before
-// the finalizer goes.
+// A range is freed when its object is gone, which the informer says and nobody else. A release of an allocation is recorded in its pool before
+// the finalizer goes; what rests in no such record stands in an annotation of the pool (resting.go).
 //
 // What is written about a create that is answered already is gathered in turns, and between them the API server works for creates. The first after a
 // quiet time is written at once.
+//
+// Somebody's policy, quota or webhook may refuse the writes of some objects, or keep them waiting. The object then says so, and is tried again less and
+// less often (tries.go); a namespace whose objects take long has a few of the workers, so that those of others are not kept waiting too (fair.go).
 //
 // Every step leaves a state from which the next one follows, so a process may end anywhere.
 //
