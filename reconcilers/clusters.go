@@ -3,15 +3,15 @@ package reconcilers
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -26,9 +26,14 @@ import (
 
 // Clusters watches the Clusters of Cluster API, which may be installed later or never: until then there are none. Nothing of them is kept but
 // whether they are paused. It is safe for concurrent use; a nil one knows no Clusters.
+//
+// Before they have been listed once, or Cluster API is known not to be installed, each may be there and paused: what belongs to one rests until then,
+// as what is being deleted does not wait for a Cluster that is not there.
 type Clusters struct {
 	informer toolscache.SharedIndexInformer
-	absent   atomic.Bool // Cluster API is, or was, not installed
+	known    chan struct{} // closed from then on
+	learn    func()        // closes it
+	told     []func(namespace string)
 }
 
 // NewClusters prepares the watch; Start begins it.
@@ -47,31 +52,33 @@ func NewClusters(config *rest.Config, log logr.Logger) (*Clusters, error) {
 	if err := informer.SetTransform(pauseOnly); err != nil {
 		return nil, err
 	}
-	c := &Clusters{informer: informer}
+	known := make(chan struct{})
+	learn := sync.OnceFunc(func() { close(known) })
 	err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {
+			learn()
 			log.V(1).Info("Cluster API is not installed: pools that name a Cluster wait for it")
-			c.absent.Store(true)
 			return
 		}
 		toolscache.DefaultWatchErrorHandler(ctx, r, err)
 	})
-	return c, err
+	return &Clusters{informer: informer, known: known, learn: learn}, err
 }
 
-// knownLimit is how long one waits for the Clusters at most: where they cannot be read, none are known.
-const knownLimit = 10 * time.Second
+// knownLimit is how long one waits for the Clusters at most: where they cannot be read, what belongs to none is served all the same.
+const knownLimit = 2 * time.Second
 
-// Known waits until it is known which Clusters there are. What belongs to one that is paused would be worked on before. It is false when ctx ends.
+// Known waits until it is known which Clusters there are, so that creates of theirs are answered with an address. It is false when ctx ends.
 func (c *Clusters) Known(ctx context.Context) bool {
 	if c == nil {
 		return true
 	}
 	limit, cancel := context.WithTimeout(ctx, knownLimit)
 	defer cancel()
-	_ = wait.PollUntilContextCancel(limit, 10*time.Millisecond, true, func(context.Context) (bool, error) {
-		return c.informer.HasSynced() || c.absent.Load(), nil
-	})
+	select {
+	case <-c.known:
+	case <-limit.Done():
+	}
 	return ctx.Err() == nil
 }
 
@@ -93,7 +100,23 @@ func pauseOnly(o any) (any, error) {
 
 // Start implements manager.Runnable.
 func (c *Clusters) Start(ctx context.Context) error {
+	var listed sync.WaitGroup
+	listed.Go(func() {
+		if toolscache.WaitFor(ctx, "", c.informer.HasSyncedChecker()) {
+			c.learn()
+		}
+	})
+	listed.Go(func() {
+		select {
+		case <-c.known:
+			for _, f := range c.told {
+				f(metav1.NamespaceAll)
+			}
+		case <-ctx.Done():
+		}
+	})
 	c.informer.RunWithContext(ctx)
+	listed.Wait()
 	return nil
 }
 
@@ -104,6 +127,11 @@ func (*Clusters) NeedLeaderElection() bool { return false }
 func (c *Clusters) Cluster(namespace, name string) (metal3.Cluster, bool) {
 	if c == nil {
 		return metal3.Cluster{}, false
+	}
+	select {
+	case <-c.known:
+	default:
+		return metal3.Cluster{Unknown: true}, true
 	}
 	o, there, err := c.informer.GetStore().GetByKey(namespace + "/" + name)
 	if err != nil || !there {
@@ -124,23 +152,28 @@ func (f clustersFunc) Cluster(namespace, name string) (metal3.Cluster, bool) {
 	return f(namespace, name)
 }
 
-// liveClusters are those that the API server has. One that cannot be read is not there.
+// liveClusters are those that the API server has.
 func liveClusters(ctx context.Context, live client.Reader) metal3.Clusters {
 	return clustersFunc(func(namespace, name string) (metal3.Cluster, bool) {
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(clusterv1.GroupVersion.WithKind("Cluster"))
-		if err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+		switch err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); {
+		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
 			return metal3.Cluster{}, false
+		case err != nil:
+			return metal3.Cluster{Unknown: true}, true
 		}
 		return clusterOf(o), true
 	})
 }
 
-// subscribe has f told of each Cluster that comes, goes, is paused or is no longer.
+// subscribe has f told of each Cluster that comes, goes, is paused or is no longer; and once of all namespaces, when it is known which there are. It
+// comes before Start.
 func (c *Clusters) subscribe(f func(namespace string)) error {
 	if c == nil {
 		return nil
 	}
+	c.told = append(c.told, f)
 	told := func(o any) {
 		if u, ok := o.(*unstructured.Unstructured); ok {
 			f(u.GetNamespace())

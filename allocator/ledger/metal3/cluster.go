@@ -25,6 +25,8 @@ const (
 type Cluster struct {
 	UID    types.UID
 	Paused bool
+	// Unknown says that nobody knows yet whether it is there. It counts as there, and as paused.
+	Unknown bool
 }
 
 // Clusters finds Clusters. One that is not there may not have come yet.
@@ -55,6 +57,8 @@ func Wait(o metav1.Object, kind, cluster string, clusters Clusters) error {
 	case !there && o.GetDeletionTimestamp() != nil:
 	case !there:
 		return &WaitError{Why: fmt.Sprintf("Cluster %s of %s %s does not exist", cluster, kind, o.GetName()), Missing: true}
+	case c.Unknown:
+		return &WaitError{Why: fmt.Sprintf("Cluster %s of %s %s has not been looked for yet", cluster, kind, o.GetName())}
 	case c.Paused:
 		return &WaitError{Why: fmt.Sprintf("Cluster %s of %s %s is paused", cluster, kind, o.GetName())}
 	}
