@@ -82,7 +82,7 @@ func (ipAddressClaims) rests(ctx context.Context, d *desk, c *ipamv1.IPAddressCl
 	if err := metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), clusters); err != nil || pool.Kind != metal3.KindIPPool {
 		return err
 	}
-	return d.poolRests(ctx, pool, clusters)
+	return d.poolRests(ctx, c, pool, clusters)
 }
 
 // errForeign is why the claims of other providers are left alone.

@@ -77,16 +77,21 @@ func (ipClaims) rests(ctx context.Context, d *desk, c *v1alpha1.IPClaim, cluster
 	if err := metal3.Wait(c, "IPClaim", "", clusters); err != nil {
 		return err
 	}
-	return d.poolRests(ctx, metal3.PoolKeyOf(c), clusters)
+	return d.poolRests(ctx, c, metal3.PoolKeyOf(c), clusters)
 }
 
-// poolRests says why the claims of an IPPool must be left alone with it. One that is missing keeps none.
-func (d *desk) poolRests(ctx context.Context, pool ledger.Key, clusters metal3.Clusters) error {
+// poolRests says why a claim of an IPPool must be left alone with it. One that is missing keeps none, and none that is being deleted waits for a
+// Cluster that is not there.
+func (d *desk) poolRests(ctx context.Context, c client.Object, pool ledger.Key, clusters metal3.Clusters) error {
 	p := &v1alpha1.IPPool{}
 	if d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
 		return nil
 	}
-	return metal3.WaitPool(p, clusters)
+	err := metal3.WaitPool(p, clusters)
+	if wait := (*metal3.WaitError)(nil); errors.As(err, &wait) && wait.Missing && c.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	return err
 }
 
 // found is the address of a claim that an IPAddress says it has, of the pool that it asks.

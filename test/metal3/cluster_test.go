@@ -42,7 +42,12 @@ func TestAPoolRestsUntilItsClusterIsThereAndRuns(t *testing.T) {
 			told(t, pool, "WaitingForCluster", "Cluster c of IPPool pool does not exist: nothing is done until it does")
 			told(t, early, "WaitingForCluster", "Cluster c of IPPool pool does not exist: nothing is done until it does")
 			named := k.claim(ns, "named", "pool", "10.0.0.7") // who knows its address keeps it, also while all is paused
-			suite.Create(t, admin, named)
+			goes := k.claim(ns, "goes", "pool", "10.0.0.8")
+			suite.Create(t, admin, named, goes)
+			if len(goes.GetFinalizers()) == 0 {
+				t.Error("nothing keeps a claim that has an address")
+			}
+			suite.Delete(t, admin, goes) // which waits for no Cluster
 			suite.Create(t, admin, clusterNamed(ns, "c", true))
 			paused := k.claim(ns, "paused", "pool", "")
 			unassigned(t, paused)
