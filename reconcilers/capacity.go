@@ -59,7 +59,8 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.Er
 		c.Reason, c.Message = v1alpha1.ReasonValidationFailed, faults.ToAggregate().Error()
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonReady
-		c.Message = fmt.Sprintf("%d of %d addresses available, %d allocations", usage.Available, usage.Total, usage.Claims)
+		c.Message = fmt.Sprintf("%s of %s addresses available, %d allocations",
+			amount(usage.Available, usage.Exact.Available), amount(usage.Total, usage.Exact.Total), usage.Claims)
 	}
 	return c
 }
@@ -67,12 +68,21 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.Er
 func (t tier) conditionFor(p *v1alpha1.NetworkPool, usage ledger.Usage) metav1.Condition {
 	c := metav1.Condition{
 		Type: t.condition, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUtilizationBelowThreshold, ObservedGeneration: p.Generation,
-		Message: fmt.Sprintf("%.0f%% of the addresses are allocated (%d of %d)", 100*usage.Utilization(), usage.Allocated, usage.Total),
+		Message: fmt.Sprintf("%.0f%% of the addresses are allocated (%s of %s)", 100*usage.Utilization(),
+			amount(usage.Allocated, usage.Exact.Allocated), amount(usage.Total, usage.Exact.Total)),
 	}
 	if usage.Utilization() >= float64(t.percent)/100 {
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonUtilizationAboveThreshold
 	}
 	return c
+}
+
+// amount is a number for people: to the last digit, or roughly where it is more than an int64 says.
+func amount(n int64, exact float64) string {
+	if n == math.MaxInt64 {
+		return fmt.Sprintf("%.4g", exact)
+	}
+	return fmt.Sprint(n)
 }
 
 // crossing is a tier that a pool has come to or fallen below, for people to hear of.

@@ -42,7 +42,7 @@ func TestCapacityConditionsAreAllThereAndTurnAtTheirTier(t *testing.T) {
 		{94, 100, true, true, false, "94%"},
 		{95, 100, true, true, true, "95%"},
 		{100, 100, true, true, true, "100%"},
-		{1<<63 - 1, 1<<63 - 1, true, true, true, "100%"},
+		{1<<63 - 2, 1<<63 - 2, true, true, true, "100%"}, // the largest that is said to the last digit
 	} {
 		t.Run(fmt.Sprintf("%d of %d", tc.allocated, tc.total), func(t *testing.T) {
 			conditions := conditionsAt(tc.allocated, tc.total)
