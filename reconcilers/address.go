@@ -310,7 +310,7 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 		return 0, nil
 	}
 	if a.held(c) && d.ledger.Crowded(a.claimOf(c).Pool) {
-		d.events.stays(c, "its release waits, as its pool has no room to record one more address at rest: shorten the pool's reuse delay, or wait")
+		d.events.waitsForRoom(c, "its release waits, as its pool has no room to record one more address at rest: shorten the pool's reuse delay, or wait")
 		return lookAgain, nil
 	}
 	for _, shown := range all {

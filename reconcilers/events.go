@@ -30,7 +30,7 @@ const (
 	eventCapacityCritical  = "PoolCapacityCritical"
 	eventCapacityExhausted = "PoolCapacityExhausted"
 	eventCapacityRecovered = "PoolCapacityRecovered"
-	eventReleasesWait      = "ReleasesWait"
+	eventReleasesWait      = "ReleasesWait" // on claims as well
 	eventRestsUnrecorded   = "RestsUnrecorded"
 	eventRestsIllegible    = "RestsIllegible"
 )
@@ -95,6 +95,10 @@ func (e *events) conflict(claim client.Object, message string) {
 
 func (e *events) stays(claim client.Object, message string) {
 	e.recorder.Event(claim, corev1.EventTypeWarning, eventReleaseFailed, message)
+}
+
+func (e *events) waitsForRoom(claim client.Object, message string) {
+	e.recorder.Event(claim, corev1.EventTypeWarning, eventReleasesWait, message)
 }
 
 func (e *events) crossed(p *v1alpha1.NetworkPool, c crossing) {

@@ -43,13 +43,13 @@ func (networkPools) urgent(ctx context.Context, d *desk, req reconcile.Request) 
 }
 
 // status writes counters, conditions and releases in one, and lets go of the allocations whose release is recorded then.
-func (networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
+func (n networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	resting := d.ledger.Resting(butler.NetworkPoolKey(p.Namespace, p.Name))
 	written, unwritten := d.recordResting(ctx, before, unrecorded(resting, p.Status.Releases, d.now()), memory)
 	if written {
 		return reconcile.Result{}, nil
 	}
-	result, err := networkPools{}.counters(ctx, d, before, p, usage, memory)
+	result, err := n.counters(ctx, d, before, p, usage, memory)
 	return result, errors.Join(unwritten, err)
 }
 

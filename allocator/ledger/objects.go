@@ -26,7 +26,7 @@ func (k Key) String() string {
 // with them (namespace "") may know everything.
 func (k Key) SeenFrom(namespace string) string {
 	switch {
-	case k.Namespace != "" && namespace != "" && k.Namespace != namespace:
+	case k.hiddenFrom(namespace):
 		return "in another namespace"
 	case k.Name == "":
 		return "by a create that is under way"
@@ -36,6 +36,11 @@ func (k Key) SeenFrom(namespace string) string {
 		return "by " + resource + "/" + k.Name + " in namespace " + k.Namespace
 	}
 	return "by " + resource + "/" + k.Name
+}
+
+// hiddenFrom tells whether a namespace, "" for who deals with cluster-scoped objects, may not know the name.
+func (k Key) hiddenFrom(namespace string) bool {
+	return k.Namespace != "" && namespace != "" && k.Namespace != namespace
 }
 
 // Pool is what the ledger needs to know of an object that offers ranges.

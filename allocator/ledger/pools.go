@@ -318,8 +318,7 @@ func (b *book) elsewhere(pool Key, spaceName string, ranges []allocator.Range) e
 	return nil
 }
 
-// taken finds an address that somebody has who did not get it of this pool, and that would come to it as it is stored: its first, where no pool
-// offers that so far. Nil where there is none.
+// taken finds who has an address that p offers and no stored pool does, and did not get it of p. Nil where nobody has.
 func (b *book) taken(p Pool) *HeldError {
 	s := b.spaces[p.Space]
 	if s == nil {

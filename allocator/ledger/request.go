@@ -54,7 +54,7 @@ type ElsewhereError struct {
 
 func (e *ElsewhereError) Error() string {
 	offer := fmt.Sprintf("pool %s", e.Offer)
-	if e.Offer.Namespace != e.Pool.Namespace {
+	if e.Offer.hiddenFrom(e.Pool.Namespace) {
 		offer = "a pool of another namespace"
 	}
 	return fmt.Sprintf("pool %s does not exist, and %s offers addresses of %s: create the pool first, then the claim", e.Pool, offer, e.Range)
@@ -97,7 +97,7 @@ func (e *PoolError) Error() string {
 		return fmt.Sprintf("pool %s: %v", e.Pool, e.Err)
 	case e.Pool == Key{}:
 		return fmt.Sprintf("pool %s: %v", e.By, e.Err)
-	case e.By.Namespace != "" && e.Pool.Namespace != "" && e.By.Namespace != e.Pool.Namespace: // which may not know its name
+	case e.By.hiddenFrom(e.Pool.Namespace):
 		return fmt.Sprintf("pool %s: in a pool of another namespace %v", e.Pool, e.Err)
 	}
 	return fmt.Sprintf("pool %s: in pool %s %v", e.Pool, e.By, e.Err)

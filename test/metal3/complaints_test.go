@@ -308,7 +308,7 @@ func TestReleasesWaitWhereAPoolHasNoRoomToRecordThem(t *testing.T) {
 			if err := admin.Delete(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			told(t, c, "ReleaseFailed", "its release waits")
+			told(t, c, "ReleasesWait", "its release waits")
 			if name, _ := k.address(stored(t, c)); name == "" {
 				t.Error("its address is gone")
 			}
@@ -376,6 +376,17 @@ func TestAPoolThatCannotRecordWhatRestsKeepsItsStatus(t *testing.T) {
 	})
 }
 
+// waitsForARest is a claim that waits for the one address of pool "one", which rests.
+func waitsForARest(t *testing.T, ns string) client.Object {
+	t.Helper()
+	first, second := ipClaims.claim(ns, "first", "one", ""), ipClaims.claim(ns, "second", "one", "")
+	ipClaims.gets(t, first, "10.0.0.1")
+	suite.Delete(t, admin, first)
+	suite.Create(t, admin, second)
+	ipClaims.fails(t, second, "Exhausted IP Pools")
+	return second
+}
+
 func TestARestEndsEarlierWhereItsPoolsDelayIsShortened(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	pool := single(ns, "one")
@@ -384,11 +395,7 @@ func TestARestEndsEarlierWhereItsPoolsDelayIsShortened(t *testing.T) {
 	suite.Refused(t, admin.Create(t.Context(), pool), 422, rule)
 	pool.Annotations[butlerv1.AnnotationReuseDelay] = "1h"
 	suite.Create(t, admin, pool)
-	first, second := ipClaims.claim(ns, "first", "one", ""), ipClaims.claim(ns, "second", "one", "")
-	ipClaims.gets(t, first, "10.0.0.1")
-	suite.Delete(t, admin, first)
-	suite.Create(t, admin, second)
-	ipClaims.fails(t, second, "Exhausted IP Pools")
+	second := waitsForARest(t, ns)
 	delay := func(text string) func(*v1alpha1.IPPool) {
 		return func(p *v1alpha1.IPPool) { p.Annotations[butlerv1.AnnotationReuseDelay] = text }
 	}
@@ -402,11 +409,7 @@ func TestARestEndsWhenItsTimeHasCome(t *testing.T) {
 	pool := single(ns, "one")
 	pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "3s"}
 	suite.Create(t, admin, pool)
-	first, second := ipClaims.claim(ns, "first", "one", ""), ipClaims.claim(ns, "second", "one", "")
-	ipClaims.gets(t, first, "10.0.0.1")
-	suite.Delete(t, admin, first)
-	suite.Create(t, admin, second)
-	ipClaims.fails(t, second, "Exhausted IP Pools")
+	second := waitsForARest(t, ns)
 	ipClaims.bound(t, second)
 	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if resting := p.Annotations[butlerv1.AnnotationResting]; resting != "" || p.Status.Indexes["second"] != "10.0.0.1" {

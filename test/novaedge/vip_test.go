@@ -248,7 +248,7 @@ func TestTheRoutingDomainOfAnAddressOfNoPoolStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			suite.Refused(t, suite.TryChange(t, admin, bare, change), 422, "metadata.labels["+domain+"]: Forbidden: cannot be changed",
-				`the routing domain that it names ("east")`, "create another ProxyVIP")
+				`they are of routing domain "east"`, "create another ProxyVIP")
 		})
 	}
 	suite.Change(t, admin, bare, func(v *v1alpha1.ProxyVIP) { v.Labels["example.com/team"] = "a" })

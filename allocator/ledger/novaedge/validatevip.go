@@ -95,7 +95,7 @@ func ValidateProxyVIPUpdate(old, updated *v1alpha1.ProxyVIP) field.ErrorList {
 	const domain = butlerv1.LabelRoutingDomain
 	if Held(old) != (Addresses{}) && updated.Spec.PoolRef == nil && old.Labels[domain] != updated.Labels[domain] {
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "labels").Key(domain), fmt.Sprintf(
-			"cannot be changed while addresses are held of no pool, which are of the routing domain that it names (%q): create another ProxyVIP and delete this one", old.Labels[domain])))
+			"cannot be changed while addresses are held without a pool: they are of routing domain %q: create another ProxyVIP and delete this one", old.Labels[domain])))
 	}
 	return errs
 }

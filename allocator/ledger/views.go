@@ -1,0 +1,85 @@
+package ledger
+
+import (
+	"slices"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// What webhooks and reconcilers ask of pools. It changes nothing.
+
+// Usage of a pool; false where it is not known.
+func (l *Ledger) Usage(pool Key) (u Usage, ok bool) {
+	l.do(func(b *book) { u, ok = b.usage(pool) })
+	return u, ok
+}
+
+// Holders counts the stored claims that have a range of a pool: kind -> how many. The cost grows with their number.
+func (l *Ledger) Holders(pool Key) map[string]int {
+	holders := map[string]int{}
+	l.do(func(b *book) {
+		for c := range b.ofPool[pool] {
+			holders[c.Key.Kind]++
+		}
+	})
+	return holders
+}
+
+// HeldOf lists what stored claims of some kinds have of a pool's addresses, through this pool or not, in address order and up to a limit, and
+// counts them all. What stands in for a claim goes by that one's name. The cost grows with what is held.
+func (l *Ledger) HeldOf(pool Key, kinds []string, limit int) (list []Held, total int64) {
+	l.do(func(b *book) { list, total = b.heldOf(pool, kinds, limit) })
+	return list, total
+}
+
+// HeldThrough lists what stored claims have through a pool, inside its ranges or not: first what claims have themselves, then what objects hold for
+// them, each in address order. The cost grows with what the pool's claims have.
+func (l *Ledger) HeldThrough(pool Key) []Held {
+	var own, standIns []Held
+	l.do(func(b *book) { own, standIns = b.heldThrough(pool) })
+	slices.SortFunc(own, inAddressOrder)
+	slices.SortFunc(standIns, inAddressOrder)
+	return append(own, standIns...)
+}
+
+// Resting lists the ranges of a pool that are held by nobody and not free: what it should record.
+func (l *Ledger) Resting(pool Key) (list []Cooling) {
+	l.do(func(b *book) { list = b.restingOf(pool) })
+	return list
+}
+
+// Crowded tells whether as many ranges of a pool rest as it may record: what is released next should wait.
+func (l *Ledger) Crowded(pool Key) (yes bool) {
+	l.do(func(b *book) { yes = b.crowded(pool) })
+	return yes
+}
+
+// Changing tells whether a change of a pool was let through that has not been seen yet.
+func (l *Ledger) Changing(pool Key) (yes bool) {
+	l.do(func(b *book) { yes = b.changing(pool) })
+	return yes
+}
+
+// Knows tells whether this version of a pool, or a later one, is known.
+func (l *Ledger) Knows(pool Key, resourceVersion uint64) (yes bool) {
+	l.do(func(b *book) { yes = b.knows(pool, resourceVersion) })
+	return yes
+}
+
+// Overlapping lists the pools of p's space whose windows overlap p's, in order of name.
+func (l *Ledger) Overlapping(p Pool) (keys []Key) {
+	l.do(func(b *book) { keys = b.overlapping(p) })
+	return keys
+}
+
+// Taken finds who has an address of p already, that no pool offers so far, without having got it of p; nil for nobody.
+func (l *Ledger) Taken(p Pool) (err *HeldError) {
+	l.do(func(b *book) { err = b.taken(p) })
+	return err
+}
+
+// Elsewhere tells whether another pool offers some of the addresses that a claim names whose pool does not exist: an *ElsewhereError, or nil.
+func (l *Ledger) Elsewhere(pool Key, space string, ranges []allocator.Range) (err error) {
+	l.do(func(b *book) { err = b.elsewhere(pool, space, ranges) })
+	return err
+}
