@@ -96,7 +96,7 @@ func (a ipAddressClaims) wants(ctx context.Context, d *desk, c *ipamv1.IPAddress
 	}
 	for _, o := range all {
 		if held := clusterapi.AddressClaimOf(o); held.Pool == pool && len(held.Ranges) == 1 {
-			return []ledger.Want{{Exact: held.Ranges[0]}}, butlerv1.OriginAdopted, nil
+			return metal3.WantOfStandIn(held), butlerv1.OriginAdopted, nil
 		}
 	}
 	if pool.Kind == butler.KindNetworkPool {

@@ -111,7 +111,7 @@ func (a ipClaims) wants(ctx context.Context, d *desk, c *v1alpha1.IPClaim) ([]le
 		return nil, "", err
 	}
 	if o != nil {
-		return []ledger.Want{{Exact: metal3.AddressClaimOf(o).Ranges[0]}}, butlerv1.OriginAdopted, nil
+		return metal3.WantOfStandIn(metal3.AddressClaimOf(o)), butlerv1.OriginAdopted, nil
 	}
 	return wantsOfIPPool(ctx, d, metal3.PoolKeyOf(c), c)
 }

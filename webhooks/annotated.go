@@ -128,7 +128,7 @@ func completeWith(p *patch, c metav1.Object, space, finalizer string) {
 func heldFor(pool ledger.Key, all ...ledger.Claim) []ledger.Want {
 	for _, held := range all {
 		if held.Pool == pool && len(held.Ranges) == 1 && !held.Deleting {
-			return []ledger.Want{{Exact: held.Ranges[0]}}
+			return metal3.WantOfStandIn(held)
 		}
 	}
 	return nil
@@ -170,11 +170,6 @@ func unmetBy(held ledger.Claim, err error) (hint string, refusal error) {
 		return err.Error() + ": the address is held all the same", nil
 	}
 	return "", err
-}
-
-// wantOfStandIn is the address that such an object has, whoever its IPPool keeps it for: its claim may have had it before that.
-func wantOfStandIn(held ledger.Claim) []ledger.Want {
-	return []ledger.Want{{Exact: held.Ranges[0], Kept: held.Pool.Kind == metal3.KindIPPool}}
 }
 
 // exactAddress is where an object of one address says it.

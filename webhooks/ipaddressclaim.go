@@ -118,7 +118,7 @@ func (clusterAddresses) claim(o *ipamv1.IPAddress) ledger.Claim { return cluster
 func (clusterAddresses) faults(_, _ *ipamv1.IPAddress) field.ErrorList { return nil }
 
 func (clusterAddresses) wants(_ context.Context, o *ipamv1.IPAddress, _ client.Reader) ([]ledger.Want, error) {
-	return wantOfStandIn(clusterapi.AddressClaimOf(o)), nil
+	return metal3.WantOfStandIn(clusterapi.AddressClaimOf(o)), nil
 }
 
 func (clusterAddresses) unmet(o *ipamv1.IPAddress, err error) (hint string, refusal error) {

@@ -91,7 +91,7 @@ func (ipAddresses) faults(old, o *v1alpha1.IPAddress) field.ErrorList {
 }
 
 func (ipAddresses) wants(_ context.Context, o *v1alpha1.IPAddress, _ client.Reader) ([]ledger.Want, error) {
-	return wantOfStandIn(metal3.AddressClaimOf(o)), nil
+	return metal3.WantOfStandIn(metal3.AddressClaimOf(o)), nil
 }
 
 func (ipAddresses) unmet(o *v1alpha1.IPAddress, err error) (hint string, refusal error) {

@@ -67,7 +67,7 @@ func TestAClaimThatComesBackBeforeItsPoolHasItsPin(t *testing.T) {
 			t.Parallel()
 			ns := suite.Namespace(t, admin)
 			pool := ten(ns, "pool")
-			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"web": "10.0.0.8", "other": "10.0.0.9"}
+			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"web": "10.0.0.8", "db": "10.0.0.7", "other": "10.0.0.9"}
 			suite.Create(t, admin, pool)
 			c := k.claim(ns, "web", "pool", "")
 			k.gets(t, c, "10.0.0.8")
@@ -78,11 +78,15 @@ func TestAClaimThatComesBackBeforeItsPoolHasItsPin(t *testing.T) {
 			suite.Gone(t, admin, pool)
 
 			thief := k.claim(ns, "thief", "pool", "10.0.0.9")
-			suite.Create(t, admin, again, thief)
+			db := k.claim(ns, "db", "pool", "10.0.0.7")
+			suite.Create(t, admin, k.holds(ns, "of-db", "pool", "db", "10.0.0.7"), db, again, thief) // its address object may come back as well
 			pool.SetResourceVersion("")
 			suite.Create(t, admin, pool)
 			if got := k.bound(t, again); got.Address != "10.0.0.8" {
 				t.Errorf("it has %s", got.Address)
+			}
+			if got := k.bound(t, db); got.Address != "10.0.0.7" {
+				t.Errorf("the other has %s", got.Address)
 			}
 			suite.Becomes(t, admin, thief, func(c client.Object) string {
 				name, failure := k.address(c)

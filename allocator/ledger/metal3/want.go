@@ -59,6 +59,11 @@ func (w Want) Ledger() []ledger.Want {
 	return []ledger.Want{{Exact: allocator.Range{First: w.Address, Last: w.Address}, Kept: w.Kept}}
 }
 
+// WantOfStandIn is the address that an address object holds for a claim, whoever its IPPool keeps it for: the claim may have had it before that.
+func WantOfStandIn(held ledger.Claim) []ledger.Want {
+	return []ledger.Want{{Exact: held.Ranges[0], Kept: held.Pool.Kind == KindIPPool}}
+}
+
 // WantOfClaim is what a claim of either kind asks a pool for. One that brings an answer of ours along, from another cluster or a backup, keeps its
 // address as it would have there, whatever pins say by now. An answer that somebody wrote by hand opens nothing: who makes claims in the pool's
 // namespace chooses their names, and pins are for names.
