@@ -280,7 +280,7 @@ func refusedTo(verb string, err error) error {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // its claims go as well
 		return err
 	}
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) {
+	if refused(err) {
 		return &metal3.AddressError{Verb: verb, Err: err}
 	}
 	return err

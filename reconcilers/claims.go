@@ -101,11 +101,6 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 }
 
-// later is the error of what has to wait for this long, though nothing is wrong with it.
-type later time.Duration
-
-func (l later) Error() string { return "to be looked at again in " + time.Duration(l).String() }
-
 // mirror writes the status of a claim that has its addresses. What somebody took off the object is put back first; the event of that write
 // brings the claim here again.
 func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Result, error) {
@@ -120,9 +115,6 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 		return reconcile.Result{}, overtaken(r.save(ctx, before, c))
 	}
 	done, err := r.api.allocated(ctx, r.desk, c)
-	if wait := later(0); errors.As(err, &wait) {
-		return reconcile.Result{RequeueAfter: time.Duration(wait)}, nil
-	}
 	if refused := (*metal3.AddressError)(nil); errors.As(err, &refused) {
 		return reconcile.Result{}, errors.Join(err, r.unmade(ctx, c, refused))
 	}
@@ -221,14 +213,29 @@ func neverStored(err error, requests int32) bool {
 
 // unwritten takes in that a claim could not be written to, which is then left alone for a while, and tells people where it is refused.
 func (r *claims[T]) unwritten(ctx context.Context, c T, err error) error {
-	if err = overtaken(err); err == nil {
+	if err == nil {
 		return nil
+	}
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		if moved, readErr := r.moved(ctx, c); moved || readErr != nil {
+			return readErr
+		}
 	}
 	r.tries.failed(client.ObjectKeyFromObject(c), r.now())
 	if !refused(err) {
 		return err
 	}
 	return errors.Join(err, r.unmade(ctx, c, &unwritableError{err}))
+}
+
+// moved asks the API server whether another version of a claim, or none, is stored than this: else a write to it was not overtaken.
+func (r *claims[T]) moved(ctx context.Context, c T) (bool, error) {
+	stored := r.api.empty()
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(c), stored)
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return stored.GetResourceVersion() != c.GetResourceVersion(), err
 }
 
 // flag marks a claim some of whose addresses others have. It keeps its spec: nobody is moved.
@@ -298,12 +305,4 @@ func (d *desk) replaceStatus(ctx context.Context, before, after client.Object) (
 	}
 	err := d.client.Status().Update(ctx, after)
 	return err == nil, overtaken(err)
-}
-
-// overtaken drops the error of a write that a newer version, or the end, of its object got ahead of: the informer brings that.
-func overtaken(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

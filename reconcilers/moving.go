@@ -30,7 +30,7 @@ func (r *claims[T]) hold(ctx context.Context, c T) (bool, error) {
 	annotations[metal3.AnnotationBlockMove] = blocker
 	c.SetAnnotations(annotations)
 	if err := r.save(ctx, before, c); err != nil {
-		return false, overtaken(err)
+		return false, err
 	}
 	if r.api.rests(ctx, r.desk, c, liveClusters(ctx, r.live)) != nil {
 		return false, r.letGo(ctx, c)

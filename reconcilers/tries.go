@@ -68,14 +68,15 @@ func counted(ctx context.Context) (context.Context, *atomic.Int32) {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { requests.Add(1) }}), requests
 }
 
-// refused tells whether the API server's answer to a write is that it is not stored, and will not be as things are.
+// refused tells whether the API server's answer to a write is that it is not stored, and will not be as things are. Webhooks of somebody's refuse with
+// any code, also with those that say an object has changed or is gone: where it matters, see claims.moved.
 func refused(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return false
 	}
 	switch code := answer.Status().Code; code {
-	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return false
 	default:
 		return 400 <= code && code < 500

@@ -29,11 +29,11 @@ import (
 // that it is not stored. The function removes it.
 func unreachable(t *testing.T, name string, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
 	t.Helper()
-	return asked(t, name, admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")}, operations...)
+	return asked(t, name, "ipallocations", admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/")}, operations...)
 }
 
-// reluctant is unreachable with a webhook that is there, and takes as long as this to refuse everything.
-func reluctant(t *testing.T, name string, takes time.Duration, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
+// reluctant has a webhook refuse updates of allocations that have the labels, or of their statuses, after a while and with this code.
+func reluctant(t *testing.T, name, resource string, takes time.Duration, code int32) (labels map[string]string, end func()) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
@@ -45,23 +45,23 @@ func reluctant(t *testing.T, name string, takes time.Duration, operations ...adm
 		case <-time.After(takes):
 		case <-r.Context().Done():
 		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "refused after a while"}}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Code: code, Message: "refused after a while"}}
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	t.Cleanup(server.Close)
-	return asked(t, name, admissionregistrationv1.WebhookClientConfig{
+	return asked(t, name, resource, admissionregistrationv1.WebhookClientConfig{
 		URL: ptr.To(server.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}, operations...)
+	}, admissionregistrationv1.Update)
 }
 
 // asked has the API server ask a webhook before a write to allocations that have the labels. The function removes it.
-func asked(t *testing.T, name string, at admissionregistrationv1.WebhookClientConfig, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
+func asked(t *testing.T, name, resource string, at admissionregistrationv1.WebhookClientConfig, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
 	t.Helper()
 	labels = map[string]string{"refuse": name}
 	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name:                    "others.example.com",
 		ClientConfig:            at,
-		Rules:                   rules(operations),
+		Rules:                   rules(resource, operations),
 		ObjectSelector:          &metav1.LabelSelector{MatchLabels: labels},
 		FailurePolicy:           ptr.To(admissionregistrationv1.Fail),
 		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
@@ -71,8 +71,8 @@ func asked(t *testing.T, name string, at admissionregistrationv1.WebhookClientCo
 	return labels, func() { suite.Delete(t, admin, hook) }
 }
 
-func rules(operations []admissionregistrationv1.OperationType) (rules []admissionregistrationv1.RuleWithOperations) {
-	for _, named := range suite.Operations(operations, "ipallocations", "butler.butlerlabs.dev") {
+func rules(resource string, operations []admissionregistrationv1.OperationType) (rules []admissionregistrationv1.RuleWithOperations) {
+	for _, named := range suite.Operations(operations, resource, "butler.butlerlabs.dev") {
 		rules = append(rules, named.RuleWithOperations)
 	}
 	return rules
@@ -157,18 +157,58 @@ func TestAClaimThatMayNotBeWrittenToSaysWhyAndKeepsNothing(t *testing.T) {
 	says(t, 2*time.Minute, a, "4 IPs allocated")
 }
 
-// The refusal is as good where it takes a while: a webhook that asks others first, or has much to do.
-func TestAClaimWhoseWriteIsRefusedSlowlyKeepsNothing(t *testing.T) {
+// The refusal is as good where it takes a while, as that of a webhook does which asks others first, and where its code says something else.
+func TestAClaimWhoseWriteAWebhookRefusesKeepsNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		takes time.Duration
+		code  int32
+		cidr  string
+	}{
+		{"slowly", 1500 * time.Millisecond, http.StatusForbidden, "10.53.0.0/28"},
+		{"as overtaken", 0, http.StatusConflict, "10.54.0.0/28"},
+		{"as gone", 0, http.StatusNotFound, "10.55.0.0/28"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ns := namespace(t)
+			labels, end := reluctant(t, ns, "ipallocations", tc.takes, tc.code)
+			a := unwritable(t, ns, tc.cidr, labels)
+			says(t, suite.Soon, a, "refused after a while: change what refuses it")
+			for i := range 50 { // each has the ledger asked for those that wait
+				other := claim(ns, fmt.Sprint("other-", i), 1)
+				suite.Create(t, admin, other)
+				if err := admin.Delete(t.Context(), other); err != nil {
+					t.Fatal(err)
+				}
+			}
+			suite.Eventually(t, 10*time.Second, func(context.Context) error {
+				if open := openGrants(t, ns); len(open) > 0 {
+					return fmt.Errorf("%d grants are open", len(open))
+				}
+				return nil
+			})
+			end()
+			says(t, 2*time.Minute, a, "4 IPs allocated")
+		})
+	}
+}
+
+// Nothing but the status is missing, and nothing changes the object any more that would have it looked at.
+func TestAStatusThatAWebhookRefusedAsOvertakenIsWrittenLater(t *testing.T) {
 	ns := namespace(t)
-	labels, end := reluctant(t, ns, 1500*time.Millisecond, admissionregistrationv1.Update)
-	a := unwritable(t, ns, "10.53.0.0/28", labels)
-	says(t, suite.Soon, a, "refused after a while: change what refuses it")
-	suite.Eventually(t, 10*time.Second, func(context.Context) error {
-		if open := openGrants(t, ns); len(open) > 0 {
-			return fmt.Errorf("%d grants are open", len(open))
+	labels, end := reluctant(t, ns, "ipallocations/status", 0, http.StatusConflict)
+	suite.Create(t, admin, pool(ns, "10.56.0.0/28"))
+	first, a := claim(ns, "first", 1), claim(ns, "a", 1)
+	first.Labels, a.Labels = labels, labels
+	suite.Create(t, admin, first)
+	suite.Eventually(t, time.Minute, func(ctx context.Context) error {
+		if err := admin.Status().Patch(ctx, first, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"phase":"Pending"}}`)), client.DryRunAll); err == nil {
+			return errors.New("nothing refuses a write yet")
 		}
 		return nil
 	})
+	suite.Create(t, admin, a)
+	time.Sleep(3 * time.Second) // of all that brings it up there is nothing left by then
 	end()
-	says(t, 2*time.Minute, a, "4 IPs allocated")
+	says(t, time.Minute, a, "1 IP allocated")
 }
