@@ -163,6 +163,9 @@ func (r *claims[T]) offered(ctx context.Context, c ledger.Claim, wants []ledger.
 		return &ledger.NoPoolError{Pool: c.Pool} // the informers know no other error
 	}
 	pool := reading.pool(stored)
+	if pool.Fault != "" {
+		return &ledger.FaultyPoolError{Pool: c.Pool, Fault: pool.Fault}
+	}
 	for _, rng := range c.Ranges {
 		if !slices.ContainsFunc(pool.Window, func(w allocator.Range) bool { return w.Covers(rng) }) {
 			return &ledger.PoolError{Pool: c.Pool, Err: &allocator.OutsideError{Range: rng, Window: pool.Window}}

@@ -173,7 +173,7 @@ func (ipClaims) refused(c *v1alpha1.IPClaim, _ []ledger.Want, err error) {
 }
 
 // failureOf puts the ledger's refusal into Metal3's words, which do not change while the cause does not. It is nil for one that people need not be
-// told of: the pool is yet to come, or on its way out.
+// told of: the pool is yet to come, to be corrected, or on its way out.
 func failureOf(err error) error {
 	var (
 		failure  metal3.Failure
@@ -182,11 +182,12 @@ func failureOf(err error) error {
 		blocked  *allocator.BlockedError
 		noPool   *ledger.NoPoolError
 		deleting *ledger.PoolDeletingError
+		faulty   *ledger.FaultyPoolError
 	)
 	switch {
 	case errors.As(err, &failure):
 		return failure
-	case errors.As(err, &noPool), errors.As(err, &deleting):
+	case errors.As(err, &noPool), errors.As(err, &deleting), errors.As(err, &faulty):
 		return nil
 	case errors.Is(err, allocator.ErrExhausted), errors.As(err, &outside):
 		return metal3.FailureExhausted

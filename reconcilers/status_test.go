@@ -98,6 +98,8 @@ func TestRefusalSaysWhatToDoAndKeepsItsWords(t *testing.T) {
 			"pool butler-system/vlan40-pool does not exist: the allocation is made as soon as it does"},
 		"pool going": {&ledger.PoolDeletingError{Pool: pool}, "Pending", "Deleting",
 			"pool butler-system/vlan40-pool is being deleted and gives out no more addresses: use another pool"},
+		"pool breaks a rule": {&ledger.FaultyPoolError{Pool: pool, Fault: "spec.cidr: no"}, "Failed", "AllocationFailed",
+			"pool butler-system/vlan40-pool breaks a rule and gives out no addresses until it is corrected: spec.cidr: no"},
 		"full": {exhausted(5), "Failed", "PoolExhausted",
 			"pool butler-system/vlan40-pool has no free block of 8 addresses: enlarge it, release some or ask for fewer"},
 		"full, other numbers": {exhausted(6), "Failed", "PoolExhausted",

@@ -64,13 +64,14 @@ func (annotated[T]) unmet(_ T, err error) (hint string, refusal error) {
 	var (
 		wait      *metal3.WaitError
 		deleting  *ledger.PoolDeletingError
+		faulty    *ledger.FaultyPoolError
 		held      *ledger.HeldError
 		elsewhere *ledger.ElsewhereError
 	)
 	switch {
 	case errors.As(err, &elsewhere): // clusterctl brings claims before their pool, and gives up where one is refused
 		return "", nil
-	case errors.As(err, &wait), errors.As(err, &deleting):
+	case errors.As(err, &wait), errors.As(err, &deleting), errors.As(err, &faulty):
 		return err.Error() + ": the claim is stored without an address", nil
 	case errors.Is(err, allocator.ErrExhausted):
 		return fmt.Sprintf("%s: %v: the claim is stored without an address and gets one as soon as there is room", metal3.FailureExhausted, err), nil
@@ -157,6 +158,7 @@ func unmetBy(held ledger.Claim, err error) (hint string, refusal error) {
 		by        *ledger.HeldError
 		outside   *allocator.OutsideError
 		deleting  *ledger.PoolDeletingError
+		faulty    *ledger.FaultyPoolError
 		elsewhere *ledger.ElsewhereError
 	)
 	switch {
@@ -166,7 +168,7 @@ func unmetBy(held ledger.Claim, err error) (hint string, refusal error) {
 		return "", nil
 	case errors.As(err, &by):
 		return "", fmt.Errorf("%w: %w", metal3.FailureHeld, err)
-	case errors.As(err, &outside), errors.As(err, &deleting):
+	case errors.As(err, &outside), errors.As(err, &deleting), errors.As(err, &faulty):
 		return err.Error() + ": the address is held all the same", nil
 	}
 	return "", err

@@ -55,8 +55,8 @@ func (e *poolInUse) Error() string {
 //	a field breaks a rule                    422 Invalid             each fault with its field, as the API server's own
 //	a range outside the pool, or reserved    422 Invalid             on the field that asks for it: the same range is refused until somebody
 //	                                                                 changes the pool, as with a clusterIP outside the service network
-//	exhausted, held, pool going or in use    403 Forbidden           the object is right, what is there stands against it; never 409, which
-//	                                                                 clients repeat at once
+//	exhausted, held; pool faulty, going,     403 Forbidden           the object is right, what is there stands against it; never 409, which
+//	or in use                                                        clients repeat at once
 //	pool missing, another offers the range   403 Forbidden
 //	not what was granted                     403 Forbidden
 //	an update of a pool that is gone         404 NotFound
@@ -76,6 +76,7 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		held       *ledger.HeldError
 		inUse      *ledger.InUseError
 		deleting   *ledger.PoolDeletingError
+		faulty     *ledger.FaultyPoolError
 		manual     *ledger.NotAutomaticError
 		family     *ledger.FamilyError
 		missing    *ledger.NoPoolError
@@ -109,7 +110,7 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		return refusal(s, req, s.exact(elsewhere.Range), err.Error())
 	case errors.As(err, &missing):
 		return failure(s, req, http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
-	case errors.As(err, &deleting), errors.As(err, &populated), errors.As(err, &provides), errors.Is(err, ledger.ErrForged):
+	case errors.As(err, &deleting), errors.As(err, &faulty), errors.As(err, &populated), errors.As(err, &provides), errors.Is(err, ledger.ErrForged):
 		return refusal(s, req, nil, err.Error())
 	case errors.As(err, &notServing):
 		status := failure(s, req, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, err.Error()+": try again")

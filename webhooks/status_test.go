@@ -118,6 +118,12 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40 is being deleted and gives out no more addresses: use another pool",
 		},
+		"a pool that breaks a rule": {
+			err:         &ledger.FaultyPoolError{Pool: pool, Fault: "spec.cidr: no"},
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40 breaks a rule and gives out no addresses until it is corrected: spec.cidr: no",
+		},
 		"a pool change that takes away what a neighbour holds": {
 			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Range: held, Holder: butler.IPAllocationKey(namespace, "db")},
 			wantCode:    http.StatusForbidden,

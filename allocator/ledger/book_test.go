@@ -461,6 +461,34 @@ func TestAPoolsChangeMayNotTakeWhatIsHeld(t *testing.T) {
 	}
 }
 
+// What such a pool offered before is not known.
+func TestAFaultyPoolIsCorrectedSoThatItKeepsWhatItGave(t *testing.T) {
+	d := newDesk(t)
+	g := d.must(Request{Claim: key("a"), Wants: []Want{{Exact: mustRange("10.0.0.8")}}})
+	d.stored("a", "10.0.0.8", g.Token)
+	d.stored("stray", "10.9.9.9", journal.Token{})
+	faulty := d.pool("10.0.0.0")
+	faulty.Window, faulty.Fault = nil, "spec.cidr: no"
+	d.setPool(d.now, faulty)
+	var fault *FaultyPoolError
+	if _, err := d.ask(Request{Claim: key("b")}); !errors.As(err, &fault) || fault.Fault != faulty.Fault {
+		t.Errorf("asked for an address it says %v", err)
+	}
+	var inUse *InUseError
+	if _, err := d.change(d.pool("10.0.0.0-10.0.0.7")); !errors.As(err, &inUse) || inUse.Range != mustRange("10.0.0.8") || inUse.Holder != key("a") {
+		t.Errorf("corrected beside an address that it gave: %v", err)
+	}
+	if _, err := d.change(faulty); err != nil {
+		t.Errorf("changed, and faulty as before: %v", err)
+	}
+	corrected := d.pool("10.0.0.0-10.0.0.9")
+	if _, err := d.change(corrected); err != nil {
+		t.Errorf("corrected: %v", err)
+	}
+	d.setPool(d.now, corrected)
+	d.must(Request{Claim: key("b")})
+}
+
 func TestAPoolsChangeMayNotTakeWhatAnEarlierHolderGranted(t *testing.T) {
 	d := newDesk(t)
 	d.must(Request{Claim: key("a"), Wants: []Want{{Exact: mustRange("10.0.0.4-10.0.0.5")}}})

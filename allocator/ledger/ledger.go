@@ -141,7 +141,7 @@ func (l *Ledger) do(f func(*book)) {
 	}
 }
 
-// Grant gives a claim its ranges and returns once the journal holds them. Errors: *NoPoolError, *PoolDeletingError, *NotAutomaticError,
+// Grant gives a claim its ranges and returns once the journal holds them. Errors: *NoPoolError, *PoolDeletingError, *FaultyPoolError, *NotAutomaticError,
 // *FamilyError, *PoolError (with allocator's errors inside), *HeldError, *NotServingError. When ctx ends first nothing is given.
 func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	var ln *line

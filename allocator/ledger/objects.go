@@ -49,6 +49,7 @@ type Pool struct {
 	ResourceVersion uint64 // versions older than the one known are ignored
 	Space           string // routing domain; "" is the default space
 	Window          []allocator.Range
+	Fault           string            // a rule that the pool breaks, for which Window is empty; "" for none
 	Ordered         bool              // each range of Window is used up before the next is looked at; else they are one
 	Blocked         []allocator.Range // allocated to nobody but those whom a Want keeps them for, in the whole space
 	BlocksHeld      bool              // what somebody holds may become blocked: it stays theirs

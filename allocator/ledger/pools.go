@@ -361,6 +361,13 @@ func (b *book) change(p Pool) (*line, error) {
 			}
 		}
 	}
+	if old.Fault != "" && p.Fault == "" { // what it offered before that came about is not known, but who was given some of it is
+		for _, h := range b.holdings {
+			if outside := allocator.Subtract(h.ranges, p.Window); h.pool == p.Key && h.answered() && len(outside) > 0 {
+				return nil, &InUseError{Pool: p.Key, What: "would lie outside the pool's ranges", Range: outside[0], Holder: h.key}
+			}
+		}
+	}
 	leaving := allocator.Subtract(old.Window, p.Window)
 	blocked := allocator.Subtract(p.Blocked, old.Blocked)
 	for _, loss := range []struct {
@@ -401,6 +408,14 @@ func (b *book) change(p Pool) (*line, error) {
 
 // inUse tells whether a claim has the holding's addresses, or may come to have them.
 func (h *holding) inUse() bool { return h.claim != nil || len(h.lines) > 0 && !h.lines[0].withdraws() }
+
+// answered tells whether a claim was given the holding's addresses, or may have been: those that it only names may be none of its pool's.
+func (h *holding) answered() bool {
+	if h.claim != nil {
+		return h.claim.Ready || !h.claim.Token.IsZero()
+	}
+	return h.inUse()
+}
 
 // mayBeOf tells whether the holding is of the pool: where it is a grant of an earlier holder of the journal, that is not known.
 func (h *holding) mayBeOf(p *pool) bool {

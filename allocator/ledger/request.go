@@ -67,6 +67,16 @@ func (e *PoolDeletingError) Error() string {
 	return fmt.Sprintf("pool %s is being deleted and gives out no more addresses: use another pool", e.Pool)
 }
 
+// FaultyPoolError says that the pool, as it is stored, breaks a rule and offers nothing.
+type FaultyPoolError struct {
+	Pool  Key
+	Fault string
+}
+
+func (e *FaultyPoolError) Error() string {
+	return fmt.Sprintf("pool %s breaks a rule and gives out no addresses until it is corrected: %s", e.Pool, e.Fault)
+}
+
 // NotAutomaticError says that the pool gives only addresses that are asked for by name.
 type NotAutomaticError struct{ Pool Key }
 

@@ -102,6 +102,8 @@ func (b *book) poolFor(q Request) (*pool, error) {
 		return nil, &NoPoolError{Pool: q.Pool}
 	case p.Deleting:
 		return nil, &PoolDeletingError{Pool: q.Pool}
+	case p.Fault != "":
+		return nil, &FaultyPoolError{Pool: q.Pool, Fault: p.Fault}
 	}
 	return p, nil
 }

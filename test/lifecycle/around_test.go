@@ -30,7 +30,7 @@ var _ = Describe("what was stored while no manager ran", Ordered, func() {
 	var c *cluster
 	// Nothing is granted for so long after the first start among objects: a journal may have been lost.
 	const quarantine = 45 * time.Second
-	const adopted, lone, clash, readyClash = "adopted", "lone", "clash", "ready-clash"
+	const adopted, lone, clash, readyClash, faulty = "adopted", "lone", "clash", "ready-clash", "faulty"
 	in := func(namespace string, a *v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
 		a.Namespace = namespace
 		return a
@@ -38,7 +38,7 @@ var _ = Describe("what was stored while no manager ran", Ordered, func() {
 	BeforeAll(func(ctx SpecContext) {
 		c = start(ctx, sandbox.Options{ManagerArgs: []string{"--grant-expiry=" + quarantine.String()}})
 		DeferCleanup(c.Stop)
-		for _, name := range []string{adopted, lone, clash, readyClash} {
+		for _, name := range []string{adopted, lone, clash, readyClash, faulty} {
 			_, _, err := c.Kubectl(ctx, "", "create", "namespace", name)
 			Expect(err).NotTo(HaveOccurred())
 		}
@@ -68,6 +68,13 @@ var _ = Describe("what was stored while no manager ran", Ordered, func() {
 			c.earlier(ctx, younger, "10.52.0.0", "10.52.0.7")
 			older.Spec.PinnedRange = pinned("", "", "10.52.0.0", "10.52.0.7").Spec.PinnedRange
 			Expect(c.Update(ctx, older)).To(Succeed())
+		})
+		By("a pool that breaks a rule which no schema can state, and an allocation of it", func() {
+			p := pool(faulty, "10.53.0.0/24", v1alpha1.IPRange{Start: "10.53.0.16", End: "10.53.0.99"})
+			p.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.53.0.0/27"}}
+			a := claim(faulty, "old", 1)
+			c.create(ctx, p, a)
+			c.earlier(ctx, a, "10.53.0.99", "10.53.0.99")
 		})
 		Expect(c.InstallWebhooks(ctx)).To(Succeed())
 		_, err := c.AddManager(ctx)
@@ -133,6 +140,27 @@ var _ = Describe("what was stored while no manager ran", Ordered, func() {
 		Eventually(stored(ctx, c, older)).Should(WithTransform(readyReason, Equal(v1alpha1.ReasonAddressConflict)))
 		Eventually(stored(ctx, c, younger)).Should(WithTransform(span, Equal("10.52.0.0-10.52.0.7")))
 		Expect(ready(younger)).To(BeTrue())
+	})
+
+	It("has a pool that breaks a rule corrected before it gives anything, and keeps what that gave", func(ctx SpecContext) {
+		const says = "pool faulty/pool breaks a rule and gives out no addresses until it is corrected: spec.reserved[0].cidr: "
+		Expect(c.Create(ctx, claim(faulty, "new", 1))).To(MatchError(ContainSubstring(says)))
+		correct := func(last string) error {
+			p := pool(faulty, "")
+			if err := c.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+				return err
+			}
+			p.Spec.Reserved = nil
+			p.Spec.TenantAllocation.Ranges[0].End = last
+			return c.Update(ctx, p)
+		}
+		Expect(correct("10.53.0.98")).To(MatchError(ContainSubstring("10.53.0.99 would lie outside the pool's ranges while it is held by ipallocations/old")))
+		Expect(correct("10.53.0.99")).To(Succeed())
+		old, next := in(faulty, claim("", "old", 1)), claim(faulty, "new", 1)
+		Eventually(stored(ctx, c, old)).Should(WithTransform(span, Equal("10.53.0.99-10.53.0.99")))
+		Expect(ready(old)).To(BeTrue())
+		Expect(c.Create(ctx, next)).To(Succeed())
+		Expect(span(next)).To(Equal("10.53.0.16-10.53.0.16"))
 	})
 
 	It("is found out also where the manager runs and the webhooks are gone", func(ctx SpecContext) {

@@ -36,7 +36,7 @@ func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 	if p.Spec.ReuseDelay != nil {
 		pool.ReuseDelay = p.Spec.ReuseDelay.Duration
 	}
-	if len(errs) == 0 {
+	if pool.Fault = fields.Fault(errs); pool.Fault == "" {
 		pool.Window = read.window()
 	}
 	return pool, errs

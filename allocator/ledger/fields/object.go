@@ -33,6 +33,14 @@ func NewFaults(old, updated field.ErrorList) field.ErrorList {
 	return slices.DeleteFunc(updated, func(err *field.Error) bool { return known[err.Error()] })
 }
 
+// Fault is what is wrong with an object in one line, "" for nothing.
+func Fault(errs field.ErrorList) string {
+	if len(errs) == 0 {
+		return ""
+	}
+	return OneLine(errs.ToAggregate().Error(), 1024)
+}
+
 // LabelValue is the name of an object as the value of a label. A name of up to 63 characters is its own; of a longer one it is
 // the first 52, a dash, and 10 hexadecimal digits of the SHA-256 of the whole.
 func LabelValue(name string) string {

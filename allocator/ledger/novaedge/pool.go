@@ -23,7 +23,8 @@ const (
 // PoolOf is what the ledger needs to know of a pool. Of one that breaks a rule the errors say which; it then offers nothing.
 func PoolOf(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList) {
 	window, errs := readWindow(p)
-	if len(errs) > 0 {
+	fault := fields.Fault(errs)
+	if fault != "" {
 		window = nil
 	}
 	return ledger.Pool{
@@ -31,6 +32,7 @@ func PoolOf(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList) {
 		ResourceVersion: fields.ResourceVersion(p),
 		Space:           p.Labels[butlerv1.LabelRoutingDomain],
 		Window:          window,
+		Fault:           fault,
 		Policy:          allocator.Sequential,
 		Manual:          !p.Spec.AutoAssign,
 		Deleting:        p.DeletionTimestamp != nil,
