@@ -66,7 +66,7 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{RequeueAfter: after}, err
 	}
 	if why := r.api.rests(ctx, r.desk, c, r.clusters); why != nil {
-		if !r.api.held(c) && c.GetDeletionTimestamp() == nil {
+		if r.isNews(c) && c.GetDeletionTimestamp() == nil {
 			r.events.waits(c, r.api.claim(c).Pool, why)
 		}
 		return reconcile.Result{}, r.letGo(ctx, c)

@@ -44,6 +44,7 @@ func TestAPoolRestsUntilItsClusterIsThereAndRuns(t *testing.T) {
 			named := k.claim(ns, "named", "pool", "10.0.0.7") // who knows its address keeps it, also while all is paused
 			goes := k.claim(ns, "goes", "pool", "10.0.0.8")
 			suite.Create(t, admin, named, goes)
+			told(t, named, "WaitingForCluster", "Cluster c of IPPool pool does not exist: nothing is done until it does")
 			if len(goes.GetFinalizers()) == 0 {
 				t.Error("nothing keeps a claim that has an address")
 			}
