@@ -28,7 +28,7 @@ import (
 // Claims of Metal3 and of Cluster API have their address in an object of its own, made for them when it is known to be theirs alone.
 //
 //	claim ── answered, confirmed ──▶ address made ──▶ claim's status names it
-//	claim ── being deleted, nobody else's finalizer left ──▶ address deleted ──▶ gone ──▶ claim's finalizer off ──▶ gone
+//	claim ── being deleted, nobody else's finalizer left ──▶ address deleted ──▶ gone ──▶ rest recorded ──▶ claim's finalizer off ──▶ gone
 //
 // No claim goes while an address of its own may still be on its way into the API server, or from there to the informers, which may be behind those of
 // the claims: nobody would ever ask for that one.
@@ -336,6 +336,9 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 		if wait := d.ledger.Landing(string(c.GetUID()), last.began); wait > 0 {
 			return wait, nil
 		}
+	}
+	if wait := d.ledger.Leave(string(c.GetUID())); wait > 0 {
+		return wait, nil
 	}
 	return 0, d.dropFinalizer(ctx, c, claimFinalizer)
 }

@@ -86,7 +86,7 @@ func (b *book) crowded(k Key) bool {
 func (b *book) restingOf(k Key) []Cooling {
 	var list []Cooling
 	for h := range b.resting {
-		if h.pool != k || h.claim != nil && !h.away() {
+		if h.pool != k || h.claim != nil && !h.away() && h.claim.leaves.IsZero() {
 			continue
 		}
 		for _, r := range h.ranges {

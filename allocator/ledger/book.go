@@ -111,6 +111,9 @@ type claim struct {
 	holding *holding // nil while unanswered
 	granted bool     // its token was found in the journal
 	bound   uint64   // commits begun when it was bound: one that starts later confirms it
+	// leaves is when the rest of its range began ahead of its end, zero where it has not; rested says that its pool has recorded it.
+	leaves time.Time
+	rested bool
 }
 
 // holding is a set of ranges that is not free: a claim has it, grants on it are open, or it rests.

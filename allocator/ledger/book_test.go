@@ -461,6 +461,58 @@ func TestAPoolsChangeMayNotTakeWhatIsHeld(t *testing.T) {
 	}
 }
 
+// Else nothing tells of the rest, from the end of the claim until its pool has the record.
+func TestAClaimGoesWhenItsRestIsRecorded(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0-10.0.0.9")
+	p.ReuseDelay = time.Hour
+	d.setPool(d.now, p)
+	stored := func(name, address string) {
+		d.stored(name, address, d.must(Request{Claim: key(name), Wants: []Want{{Exact: mustRange(address)}}}).Token)
+		d.stored(name, address, journal.Token{}, func(c *Claim) { c.Deleting = true })
+	}
+	stored("a", "10.0.0.1")
+	stored("b", "10.0.0.2")
+	record := func(since time.Time) {
+		p.ResourceVersion = d.pool("10.0.0.0").ResourceVersion
+		p.Cooling = []Cooling{{Range: mustRange("10.0.0.1"), Since: since, Until: since.Add(p.ReuseDelay)}}
+		d.setPool(d.now, p)
+	}
+	record(d.now.Add(-time.Minute)) // of an earlier rest
+	if wait := d.leave(d.now, "a"); wait != recordWithin {
+		t.Errorf("it waits for the record for %s, want %s", wait, recordWithin)
+	}
+	if list := d.restingOf(modelPool); len(list) != 1 || list[0].Range != mustRange("10.0.0.1") || !list[0].Until.Equal(d.now.Add(time.Hour)) {
+		t.Errorf("to be recorded: %+v", list)
+	}
+	began := d.now
+	d.tick(d.now.Add(time.Second))
+	d.now = d.now.Add(time.Second)
+	if wait := d.leave(d.now, "a"); wait != recordWithin-time.Second {
+		t.Errorf("it waits for the record for %s after a second", wait)
+	}
+	clear(d.changed)
+	record(began)
+	if _, told := d.changed[key("a")]; !told {
+		t.Error("nothing brings the claim back when its rest is recorded")
+	}
+	if wait := d.leave(d.now, "a"); wait != 0 {
+		t.Errorf("its rest is recorded, and it waits for %s", wait)
+	}
+	d.gone("a")
+	if list := d.restingOf(modelPool); len(list) != 1 || !list[0].Until.Equal(began.Add(time.Hour)) {
+		t.Errorf("another record is to be written: %+v", list)
+	}
+	d.leave(d.now, "b") // whose record cannot be written
+	if wait := d.leave(d.now.Add(recordWithin), "b"); wait != 0 {
+		t.Errorf("it waits for %s more", wait)
+	}
+	d.gone("b")
+	if _, err := d.ask(Request{Claim: key("c"), Wants: []Want{{Exact: mustRange("10.0.0.2")}}}); err == nil {
+		t.Error("it does not rest")
+	}
+}
+
 // What such a pool offered before is not known.
 func TestAFaultyPoolIsCorrectedSoThatItKeepsWhatItGave(t *testing.T) {
 	d := newDesk(t)

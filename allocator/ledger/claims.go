@@ -189,10 +189,35 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	case p == nil:
 	case c.Away && !p.Deleting && !b.breaks.freeAway:
 		rest = never
-	case p.ReuseDelay > 0:
+	case p.ReuseDelay > 0 && c.leaves.IsZero():
 		rest = now.Add(p.ReuseDelay)
 	}
 	b.detach(c, now, rest)
+}
+
+// recordWithin is how long a claim waits for its pool to record the rest of its range. Where that cannot be written people are told, and releases go on.
+const recordWithin = 5 * time.Second
+
+// leave begins the rest of what a claim has that is about to go, and says for how long its end is to wait: the pool's record of the rest is to be
+// stored first, as nothing else tells of it once the claim is gone.
+func (b *book) leave(now time.Time, uid string) time.Duration {
+	c := b.claims[uid]
+	if c == nil || c.holding == nil || c.Away {
+		return 0
+	}
+	p := b.pools[c.Pool]
+	if p == nil || p.ReuseDelay == 0 || p.Deleting || c.rested {
+		return 0
+	}
+	if c.leaves.IsZero() {
+		c.leaves = now
+		if end := now.Add(p.ReuseDelay); end.After(c.holding.until) {
+			c.holding.since, c.holding.until = now, end
+		}
+		b.resting[c.holding] = struct{}{}
+		b.changed[p.Key] = struct{}{}
+	}
+	return max(0, c.leaves.Add(recordWithin).Sub(now))
 }
 
 // detach takes a claim off its holding, whose range rests until the given time, if there is one.

@@ -28,8 +28,9 @@
 // holder, and the range is free when both are gone. Of a claim that went to another cluster the range is not free: it is alive there. Its pool
 // records that, and only the claim gets it back.
 //
-// The record is written when the claim is gone, as clusterctl waits for no finalizer; so is the rest of a range of a pool that has no record of
-// releases. If a replica that started after the claim had gone takes the journal over before, the range is free. A record that was decided before the
+// A rest is recorded before the claim goes, which is made to wait for it: after that nothing else tells of it, and all replicas may end. That a claim
+// went to another cluster is recorded when it is gone, as clusterctl waits for no finalizer, and so is the rest of one whose finalizer somebody took
+// off. If a replica that started after the claim had gone takes the journal over before, the range is free. A record that was decided before the
 // claim came back, and lands after it is gone once more, keeps the range until somebody takes the entry out.
 //
 // What a change of a pool takes away is held back from the moment that it is let through, in the journal, until the change is seen or cannot come any

@@ -299,6 +299,13 @@ func (l *Ledger) Forget(kind, uid string, resourceVersion uint64) {
 	l.do(func(b *book) { b.forget(l.cfg.Now(), kind, uid, resourceVersion) })
 }
 
+// Leave begins the rest of what a claim has that is about to go, and says for how long its end is to wait for the record of that in its pool. The
+// claim is told of as changed when that is stored.
+func (l *Ledger) Leave(uid string) (wait time.Duration) {
+	l.do(func(b *book) { wait = b.leave(l.cfg.Now(), uid) })
+	return wait
+}
+
 // Listed is a stored claim among all of its kind.
 type Listed struct {
 	UID             string

@@ -229,6 +229,10 @@ func (b *book) rest(p *pool, c Cooling) {
 	for held := range b.space(p.Space).core.HeldIn(c.Range) {
 		h := b.holdings[held.Holder]
 		if slices.Equal(h.ranges, []allocator.Range{c.Range}) && (h.claim == nil && len(h.lines) == 0 || h.claim != nil && h.claim.Deleting) {
+			if h.claim != nil && !h.claim.leaves.IsZero() && !c.Until.Before(h.until) {
+				h.claim.rested = true
+				b.changed[h.claim.Key] = struct{}{}
+			}
 			if c.Until.After(h.until) {
 				h.since, h.until = c.Since, c.Until
 			}

@@ -42,7 +42,7 @@ func (l *Ledger) HeldThrough(pool Key) []Held {
 	return append(own, standIns...)
 }
 
-// Resting lists the ranges of a pool that are held by nobody and not free: what it should record.
+// Resting lists the ranges of a pool that are held by nobody and not free, or soon will be: what it should record.
 func (l *Ledger) Resting(pool Key) (list []Cooling) {
 	l.do(func(b *book) { list = b.restingOf(pool) })
 	return list

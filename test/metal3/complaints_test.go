@@ -263,16 +263,21 @@ func TestAReleasedAddressRestsThroughARestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			suite.Change(t, c, first, func(o client.Object) { o.SetFinalizers(nil) })
-		} else {
-			suite.Delete(t, c, first)
+			suite.Becomes(t, c, k.pool, func(p client.Object) string {
+				if p.GetAnnotations()[butlerv1.AnnotationResting] == "" {
+					return name + ": no annotation"
+				}
+				return ""
+			})
+			continue
 		}
-		suite.Gone(t, c, first)
-		suite.Becomes(t, c, k.pool, func(p client.Object) string {
-			if p.GetAnnotations()[butlerv1.AnnotationResting] == "" {
-				return name + ": no annotation"
-			}
-			return ""
-		})
+		suite.Delete(t, c, first)
+		for err := error(nil); err == nil; err = c.Get(t.Context(), client.ObjectKeyFromObject(first), first) {
+		}
+		// Every manager may end in this moment.
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(k.pool), k.pool); err != nil || k.pool.GetAnnotations()[butlerv1.AnnotationResting] == "" {
+			t.Errorf("%s: it is gone and its rest recorded nowhere: %v, %v", name, k.pool.GetAnnotations(), err)
+		}
 	}
 	manager := box.Managers()[0]
 	if err := errors.Join(manager.Terminate(), manager.Wait(t.Context()), manager.Start(), manager.Ready(t.Context())); err != nil {
