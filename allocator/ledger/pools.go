@@ -322,7 +322,8 @@ func (b *book) elsewhere(pool Key, spaceName string, ranges []allocator.Range) e
 	return nil
 }
 
-// taken finds who has an address that p offers and no stored pool does, and did not get it of p. Nil where nobody has.
+// taken finds who has an address that p offers and no stored pool does, and did not get it of p; or one that p is to keep from everybody. Nil where
+// nobody has.
 func (b *book) taken(p Pool) *HeldError {
 	s := b.spaces[p.Space]
 	if s == nil {
@@ -334,9 +335,13 @@ func (b *book) taken(p Pool) *HeldError {
 			offered = append(offered, o.Window...)
 		}
 	}
-	for _, r := range allocator.Subtract(p.Window, offered) {
+	lost := allocator.Subtract(p.Window, offered)
+	if !p.BlocksHeld {
+		lost = append(lost, p.Blocked...)
+	}
+	for _, r := range lost {
 		for held := range s.core.HeldIn(r) {
-			if h := b.holdings[held.Holder]; h.pool != p.Key {
+			if h := b.holdings[held.Holder]; h.inUse() && h.pool != p.Key {
 				return b.heldError(held)
 			}
 		}

@@ -195,6 +195,13 @@ func TestAnAllocationBeforeItsPoolTakesNothingThatOtherPoolsOffer(t *testing.T) 
 		t.Errorf("kubectl wrote %q, want a warning that says %q", warning, want)
 	}
 
+	// So is who reserves what somebody has of another pool.
+	_, warning = suite.Kubectl(t, cluster, "{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {name: over}, "+
+		"spec: {cidr: 10.39.0.0/27, reserved: [{cidr: 10.39.0.8/29}]}}", "create", "-n", ns, "--dry-run=server", "-f", "-")
+	if want := "pool " + ns + "/over takes nothing from who has it already: 10.39.0.15 is held by ipallocations/seen"; !strings.Contains(warning, want) {
+		t.Errorf("kubectl wrote %q, want a warning that says %q", warning, want)
+	}
+
 	// With its pool it is a matter of who has the addresses.
 	suite.Create(t, admin, pool(own, "10.38.0.0/15"), pinned(own, "thief", "10.39.0.0-10.39.0.0"))
 }
