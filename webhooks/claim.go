@@ -326,8 +326,25 @@ func absent(updated, old metav1.Object, keys ...string) map[string]string {
 	return values
 }
 
+// maxEntries bounds each list and map in the metadata of an object. The API server has no bound but the size of the whole: a million empty finalizers
+// pass through it, and a fault of each takes a thousand times its size.
+const maxEntries = 4096
+
 // metadataFaults are those for which the API server will refuse the object later, after it has cost a grant.
 func metadataFaults(o metav1.Object) field.ErrorList {
+	for _, part := range []struct {
+		name    string
+		entries int
+	}{
+		{"labels", len(o.GetLabels())},
+		{"annotations", len(o.GetAnnotations())},
+		{"ownerReferences", len(o.GetOwnerReferences())},
+		{"finalizers", len(o.GetFinalizers())},
+	} {
+		if part.entries > maxEntries {
+			return field.ErrorList{field.TooMany(field.NewPath("metadata", part.name), part.entries, maxEntries)}
+		}
+	}
 	m := metav1.ObjectMeta{
 		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), Labels: o.GetLabels(),
 		Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(),

@@ -66,17 +66,31 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 
-	leave, err := e.places.enter(r.ContentLength)
-	if err != nil {
+	crowded := func(err error) {
 		result = resultUnavailable
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+	leave, err := e.places.enter(r.ContentLength)
+	if err != nil {
+		crowded(err)
 		return
 	}
 	defer leave()
-	body, review, code, err := readReview(w, r)
+	body, code, err := readBody(w, r)
 	if err != nil {
 		http.Error(w, err.Error(), code)
+		return
+	}
+	forget, err := e.places.decode(body)
+	if err != nil {
+		crowded(err)
+		return
+	}
+	defer forget()
+	review, err := readReview(body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	operation = review.Request.Operation
@@ -128,27 +142,32 @@ func (e *edge) mayPassOn(r *http.Request) bool {
 	return e.peers != nil && r.Header.Get(forwardedHeader) == "" && !e.isStopping()
 }
 
-// readReview reads the request of an AdmissionReview, or says with which HTTP code it is none. A caller that falls silent keeps its place no longer
-// than one that waits for an answer.
-func readReview(w http.ResponseWriter, r *http.Request) ([]byte, *admissionv1.AdmissionReview, int, error) {
+// readBody reads the body of a call, or says with which HTTP code it is none. A caller that falls silent keeps its place no longer than one that waits
+// for an answer.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(timeLeft(r))) // on every connection of a server
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		return nil, nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the admission review has more than %d bytes: make the object smaller", large.Limit)
+		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the admission review has more than %d bytes: make the object smaller", large.Limit)
 	}
 	if err != nil {
-		return nil, nil, http.StatusBadRequest, fmt.Errorf("the admission review cannot be read: %w", err)
+		return nil, http.StatusBadRequest, fmt.Errorf("the admission review cannot be read: %w", err)
 	}
 	_ = connection.SetReadDeadline(time.Time{}) // else it would end the call itself
+	return body, 0, nil
+}
+
+// readReview reads an AdmissionReview that has a request.
+func readReview(body []byte) (*admissionv1.AdmissionReview, error) {
 	review := &admissionv1.AdmissionReview{}
 	if err := json.Unmarshal(body, review); err != nil {
-		return nil, nil, http.StatusBadRequest, fmt.Errorf("the body is no admission review: %w", err)
+		return nil, fmt.Errorf("the body is no admission review: %w", err)
 	}
 	if got := review.GroupVersionKind(); got != reviewKind || review.Request == nil {
-		return nil, nil, http.StatusBadRequest, fmt.Errorf("the body is %q, or has no request: this webhook takes requests of %q", got, reviewKind)
+		return nil, fmt.Errorf("the body is %q, or has no request: this webhook takes requests of %q", got, reviewKind)
 	}
-	return body, review, 0, nil
+	return review, nil
 }
 
 // timeLeft is how long a call may take here: what its caller waits, less a margin for the way back.

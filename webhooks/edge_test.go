@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // paths is what Register mounts.
@@ -316,6 +318,56 @@ func TestMoreCallsThanFitAreToldToComeAgain(t *testing.T) {
 				t.Errorf("after its end: %d %s", w.Code, w.Body)
 			}
 		})
+	}
+}
+
+// A body of three megabytes can hold a million values, each of which becomes a struct.
+func TestCallsWhoseObjectsTakeAllMemoryAreToldToComeAgain(t *testing.T) {
+	allow := func(context.Context, *admission.Request) (admission.Response, error) {
+		return admission.Allowed(""), nil
+	}
+	places := newPlaces(maxCalls, maxLarge)
+	e := &edge{hook: hook{answer: allow}, places: places, repeats: &repeats{until: map[types.UID]time.Time{}}, metrics: NewMetrics(nil)}
+	many := review("CREATE", `{"metadata":{"finalizers":[`+strings.Repeat(`"",`, 900_000)+`""]}}`, "null")
+	leave, err := places.decode([]byte(many))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := post(e, MutateIPAllocation, many); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "many values") {
+		t.Errorf("got %d, Retry-After %q: %s", w.Code, w.Header().Get("Retry-After"), w.Body)
+	}
+	if w := post(e, MutateIPAllocation, review("CREATE", "{}", "null")); w.Code != http.StatusOK {
+		t.Errorf("an ordinary one: %d %s", w.Code, w.Body)
+	}
+	leave()
+	if w := post(e, MutateIPAllocation, many); w.Code != http.StatusOK {
+		t.Errorf("alone: %d %s", w.Code, w.Body)
+	}
+	if leave, err = places.decode(bytes.Repeat([]byte(","), maxBody)); err != nil { // more than there is, alone
+		t.Error(err)
+	} else {
+		leave()
+	}
+}
+
+// What is said of each takes a thousand times its size.
+func TestAnObjectOfManyFaultsTakesNoMoreThanOneOfSome(t *testing.T) {
+	c := &v1alpha1.IPAllocation{}
+	c.Name, c.Namespace, c.Finalizers = "web", "team-a", make([]string, 900_000)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	faults := metadataFaults(c)
+	runtime.ReadMemStats(&after)
+	if len(faults) != 1 || !strings.Contains(faults[0].Error(), "metadata.finalizers: Too many: 900000: must have at most 4096 items") {
+		t.Errorf("%d faults: %.200v", len(faults), faults)
+	}
+	if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<20 {
+		t.Errorf("it took %d bytes to find", grown)
+	}
+	c.Finalizers = make([]string, maxEntries)
+	said := statusOf(invalid(metadataFaults(c)), subject{kind: v1alpha1.GroupVersion.WithKind("IPAllocation")}, &admission.Request{})
+	if text, _ := json.Marshal(said); len(said.Details.Causes) != maxFaults || len(text) > 64<<10 {
+		t.Errorf("the answer has %d bytes and %d causes", len(text), len(said.Details.Causes))
 	}
 }
 

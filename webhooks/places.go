@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -10,20 +11,35 @@ import (
 const (
 	// maxCalls are at work at a time; of what comes beyond them nothing is read. The API server repeats it a second later.
 	maxCalls = 1024
-	// maxLarge bounds the bodies of calls at work, in bytes, of those that have more than ordinaryBody each. Reading a body takes some five times its
-	// size; with as many ordinary ones as there may be it stays below the gigabyte that the process has. Large ones leave the others room.
+	// maxLarge bounds the bodies of calls at work, in bytes, of those that have more than ordinaryBody each: they leave the others room.
 	maxLarge     = 64 << 20
 	ordinaryBody = 64 << 10
+	// maxDecoded bounds what the objects of all calls at work take, in bytes: with the bodies, of ordinary size and large, it is half of the gigabyte
+	// that the process has.
+	maxDecoded = 384 << 20
+	// perValue is what a value takes at most of those that a comma stands between, in bytes: the largest element of a list that can be written as "{}"
+	// has some hundred, and a list that grows is there twice.
+	perValue = 256
 )
 
 // places bound the calls that are at work at a time, and the memory that they take.
 type places struct {
-	calls chan struct{}
-	large *semaphore.Weighted
+	calls   chan struct{}
+	large   *semaphore.Weighted
+	decoded *semaphore.Weighted
 }
 
 func newPlaces(calls int, large int64) *places {
-	return &places{make(chan struct{}, calls), semaphore.NewWeighted(large)}
+	return &places{make(chan struct{}, calls), semaphore.NewWeighted(large), semaphore.NewWeighted(maxDecoded)}
+}
+
+// decode takes the memory that the objects in a body need once they are read, which may be a hundred times its size. leave gives it back.
+func (p *places) decode(body []byte) (leave func(), err error) {
+	takes := min(maxDecoded, 4*int64(len(body))+perValue*int64(bytes.Count(body, []byte{','})))
+	if !p.decoded.TryAcquire(takes) {
+		return nil, errors.New("calls with objects of many values take all memory that there is for them: try again")
+	}
+	return func() { p.decoded.Release(takes) }, nil
 }
 
 // enter takes a place for a call with a body of so many bytes, less than zero where that is not known. leave gives it back.

@@ -123,7 +123,11 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 	}
 }
 
+// maxFaults are told of at once: who has mended those hears of the others.
+const maxFaults = 32
+
 func invalidStatus(s subject, req *admission.Request, faults field.ErrorList) *metav1.Status {
+	faults = faults[:min(len(faults), maxFaults)]
 	return &apierrors.NewInvalid(s.kind.GroupKind(), req.Name, faults).ErrStatus
 }
 

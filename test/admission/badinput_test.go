@@ -116,6 +116,7 @@ func TestBadInputIsRefusedWithAClearErrorAndCostsNothing(t *testing.T) {
 			"another namespace":                {"metadata: {namespace: elsewhere}", 400, []string{"namespace"}},
 			"a label that is none":             {"metadata: {labels: {a: 'b c'}}", 422, []string{"metadata.labels", "b c"}},
 			"a finalizer that is none":         {"metadata: {finalizers: ['a b']}", 422, []string{"metadata.finalizers"}},
+			"5,000 finalizers":                 {"metadata: {finalizers: [" + strings.Repeat("'',", 5000) + "]}", 422, []string{"metadata.finalizers", "must have at most 4096 items"}},
 			"an annotation of 300 KiB":         {"metadata: {annotations: {a: " + strings.Repeat("x", 300<<10) + "}}", 422, []string{"metadata.annotations", "262144"}},
 			"an owner without a name":          {"metadata: {ownerReferences: [{apiVersion: v1, kind: Node, uid: a}]}", 422, []string{"metadata.ownerReferences"}},
 			"another version":                  {"apiVersion: butler.butlerlabs.dev/v1", 400, []string{"v1alpha1"}},
