@@ -59,14 +59,16 @@ func (s *Space) reshape(p *Pool, window, blocked []Range) {
 	}
 	p.window, p.blocked = window, blocked
 	if !slices.Equal(before, blocked) {
-		for _, sp := range spansOf(before) {
-			at, _ := slices.BinarySearchFunc(s.blocks, sp, span.compare)
-			s.blocks = slices.Delete(s.blocks, at, at+1)
-		}
-		for _, sp := range spansOf(blocked) {
-			at, _ := slices.BinarySearchFunc(s.blocks, sp, span.compare)
-			s.blocks = slices.Insert(s.blocks, at, sp)
-		}
+		gone := spansOf(before) // sorted, as all of these
+		s.blocks = slices.DeleteFunc(s.blocks, func(sp span) bool {
+			is := len(gone) > 0 && gone[0] == sp
+			if is {
+				gone = gone[1:]
+			}
+			return is
+		})
+		s.blocks = append(s.blocks, spansOf(blocked)...)
+		slices.SortFunc(s.blocks, span.compare)
 		s.blocked = merge(slices.Clone(s.blocks))
 		changed := slices.Concat(before, blocked)
 		for _, q := range s.pools {
@@ -85,19 +87,60 @@ func (s *Space) reopen(p *Pool) {
 	if slices.Equal(usable, p.usable) {
 		return
 	}
+	from := min(s.hide(p), s.show(p, usable))
 	p.rebuild(usable)
-	s.panes = slices.DeleteFunc(s.panes, func(x pane) bool { return x.pool == p })
-	for _, sp := range usable {
-		at, _ := slices.BinarySearchFunc(s.panes, sp, func(x pane, sp span) int { return x.compare(sp) })
-		s.panes = slices.Insert(s.panes, at, pane{span: sp, pool: p})
-	}
 	reach := number{}
-	for i := range s.panes {
-		if reach.less(s.panes[i].last) {
-			reach = s.panes[i].last
-		}
-		s.panes[i].reach = reach
+	if from > 0 {
+		reach = s.panes[from-1].reach
 	}
+	for i := range s.panes[from:] {
+		x := &s.panes[from+i]
+		if reach.less(x.last) {
+			reach = x.last
+		}
+		x.reach = reach
+	}
+}
+
+// hide takes a pool's panes out, and show puts some in. Each returns the first
+// place from which the panes are others. One pane costs a search: a pool may be
+// shown as thousands of parts, each of which is a pool of one.
+func (s *Space) hide(p *Pool) (from int) {
+	if len(p.usable) == 0 {
+		return len(s.panes)
+	}
+	from = s.place(p.usable[0])
+	for s.panes[from].pool != p {
+		from++
+	}
+	if len(p.usable) == 1 {
+		s.panes = slices.Delete(s.panes, from, from+1)
+	} else {
+		s.panes = slices.DeleteFunc(s.panes, func(x pane) bool { return x.pool == p })
+	}
+	return from
+}
+
+func (s *Space) show(p *Pool, usable []span) (from int) {
+	if len(usable) == 0 {
+		return len(s.panes)
+	}
+	from = s.place(usable[0])
+	if len(usable) == 1 {
+		s.panes = slices.Insert(s.panes, from, pane{span: usable[0], pool: p})
+		return from
+	}
+	for _, sp := range usable {
+		s.panes = append(s.panes, pane{span: sp, pool: p})
+	}
+	slices.SortStableFunc(s.panes[from:], func(x, y pane) int { return x.compare(y.span) })
+	return from
+}
+
+// place is that of the first pane which is not before sp.
+func (s *Space) place(sp span) int {
+	at, _ := slices.BinarySearchFunc(s.panes, sp, func(x pane, sp span) int { return x.compare(sp) })
+	return at
 }
 
 // panesOver yields every pane that overlaps sp. Going down from the last that

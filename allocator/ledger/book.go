@@ -71,7 +71,8 @@ type pool struct {
 	exactly
 	core     *allocator.Pool         // nil where exact ranges of no certain pool are asked for
 	families map[int]*allocator.Pool // bits of an address -> the ranges of that family, core itself where it has no other
-	parts    []*allocator.Pool       // its ranges one by one, where they have an order; nil for one range
+	shown    []allocator.Range       // its ranges that are shown one by one, where they have an order; nil for one range
+	parts    []*allocator.Pool       // of each of them
 	ahead    bool                    // it was read, and its event is yet to come
 }
 

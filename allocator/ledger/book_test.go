@@ -1062,3 +1062,59 @@ func TestAGrantToAClaimThatIsGoneEndsWhenThatIsSeen(t *testing.T) {
 		t.Errorf("%d free, %d grants open when its end is seen", d.free(), len(d.lines))
 	}
 }
+
+// Its parts are shown by what they are, not by their place.
+func TestThePartsOfAPoolFollowItsChanges(t *testing.T) {
+	d := newDesk(t)
+	p := d.pool("10.0.0.0")
+	p.Ordered, p.Policy = true, allocator.Sequential
+	n := 0
+	gives := func(want string, window ...string) {
+		t.Helper()
+		p.ResourceVersion, p.Window = d.pool("10.0.0.0").ResourceVersion, nil
+		for _, r := range window {
+			p.Window = append(p.Window, mustRange(r))
+		}
+		d.setPool(d.now, p)
+		n++
+		name := fmt.Sprint("c", n)
+		g := d.must(Request{Claim: key(name)})
+		if g.Ranges[0] != mustRange(want) {
+			t.Errorf("of %v it gives %s, want %s", window, g.Ranges[0], want)
+		}
+		d.stored(name, want, g.Token)
+	}
+	gives("10.0.0.4", "10.0.0.4-10.0.0.7", "10.0.0.0-10.0.0.1")
+	gives("10.0.0.0", "10.0.0.0-10.0.0.1", "10.0.0.4-10.0.0.7")
+	gives("10.0.0.9", "10.0.0.9", "10.0.0.9", "10.0.0.0-10.0.0.1", "10.0.0.4-10.0.0.7")
+	gives("10.0.0.1", "10.0.0.0-10.0.0.1", "10.0.0.4-10.0.0.7", "10.0.0.9")
+	gives("10.0.0.2", "10.0.0.0-10.0.0.9")
+	gives("10.0.0.5", "10.0.0.4-10.0.0.7", "10.0.0.2-10.0.0.3")
+	d.removePool(p.Key, 1<<40)
+	if l := len(d.offers); l > 0 {
+		t.Errorf("%d parts of a pool that is gone are shown still", l)
+	}
+}
+
+// As the status of a pool is written: an IPPool may have tens of thousands of parts, and the ledger serves nobody meanwhile.
+func BenchmarkAPoolOfManyPartsIsSeen(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			k := newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife}, nil)
+			p := Pool{Key: modelPool, Ordered: true, Policy: allocator.Sequential}
+			for i := range n {
+				p.Window = append(p.Window, mustRange(fmt.Sprintf("11.%d.%d.%d", i>>14, i>>7&127, i&127<<1)))
+			}
+			all := p.Window
+			for what, lack := range map[string]uint64{"as it was": 1, "one part more or less": 2} {
+				b.Run(what, func(b *testing.B) {
+					for b.Loop() {
+						p.ResourceVersion++
+						p.Window = all[p.ResourceVersion%lack:]
+						k.setPool(modelStart, p)
+					}
+				})
+			}
+		})
+	}
+}

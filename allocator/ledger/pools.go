@@ -38,7 +38,7 @@ func (b *book) learnPool(now time.Time, p Pool) { b.takePool(now, p, true) }
 
 // takePool takes in a pool as stored. Versions older than the one known are ignored.
 func (b *book) takePool(now time.Time, p Pool, ahead bool) {
-	known, moved := b.pools[p.Key], true
+	known, moved, same := b.pools[p.Key], true, false
 	switch {
 	case known == nil:
 		known = &pool{}
@@ -55,6 +55,7 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 		b.close(known)
 	default:
 		moved = false
+		same = known.Ordered == p.Ordered && slices.Equal(known.Window, p.Window) && slices.Equal(known.Blocked, p.Blocked)
 	}
 	b.changedByBlocks(p.Space, known.Blocked, p.Blocked)
 	if p.ReuseDelay < known.ReuseDelay {
@@ -67,7 +68,9 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	if known.Policy == nil {
 		known.Policy = allocator.BestFit
 	}
-	b.open(known)
+	if !same {
+		b.open(known)
+	}
 	if moved {
 		b.rehome(known)
 	}
@@ -139,35 +142,43 @@ func (b *book) open(p *pool) {
 
 // openParts shows each range of a pool for itself, where they have an order.
 func (b *book) openParts(p *pool) {
-	b.closeParts(p)
 	if !p.Ordered || len(p.Window) < 2 {
-		return
+		b.showParts(p, nil)
+	} else {
+		b.showParts(p, p.Window)
 	}
-	for i, r := range p.Window {
-		part := b.space(p.Space).core.SetPool(orderedName(p.Key.coreName(), i), []allocator.Range{r}, nil)
+}
+
+// showParts shows these ranges of a pool for themselves, and no others. Those that are shown already cost little: a pool may have thousands.
+func (b *book) showParts(p *pool, ranges []allocator.Range) {
+	core, stay := b.space(p.Space).core, map[allocator.Range]bool{}
+	for _, r := range ranges {
+		stay[r] = true
+	}
+	for i, r := range slices.Backward(p.shown) {
+		if !stay[r] {
+			core.RemovePool(orderedName(p.Key.coreName(), r))
+			delete(b.offers, p.parts[i])
+		}
+	}
+	p.shown, p.parts = ranges, nil
+	for _, r := range ranges {
+		part := core.SetPool(orderedName(p.Key.coreName(), r), []allocator.Range{r}, nil)
 		p.parts = append(p.parts, part)
 		b.offers[part] = p.Key
 	}
 }
 
-func (b *book) closeParts(p *pool) {
-	for i, part := range p.parts {
-		b.space(p.Space).core.RemovePool(orderedName(p.Key.coreName(), i))
-		delete(b.offers, part)
-	}
-	p.parts = nil
-}
-
 // close takes a pool out of its space.
 func (b *book) close(p *pool) {
 	core, name := b.space(p.Space).core, p.Key.coreName()
-	b.closeParts(p)
 	core.RemovePool(name)
 	delete(b.offers, p.core)
 	for _, bits := range families {
 		core.RemovePool(partName(name, bits))
 		delete(b.offers, p.families[bits])
 	}
+	b.showParts(p, nil)
 }
 
 // families are those of addresses, by their bits.
@@ -175,7 +186,7 @@ var families = []int{32, 128}
 
 func partName(pool string, bits int) string { return fmt.Sprintf("%s/%d", pool, bits) }
 
-func orderedName(pool string, i int) string { return fmt.Sprintf("%s#%d", pool, i) }
+func orderedName(pool string, r allocator.Range) string { return pool + "#" + r.String() }
 
 // removePool takes in that a pool is gone. What is held of it stays held.
 func (b *book) removePool(k Key, resourceVersion uint64) {
@@ -433,8 +444,12 @@ func (h *holding) mayBeOf(p *pool) bool {
 
 // endWithdrawals lets go of addresses that were held back for a change of the pool which is now seen.
 func (b *book) endWithdrawals(p *pool) {
+	back := slices.Clone(b.byName[p.Key])
+	if len(back) == 0 {
+		return
+	}
 	offered := allocator.Subtract(p.Window, p.Blocked)
-	for _, h := range slices.Clone(b.byName[p.Key]) {
+	for _, h := range back {
 		if h.overlaps(offered) {
 			continue
 		}
