@@ -507,6 +507,14 @@ func TestAClaimGoesWhenItsRestIsRecorded(t *testing.T) {
 	if wait := d.leave(d.now.Add(recordWithin), "b"); wait != 0 {
 		t.Errorf("it waits for %s more", wait)
 	}
+	stored("brief", "10.0.0.3")
+	p.ResourceVersion, p.ReuseDelay = d.pool("10.0.0.0").ResourceVersion, time.Second
+	d.setPool(d.now, p)
+	if wait := d.leave(d.now, "brief"); wait != time.Second {
+		t.Errorf("it waits for the record of a rest of a second for %s", wait)
+	}
+	p.ResourceVersion, p.ReuseDelay = d.pool("10.0.0.0").ResourceVersion, time.Hour
+	d.setPool(d.now, p)
 	d.gone("b")
 	if _, err := d.ask(Request{Claim: key("c"), Wants: []Want{{Exact: mustRange("10.0.0.2")}}}); err == nil {
 		t.Error("it does not rest")

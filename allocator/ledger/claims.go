@@ -217,7 +217,7 @@ func (b *book) leave(now time.Time, uid string) time.Duration {
 		b.resting[c.holding] = struct{}{}
 		b.changed[p.Key] = struct{}{}
 	}
-	return max(0, c.leaves.Add(recordWithin).Sub(now))
+	return max(0, c.leaves.Add(min(recordWithin, p.ReuseDelay)).Sub(now)) // a rest that is over needs no record
 }
 
 // detach takes a claim off its holding, whose range rests until the given time, if there is one.
