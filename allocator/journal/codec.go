@@ -219,7 +219,9 @@ func (d *decoder) line() Line {
 	l.NameHash = binary.BigEndian.Uint64(d.bytes(8))
 	shape := d.uvarint()
 	if shape&1 != 0 {
-		l.Stored, l.UID = d.text(), d.text()
+		if l.Stored, l.UID = d.text(), d.text(); l.Stored == "" {
+			d.fail("a stored object without a name")
+		}
 	}
 	if shape>>1 > uint64(len(d.rest)/6) {
 		d.fail("ranges beyond the end")
