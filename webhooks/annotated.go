@@ -60,7 +60,8 @@ func setAnnotations(p *patch, o metav1.Object, values map[string]string) {
 	o.SetAnnotations(all)
 }
 
-func (annotated[T]) unmet(_ T, err error) (hint string, refusal error) {
+// unmet has a claim wait whose pool cannot give it anything now, unless it names its address: nobody knows whether it may have that.
+func (annotated[T]) unmet(c T, err error) (hint string, refusal error) {
 	var (
 		wait      *metal3.WaitError
 		deleting  *ledger.PoolDeletingError
@@ -68,10 +69,11 @@ func (annotated[T]) unmet(_ T, err error) (hint string, refusal error) {
 		held      *ledger.HeldError
 		elsewhere *ledger.ElsewhereError
 	)
+	named, _ := metal3.Asked(c)
 	switch {
 	case errors.As(err, &elsewhere): // clusterctl brings claims before their pool, and gives up where one is refused
 		return "", nil
-	case errors.As(err, &wait), errors.As(err, &deleting), errors.As(err, &faulty):
+	case errors.As(err, &wait), (errors.As(err, &deleting) || errors.As(err, &faulty)) && !named.IsValid():
 		return err.Error() + ": the claim is stored without an address", nil
 	case errors.Is(err, allocator.ErrExhausted):
 		return fmt.Sprintf("%s: %v: the claim is stored without an address and gets one as soon as there is room", metal3.FailureExhausted, err), nil

@@ -528,7 +528,7 @@ func TestAFaultyPoolIsCorrectedSoThatItKeepsWhatItGave(t *testing.T) {
 	d.stored("a", "10.0.0.8", g.Token)
 	d.stored("stray", "10.9.9.9", journal.Token{})
 	faulty := d.pool("10.0.0.0")
-	faulty.Window, faulty.Fault = nil, "spec.cidr: no"
+	faulty.Window, faulty.Fault, faulty.Readable = nil, "spec.cidr: no", []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}
 	d.setPool(d.now, faulty)
 	var fault *FaultyPoolError
 	if _, err := d.ask(Request{Claim: key("b")}); !errors.As(err, &fault) || fault.Fault != faulty.Fault {

@@ -50,6 +50,7 @@ type Pool struct {
 	Space           string // routing domain; "" is the default space
 	Window          []allocator.Range
 	Fault           string            // a rule that the pool breaks, for which Window is empty; "" for none
+	Readable        []allocator.Range // what a pool with a fault may have given of, as far as it can be read
 	Ordered         bool              // each range of Window is used up before the next is looked at; else they are one
 	Blocked         []allocator.Range // allocated to nobody but those whom a Want keeps them for, in the whole space
 	BlocksHeld      bool              // what somebody holds may become blocked: it stays theirs

@@ -374,21 +374,18 @@ func (b *book) change(p Pool) (*line, error) {
 		return nil, nil
 	}
 	core := b.space(old.Space).core
+	offered := old.Window
+	if old.Fault != "" && p.Fault == "" { // it offers nothing, and may have given some of this before the fault came about
+		offered = old.Readable
+	}
 	if old.Space != p.Space {
 		for _, h := range b.holdings {
-			if h.inUse() && h.mayBeOf(old) {
+			if h.inUse() && h.mayBeOf(old, offered) {
 				return nil, &InUseError{Pool: p.Key, What: "would change its routing domain", Range: h.ranges[0], Holder: h.key}
 			}
 		}
 	}
-	if old.Fault != "" && p.Fault == "" { // what it offered before that came about is not known, but who was given some of it is
-		for _, h := range b.holdings {
-			if outside := allocator.Subtract(h.ranges, p.Window); h.pool == p.Key && h.answered() && len(outside) > 0 {
-				return nil, &InUseError{Pool: p.Key, What: "would lie outside the pool's ranges", Range: outside[0], Holder: h.key}
-			}
-		}
-	}
-	leaving := allocator.Subtract(old.Window, p.Window)
+	leaving := allocator.Subtract(offered, p.Window)
 	blocked := allocator.Subtract(p.Blocked, old.Blocked)
 	for _, loss := range []struct {
 		ranges []allocator.Range
@@ -401,7 +398,7 @@ func (b *book) change(p Pool) (*line, error) {
 		for _, r := range loss.ranges {
 			for held := range core.HeldIn(r) {
 				h := b.holdings[held.Holder]
-				if h.inUse() && (loss.all || h.mayBeOf(old)) {
+				if h.inUse() && (loss.all || h.mayBeOf(old, offered)) {
 					return nil, &InUseError{Pool: p.Key, What: loss.what, Range: held.Range, Holder: h.key}
 				}
 			}
@@ -429,17 +426,10 @@ func (b *book) change(p Pool) (*line, error) {
 // inUse tells whether a claim has the holding's addresses, or may come to have them.
 func (h *holding) inUse() bool { return h.claim != nil || len(h.lines) > 0 && !h.lines[0].withdraws() }
 
-// answered tells whether a claim was given the holding's addresses, or may have been: those that it only names may be none of its pool's.
-func (h *holding) answered() bool {
-	if h.claim != nil {
-		return h.claim.Ready || !h.claim.Token.IsZero()
-	}
-	return h.inUse()
-}
-
-// mayBeOf tells whether the holding is of the pool: where it is a grant of an earlier holder of the journal, that is not known.
-func (h *holding) mayBeOf(p *pool) bool {
-	return h.pool == p.Key || h.inherited && h.claim == nil && h.space == p.Space && h.overlaps(p.Window)
+// mayBeOf tells whether the holding is of the pool, which offers or offered this: where it is a grant of an earlier holder of the journal, that is not
+// known.
+func (h *holding) mayBeOf(p *pool, offered []allocator.Range) bool {
+	return h.pool == p.Key || h.inherited && h.claim == nil && h.space == p.Space && h.overlaps(offered)
 }
 
 // endWithdrawals lets go of addresses that were held back for a change of the pool which is now seen.

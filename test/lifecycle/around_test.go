@@ -154,7 +154,7 @@ var _ = Describe("what was stored while no manager ran", Ordered, func() {
 			p.Spec.TenantAllocation.Ranges[0].End = last
 			return c.Update(ctx, p)
 		}
-		Expect(correct("10.53.0.98")).To(MatchError(ContainSubstring("10.53.0.99 would lie outside the pool's ranges while it is held by ipallocations/old")))
+		Expect(correct("10.53.0.98")).To(MatchError(ContainSubstring("10.53.0.99 would leave the pool's ranges while it is held by ipallocations/old")))
 		Expect(correct("10.53.0.99")).To(Succeed())
 		old, next := in(faulty, claim("", "old", 1)), claim(faulty, "new", 1)
 		Eventually(stored(ctx, c, old)).Should(WithTransform(span, Equal("10.53.0.99-10.53.0.99")))

@@ -330,3 +330,23 @@ func TestTheSampleOfClusterAPIGetsAnAddressOfANetworkPool(t *testing.T) {
 	suite.Delete(t, admin, c)
 	suite.Delete(t, admin, &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.Namespace, Name: "vlan40-pool"}})
 }
+
+// It is answered at once, and not told to come again for ever.
+func TestAPoolThatGoesGivesNoAddressByNameEither(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			pool.Finalizers = []string{"example.com/keeps"}
+			suite.Create(t, admin, pool)
+			if err := admin.Delete(t.Context(), pool); err != nil {
+				t.Fatal(err)
+			}
+			for _, options := range [][]client.CreateOption{{client.DryRunAll}, nil} {
+				suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "named", "pool", "10.0.0.8"), options...), 403, "is being deleted and gives out no more addresses")
+			}
+			unassigned(t, k.claim(ns, "any", "pool", ""))
+			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Finalizers = nil })
+		})
+	}
+}

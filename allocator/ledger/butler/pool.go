@@ -38,6 +38,8 @@ func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 	}
 	if pool.Fault = fields.Fault(errs); pool.Fault == "" {
 		pool.Window = read.window()
+	} else {
+		pool.Readable = slices.DeleteFunc(read.window(), func(r allocator.Range) bool { return !r.IsValid() })
 	}
 	return pool, errs
 }

@@ -23,9 +23,9 @@ const (
 // PoolOf is what the ledger needs to know of a pool. Of one that breaks a rule the errors say which; it then offers nothing.
 func PoolOf(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList) {
 	window, errs := readWindow(p)
-	fault := fields.Fault(errs)
+	fault, readable := fields.Fault(errs), []allocator.Range(nil)
 	if fault != "" {
-		window = nil
+		window, readable = nil, window
 	}
 	return ledger.Pool{
 		Key:             ProxyIPPoolKey(p.Name),
@@ -33,6 +33,7 @@ func PoolOf(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList) {
 		Space:           p.Labels[butlerv1.LabelRoutingDomain],
 		Window:          window,
 		Fault:           fault,
+		Readable:        readable,
 		Policy:          allocator.Sequential,
 		Manual:          !p.Spec.AutoAssign,
 		Deleting:        p.DeletionTimestamp != nil,
