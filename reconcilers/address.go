@@ -209,7 +209,7 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 			return o.GetName(), nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return "", refusedTo("create", err)
+			return "", unmade(err)
 		}
 		if err := d.live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 			return "", err
@@ -218,7 +218,7 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 			return o.GetName(), nil
 		}
 	}
-	return "", refusedTo("create", err)
+	return "", unmade(err)
 }
 
 // awaitShown has an address that was made looked for until the informers show it. They never do where it is gone before they get to it: then nothing
@@ -274,14 +274,15 @@ func undecided(err error) bool {
 	return !errors.As(err, &answer) || answer.Status().Code >= http.StatusInternalServerError
 }
 
-// refusedTo is a *metal3.AddressError where the API server will not have an address object written as things are: a policy, a quota or a missing right
-// stands against it, or other objects have its names. Any other error comes back as it is.
-func refusedTo(verb string, err error) error {
+// unmade is a *metal3.AddressError where the API server will not have an address object made as things are: a policy, a quota or a missing right stands
+// against it, or other objects have its names. Any other error comes back as it is: creates that race for a quota are told of a conflict, and a claim
+// that says it has failed may be given up for good by whoever asked for it.
+func unmade(err error) error {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // its claims go as well
 		return err
 	}
-	if refused(err) {
-		return &metal3.AddressError{Verb: verb, Err: err}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) {
+		return &metal3.AddressError{Verb: "create", Err: err}
 	}
 	return err
 }
@@ -360,13 +361,21 @@ func (d *desk) deleteAddress(ctx context.Context, a client.Object, finalizer str
 	before := copied(a)
 	if controllerutil.RemoveFinalizer(a, finalizer) {
 		if err := d.save(ctx, before, a); err != nil {
-			return overtaken(refusedTo("delete", err))
+			return d.undeleted(ctx, before, err)
 		}
 	}
 	if a.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	return overtaken(refusedTo("delete", d.client.Delete(ctx, a, client.Preconditions{UID: ptr.To(a.GetUID())})))
+	return d.undeleted(ctx, a, d.client.Delete(ctx, a, client.Preconditions{UID: ptr.To(a.GetUID())}))
+}
+
+// undeleted is a *metal3.AddressError where the API server refuses to let an address go.
+func (d *desk) undeleted(ctx context.Context, a client.Object, err error) error {
+	if err = d.overtaken(ctx, a, err); refused(err) {
+		return &metal3.AddressError{Verb: "delete", Err: err}
+	}
+	return err
 }
 
 // gone deletes the addresses of a claim that is no longer there, once they are old enough, and says when that is.
@@ -381,7 +390,9 @@ func (a addressed[T, A]) gone(ctx context.Context, d *desk, name types.Namespace
 			continue // made by somebody else, or on its way
 		}
 		if left := stored.GetCreationTimestamp().Add(orphanAge).Sub(d.now()); left > 0 {
-			wait = max(wait, left)
+			if wait == 0 || left < wait {
+				wait = left
+			}
 			continue
 		}
 		if err := d.deleteAddress(ctx, copied(stored), a.ours[finalizer]); err != nil {

@@ -101,6 +101,11 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 }
 
+// later is the error of what has to wait for this long, though nothing is wrong with it.
+type later time.Duration
+
+func (l later) Error() string { return "to be looked at again in " + time.Duration(l).String() }
+
 // mirror writes the status of a claim that has its addresses. What somebody took off the object is put back first; the event of that write
 // brings the claim here again.
 func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Result, error) {
@@ -112,9 +117,12 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	}
 	before := copied(c)
 	if r.api.complete(c, space) {
-		return reconcile.Result{}, overtaken(r.save(ctx, before, c))
+		return reconcile.Result{}, r.overtaken(ctx, before, r.save(ctx, before, c))
 	}
 	done, err := r.api.allocated(ctx, r.desk, c)
+	if wait := later(0); errors.As(err, &wait) {
+		return reconcile.Result{RequeueAfter: time.Duration(wait)}, nil
+	}
 	if refused := (*metal3.AddressError)(nil); errors.As(err, &refused) {
 		return reconcile.Result{}, errors.Join(err, r.unmade(ctx, c, refused))
 	}
@@ -123,8 +131,12 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	}
 	is := r.api.condition(c)
 	written, err := r.saveStatus(ctx, before, c)
-	if written && isNews {
+	switch {
+	case !written || !isNews:
+	case is.Status == metav1.ConditionTrue:
 		r.events.allocated(c, r.api.claim(c).Pool, is.Message)
+	default:
+		r.events.failed(c, is.Message)
 	}
 	return reconcile.Result{}, err
 }
@@ -209,36 +221,20 @@ func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin strin
 }
 
 // neverStored tells whether a write that took so many requests is not stored and never will be. Else the ledger keeps its grant until it cannot land
-// any more. A client repeats a write that the API server could not decide on: a refusal is the answer to the last request only.
-func neverStored(err error, requests int32) bool {
-	return apierrors.IsNotFound(err) || refused(err) && requests == 1
-}
+// any more, or the object is seen to be gone. A client repeats a write that the API server could not decide on: a refusal is the answer to the last
+// request only.
+func neverStored(err error, requests int32) bool { return refused(err) && requests == 1 }
 
 // unwritten takes in that a claim could not be written to, which is then left alone for a while, and tells people where it is refused.
 func (r *claims[T]) unwritten(ctx context.Context, c T, err error) error {
-	if err == nil {
+	if err = r.overtaken(ctx, c, err); err == nil {
 		return nil
-	}
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		if moved, readErr := r.moved(ctx, c); moved || readErr != nil {
-			return readErr
-		}
 	}
 	r.tries.failed(client.ObjectKeyFromObject(c), r.now())
 	if !refused(err) {
 		return err
 	}
 	return errors.Join(err, r.unmade(ctx, c, &unwritableError{err}))
-}
-
-// moved asks the API server whether another version of a claim, or none, is stored than this: else a write to it was not overtaken.
-func (r *claims[T]) moved(ctx context.Context, c T) (bool, error) {
-	stored := r.api.empty()
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(c), stored)
-	if apierrors.IsNotFound(err) {
-		return true, nil
-	}
-	return stored.GetResourceVersion() != c.GetResourceVersion(), err
 }
 
 // flag marks a claim some of whose addresses others have. It keeps its spec: nobody is moved.
@@ -298,7 +294,7 @@ func (d *desk) saveStatus(ctx context.Context, before, after client.Object) (boo
 		return false, nil
 	}
 	err := d.client.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	return err == nil, overtaken(err)
+	return err == nil, d.overtaken(ctx, before, err)
 }
 
 // replaceStatus writes the whole status of an object that is known whole, zeros included, if it differs, and says whether it did.
@@ -307,5 +303,23 @@ func (d *desk) replaceStatus(ctx context.Context, before, after client.Object) (
 		return false, nil
 	}
 	err := d.client.Status().Update(ctx, after)
-	return err == nil, overtaken(err)
+	return err == nil, d.overtaken(ctx, before, err)
+}
+
+// overtaken drops the error of a write to an object in this version, which a newer one, or the end of the object, got ahead of: the informer brings
+// that. A webhook of somebody's may give the same answers as long as nobody changes it: then the API server has this very version.
+func (d *desk) overtaken(ctx context.Context, o client.Object, err error) error {
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		return err
+	}
+	stored := copied(o)
+	switch readErr := d.live.Get(ctx, client.ObjectKeyFromObject(o), stored); {
+	case apierrors.IsNotFound(readErr):
+		return nil
+	case readErr != nil:
+		return readErr
+	case stored.GetUID() != o.GetUID() || stored.GetResourceVersion() != o.GetResourceVersion():
+		return nil
+	}
+	return err
 }

@@ -55,7 +55,7 @@ func (ipPools) gone(context.Context, *desk, reconcile.Request) error { return ni
 func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	key := metal3.IPPoolKey(p.Namespace, p.Name)
 	if belong(p, d.clusters) {
-		return reconcile.Result{}, overtaken(d.save(ctx, before, p))
+		return reconcile.Result{}, d.overtaken(ctx, before, d.save(ctx, before, p))
 	}
 	done, unwritten := d.recordResting(ctx, before, d.ledger.Resting(key), memory)
 	if done {

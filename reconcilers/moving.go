@@ -44,7 +44,7 @@ func (r *claims[T]) letGo(ctx context.Context, c T) error {
 	if !unblock(c) {
 		return nil
 	}
-	return overtaken(r.save(ctx, before, c))
+	return r.overtaken(ctx, before, r.save(ctx, before, c))
 }
 
 // unblock takes our annotation off a claim, and tells whether it was there.

@@ -96,10 +96,10 @@ func (r *pools[P]) finalizer(ctx context.Context, before, p P, usage ledger.Usag
 	switch going := p.GetDeletionTimestamp() != nil; {
 	case going && has && usage.Claims == 0:
 		controllerutil.RemoveFinalizer(p, finalizer)
-		return true, overtaken(r.save(ctx, before, p))
+		return true, r.overtaken(ctx, before, r.save(ctx, before, p))
 	case !going && !has:
 		controllerutil.AddFinalizer(p, finalizer)
-		return true, overtaken(r.save(ctx, before, p)) // which brings it here again
+		return true, r.overtaken(ctx, before, r.save(ctx, before, p)) // which brings it here again
 	default:
 		return false, nil
 	}

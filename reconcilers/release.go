@@ -70,7 +70,7 @@ func (d *desk) dropFinalizer(ctx context.Context, c client.Object, finalizer str
 		return nil
 	}
 	if err := d.save(ctx, before, c); err != nil {
-		return overtaken(err)
+		return d.overtaken(ctx, before, err)
 	}
 	d.sent.end(c)
 	return nil

@@ -37,7 +37,7 @@ func (d *desk) recordResting(ctx context.Context, p client.Object, resting []led
 		delete(annotations, butlerv1.AnnotationResting)
 	}
 	after.SetAnnotations(annotations)
-	err = overtaken(d.save(ctx, p, after))
+	err = d.overtaken(ctx, p, d.save(ctx, p, after))
 	return err == nil, err
 }
 

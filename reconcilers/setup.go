@@ -112,7 +112,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	for _, ctrl := range controllers {
 		everywhere := false
 		_, err := controller.New(ctrl.name, mgr, controller.Options{
-			Reconciler:              newFair(patient{ctrl.reconciler}, ctrl.workers),
+			Reconciler:              newFair(ctrl.reconciler, ctrl.workers),
 			MaxConcurrentReconciles: ctrl.workers,
 			NeedLeaderElection:      &everywhere,
 			NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {

@@ -27,7 +27,8 @@ func TestARefusalEndsAGrantOnlyWhereItAnswersTheOnlyRequest(t *testing.T) {
 		{"not decided on", []int{http.StatusInternalServerError}, false},
 		{"repeated, and then refused", []int{http.StatusServiceUnavailable, http.StatusForbidden}, false},
 		{"held off, and then refused", []int{http.StatusTooManyRequests, http.StatusForbidden}, false},
-		{"repeated, and gone by then", []int{http.StatusServiceUnavailable, http.StatusNotFound}, true},
+		{"gone, or so says a webhook", []int{http.StatusNotFound}, true},
+		{"repeated, and gone by then, or so says a webhook", []int{http.StatusServiceUnavailable, http.StatusNotFound}, false},
 	} {
 		for _, http2 := range []bool{false, true} {
 			left := tc.answers
