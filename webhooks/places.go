@@ -14,9 +14,10 @@ const (
 	// maxLarge bounds the bodies of calls at work, in bytes, of those that have more than ordinaryBody each: they leave the others room.
 	maxLarge     = 64 << 20
 	ordinaryBody = 64 << 10
-	// maxDecoded bounds what the objects of all calls at work take, in bytes: with the bodies, of ordinary size and large, it is half of the gigabyte
-	// that the process has.
-	maxDecoded = 384 << 20
+	// maxDecoded bounds what the objects of calls at work take, in bytes, of those that take more than ordinaryObjects each. With the bodies, and as
+	// many ordinary calls as there may be, it is little more than half of the gigabyte that the process has.
+	maxDecoded      = 192 << 20
+	ordinaryObjects = 256 << 10
 	// perValue is what a value takes at most of those that a comma stands between, in bytes: the largest element of a list that can be written as "{}"
 	// has some hundred, and a list that grows is there twice.
 	perValue = 256
@@ -33,9 +34,13 @@ func newPlaces(calls int, large int64) *places {
 	return &places{make(chan struct{}, calls), semaphore.NewWeighted(large), semaphore.NewWeighted(maxDecoded)}
 }
 
-// decode takes the memory that the objects in a body need once they are read, which may be a hundred times its size. leave gives it back.
+// decode takes the memory that the objects in a body need once they are read, which may be a hundred times its size. leave gives it back. Ordinary
+// ones need not ask, so that no others keep them waiting.
 func (p *places) decode(body []byte) (leave func(), err error) {
 	takes := min(maxDecoded, 4*int64(len(body))+perValue*int64(bytes.Count(body, []byte{','})))
+	if takes <= ordinaryObjects {
+		return func() {}, nil
+	}
 	if !p.decoded.TryAcquire(takes) {
 		return nil, errors.New("calls with objects of many values take all memory that there is for them: try again")
 	}

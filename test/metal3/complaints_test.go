@@ -272,8 +272,7 @@ func TestAReleasedAddressRestsThroughARestart(t *testing.T) {
 			continue
 		}
 		suite.Delete(t, c, first)
-		for err := error(nil); err == nil; err = c.Get(t.Context(), client.ObjectKeyFromObject(first), first) {
-		}
+		suite.Gone(t, c, first)
 		// Every manager may end in this moment.
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(k.pool), k.pool); err != nil || k.pool.GetAnnotations()[butlerv1.AnnotationResting] == "" {
 			t.Errorf("%s: it is gone and its rest recorded nowhere: %v, %v", name, k.pool.GetAnnotations(), err)
