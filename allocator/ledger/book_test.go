@@ -521,7 +521,7 @@ func TestAClaimGoesWhenItsRestIsRecorded(t *testing.T) {
 	}
 }
 
-// What such a pool offered before is not known.
+// It may have given whatever can be read of its ranges, before the fault came about.
 func TestAFaultyPoolIsCorrectedSoThatItKeepsWhatItGave(t *testing.T) {
 	d := newDesk(t)
 	g := d.must(Request{Claim: key("a"), Wants: []Want{{Exact: mustRange("10.0.0.8")}}})
