@@ -77,10 +77,18 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%s is already held by holder %d: choose another range or release it first", e.Range, e.Holder)
 }
 
+// maxTold ranges are named in an error: a pool may declare thousands.
+const maxTold = 8
+
 func texts(ranges []Range) string {
-	all := make([]string, len(ranges))
-	for i, r := range ranges {
+	told := ranges[:min(len(ranges), maxTold)]
+	all := make([]string, len(told))
+	for i, r := range told {
 		all[i] = r.String()
 	}
-	return strings.Join(all, ", ")
+	text := strings.Join(all, ", ")
+	if more := len(ranges) - len(told); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }

@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -291,6 +292,18 @@ func TestErrorsNameTheNumbersAndTheWayOut(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
+	}
+}
+
+func TestErrorsNameNoMoreRangesThanAnybodyReads(t *testing.T) {
+	var window []Range
+	for i := range 10_000 {
+		window = append(window, mustParse(fmt.Sprintf("10.0.%d.%d", i/128, i%128*2)))
+	}
+	err := NewSpace().SetPool("pool", window, nil).CheckExact(mustParse("10.0.0.1"))
+	want := "10.0.0.1 is outside the pool: it must lie inside one of 10.0.0.0, 10.0.0.2, 10.0.0.4, 10.0.0.6, 10.0.0.8, 10.0.0.10, 10.0.0.12, 10.0.0.14 and 9992 more"
+	if err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 )
 
 const (
@@ -230,7 +231,7 @@ func (e *edge) handle(ctx context.Context, req *admission.Request) (answer admis
 		log.Error(err, "Cannot answer")
 		return answer, resultBroken, nil
 	}
-	log.V(1).Info("Refused", "reason", err.Error())
+	log.V(1).Info("Refused", "reason", fields.Short(err.Error()))
 	return answer, resultDenied, nil
 }
 

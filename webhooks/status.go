@@ -16,6 +16,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 )
 
@@ -127,15 +128,28 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 const maxFaults = 32
 
 func invalidStatus(s subject, req *admission.Request, faults field.ErrorList) *metav1.Status {
-	faults = faults[:min(len(faults), maxFaults)]
-	return &apierrors.NewInvalid(s.kind.GroupKind(), req.Name, faults).ErrStatus
+	var told field.ErrorList
+	for _, fault := range faults[:min(len(faults), maxFaults)] {
+		told = append(told, shortened(fault))
+	}
+	return &apierrors.NewInvalid(s.kind.GroupKind(), req.Name, told).ErrStatus
+}
+
+// shortened is a fault whose texts are no longer than anybody reads: what a user wrote may have megabytes, and goes to the logs of the API server too.
+func shortened(fault *field.Error) *field.Error {
+	short := *fault
+	short.Field, short.Detail = fields.Short(fault.Field), fields.Short(fault.Detail)
+	if value, ok := fault.BadValue.(string); ok {
+		short.BadValue = fields.Short(value)
+	}
+	return &short
 }
 
 // refusal of an object that is right in itself. at is the field that asks for what cannot be given; nil where there is none.
 func refusal(s subject, req *admission.Request, at *field.Path, message string) *metav1.Status {
 	status := failure(s, req, http.StatusForbidden, metav1.StatusReasonForbidden, message)
 	if at != nil {
-		status.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: at.String(), Message: message}}
+		status.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: at.String(), Message: status.Message}}
 	}
 	return status
 }
@@ -145,7 +159,7 @@ func failure(s subject, req *admission.Request, code int32, reason metav1.Status
 		Status:  metav1.StatusFailure,
 		Code:    code,
 		Reason:  reason,
-		Message: message,
+		Message: fields.Short(message),
 		Details: &metav1.StatusDetails{Name: req.Name, Group: s.kind.Group, Kind: s.kind.Kind},
 	}
 }

@@ -1,12 +1,15 @@
 package webhooks
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -196,6 +199,31 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a user wrote may have megabytes, and every answer is kept, logged and sent on.
+func TestRefusalsAreShortWhateverTheyQuote(t *testing.T) {
+	const longest = 8 << 10
+	large := strings.Repeat("x", 1<<20)
+	path := field.NewPath("metadata", "annotations").Key(large)
+	for name, err := range map[string]error{
+		"the value of a field":       invalid{field.Invalid(path, large, "must be short")},
+		"a rule that quotes":         invalid{field.Forbidden(path, "it is "+large)},
+		"a value that is not served": invalid{field.NotSupported(path, large, []string{"a"})},
+		"a pool":                     &ledger.NoPoolError{Pool: butler.NetworkPoolKey("team-a", large)},
+		"a refusal with a cause":     &ledger.PoolError{Pool: butler.NetworkPoolKey("team-a", large), Err: &allocator.ExhaustedError{}},
+		"a bug":                      errors.New(large),
+	} {
+		t.Run(name, func(t *testing.T) {
+			status := statusOf(err, ipAllocations{}.subject(), &admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Name: "web", Namespace: "team-a"}})
+			if text, _ := json.Marshal(status); len(text) > longest {
+				t.Errorf("the answer has %d bytes, want no more than %d: %.200s", len(text), longest, text)
+			}
+			if status.Message == "" || !utf8.ValidString(status.Message) {
+				t.Errorf("the message is %q", status.Message)
 			}
 		})
 	}

@@ -38,7 +38,7 @@ func Fault(errs field.ErrorList) string {
 	if len(errs) == 0 {
 		return ""
 	}
-	return OneLine(errs.ToAggregate().Error(), 1024)
+	return OneLine(errs.ToAggregate().Error(), longestValue)
 }
 
 // LabelValue is the name of an object as the value of a label. A name of up to 63 characters is its own; of a longer one it is

@@ -98,6 +98,17 @@ func Range(path *field.Path, first, last Text) (allocator.Range, field.ErrorList
 	return r, errs
 }
 
+// longestValue is how much of somebody's text is quoted, in bytes.
+const longestValue = 1024
+
+// Short is somebody else's text to be quoted: as it is where it is short, else as one line of 1024 bytes and an ellipsis.
+func Short(text string) string {
+	if len(text) <= longestValue {
+		return text
+	}
+	return OneLine(text, longestValue)
+}
+
 // OneLine is somebody else's text to be passed on: valid UTF-8 without line breaks, of so many bytes and, where it was longer, an ellipsis.
 func OneLine(text string, longest int) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")

@@ -1,6 +1,8 @@
 package metal3_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -53,5 +55,14 @@ func TestWhoseAnIPAddressIsCannotBeChanged(t *testing.T) {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// An annotation may have 256 KiB, a condition 32 KiB: what quotes it must fit.
+func TestAFailureQuotesNoMoreThanAnybodyReads(t *testing.T) {
+	asked := strings.Repeat("1", 200_000)
+	_, err := metal3.WantOf(&v1alpha1.IPPool{}, "claim", asked)
+	if failure := metal3.Failure(""); !errors.As(err, &failure) || len(failure) > 2048 || !strings.HasPrefix(string(failure), `Invalid ipAddress annotation "111`) {
+		t.Errorf("the failure is %.100v", err)
 	}
 }

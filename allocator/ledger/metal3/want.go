@@ -26,9 +26,9 @@ const (
 
 func (f Failure) Error() string { return string(f) }
 
-// FailureUnreadable says that a claim asks for something that is no address.
+// FailureUnreadable says that a claim asks for something that is no address. It is of a bounded length.
 func FailureUnreadable(asked string) Failure {
-	return Failure(fmt.Sprintf("Invalid ipAddress annotation %q: not a valid IP address", asked))
+	return Failure(fmt.Sprintf("Invalid ipAddress annotation %q: not a valid IP address", fields.Short(asked)))
 }
 
 // AddressError is an address object that the API server refuses to have created, or deleted.
