@@ -65,7 +65,9 @@ func main() {
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log.WithName("client-go"))
 	setPings()
-	if err := run(signals.SetupSignalHandler(), o, log); err != nil {
+	ctx := signals.SetupSignalHandler()
+	limitMemory(ctx, log.WithName("memory"))
+	if err := run(ctx, o, log); err != nil {
 		log.Error(err, "Ended")
 		os.Exit(1)
 	}
