@@ -34,7 +34,7 @@ type pools[P client.Object] struct {
 	*desk
 	api     poolAPI[P]
 	metrics *ledger.Metrics
-	wake    func(namespace string) // the claims of a kind of pool, after a rest
+	wake    func(namespace string) // the claims of a kind of pool, after a rest or a change of one
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*poolMemory
@@ -47,6 +47,7 @@ type poolMemory struct {
 	records int                  // entries of its lists
 	told    map[string]time.Time // event -> when it was last sent
 	resting bool                 // it was left alone
+	spec    int64                // its generation then; 0 where it was never looked at
 }
 
 func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -68,13 +69,15 @@ func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		return reconcile.Result{}, r.gone(ctx, req, err)
 	}
 	p, rested := copied(before), memory.resting
+	changed := memory.spec != 0 && memory.spec != before.GetGeneration()
+	memory.spec = before.GetGeneration()
 	why := r.api.rests(r.desk, p)
 	if memory.resting = why != nil; memory.resting {
 		pool, _ := r.api.pool(p)
 		r.events.waits(p, pool.Key, why)
 		return reconcile.Result{}, nil
 	}
-	if rested {
+	if rested || changed { // what stands in its spec may have kept a claim that holds an address from being Ready
 		r.wake(req.Namespace)
 	}
 	pool, _ := r.api.pool(p)

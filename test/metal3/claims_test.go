@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -354,5 +355,28 @@ func TestAPoolThatGoesGivesNoAddressByNameEither(t *testing.T) {
 			unassigned(t, k.claim(ns, "any", "pool", ""))
 			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Finalizers = nil })
 		})
+	}
+}
+
+// Cluster API's IPAddress has a rule for prefixes that the pool does not have: the claim has its address, and no object for it. Who corrects the pool
+// need not touch the claim.
+func TestAClaimOfAPoolWithAnInvalidPrefixIsServedWhenThatIsCorrected(t *testing.T) {
+	t.Parallel()
+	ns := suite.Namespace(t, admin)
+	p := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.9")}, Prefix: -1})
+	suite.Create(t, admin, p)
+	c := ipAddressClaims.claim(ns, "claim", "pool", "")
+	suite.Create(t, admin, c)
+	suite.Becomes(t, admin, c, func(o client.Object) string {
+		if _, failure := ipAddressClaims.address(o); failure != "Invalid prefix value, it must be between 0 and 128" {
+			return "it says " + failure
+		}
+		return ""
+	})
+
+	time.Sleep(2 * time.Second) // what its own events bring about is over
+	suite.Change(t, admin, p, func(p *v1alpha1.IPPool) { p.Spec.Prefix = 24 })
+	if got := ipAddressClaims.bound(t, c); got.Prefix != 24 || got.Address != "10.0.0.1" {
+		t.Errorf("the address object says %+v", got)
 	}
 }
