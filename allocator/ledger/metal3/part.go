@@ -3,6 +3,7 @@ package metal3
 import (
 	"math"
 	"net/netip"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -31,25 +32,36 @@ func PartsOf(p *v1alpha1.IPPool) ([]Part, field.ErrorList) {
 		parts []Part
 		errs  field.ErrorList
 	)
-	for i, entry := range p.Spec.Pools {
-		read, bad := readEntry(entryPath(i), entry)
-		errs = append(errs, bad...)
-		part := Part{Settings: settingsIn(p, entry)}
-		if len(bad) == 0 {
-			part.Range = read.reachable()
-		}
-		parts = append(parts, part)
+	for i := range p.Spec.Pools {
+		part, bad := partOf(p, i)
+		parts, errs = append(parts, part), append(errs, bad...)
 	}
 	return parts, errs
 }
 
+func partOf(p *v1alpha1.IPPool, i int) (Part, field.ErrorList) {
+	read, errs := readEntry(i, p.Spec.Pools[i])
+	part := Part{Settings: settingsIn(p, p.Spec.Pools[i])}
+	if len(errs) == 0 {
+		part.Range = read.reachable()
+	}
+	return part, errs
+}
+
+// partWith is the first part that has an address, false where none has.
+func partWith(p *v1alpha1.IPPool, a netip.Addr) (Part, bool) {
+	for i := range p.Spec.Pools {
+		if part, _ := partOf(p, i); part.Contains(a) {
+			return part, true
+		}
+	}
+	return Part{}, false
+}
+
 // SettingsFor is what an address of a pool comes with: those of the first entry that has it, else the pool's own.
 func SettingsFor(p *v1alpha1.IPPool, a netip.Addr) Settings {
-	parts, _ := PartsOf(p)
-	for _, part := range parts {
-		if part.Contains(a) {
-			return part.Settings
-		}
+	if part, has := partWith(p, a); has {
+		return part.Settings
 	}
 	return settingsIn(p, v1alpha1.Pool{})
 }
@@ -76,34 +88,39 @@ type entry struct {
 	subnet     netip.Prefix
 }
 
-// readEntry reads what is written and checks what must hold for it to have a meaning.
-func readEntry(path *field.Path, p v1alpha1.Pool) (entry, field.ErrorList) {
+// readEntry reads what is written in an entry and checks what must hold for it to have a meaning. Paths are made for faults only: a pool may have
+// thousands of entries, and they cost more than all else.
+func readEntry(i int, p v1alpha1.Pool) (entry, field.ErrorList) {
 	var (
 		e    entry
 		errs field.ErrorList
 	)
+	fault := func(name string, err *field.Error) {
+		err.Field = entryPath(i).Child(name).String()
+		errs = append(errs, err)
+	}
 	address := func(name string, value *v1alpha1.IP) netip.Addr {
 		if value == nil {
 			return netip.Addr{}
 		}
-		a, err := fields.At(path.Child(name), string(*value)).Address()
+		a, err := fields.At(nil, string(*value)).Address()
 		if err != nil {
-			errs = append(errs, err)
+			fault(name, err)
 			return netip.Addr{}
 		}
 		return a
 	}
 	e.start, e.end = address("start", p.Start), address("end", p.End)
 	if p.Subnet != nil {
-		network, err := fields.At(path.Child("subnet"), string(*p.Subnet)).Prefix()
+		network, err := fields.At(nil, string(*p.Subnet)).Prefix()
 		if err != nil {
-			errs = append(errs, err)
+			fault("subnet", err)
 		} else {
 			e.subnet = network
 		}
 	}
 	if e.start.IsValid() && e.end.IsValid() && e.end.Less(e.start) {
-		errs = append(errs, field.Invalid(path.Child("end"), string(*p.End), "must not be lower than start "+string(*p.Start)+": swap the two, or correct one"))
+		fault("end", fields.At(nil, string(*p.End)).Invalid("must not be lower than start %s: swap the two, or correct one", *p.Start))
 	}
 	return e, errs
 }
@@ -161,8 +178,46 @@ func beyondInt64(r allocator.Range) bool {
 	return more
 }
 
-// encloses tells whether an address is one that an entry speaks of, whether or not it can be reached: Metal3 accepts preAllocations by this.
-// Of the families, IPv4 counts as the lower one.
-func (e entry) encloses(a netip.Addr) bool {
-	return (!e.start.IsValid() || !a.Less(e.start)) && (!e.end.IsValid() || !e.end.Less(a)) && (!e.subnet.IsValid() || e.subnet.Contains(a))
+// enclosed is the addresses that an entry speaks of, whether or not they can be reached: Metal3 accepts preAllocations by this.
+func (e entry) enclosed() stretch {
+	s := stretch{e.start, e.end}
+	if !s.last.IsValid() {
+		s.last = allocator.RangeOfPrefix(netip.PrefixFrom(netip.IPv6Unspecified(), 0)).Last
+	}
+	if network := allocator.RangeOfPrefix(e.subnet); network.IsValid() {
+		if s.first.Less(network.First) {
+			s.first = network.First
+		}
+		if network.Last.Less(s.last) {
+			s.last = network.Last
+		}
+	}
+	return s
+}
+
+// stretch is the addresses from first to last, of either family, or both: IPv4 counts as the lower one. It has none where last is below first.
+type stretch struct{ first, last netip.Addr }
+
+// stretches finds out in which of many an address is. They are sorted by first, each as if it reached as far as any before it.
+type stretches []stretch
+
+func newStretches(all []stretch) stretches {
+	slices.SortFunc(all, func(x, y stretch) int { return x.first.Compare(y.first) })
+	for i := 1; i < len(all); i++ {
+		if all[i].last.Less(all[i-1].last) {
+			all[i].last = all[i-1].last
+		}
+	}
+	return all
+}
+
+// have tells whether an address is in one of them.
+func (s stretches) have(a netip.Addr) bool {
+	after, _ := slices.BinarySearchFunc(s, a, func(s stretch, a netip.Addr) int {
+		if a.Less(s.first) {
+			return 1
+		}
+		return -1
+	})
+	return after > 0 && !s[after-1].last.Less(a)
 }

@@ -80,9 +80,24 @@ func AddressName(p *v1alpha1.IPPool, a netip.Addr) string {
 
 // pin is an entry of spec.preAllocations.
 type pin struct {
-	fields.Text
 	claim   string
 	address netip.Addr
+}
+
+func pinPath(claim string) *field.Path { return field.NewPath("spec", "preAllocations").Key(claim) }
+
+// readPin reads what a pool keeps for a claim, which is not valid where that is none. Paths are made for faults only, as for entries.
+func readPin(p *v1alpha1.IPPool, claim string) (netip.Addr, *field.Error) {
+	value, kept := p.Spec.PreAllocations[claim]
+	if !kept {
+		return netip.Addr{}, nil
+	}
+	a, err := fields.At(nil, string(value)).Address()
+	if err != nil {
+		err.Field = pinPath(claim).String()
+		return netip.Addr{}, err
+	}
+	return a, nil
 }
 
 // readPins reads spec.preAllocations in the order of the claims' names.
@@ -91,12 +106,11 @@ func readPins(p *v1alpha1.IPPool) ([]pin, field.ErrorList) {
 		pins []pin
 		errs field.ErrorList
 	)
-	for claim, value := range p.Spec.PreAllocations {
-		t := fields.At(field.NewPath("spec", "preAllocations").Key(claim), string(value))
-		if a, err := t.Address(); err != nil {
+	for claim := range p.Spec.PreAllocations {
+		if a, err := readPin(p, claim); err != nil {
 			errs = append(errs, err)
 		} else {
-			pins = append(pins, pin{t, claim, a})
+			pins = append(pins, pin{claim, a})
 		}
 	}
 	slices.SortFunc(pins, func(x, y pin) int { return strings.Compare(x.claim, y.claim) })

@@ -12,7 +12,7 @@ func TestSizeOfAnEntryAsMetal3CountsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range all {
-		e, _ := readEntry(nil, tc.Entry)
+		e, _ := readEntry(0, tc.Entry)
 		if got, ok := e.size(); ok != (tc.Size != nil) || ok && got != *tc.Size {
 			t.Errorf("%s: got %d, countable: %v", tc.Name, got, ok)
 		}

@@ -3,7 +3,6 @@ package metal3
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -37,37 +36,40 @@ func ValidateIPPool(p *v1alpha1.IPPool) field.ErrorList {
 	if _, err := reuseDelay(p); err != nil {
 		errs = append(errs, err)
 	}
-	var entries []entry
+	var spoken []stretch // of by entries
 	for i, declared := range p.Spec.Pools {
 		path := entryPath(i)
-		read, bad := readEntry(path, declared)
+		read, bad := readEntry(i, declared)
 		errs = append(append(errs, bad...), validateSettings(path, declared.Prefix, declared.Gateway, declared.DNSServers)...)
 		switch {
 		case declared.Start == nil && declared.End == nil && declared.Subnet == nil:
 			errs = append(errs, field.Required(path, "an entry of pools needs addresses: set start and end, or subnet"))
 		case len(bad) > 0:
 		default:
-			entries = append(entries, read)
+			spoken = append(spoken, read.enclosed())
 			if _, countable := read.size(); random && !countable {
 				errs = append(errs, field.Invalid(path, text(declared),
 					`cannot be used with allocationStrategy "random", which needs an end and no more than 2^63-1 addresses: set end, or a longer prefix`))
 			}
 		}
 	}
-	return append(errs, validatePins(p, entries)...)
+	return append(errs, validatePins(p, newStretches(spoken))...)
 }
 
-func validatePins(p *v1alpha1.IPPool, entries []entry) field.ErrorList {
+func validatePins(p *v1alpha1.IPPool, spoken stretches) field.ErrorList {
 	pins, errs := readPins(p)
+	fault := func(claim, format string, args ...any) {
+		errs = append(errs, fields.At(pinPath(claim), string(p.Spec.PreAllocations[claim])).Invalid(format, args...))
+	}
 	keeper := map[netip.Addr]string{} // address -> first claim that it is kept for
 	for _, pin := range pins {
 		if first, kept := keeper[pin.address]; kept {
-			errs = append(errs, pin.Invalid("IP address is already pre-allocated to claim %q: keep it for one of the two", first))
+			fault(pin.claim, "IP address is already pre-allocated to claim %q: keep it for one of the two", first)
 			continue
 		}
 		keeper[pin.address] = pin.claim
-		if !slices.ContainsFunc(entries, func(e entry) bool { return e.encloses(pin.address) }) {
-			errs = append(errs, pin.Invalid("is out of bounds of the pools given: correct it, or add an entry to spec.pools that has it"))
+		if !spoken.have(pin.address) {
+			fault(pin.claim, "is out of bounds of the pools given: correct it, or add an entry to spec.pools that has it")
 		}
 	}
 	return errs
@@ -122,12 +124,15 @@ func WarningsFor(p *v1alpha1.IPPool) []string {
 	if len(errs)+len(bad) > 0 {
 		return nil
 	}
-	handedOut := func(part Part, a netip.Addr) bool {
-		return part.Contains(a) && !slices.ContainsFunc(pins, func(pin pin) bool { return pin.address == a })
+	kept := map[netip.Addr]bool{}
+	for _, pin := range pins {
+		kept[pin.address] = true
 	}
+	handedOut := func(part Part, a netip.Addr) bool { return part.Contains(a) && !kept[a] }
+	var reached []stretch
 	for i, part := range parts {
 		path := entryPath(i)
-		read, _ := readEntry(path, p.Spec.Pools[i])
+		read, _ := readEntry(i, p.Spec.Pools[i])
 		switch {
 		case read.end.IsValid() && !read.start.IsValid() && read.subnet.IsValid():
 			warn(warningEnd, path)
@@ -138,6 +143,7 @@ func WarningsFor(p *v1alpha1.IPPool) []string {
 			warn(warningNothing, path)
 			continue
 		}
+		reached = append(reached, stretch{part.First, part.Last})
 		if part.Settings.Gateway != nil {
 			if gateway, err := fields.At(path, string(*part.Settings.Gateway)).Address(); err == nil && handedOut(part, gateway) {
 				warn(warningGateway, path, gateway)
@@ -152,9 +158,10 @@ func WarningsFor(p *v1alpha1.IPPool) []string {
 			warn(warningPrefix, path, prefix, map[int]string{32: "IPv4", 128: "IPv6"}[bits], bits)
 		}
 	}
+	given := newStretches(reached)
 	for _, pin := range pins {
-		if !slices.ContainsFunc(parts, func(part Part) bool { return part.Contains(pin.address) }) {
-			warn(warningUnreachable, pin.Path, pin.address)
+		if !given.have(pin.address) {
+			warn(warningUnreachable, pinPath(pin.claim), pin.address)
 		}
 	}
 	return warnings

@@ -3,7 +3,6 @@ package metal3
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -89,23 +88,22 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 		}
 		request = a
 	}
-	pins, _ := readPins(p)
 	if _, pinned := p.Spec.PreAllocations[name]; pinned && name != "" {
-		own := slices.IndexFunc(pins, func(pin pin) bool { return pin.claim == name })
+		own, err := readPin(p, name)
 		switch {
-		case own >= 0 && request.IsValid() && request != pins[own].address:
+		case err == nil && request.IsValid() && request != own:
 			return Want{}, FailureContradiction
-		case own < 0 || !reached(p, pins[own].address):
+		case err != nil || !reached(p, own):
 			return Want{}, FailureOutside
 		}
-		return Want{Address: pins[own].address, Kept: true}, nil
+		return Want{Address: own, Kept: true}, nil
 	}
 	switch {
 	case !request.IsValid():
 		return Want{}, nil
 	case !reached(p, request):
 		return Want{}, FailureExhausted
-	case slices.ContainsFunc(pins, func(pin pin) bool { return pin.address == request }):
+	case keptForSome(p, request):
 		return Want{}, FailureHeld
 	}
 	return Want{Address: request}, nil
@@ -113,6 +111,16 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 
 // reached tells whether an entry of a pool gives an address.
 func reached(p *v1alpha1.IPPool, a netip.Addr) bool {
-	parts, _ := PartsOf(p)
-	return slices.ContainsFunc(parts, func(part Part) bool { return part.Contains(a) })
+	_, has := partWith(p, a)
+	return has
+}
+
+// keptForSome tells whether a pool keeps an address for any claim.
+func keptForSome(p *v1alpha1.IPPool, a netip.Addr) bool {
+	for claim := range p.Spec.PreAllocations {
+		if kept, err := readPin(p, claim); err == nil && kept == a {
+			return true
+		}
+	}
+	return false
 }
