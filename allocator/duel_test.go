@@ -90,21 +90,36 @@ var equateSentinels = cmp.FilterValues(func(a, b error) bool {
 func (d *duel) step() {
 	o := d.oracle
 	switch op := d.below(16); op {
-	case 0: // a pool comes, or changes
-		name, window, blocked := d.pool(), d.stretches(d.below(4)), d.stretches(d.below(3))
-		before := d.space.Pool(name)
-		p := d.space.SetPool(name, o.asRanges(window), o.asRanges(blocked))
-		if before != nil && before != p || d.space.Pool(name) != p {
-			d.t.Error("a resized pool is another one")
-		}
+	case 0: // pools come, or change
+		var (
+			offers []Offer
+			before []*Pool
+		)
 		o.setPools(func(pools map[string]*oraclePool) {
-			pools[name] = &oraclePool{window: o.declared(window), blocked: o.declared(blocked)}
+			for range 1 + d.below(4) {
+				name, window, blocked := d.pool(), d.stretches(d.below(4)), d.stretches(d.below(3))
+				before = append(before, d.space.Pool(name))
+				offers = append(offers, Offer{name, o.asRanges(window), o.asRanges(blocked)})
+				pools[name] = &oraclePool{window: o.declared(window), blocked: o.declared(blocked)}
+			}
 		})
+		for i, p := range d.space.SetPools(offers...) {
+			if before[i] != nil && before[i] != p || d.space.Pool(offers[i].Name) != p {
+				d.t.Error("a resized pool is another one")
+			}
+		}
 	case 1:
-		name := d.pool()
-		removed := d.space.Pool(name)
-		d.space.RemovePool(name)
-		o.setPools(func(pools map[string]*oraclePool) { delete(pools, name) })
+		var names []string
+		for range 1 + d.below(3) {
+			names = append(names, d.pool())
+		}
+		removed := d.space.Pool(names[0])
+		d.space.RemovePools(names...)
+		o.setPools(func(pools map[string]*oraclePool) {
+			for _, name := range names {
+				delete(pools, name)
+			}
+		})
 		if removed != nil {
 			d.same("statistics of a removed pool", Stats{}, removed.Stats())
 			_, err := removed.Allocate(1, BestFit, 1)

@@ -38,6 +38,25 @@ func Subtract(from, what []Range) []Range {
 	return asRanges(subtract(union(from), union(what)))
 }
 
+// Touching finds out of any number of ranges whether one has an address of some.
+func Touching(some []Range) func(others []Range) bool {
+	all := union(some)
+	return func(others []Range) bool { return touches(all, others) }
+}
+
+// touches tells whether a range has an address of a union.
+func touches(union []span, ranges []Range) bool {
+	for _, r := range ranges {
+		for sp := range r.spans {
+			at, _ := slices.BinarySearchFunc(union, sp.first, func(u span, n number) int { return u.last.compare(n) })
+			if at < len(union) && union[at].overlaps(sp) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Total counts the addresses of all ranges, each once. It saturates at MaxInt64.
 func Total(ranges []Range) int64 {
 	total := int64(0)

@@ -16,31 +16,58 @@ type pane struct {
 // Pool returns the pool of that name, nil when there is none.
 func (s *Space) Pool(name string) *Pool { return s.pools[name] }
 
-// SetPool creates or resizes a pool. window is the ranges it offers, which may
-// touch or overlap. blocked is held back from every request in the whole space,
-// whichever pool's it is, for as long as this pool names it; what is held there
-// stays held. Ranges that are not valid are left out. A pool that is resized
-// stays the same *Pool, and nothing held is lost.
+// Offer is what a pool declares.
+type Offer struct {
+	Name string
+	// Window is the ranges it offers, which may touch or overlap.
+	Window []Range
+	// Blocked is held back from every request in the whole space, whichever
+	// pool's it is, for as long as this pool names it; what is held there stays
+	// held.
+	Blocked []Range
+}
+
+// SetPool creates or resizes a pool: see Offer. Ranges that are not valid are
+// left out. A pool that is resized stays the same *Pool, and nothing held is
+// lost.
 //
 // Calling it with what the pool already has costs a comparison; else the cost
 // grows with the pieces in every pool whose usable addresses change.
 func (s *Space) SetPool(name string, window, blocked []Range) *Pool {
-	p := s.pools[name]
-	if p == nil {
-		p = &Pool{space: s}
-		s.pools[name] = p
+	return s.SetPools(Offer{name, window, blocked})[0]
+}
+
+// SetPools is SetPool for each of the offers, at less cost where they are many.
+func (s *Space) SetPools(offers ...Offer) []*Pool {
+	all := make([]*Pool, len(offers))
+	shapes := make([]shape, len(offers))
+	for i, o := range offers {
+		p := s.pools[o.Name]
+		if p == nil {
+			p = &Pool{space: s}
+			s.pools[o.Name] = p
+		}
+		all[i], shapes[i] = p, shape{p, declared(o.Window), declared(o.Blocked)}
 	}
-	s.reshape(p, declared(window), declared(blocked))
-	return p
+	s.reshape(shapes)
+	return all
 }
 
 // RemovePool forgets a pool and its blocks; what is held stays held. The *Pool
 // offers nothing from then on.
-func (s *Space) RemovePool(name string) {
-	if p := s.pools[name]; p != nil {
-		delete(s.pools, name)
-		s.reshape(p, nil, nil)
+func (s *Space) RemovePool(name string) { s.RemovePools(name) }
+
+// RemovePools is RemovePool for each of the names, at less cost where they are
+// many.
+func (s *Space) RemovePools(names ...string) {
+	var shapes []shape
+	for _, name := range names {
+		if p := s.pools[name]; p != nil {
+			delete(s.pools, name)
+			shapes = append(shapes, shape{pool: p})
+		}
 	}
+	s.reshape(shapes)
 }
 
 // declared is the valid ranges, sorted.
@@ -50,45 +77,83 @@ func declared(ranges []Range) []Range {
 	return valid
 }
 
-// reshape gives p a new window and new blocks, and every pool that shows an
+// shape is what a pool becomes.
+type shape struct {
+	pool            *Pool
+	window, blocked []Range
+}
+
+// reshape gives pools new windows and new blocks, and every pool that shows an
 // address of the old or the new blocks its usable addresses.
-func (s *Space) reshape(p *Pool, window, blocked []Range) {
-	before := p.blocked
-	if slices.Equal(before, blocked) && slices.Equal(p.window, window) {
-		return
+func (s *Space) reshape(shapes []shape) {
+	var (
+		changed []*Pool
+		blocks  []Range // of which some are new, or gone
+	)
+	for _, to := range shapes {
+		p, before := to.pool, to.pool.blocked
+		same := slices.Equal(before, to.blocked)
+		if same && slices.Equal(p.window, to.window) {
+			continue
+		}
+		p.window, p.blocked = to.window, to.blocked
+		changed = append(changed, p)
+		if !same {
+			s.block(before, to.blocked)
+			blocks = append(append(blocks, before...), to.blocked...)
+		}
 	}
-	p.window, p.blocked = window, blocked
-	if !slices.Equal(before, blocked) {
-		gone := spansOf(before) // sorted, as all of these
-		s.blocks = slices.DeleteFunc(s.blocks, func(sp span) bool {
-			is := len(gone) > 0 && gone[0] == sp
-			if is {
-				gone = gone[1:]
-			}
-			return is
-		})
-		s.blocks = append(s.blocks, spansOf(blocked)...)
-		slices.SortFunc(s.blocks, span.compare)
-		s.blocked = merge(slices.Clone(s.blocks))
-		changed := slices.Concat(before, blocked)
+	if len(blocks) > 0 {
+		over := union(blocks)
 		for _, q := range s.pools {
-			if q != p && slices.ContainsFunc(q.window, func(r Range) bool { return slices.ContainsFunc(changed, r.Overlaps) }) {
-				s.reopen(q)
+			if touches(over, q.window) {
+				changed = append(changed, q)
 			}
 		}
 	}
-	s.reopen(p)
+	s.reopen(changed)
 }
 
-// reopen gives a pool the usable spans that follow from its window and all
+// block has a pool block other ranges than before.
+func (s *Space) block(before, blocked []Range) {
+	gone := spansOf(before) // sorted, as all of these
+	s.blocks = slices.DeleteFunc(s.blocks, func(sp span) bool {
+		is := len(gone) > 0 && gone[0] == sp
+		if is {
+			gone = gone[1:]
+		}
+		return is
+	})
+	s.blocks = append(s.blocks, spansOf(blocked)...)
+	slices.SortFunc(s.blocks, span.compare)
+	s.blocked = merge(slices.Clone(s.blocks))
+}
+
+// few pools are shown one after the other, each at the cost of a search and of
+// moving the panes behind its own; more are shown at once, at that of a look at
+// all panes.
+const few = 2
+
+// reopen gives pools the usable spans that follow from their windows and all
 // blocks.
-func (s *Space) reopen(p *Pool) {
-	usable := subtract(union(p.window), s.blocked)
-	if slices.Equal(usable, p.usable) {
-		return
+func (s *Space) reopen(pools []*Pool) {
+	usable := map[*Pool][]span{}
+	for _, p := range pools {
+		if is := subtract(union(p.window), s.blocked); !slices.Equal(is, p.usable) {
+			usable[p] = is
+		}
 	}
-	from := min(s.hide(p), s.show(p, usable))
-	p.rebuild(usable)
+	from := len(s.panes)
+	if len(usable) > few {
+		from = s.exchange(usable)
+	} else {
+		for p, is := range usable {
+			from = min(from, s.hide(p), s.show(p, is))
+		}
+	}
+	for p, is := range usable {
+		p.rebuild(is)
+	}
 	reach := number{}
 	if from > 0 {
 		reach = s.panes[from-1].reach
@@ -100,6 +165,29 @@ func (s *Space) reopen(p *Pool) {
 		}
 		x.reach = reach
 	}
+}
+
+// exchange shows pools as others than before, and says from where on the panes
+// are others.
+func (s *Space) exchange(usable map[*Pool][]span) (from int) {
+	stay := slices.DeleteFunc(s.panes, func(x pane) bool { _, goes := usable[x.pool]; return goes })
+	var come []pane
+	for p, is := range usable {
+		for _, sp := range is {
+			come = append(come, pane{span: sp, pool: p})
+		}
+	}
+	slices.SortFunc(come, func(x, y pane) int { return x.compare(y.span) })
+	s.panes = make([]pane, 0, len(stay)+len(come))
+	for len(stay) > 0 && len(come) > 0 {
+		next := &stay
+		if come[0].compare(stay[0].span) < 0 {
+			next = &come
+		}
+		s.panes, *next = append(s.panes, (*next)[0]), (*next)[1:]
+	}
+	s.panes = append(append(s.panes, stay...), come...)
+	return 0
 }
 
 // hide takes a pool's panes out, and show puts some in. Each returns the first

@@ -1126,3 +1126,24 @@ func BenchmarkAPoolOfManyPartsIsSeen(b *testing.B) {
 		})
 	}
 }
+
+// Two pools have the same parts, and one of them keeps each of these for somebody.
+func BenchmarkAPoolOfManyPinsIsSeen(b *testing.B) {
+	for _, n := range []int{100, 10_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			k := newBook([]string{modelClaims, modelPools}, limits{life: DefaultGrantLife}, nil)
+			other := Pool{Key: Key{Kind: modelPools, Namespace: "ns", Name: "other"}, Ordered: true, ResourceVersion: 1, Policy: allocator.Sequential}
+			for i := range n {
+				other.Window = append(other.Window, mustRange(fmt.Sprintf("11.%d.%d.%d", i>>14, i>>7&127, i&127<<1)))
+			}
+			k.setPool(modelStart, other)
+			p := other
+			p.Key, p.BlocksHeld, p.ResourceVersion = modelPool, true, 0
+			for b.Loop() {
+				p.ResourceVersion++
+				p.Blocked = other.Window[p.ResourceVersion%2*uint64(n)/2:] // all, and half of them
+				k.setPool(modelStart, p)
+			}
+		})
+	}
+}

@@ -107,9 +107,9 @@ func (b *book) changedByBlocks(space string, before, after []allocator.Range) {
 	if slices.Equal(before, after) {
 		return
 	}
-	blocks := slices.Concat(before, after)
+	touch := allocator.Touching(slices.Concat(before, after))
 	for k, p := range b.pools {
-		if p.Space == space && slices.ContainsFunc(p.Window, func(r allocator.Range) bool { return slices.ContainsFunc(blocks, r.Overlaps) }) {
+		if p.Space == space && touch(p.Window) {
 			b.changed[k] = struct{}{}
 		}
 	}
@@ -152,19 +152,23 @@ func (b *book) openParts(p *pool) {
 // showParts shows these ranges of a pool for themselves, and no others. Those that are shown already cost little: a pool may have thousands.
 func (b *book) showParts(p *pool, ranges []allocator.Range) {
 	core, stay := b.space(p.Space).core, map[allocator.Range]bool{}
+	var (
+		gone  []string
+		shown []allocator.Offer
+	)
 	for _, r := range ranges {
 		stay[r] = true
+		shown = append(shown, allocator.Offer{Name: orderedName(p.Key.coreName(), r), Window: []allocator.Range{r}})
 	}
-	for i, r := range slices.Backward(p.shown) {
+	for i, r := range p.shown {
 		if !stay[r] {
-			core.RemovePool(orderedName(p.Key.coreName(), r))
+			gone = append(gone, orderedName(p.Key.coreName(), r))
 			delete(b.offers, p.parts[i])
 		}
 	}
-	p.shown, p.parts = ranges, nil
-	for _, r := range ranges {
-		part := core.SetPool(orderedName(p.Key.coreName(), r), []allocator.Range{r}, nil)
-		p.parts = append(p.parts, part)
+	core.RemovePools(gone...)
+	p.shown, p.parts = ranges, core.SetPools(shown...)
+	for _, part := range p.parts {
 		b.offers[part] = p.Key
 	}
 }
