@@ -382,9 +382,10 @@ func (b *book) change(p Pool) (*line, error) {
 	if old.Fault != "" && p.Fault == "" { // it offers nothing, and may have given some of this before the fault came about
 		offered = old.Readable
 	}
+	isOffered := allocator.Touching(offered)
 	if old.Space != p.Space {
 		for _, h := range b.holdings {
-			if h.inUse() && h.mayBeOf(old, offered) {
+			if h.inUse() && h.mayBeOf(old, isOffered) {
 				return nil, &InUseError{Pool: p.Key, What: "would change its routing domain", Range: h.ranges[0], Holder: h.key}
 			}
 		}
@@ -402,7 +403,7 @@ func (b *book) change(p Pool) (*line, error) {
 		for _, r := range loss.ranges {
 			for held := range core.HeldIn(r) {
 				h := b.holdings[held.Holder]
-				if h.inUse() && (loss.all || h.mayBeOf(old, offered)) {
+				if h.inUse() && (loss.all || h.mayBeOf(old, isOffered)) {
 					return nil, &InUseError{Pool: p.Key, What: loss.what, Range: held.Range, Holder: h.key}
 				}
 			}
@@ -430,10 +431,10 @@ func (b *book) change(p Pool) (*line, error) {
 // inUse tells whether a claim has the holding's addresses, or may come to have them.
 func (h *holding) inUse() bool { return h.claim != nil || len(h.lines) > 0 && !h.lines[0].withdraws() }
 
-// mayBeOf tells whether the holding is of the pool, which offers or offered this: where it is a grant of an earlier holder of the journal, that is not
-// known.
-func (h *holding) mayBeOf(p *pool, offered []allocator.Range) bool {
-	return h.pool == p.Key || h.inherited && h.claim == nil && h.space == p.Space && h.overlaps(offered)
+// mayBeOf tells whether the holding is of the pool, going by what is offered there: where it is a grant of an earlier holder of the journal, its pool is
+// not known.
+func (h *holding) mayBeOf(p *pool, isOffered func([]allocator.Range) bool) bool {
+	return h.pool == p.Key || h.inherited && h.claim == nil && h.space == p.Space && isOffered(h.ranges)
 }
 
 // endWithdrawals lets go of addresses that were held back for a change of the pool which is now seen.
@@ -442,9 +443,9 @@ func (b *book) endWithdrawals(p *pool) {
 	if len(back) == 0 {
 		return
 	}
-	offered := allocator.Subtract(p.Window, p.Blocked)
+	isOffered := allocator.Touching(allocator.Subtract(p.Window, p.Blocked))
 	for _, h := range back {
-		if h.overlaps(offered) {
+		if isOffered(h.ranges) {
 			continue
 		}
 		for _, l := range slices.Clone(h.lines) {
@@ -456,8 +457,9 @@ func (b *book) endWithdrawals(p *pool) {
 // overlapping lists the other pools of p's space that offer some of the same addresses.
 func (b *book) overlapping(p Pool) []Key {
 	var keys []Key
+	isOffered := allocator.Touching(p.Window)
 	for k, o := range b.pools {
-		if k != p.Key && o.Space == p.Space && slices.ContainsFunc(o.Window, func(r allocator.Range) bool { return slices.ContainsFunc(p.Window, r.Overlaps) }) {
+		if k != p.Key && o.Space == p.Space && isOffered(o.Window) {
 			keys = append(keys, k)
 		}
 	}
