@@ -65,6 +65,10 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		after, err := r.api.gone(ctx, r.desk, req.NamespacedName)
 		return reconcile.Result{RequeueAfter: after}, err
 	}
+	standing := r.ledger.Standing(string(c.GetUID()))
+	if standing.Clash != nil && !r.api.flagged(c) { // whatever else is true of it: who has the addresses waits for this
+		return reconcile.Result{}, r.flag(ctx, c, standing.Clash)
+	}
 	if why := r.api.rests(ctx, r.desk, c, r.clusters); why != nil {
 		if r.isNews(c) && c.GetDeletionTimestamp() == nil {
 			r.events.waits(c, r.api.claim(c).Pool, why)
@@ -81,6 +85,9 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err := r.api.unreadable(c); err != nil {
 		return reconcile.Result{}, r.refuse(ctx, c, nil, err)
 	}
+	if standing.Clash != nil {
+		return reconcile.Result{}, r.flag(ctx, c, standing.Clash)
+	}
 	if !r.api.held(c) {
 		pool := r.api.claim(c).Pool
 		if pool.Name == "" {
@@ -89,9 +96,7 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		r.changes.wait(pool)
 		return reconcile.Result{}, nil
 	}
-	switch standing := r.ledger.Standing(string(c.GetUID())); {
-	case standing.Clash != nil:
-		return reconcile.Result{}, r.flag(ctx, c, standing.Clash)
+	switch {
 	case !standing.Confirmed:
 		return reconcile.Result{}, nil
 	case !r.api.answered(c):

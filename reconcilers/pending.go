@@ -54,7 +54,7 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.changes.claims.Add(reconcile.Request{NamespacedName: name}) // to be adopted, or refused
 			continue
 		}
-		if r.sent.has(c) {
+		if r.sent.has(c) || r.ledger.Standing(string(c.GetUID())).Clash != nil { // what it has some of, others have: it is told so
 			continue
 		}
 		if left := r.tries.wait(name, r.now()); left > 0 {

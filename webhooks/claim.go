@@ -206,8 +206,16 @@ func restsOnPool(err error) bool {
 // validate sees to it that what is about to be stored is what was granted, and that what is stored stays.
 func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	c, old, err := k.read(req)
-	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil || !k.ours(c) {
+	if err != nil || !stores(req) || !k.ours(c) {
 		return admission.Allowed(""), err
+	}
+	if req.Operation == admissionv1.Update {
+		if err := k.staysInSpace(ctx, old, c); err != nil {
+			return admission.Response{}, err
+		}
+		if c.GetDeletionTimestamp() != nil || k.claim(c).Away {
+			return admission.Allowed(""), k.takesNothing(old, c)
+		}
 	}
 	var (
 		faults   = k.faults(old, c)
@@ -250,6 +258,43 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 		err = fmt.Errorf("%s: %w: another webhook or client has changed what the allocator answered, find and correct it", described(stored), err)
 	}
 	return admission.Allowed(""), err
+}
+
+// takesNothing refuses an update of a claim that is being deleted, or taken to another cluster, by which it would have what it had not: nobody
+// grants it that. What it gives up is its own affair.
+func (k *claims[T]) takesNothing(old, c T) error {
+	was, is := k.claim(old), k.claim(c)
+	for _, r := range is.Ranges {
+		if !slices.Contains(was.Ranges, r) {
+			return invalid{field.Forbidden(k.subject().exact(r), fmt.Sprintf(
+				"%s cannot be asked for by what is being deleted, or moved to another cluster: create another object", r))}
+		}
+	}
+	if is.Pool != was.Pool && is.Pool != (ledger.Key{}) || is.For != was.For {
+		return invalid{field.Forbidden(field.NewPath("spec"), "what is being deleted, or moved to another cluster, stays with its pool and its claim: create another object")}
+	}
+	return nil
+}
+
+// staysInSpace has a claim that leaves its pool, and keeps its addresses, say itself which routing domain they are of: from then on nothing else does.
+func (k *claims[T]) staysInSpace(ctx context.Context, old, c T) error {
+	was, is := k.claim(old), k.claim(c)
+	if len(was.Ranges) == 0 || was.Pool == (ledger.Key{}) || is.Pool != (ledger.Key{}) {
+		return nil
+	}
+	pool, err := k.pool(ctx, was.Pool, k.cached)
+	missing := (*ledger.NoPoolError)(nil)
+	if errors.As(err, &missing) {
+		pool, err = k.pool(ctx, was.Pool, k.live)
+	}
+	if errors.As(err, &missing) { // its label told already
+		pool.Space, err = was.Space, nil
+	}
+	if err == nil && is.Space != pool.Space {
+		err = invalid{field.Invalid(field.NewPath("metadata", "labels").Key(v1alpha1.LabelRoutingDomain), is.Space, fmt.Sprintf(
+			"must be %q, the routing domain of pool %s, to leave that pool: the addresses are of it; set the label in the same update, or leave it out for the default one", pool.Space, was.Pool))}
+	}
+	return err
 }
 
 // described names what a claim is about to have.

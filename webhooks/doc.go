@@ -10,7 +10,8 @@
 // real call would. The API server's record of who wrote which field (managedFields) is left out of a claim that is created and not applied.
 //
 // An update of a claim that has its range changes nothing: what the new object leaves out is put back from the stored one, by any
-// replica, without the ledger. Objects that are being deleted pass untouched.
+// replica, without the ledger. What is being deleted, or taken to another cluster, gets nothing any more, and may not write down as its own what it had
+// not; what it gives up is its own affair.
 //
 // "The pool is missing", "outside of it" and "exhausted" are never answered from a cache alone: the pool is read from the API server once
 // and the ledger asked again.

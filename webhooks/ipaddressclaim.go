@@ -108,14 +108,13 @@ func (clusterAddresses) decode(raw []byte, _ bool) (*ipamv1.IPAddress, error) {
 	return o, decode(raw, o, "ipaddresses.ipam.cluster.x-k8s.io")
 }
 
-// ours is false also where Cluster API is about to refuse the address.
-func (clusterAddresses) ours(o *ipamv1.IPAddress) bool {
-	return len(clusterapi.AddressClaimOf(o).Ranges) == 1
-}
+func (clusterAddresses) ours(o *ipamv1.IPAddress) bool { return clusterapi.Ours(o) }
 
 func (clusterAddresses) claim(o *ipamv1.IPAddress) ledger.Claim { return clusterapi.AddressClaimOf(o) }
 
-func (clusterAddresses) faults(_, _ *ipamv1.IPAddress) field.ErrorList { return nil }
+func (clusterAddresses) faults(_, o *ipamv1.IPAddress) field.ErrorList {
+	return clusterapi.ValidateIPAddress(o)
+}
 
 func (clusterAddresses) wants(_ context.Context, o *ipamv1.IPAddress, _ client.Reader) ([]ledger.Want, error) {
 	return metal3.WantOfStandIn(clusterapi.AddressClaimOf(o)), nil

@@ -111,7 +111,9 @@ type claim struct {
 	Claim
 	holding *holding // nil while unanswered
 	granted bool     // its token was found in the journal
-	bound   uint64   // commits begun when it was bound: one that starts later confirms it
+	// strays: it has addresses that it had not when its status said Ready, and that nobody granted. That it is Ready says nothing of them.
+	strays bool
+	bound  uint64 // commits begun when it was bound: one that starts later confirms it
 	// leaves is when the rest of its range began ahead of its end, zero where it has not; rested says that its pool has recorded it.
 	leaves time.Time
 	rested bool
@@ -326,6 +328,11 @@ func (b *book) free(h *holding) {
 	s := b.space(h.space)
 	for _, r := range h.ranges {
 		s.core.Release(r, h.id)
+		if h.contested { // who has them waited for its rival to be flagged
+			for held := range s.core.HeldIn(r) {
+				b.changedBy(b.holdings[held.Holder])
+			}
+		}
 	}
 	b.changedBy(h)
 	b.unname(h)

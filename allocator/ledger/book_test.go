@@ -328,6 +328,41 @@ func TestWhatIsStoredAsReadyKeepsItsRange(t *testing.T) {
 	}
 }
 
+func TestWhoIsReadyTakesNothingThatNobodyGranted(t *testing.T) {
+	oldest := func(c *Claim) { c.Created = modelStart }
+	east := Key{Kind: modelPools, Namespace: "ns", Name: "east"}
+	for name, takes := range map[string]func(*Claim){
+		"by another address": func(*Claim) {},
+		"by another pool":    func(c *Claim) { c.Pool = east },
+		"by another label":   func(c *Claim) { c.Pool, c.Space = Key{}, "east" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			d.setPool(d.now, Pool{Key: east, Space: "east", ResourceVersion: 1, Policy: allocator.BestFit, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}})
+			g := d.must(Request{Claim: key("takes"), Wants: []Want{{Exact: mustRange("10.0.0.1")}}})
+			d.stored("takes", "10.0.0.1", g.Token, oldest, ready)
+			other := "10.0.0.2"
+			inEast := func(*Claim) {}
+			if name != "by another address" {
+				other, inEast = "10.0.0.1", func(c *Claim) { c.Pool = east }
+			}
+			d.stored("other", other, journal.Token{}, ready, inEast)
+			d.commit()
+			d.expectStanding("takes", "confirmed")
+			for range 2 { // whatever else is written to it
+				d.stored("takes", other, g.Token, oldest, ready, takes)
+				d.expectStanding("takes", "clashes with other")
+			}
+			d.stored("takes", other, g.Token, oldest, takes, flagged)
+			d.expectStanding("other", "confirmed")
+			d.gone("other")
+			d.commit()
+			d.stored("takes", other, g.Token, oldest, ready, takes)
+			d.expectStanding("takes", "confirmed")
+		})
+	}
+}
+
 func TestAmongEqualsTheOlderClaimKeepsTheRangeWhateverTheOrderOfSight(t *testing.T) {
 	for name, order := range map[string][]string{"older first": {"a", "b"}, "younger first": {"b", "a"}} {
 		t.Run(name, func(t *testing.T) {

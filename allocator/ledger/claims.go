@@ -23,7 +23,7 @@ func (b *book) observe(c Claim) {
 		return
 	}
 	before := known.Claim
-	if c.Away && len(c.Ranges) == 0 {
+	if c.Away && len(before.Ranges) > 0 {
 		c.Ranges = before.Ranges // clusterctl takes the annotations off what it deletes
 	}
 	known.Claim = c
@@ -34,7 +34,13 @@ func (b *book) observe(c Claim) {
 	if h != nil && (elsewhere || !slices.Equal(before.Ranges, c.Ranges)) {
 		// What is not among the new ranges is given up. The rest is free for no moment that anybody sees: who wants it meanwhile is weaker.
 		b.detach(known, time.Time{}, time.Time{})
+		if h.space != b.spaceOf(known) || !within(c.Ranges, before.Ranges) {
+			known.granted, known.strays = false, true // unless there is a grant
+		}
 		h = nil
+	}
+	if !c.Ready {
+		known.strays = false
 	}
 	switch {
 	case len(c.Ranges) == 0:
@@ -42,10 +48,16 @@ func (b *book) observe(c Claim) {
 		b.bind(known)
 	default:
 		b.unline(h, known)
-		if before.Ready != c.Ready || before.Flagged != c.Flagged {
+		known.Ready = c.Ready && !known.strays
+		if before.Ready != known.Ready || before.Flagged != c.Flagged {
 			b.restrength(h)
 		}
 	}
+}
+
+// within tells whether these ranges are all among others.
+func within(ranges, others []allocator.Range) bool {
+	return !slices.ContainsFunc(ranges, func(r allocator.Range) bool { return !slices.Contains(others, r) })
 }
 
 // saw remembers how far the events of a kind have been applied. Only what comes in the order of events counts: an object that was
@@ -56,11 +68,17 @@ func (b *book) saw(kind string, resourceVersion uint64) {
 	}
 }
 
+// spaceOf is where the addresses of a claim are: its label says that only while its pool is not known, or it has none.
+func (b *book) spaceOf(c *claim) string {
+	if p := b.pools[c.Pool]; p != nil {
+		return p.Space
+	}
+	return c.Space
+}
+
 // bind gives a claim that is seen with its ranges for the first time a holding: that of its grant, if there is one.
 func (b *book) bind(c *claim) {
-	if p := b.pools[c.Pool]; p != nil {
-		c.Space = p.Space
-	}
+	c.Space = b.spaceOf(c)
 	if h := b.covering(c); h != nil {
 		b.cover(c, h)
 		return
@@ -69,6 +87,8 @@ func (b *book) bind(c *claim) {
 	h := b.grantOf(c)
 	if h == nil {
 		b.absorb(c)
+		c.strays = c.strays && !c.granted
+		c.Ready = c.Ready && !c.strays
 		h = b.newHolding(c.holder(), c.Pool, c.Space, c.Ranges...)
 		h.claim, c.holding = c, h
 		b.rebind(h)
@@ -83,7 +103,7 @@ func (b *book) bind(c *claim) {
 		h.returned()
 		delete(b.resting, h)
 	}
-	h.claim, c.holding, h.pool = c, h, c.Pool
+	h.claim, c.holding, h.pool, c.strays = c, h, c.Pool, false
 	delete(b.byCall, h.call)
 	b.name(h, c.holder())
 	b.comeBack(c)
@@ -129,7 +149,7 @@ func (b *book) absorb(c *claim) {
 // written to it, whatever has become of the ranges since.
 func (l *line) spentBy(c *claim) bool {
 	return l.Token == c.Token && l.names(c.Key, c.UID) &&
-		(l.UID != "" || !slices.ContainsFunc(c.Ranges, func(r allocator.Range) bool { return !slices.Contains(l.Ranges, r) }))
+		(l.UID != "" || within(c.Ranges, l.Ranges))
 }
 
 // names reports whether the grant is one to the claim of this key.

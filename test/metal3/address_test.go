@@ -89,7 +89,7 @@ func TestWhoseAnAddressIsCannotBeChangedUnderACRDWithoutRules(t *testing.T) {
 		if err := c.Delete(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
-		suite.Change(t, c, a, func(a *v1alpha1.IPAddress) { a.Spec.Address = "10.0.0.7" })
+		suite.Refused(t, suite.TryChange(t, c, a, func(a *v1alpha1.IPAddress) { a.Spec.Address = "10.0.0.7" }), 422, "admission webhook", "spec.address: Forbidden")
 		suite.Change(t, c, a, func(a *v1alpha1.IPAddress) { a.Finalizers = nil })
 	}
 }
@@ -173,5 +173,17 @@ func TestAClaimSaysWhyItsAddressObjectIsRefused(t *testing.T) {
 			suite.Gone(t, admin, c)
 			suite.Gone(t, admin, a)
 		})
+	}
+}
+
+// Cluster API takes more forms of an address than one.
+func TestAnAddressIsWrittenInOneForm(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	suite.Create(t, admin, ten(ns, "pool"))
+	for written, says := range map[string]string{
+		"::ffff:10.0.0.6": `spec.address: Invalid value: "::ffff:10.0.0.6": must not be IPv4 written as IPv6: write 10.0.0.6`,
+		"fe80::1%eth0":    `spec.address: Invalid value: "fe80::1%eth0": must not have a zone: write fe80::1`,
+	} {
+		suite.Refused(t, admin.Create(t.Context(), ipAddressClaims.holds(ns, "odd", "pool", "nobody", written)), 422, says)
 	}
 }

@@ -380,3 +380,55 @@ func TestAClaimOfAPoolWithAnInvalidPrefixIsServedWhenThatIsCorrected(t *testing.
 		t.Errorf("the address object says %+v", got)
 	}
 }
+
+// A claim that is being deleted, or goes to another cluster, gets nothing any more, and whose it has not it cannot write down as its own.
+func TestAClaimThatGoesTakesNobodysAddress(t *testing.T) {
+	for _, k := range bothKinds {
+		for name, going := range map[string]func(*testing.T, client.Object){
+			"deleted": func(t *testing.T, c client.Object) {
+				if err := admin.Delete(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"moved": func(t *testing.T, c client.Object) {
+				suite.Change(t, admin, c, func(c client.Object) {
+					annotations := c.GetAnnotations()
+					annotations["clusterctl.cluster.x-k8s.io/delete-for-move"] = ""
+					c.SetAnnotations(annotations)
+				})
+			},
+		} {
+			t.Run(k.name+" "+name, func(t *testing.T) {
+				t.Parallel()
+				ns := suite.Namespace(t, admin)
+				suite.Create(t, admin, ten(ns, "pool"))
+				goes, other := k.claim(ns, "goes", "pool", ""), k.claim(ns, "other", "pool", "")
+				goes.SetFinalizers([]string{"example.com/holds"})
+				k.gets(t, goes, "10.0.0.1")
+				time.Sleep(time.Until(goes.GetCreationTimestamp().Add(1100 * time.Millisecond))) // it is the older one
+				k.gets(t, other, "10.0.0.2")
+				k.bound(t, goes)
+				k.bound(t, other)
+				going(t, goes)
+				take := func(address string) func(client.Object) {
+					return func(c client.Object) {
+						annotations := c.GetAnnotations()
+						annotations[v1alpha1.AnnotationIPAddress] = address
+						c.SetAnnotations(annotations)
+					}
+				}
+				suite.Refused(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be asked for by what is being deleted, or moved")
+				suite.Change(t, admin, goes, func(c client.Object) {
+					annotations := c.GetAnnotations()
+					delete(annotations, v1alpha1.AnnotationIPAddress)
+					c.SetAnnotations(annotations)
+				})
+				suite.Refused(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be asked for by what is being deleted, or moved")
+				if got := k.bound(t, other); got.Address != "10.0.0.2" {
+					t.Errorf("the other has %+v", got)
+				}
+				suite.Change(t, admin, goes, func(c client.Object) { c.SetFinalizers(nil) })
+			})
+		}
+	}
+}

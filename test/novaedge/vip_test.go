@@ -259,6 +259,77 @@ func TestTheRoutingDomainOfAnAddressOfNoPoolStays(t *testing.T) {
 	}), 422, "metadata.labels["+domain+"]")
 }
 
+// Leaving its pool must not take the address to another routing domain: there somebody else may have it, and here it would be free.
+func TestAVIPThatLeavesItsPoolStaysInItsRoutingDomain(t *testing.T) {
+	const domain = "butler.butlerlabs.dev/routing-domain"
+	here, east := pool("leave", "10.46.0.0/29"), pool("leave-east", "10.46.0.0/29")
+	east.Labels = map[string]string{domain: "leave-east"}
+	suite.Lend(t, admin, here, east)
+	leaves, other := vip("leave-goes", here.Name, at("10.46.0.3")), vip("leave-other", east.Name, at("10.46.0.3"))
+	suite.Lend(t, admin, leaves)
+	createdAfter(t, other, leaves)
+	bound(t, leaves)
+	bound(t, other)
+	leave := func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef = nil }
+	suite.Change(t, admin, leaves, func(v *v1alpha1.ProxyVIP) { v.Labels = map[string]string{domain: "leave-east"} }) // its pool says where
+	suite.Refused(t, suite.TryChange(t, admin, leaves, leave), 422, "metadata.labels["+domain+"]: Invalid value: \"leave-east\"",
+		`must be "", the routing domain of pool leave`)
+	suite.Change(t, admin, leaves, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef, v.Labels = nil, nil })
+	if err := suite.TryChange(t, admin, other, leave); err != nil { // whose label the allocator has written
+		t.Error(err)
+	}
+	bound(t, leaves)
+	bound(t, other)
+}
+
+// A VIP that is being deleted gets nothing any more, and whose it has not it cannot write down as its own.
+func TestAVIPThatGoesTakesNobodysAddress(t *testing.T) {
+	p := pool("going", "10.47.0.0/29")
+	suite.Lend(t, admin, p)
+	goes, other := vip("going-goes", p.Name, at("10.47.0.1")), vip("going-other", p.Name, at("10.47.0.2"))
+	goes.Finalizers = []string{"example.com/holds"}
+	suite.Lend(t, admin, goes)
+	createdAfter(t, other, goes)
+	bound(t, goes)
+	bound(t, other)
+	if err := admin.Delete(t.Context(), goes); err != nil {
+		t.Fatal(err)
+	}
+	take := func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.47.0.2" }
+	suite.Refused(t, suite.TryChange(t, admin, goes, take), 422, "spec.address: Forbidden: 10.47.0.2 cannot be asked for by what is being deleted")
+	suite.Change(t, admin, goes, func(v *v1alpha1.ProxyVIP) { v.Spec.Ports = append(v.Spec.Ports, 8443) })
+	suite.Change(t, admin, goes, func(v *v1alpha1.ProxyVIP) { v.Finalizers = nil })
+	suite.Gone(t, admin, goes)
+}
+
+// What is written around the webhooks nobody granted, however long its author has been Bound with something else.
+func TestWhoIsBoundDoesNotTakeAnothersAddressAroundTheWebhooks(t *testing.T) {
+	p := pool("around", "10.48.0.0/29")
+	suite.Lend(t, admin, p)
+	takes, other := vip("around-takes", p.Name, at("10.48.0.1")), vip("around-other", p.Name, at("10.48.0.2"))
+	suite.Lend(t, admin, takes)
+	createdAfter(t, other, takes)
+	bound(t, takes)
+	bound(t, other)
+	restore := withoutWebhooks(t)
+	suite.Change(t, admin, takes, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.48.0.2" })
+	restore()
+	unbound(t, takes, v1alpha1.ReasonAddressConflict)
+	bound(t, other)
+}
+
+// One of two that name an address before their pool is there has it. The other is told so, though it lacks an address of the other family as well.
+func TestWhoHasItsAddressIsBoundThoughAnotherWantsThatAndMore(t *testing.T) {
+	first, second := vip("rival-first", "rival", at("10.49.0.5")), vip("rival-second", "rival", of(v1alpha1.FamilyDual), at("10.49.0.5"))
+	suite.Lend(t, admin, first)
+	createdAfter(t, second, first)
+	suite.Lend(t, admin, pool("rival", "10.49.0.0/29", "2001:db8:49::/126"))
+	bound(t, first)
+	unbound(t, second, v1alpha1.ReasonAddressConflict)
+	suite.Delete(t, admin, first)
+	bound(t, second)
+}
+
 func TestADryRunReservesNothing(t *testing.T) {
 	p := pool("dry", "10.41.0.0/30")
 	suite.Lend(t, admin, p)

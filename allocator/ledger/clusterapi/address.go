@@ -3,6 +3,7 @@ package clusterapi
 import (
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
@@ -33,6 +34,22 @@ func AddressClaimOf(o *ipamv1.IPAddress) ledger.Claim {
 	claim.For = IPAddressClaimKey(o.Namespace, o.Spec.ClaimRef.Name)
 	claim.Ready, claim.Flagged = true, true
 	return claim
+}
+
+// Ours tells whether an IPAddress is of one of our pools. One whose address nobody can read Cluster API refuses itself.
+func Ours(o *ipamv1.IPAddress) bool {
+	_, ours := poolKeyOf(o.Namespace, o.Spec.PoolRef)
+	_, err := netip.ParseAddr(o.Spec.Address)
+	return ours && err == nil
+}
+
+// ValidateIPAddress wants an address that is written as every other of a pool is: what Cluster API takes beyond that, with a zone or IPv4 as IPv6, would
+// be one that is held already.
+func ValidateIPAddress(o *ipamv1.IPAddress) field.ErrorList {
+	if _, err := fields.At(field.NewPath("spec", "address"), o.Spec.Address).Address(); err != nil {
+		return field.ErrorList{err}
+	}
+	return nil
 }
 
 // AddressOfIPPool is the IPAddress of a claim that has an address of an IPPool: its name, by Metal3's rule, and its spec. Name servers have no

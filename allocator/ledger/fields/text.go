@@ -34,11 +34,11 @@ func (t Text) Address() (netip.Addr, *field.Error) {
 	a, err := netip.ParseAddr(t.Value)
 	switch {
 	case err != nil:
-		return a, t.Invalid(addressRule)
+		return netip.Addr{}, t.Invalid(addressRule)
 	case a.Zone() != "":
-		return a, t.Invalid("must not have a zone: write %s", a.WithZone(""))
+		return netip.Addr{}, t.Invalid("must not have a zone: write %s", a.WithZone(""))
 	case a.Is4In6():
-		return a, t.Invalid("must not be IPv4 written as IPv6: write %s", a.Unmap())
+		return netip.Addr{}, t.Invalid("must not be IPv4 written as IPv6: write %s", a.Unmap())
 	}
 	return a, nil
 }

@@ -93,7 +93,7 @@ func ValidateProxyVIPUpdate(old, updated *v1alpha1.ProxyVIP) field.ErrorList {
 			"cannot be changed while addresses are held: create another ProxyVIP in the other pool and delete this one"))
 	}
 	const domain = butlerv1.LabelRoutingDomain
-	if Held(old) != (Addresses{}) && updated.Spec.PoolRef == nil && old.Labels[domain] != updated.Labels[domain] {
+	if Held(old) != (Addresses{}) && old.Spec.PoolRef == nil && updated.Spec.PoolRef == nil && old.Labels[domain] != updated.Labels[domain] {
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "labels").Key(domain), fmt.Sprintf(
 			"cannot be changed while addresses are held without a pool: they are of routing domain %q: create another ProxyVIP and delete this one", old.Labels[domain])))
 	}

@@ -68,8 +68,20 @@ func Held(v *v1alpha1.ProxyVIP) Addresses {
 	if named != (Addresses{}) {
 		return named
 	}
-	mirrored, _ := read(fields.Text{Value: v.Status.AllocatedAddress}, fields.Text{Value: v.Status.AllocatedIPv6Address})
-	return mirrored
+	return mirrored(v)
+}
+
+// mirrored is the addresses that a VIP's status names.
+func mirrored(v *v1alpha1.ProxyVIP) Addresses {
+	a, _ := read(fields.Text{Value: v.Status.AllocatedAddress}, fields.Text{Value: v.Status.AllocatedIPv6Address})
+	return a
+}
+
+// bound tells whether a VIP's status says that the addresses which it has are its own: one that was Bound with others is not Bound with these yet.
+func bound(v *v1alpha1.ProxyVIP) bool {
+	has, known := Held(v), mirrored(v)
+	return (!has.IPv4.IsValid() || has.IPv4 == known.IPv4) && (!has.IPv6.IsValid() || has.IPv6 == known.IPv6) &&
+		meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound)
 }
 
 func read(texts ...fields.Text) (Addresses, field.ErrorList) {
@@ -127,7 +139,7 @@ func ClaimOf(v *v1alpha1.ProxyVIP) ledger.Claim {
 		Pool:            PoolKeyOf(v),
 		Space:           v.Labels[butlerv1.LabelRoutingDomain],
 		Ranges:          Held(v).Ranges(),
-		Ready:           meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound),
+		Ready:           bound(v),
 		Flagged:         Flagged(v),
 		Deleting:        v.DeletionTimestamp != nil,
 	}
