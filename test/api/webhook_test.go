@@ -290,7 +290,7 @@ func TestOnlyWhatMayChangeWhoseAnIPAddressIsReachesTheAllocator(t *testing.T) {
 		expect("another pool", writer.whose, update(func() { a.Spec.Pool.UID = "u" }))
 		expect("another claim", writer.whose, update(func() { a.Spec.Claim.UID = "u" }))
 		expect("a delete while nobody answers", nil, func() error { return writer.client.Delete(t.Context(), a) }, check)
-		expect("another pool of what goes, while nobody answers", nil, update(func() { a.Spec.Pool.UID = "v" }), check)
+		expect("another pool of what goes", writer.whose, update(func() { a.Spec.Pool.UID = "v" }))
 		expect("the last finalizer while nobody answers", nil, update(func() { a.Finalizers = nil }), check)
 	}
 }
