@@ -276,10 +276,19 @@ func (k *claims[T]) takesNothing(old, c T) error {
 	return nil
 }
 
-// staysInSpace has a claim that leaves its pool, and keeps its addresses, say itself which routing domain they are of: from then on nothing else does.
+// staysInSpace has a claim of no pool, that holds addresses, say itself which routing domain they are of, as nothing else does: it cannot change that, and
+// one that leaves its pool must say it.
 func (k *claims[T]) staysInSpace(ctx context.Context, old, c T) error {
 	was, is := k.claim(old), k.claim(c)
-	if len(was.Ranges) == 0 || was.Pool == (ledger.Key{}) || is.Pool != (ledger.Key{}) {
+	label := field.NewPath("metadata", "labels").Key(v1alpha1.LabelRoutingDomain)
+	switch {
+	case len(was.Ranges) == 0 || is.Pool != (ledger.Key{}):
+		return nil
+	case was.Pool == (ledger.Key{}):
+		if is.Space != was.Space {
+			return invalid{field.Forbidden(label, fmt.Sprintf("cannot be changed while addresses are held without a pool: they are of routing domain %q: create another %s and delete this one",
+				was.Space, k.subject().kind.Kind))}
+		}
 		return nil
 	}
 	pool, err := k.pool(ctx, was.Pool, k.cached)
@@ -291,8 +300,8 @@ func (k *claims[T]) staysInSpace(ctx context.Context, old, c T) error {
 		pool.Space, err = was.Space, nil
 	}
 	if err == nil && is.Space != pool.Space {
-		err = invalid{field.Invalid(field.NewPath("metadata", "labels").Key(v1alpha1.LabelRoutingDomain), is.Space, fmt.Sprintf(
-			"must be %q, the routing domain of pool %s, to leave that pool: the addresses are of it; set the label in the same update, or leave it out for the default one", pool.Space, was.Pool))}
+		err = invalid{field.Invalid(label, is.Space, fmt.Sprintf(
+			"must be %q, the routing domain of pool %s, which the addresses are of, to leave that pool: correct the label in the same update", pool.Space, was.Pool))}
 	}
 	return err
 }

@@ -252,6 +252,14 @@ func TestTheRoutingDomainOfAnAddressOfNoPoolStays(t *testing.T) {
 		})
 	}
 	suite.Change(t, admin, bare, func(v *v1alpha1.ProxyVIP) { v.Labels["example.com/team"] = "a" })
+	going := vip("domain-going", "", at("192.0.2.98"))
+	going.Finalizers = []string{"example.com/holds"}
+	suite.Lend(t, admin, going)
+	if err := admin.Delete(t.Context(), going); err != nil {
+		t.Fatal(err)
+	}
+	suite.Refused(t, suite.TryChange(t, admin, going, label("west")), 422, "metadata.labels["+domain+"]: Forbidden: cannot be changed")
+	suite.Change(t, admin, going, func(v *v1alpha1.ProxyVIP) { v.Finalizers = nil })
 	suite.Change(t, admin, pooled, label("west")) // its pool says where
 	suite.Change(t, admin, pooled, func(v *v1alpha1.ProxyVIP) { v.Labels = nil })
 	suite.Refused(t, suite.TryChange(t, admin, pooled, func(v *v1alpha1.ProxyVIP) {

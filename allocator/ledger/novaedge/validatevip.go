@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
@@ -82,7 +81,7 @@ func checkFamilies(v *v1alpha1.ProxyVIP) field.ErrorList {
 }
 
 // ValidateProxyVIPUpdate is ValidateProxyVIP without the faults that the stored VIP has already; and while addresses are held, the pool may be
-// left but not changed for another, and the label that says their routing domain where no pool does may not change. What an update leaves out that the stored VIP holds in spec has been put back before (Restore).
+// left but not changed for another. What an update leaves out that the stored VIP holds in spec has been put back before (Restore).
 func ValidateProxyVIPUpdate(old, updated *v1alpha1.ProxyVIP) field.ErrorList {
 	adopted := old.DeepCopy()
 	Fill(adopted, Held(old).Ranges())
@@ -91,11 +90,6 @@ func ValidateProxyVIPUpdate(old, updated *v1alpha1.ProxyVIP) field.ErrorList {
 	if Held(old) != (Addresses{}) && pool.Name != "" && pool != PoolKeyOf(old) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "poolRef"),
 			"cannot be changed while addresses are held: create another ProxyVIP in the other pool and delete this one"))
-	}
-	const domain = butlerv1.LabelRoutingDomain
-	if Held(old) != (Addresses{}) && old.Spec.PoolRef == nil && updated.Spec.PoolRef == nil && old.Labels[domain] != updated.Labels[domain] {
-		errs = append(errs, field.Forbidden(field.NewPath("metadata", "labels").Key(domain), fmt.Sprintf(
-			"cannot be changed while addresses are held without a pool: they are of routing domain %q: create another ProxyVIP and delete this one", old.Labels[domain])))
 	}
 	return errs
 }
