@@ -11,6 +11,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -56,7 +57,7 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.Er
 	case p.DeletionTimestamp != nil:
 		c.Reason, c.Message = v1alpha1.ReasonDeleting, fmt.Sprintf("%d claims still hold addresses: delete them to let the pool go", usage.Claims)
 	case len(faults) > 0:
-		c.Reason, c.Message = v1alpha1.ReasonValidationFailed, faults.ToAggregate().Error()
+		c.Reason, c.Message = v1alpha1.ReasonValidationFailed, fields.Fault(faults)
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonReady
 		c.Message = fmt.Sprintf("%s of %s addresses available, %d allocations",

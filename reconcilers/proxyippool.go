@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
@@ -55,7 +56,7 @@ func (proxyIPPools) status(ctx context.Context, d *desk, before, p *v1alpha1.Pro
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonDeleting
 		ready.Message = fmt.Sprintf("%d VIPs still hold addresses: delete them to let the pool go", usage.Claims)
 	case len(faults) > 0:
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonPoolConfigError, faults.ToAggregate().Error()
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonPoolConfigError, fields.Fault(faults)
 	}
 	meta.SetStatusCondition(&p.Status.Conditions, ready)
 	memory.records = len(p.Status.Allocations)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -132,15 +133,15 @@ func invalidStatus(s subject, req *admission.Request, faults field.ErrorList) *m
 	for _, fault := range faults[:min(len(faults), maxFaults)] {
 		told = append(told, shortened(fault))
 	}
-	return &apierrors.NewInvalid(s.kind.GroupKind(), req.Name, told).ErrStatus
+	return &apierrors.NewInvalid(s.kind.GroupKind(), fields.Short(req.Name), told).ErrStatus
 }
 
 // shortened is a fault whose texts are no longer than anybody reads: what a user wrote may have megabytes, and goes to the logs of the API server too.
 func shortened(fault *field.Error) *field.Error {
 	short := *fault
 	short.Field, short.Detail = fields.Short(fault.Field), fields.Short(fault.Detail)
-	if value, ok := fault.BadValue.(string); ok {
-		short.BadValue = fields.Short(value)
+	if value := reflect.ValueOf(fault.BadValue); value.Kind() == reflect.String { // of any type, such as that of a mode
+		short.BadValue = fields.Short(value.String())
 	}
 	return &short
 }
@@ -160,7 +161,7 @@ func failure(s subject, req *admission.Request, code int32, reason metav1.Status
 		Code:    code,
 		Reason:  reason,
 		Message: fields.Short(message),
-		Details: &metav1.StatusDetails{Name: req.Name, Group: s.kind.Group, Kind: s.kind.Kind},
+		Details: &metav1.StatusDetails{Name: fields.Short(req.Name), Group: s.kind.Group, Kind: s.kind.Kind},
 	}
 }
 

@@ -209,7 +209,9 @@ func TestRefusalsAreShortWhateverTheyQuote(t *testing.T) {
 	const longest = 8 << 10
 	large := strings.Repeat("x", 1<<20)
 	path := field.NewPath("metadata", "annotations").Key(large)
+	type mode string
 	for name, err := range map[string]error{
+		"a value of its own type":    invalid{field.NotSupported(path, mode(large), []mode{"a"})},
 		"the value of a field":       invalid{field.Invalid(path, large, "must be short")},
 		"a rule that quotes":         invalid{field.Forbidden(path, "it is "+large)},
 		"a value that is not served": invalid{field.NotSupported(path, large, []string{"a"})},
@@ -218,7 +220,7 @@ func TestRefusalsAreShortWhateverTheyQuote(t *testing.T) {
 		"a bug":                      errors.New(large),
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := statusOf(err, ipAllocations{}.subject(), &admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Name: "web", Namespace: "team-a"}})
+			status := statusOf(err, ipAllocations{}.subject(), &admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Name: large, Namespace: "team-a"}})
 			if text, _ := json.Marshal(status); len(text) > longest {
 				t.Errorf("the answer has %d bytes, want no more than %d: %.200s", len(text), longest, text)
 			}

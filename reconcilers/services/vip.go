@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
@@ -67,10 +68,10 @@ var verbatim = map[string]string{
 func specOf(s *corev1.Service) (map[string]any, error) {
 	mode := v1alpha1.VIPMode(s.Annotations[v1alpha1.AnnotationVIPMode])
 	if modes := []v1alpha1.VIPMode{v1alpha1.ModeL2ARP, v1alpha1.ModeBGP, v1alpha1.ModeOSPF}; !slices.Contains(modes, mode) {
-		return nil, &refusal{eventInvalidMode, fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, mode, modes)}
+		return nil, &refusal{eventInvalidMode, fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, fields.Short(string(mode)), modes)}
 	}
 	fault := func(annotation, format string, args ...any) (map[string]any, error) {
-		return nil, &refusal{eventInvalidAnnotation, fmt.Sprintf("annotation %s is %q: %s", annotation, s.Annotations[annotation], fmt.Sprintf(format, args...))}
+		return nil, &refusal{eventInvalidAnnotation, fmt.Sprintf("annotation %s is %q: %s", annotation, fields.Short(s.Annotations[annotation]), fmt.Sprintf(format, args...))}
 	}
 	family := v1alpha1.AddressFamily(s.Annotations[v1alpha1.AnnotationAddressFamily])
 	if family == "" {
