@@ -114,7 +114,7 @@ func poolOfVIP(vip *unstructured.Unstructured) string {
 	return pool
 }
 
-// write stores a ProxyVIP as a Service wants it.
+// write stores a ProxyVIP as a Service wants it. What another write got ahead of is an error too: its addresses are not those that are stored.
 func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, spec map[string]any, there bool) (err error) {
 	before := vip.DeepCopy()
 	fill(vip, s, spec)
@@ -126,7 +126,7 @@ func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstruct
 	case !equality.Semantic.DeepEqual(before, vip):
 		err = r.client.Update(ctx, vip)
 	}
-	return refused(overtaken(err))
+	return refused(err)
 }
 
 // rehearse says whether a ProxyVIP could be made beside the one that there is: that one goes only where it can be replaced.

@@ -2,18 +2,14 @@ package admission
 
 import (
 	"context"
-	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,23 +31,12 @@ func unreachable(t *testing.T, name string, operations ...admissionregistrationv
 // reluctant has a webhook refuse updates of allocations that have the labels, or of their statuses, after a while and with this code.
 func reluctant(t *testing.T, name, resource string, takes time.Duration, code int32) (labels map[string]string, end func()) {
 	t.Helper()
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
+	return asked(t, name, resource, suite.Refusing(t, code, func(ctx context.Context) {
 		select {
 		case <-time.After(takes):
-		case <-r.Context().Done():
+		case <-ctx.Done():
 		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Code: code, Message: "refused after a while"}}
-		_ = json.NewEncoder(w).Encode(review)
-	}))
-	t.Cleanup(server.Close)
-	return asked(t, name, resource, admissionregistrationv1.WebhookClientConfig{
-		URL: ptr.To(server.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-	}, admissionregistrationv1.Update)
+	}), admissionregistrationv1.Update)
 }
 
 // asked has the API server ask a webhook before a write to allocations that have the labels. The function removes it.

@@ -1,11 +1,16 @@
 package novaedge
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -201,6 +206,56 @@ func TestAServiceThatDoesNotAskOrMakesNoSenseHasNone(t *testing.T) {
 }
 
 // S8, N12, N16, N17: the pool comes later, or is full.
+// A webhook of somebody's may refuse with the codes by which the API server says that an object has changed, or is gone.
+func TestAServiceShowsNoAddressWhoseProxyVIPIsNotStored(t *testing.T) {
+	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			namespace := suite.Namespace(t, admin)
+			suite.Lend(t, admin, pool("unstored-"+namespace, fmt.Sprintf("10.50.%d.0/29", code%256)))
+			asked := make(chan struct{}, 100)
+			refuses := suite.Refusing(t, code, func(context.Context) {
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
+			})
+			hook := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name:         "others.example.com",
+				ClientConfig: refuses,
+				Rules: []admissionregistrationv1.RuleWithOperations{{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"novaedge.io"}, APIVersions: []string{"*"}, Resources: []string{"proxyvips"}},
+				}},
+				MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "ours", Expression: fmt.Sprintf("object.metadata.name.contains('%s')", namespace)}},
+				SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+				AdmissionReviewVersions: []string{"v1"},
+			}}}
+			suite.Lend(t, admin, hook)
+			suite.Eventually(t, time.Minute, func(ctx context.Context) error {
+				if err := admin.Create(ctx, vip(namespace, "unstored-"+namespace), client.DryRunAll); err == nil {
+					return errors.New("nothing refuses a ProxyVIP yet")
+				}
+				return nil
+			})
+			s := service(namespace, "web", "vip-mode", "BGP", "address-pool", "unstored-"+namespace)
+			s.Spec.LoadBalancerIP = fmt.Sprintf("10.50.%d.2", code%256)
+			suite.Create(t, admin, s)
+			for range 3 { // it is tried again, and shows nothing
+				select {
+				case <-asked:
+				case <-time.After(suite.Soon):
+					t.Fatal("the ProxyVIP is not tried again")
+				}
+			}
+			if err := admin.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil || len(s.Status.LoadBalancer.Ingress) > 0 {
+				t.Fatalf("without a ProxyVIP the Service shows %v, %v", s.Status.LoadBalancer.Ingress, err)
+			}
+			suite.Delete(t, admin, hook)
+			shows(t, s, s.Spec.LoadBalancerIP)
+		})
+	}
+}
+
 func TestAServiceWaitsForItsPool(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	s := service(ns, "early", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")

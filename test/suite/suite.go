@@ -4,13 +4,18 @@ package suite
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -150,6 +155,25 @@ func Forbid(t *testing.T, c client.Client, name string, match admissionregistrat
 		Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: "refused by a policy"}},
 	}}, bound)
 	return bound
+}
+
+// Refusing is a webhook that refuses whatever it is asked with a code, after what it does first.
+func Refusing(t *testing.T, code int32, first func(context.Context)) admissionregistrationv1.WebhookClientConfig {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		first(r.Context())
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Code: code, Message: "refused after a while"}}
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(server.Close)
+	return admissionregistrationv1.WebhookClientConfig{
+		URL: ptr.To(server.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
 }
 
 // Operations are those on resources of API groups, in all versions.
