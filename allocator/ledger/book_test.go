@@ -477,6 +477,33 @@ func TestGrantedAcceptsOnlyWhatWasGranted(t *testing.T) {
 	}
 }
 
+func TestPoolsHearOfReservationsThatGoWithTheirPool(t *testing.T) {
+	reserving := func(d *desk, space string) Pool {
+		p := d.pool("10.0.0.100-10.0.0.109", "10.0.0.5")
+		p.Key.Name, p.Space = "other", space
+		return p
+	}
+	for name, change := range map[string]func(*desk){
+		"it is deleted":                     func(d *desk) { d.removePool(reserving(d, "").Key, d.rv) },
+		"it goes to another routing domain": func(d *desk) { d.setPool(d.now, reserving(d, "east")) },
+		"it comes back from another one": func(d *desk) {
+			d.setPool(d.now, reserving(d, "east"))
+			clear(d.changed)
+			d.setPool(d.now, reserving(d, ""))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			d.setPool(d.now, reserving(d, ""))
+			clear(d.changed)
+			change(d)
+			if _, told := d.changed[modelPool]; !told {
+				t.Error("a pool that offers what was reserved, or is, is not told")
+			}
+		})
+	}
+}
+
 func TestAPoolsChangeMayNotTakeWhatIsHeld(t *testing.T) {
 	d := newDesk(t)
 	g := d.must(Request{Claim: key("a"), Wants: []Want{{Exact: mustRange("10.0.0.4-10.0.0.5")}}})

@@ -53,6 +53,8 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 		return
 	case known.Space != p.Space:
 		b.close(known)
+		b.changedByBlocks(known.Space, known.Blocked, nil)
+		known.Blocked = nil
 	default:
 		moved = false
 		same = known.Ordered == p.Ordered && slices.Equal(known.Window, p.Window) && slices.Equal(known.Blocked, p.Blocked)
@@ -198,6 +200,7 @@ func (b *book) removePool(k Key, resourceVersion uint64) {
 	if p := b.pools[k]; p != nil {
 		b.close(p)
 		delete(b.pools, k)
+		b.changedByBlocks(p.Space, p.Blocked, nil)
 		p.Cooling = nil
 		b.settleAway(p, true)
 		b.stored[k.Kind]--
