@@ -101,9 +101,12 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, nil
 	case !r.api.answered(c):
 		return reconcile.Result{}, r.adopt(ctx, c, standing.Space)
-	default:
-		return r.mirror(ctx, c, standing.Space)
+	case r.isNews(c) && !standing.Granted: // whoever wrote the answer on it
+		if _, yes, err := r.entitled(ctx, c); !yes {
+			return reconcile.Result{}, err
+		}
 	}
+	return r.mirror(ctx, c, standing.Space)
 }
 
 // later is the error of what has to wait for this long, though nothing is wrong with it.
@@ -153,20 +156,28 @@ func (r *claims[T]) adopt(ctx context.Context, c T, space string) error {
 	if r.sent.has(c) {
 		return nil
 	}
-	others, vouched, err := r.api.vouched(ctx, r.desk, c)
-	if err != nil {
+	others, yes, err := r.entitled(ctx, c)
+	if !yes {
 		return err
 	}
-	if !vouched {
-		wants, _, err := r.api.wants(ctx, r.desk, c)
-		if err == nil {
-			err = r.offered(ctx, r.api.claim(c), wants)
-		}
-		if err != nil {
-			return r.refuse(ctx, c, wants, err)
-		}
-	}
 	return r.write(ctx, c, ledger.Grant{Space: space, Ranges: others}, v1alpha1.OriginAdopted)
+}
+
+// entitled tells whether a claim which nobody here gave its addresses may have them, and says so in its status where it may not: an earlier allocator
+// says that they, or others, are its own, or its pool offers them.
+func (r *claims[T]) entitled(ctx context.Context, c T) (others []allocator.Range, yes bool, err error) {
+	others, vouched, err := r.api.vouched(ctx, r.desk, c)
+	if err != nil || vouched {
+		return others, err == nil, err
+	}
+	wants, _, err := r.api.wants(ctx, r.desk, c)
+	if err == nil {
+		err = r.offered(ctx, r.api.claim(c), wants)
+	}
+	if err != nil {
+		return nil, false, r.refuse(ctx, c, wants, err)
+	}
+	return nil, true, nil
 }
 
 // offered checks addresses that came in around the webhooks, or before their pool, as they would have. What a pool blocks it may keep for this claim.

@@ -271,6 +271,7 @@ type Standing struct {
 	// so that no older write can mark that one Ready any more. Only then may it be marked Ready.
 	Confirmed bool
 	Space     string // the routing domain that its addresses are of
+	Granted   bool   // the journal held its token: what it has was given to it, here or by an earlier holder
 	// Clash is set where another has some of the range.
 	Clash *HeldError
 }
@@ -285,7 +286,7 @@ func (b *book) standing(uid string) Standing {
 	if h == nil {
 		return Standing{Known: true}
 	}
-	st := Standing{Known: true, Answered: true, Space: h.space}
+	st := Standing{Known: true, Answered: true, Space: h.space, Granted: c.granted}
 	if h.contested {
 		st.Clash = b.clash(h)
 		return st

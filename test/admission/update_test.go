@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -229,5 +230,29 @@ func TestADryRunSaysWhatTheRealCallWould(t *testing.T) {
 	_, stderr, err := cluster.Kubectl(t.Context(), manifest("z", ", count: 9"), "create", "-n", ns, "--dry-run=server", "-f", "-")
 	if err == nil || !strings.Contains(stderr, "9 addresses requested, 8 free, largest free block 8") {
 		t.Errorf("kubectl create --dry-run=server: %v, want a refusal with the numbers", err)
+	}
+}
+
+// Whether a claim may have what it names before its pool is there is looked at when that comes, whatever its author says of where it has it from.
+func TestAnOriginThatIsWrittenByHandOpensNothing(t *testing.T) {
+	for name, tc := range map[string]struct{ addresses, says string }{
+		"reserved": {"10.38.0.1-10.38.0.2", "is reserved"},
+		"outside":  {"10.39.0.1-10.39.0.2", "is outside the pool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := namespace(t)
+			a := pinned(ns, "a", tc.addresses)
+			suite.Create(t, admin, a)
+			suite.Change(t, admin, a, func(a *v1alpha1.IPAllocation) {
+				metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationOrigin, v1alpha1.OriginPinned)
+			})
+			p := pool(ns, "10.38.0.0/24")
+			p.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.38.0.0/30"}}
+			suite.Create(t, admin, p)
+			says(t, suite.Soon, a, tc.says)
+			if a.Status.Phase != v1alpha1.PhaseFailed {
+				t.Errorf("the allocation is %s", a.Status.Phase)
+			}
+		})
 	}
 }
