@@ -23,6 +23,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // Claims of Metal3 and of Cluster API have their address in an object of its own, made for them when it is known to be theirs alone.
@@ -372,7 +373,7 @@ func (d *desk) deleteAddress(ctx context.Context, a client.Object, finalizer str
 
 // undeleted is a *metal3.AddressError where the API server refuses to let an address go.
 func (d *desk) undeleted(ctx context.Context, a client.Object, err error) error {
-	if err = d.overtaken(ctx, a, err); refused(err) {
+	if err = overtaken.Ignore(ctx, d.live, a, err); refused(err) {
 		return &metal3.AddressError{Verb: "delete", Err: err}
 	}
 	return err

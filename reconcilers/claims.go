@@ -17,6 +17,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // desk is what every reconciler of one API works with. Its client reads from the informers and writes to the API server.
@@ -125,7 +126,7 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	}
 	before := copied(c)
 	if r.api.complete(c, space) {
-		return reconcile.Result{}, r.overtaken(ctx, before, r.save(ctx, before, c))
+		return reconcile.Result{}, overtaken.Ignore(ctx, r.live, before, r.save(ctx, before, c))
 	}
 	done, err := r.api.allocated(ctx, r.desk, c)
 	if wait := later(0); errors.As(err, &wait) {
@@ -243,7 +244,7 @@ func neverStored(err error, requests int32) bool { return refused(err) && reques
 
 // unwritten takes in that a claim could not be written to, which is then left alone for a while, and tells people where it is refused.
 func (r *claims[T]) unwritten(ctx context.Context, c T, err error) error {
-	if err = r.overtaken(ctx, c, err); err == nil {
+	if err = overtaken.Ignore(ctx, r.live, c, err); err == nil {
 		return nil
 	}
 	r.tries.failed(client.ObjectKeyFromObject(c), r.now())
@@ -310,7 +311,7 @@ func (d *desk) saveStatus(ctx context.Context, before, after client.Object) (boo
 		return false, nil
 	}
 	err := d.client.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	return err == nil, d.overtaken(ctx, before, err)
+	return err == nil, overtaken.Ignore(ctx, d.live, before, err)
 }
 
 // replaceStatus writes the whole status of an object that is known whole, zeros included, if it differs, and says whether it did.
@@ -319,23 +320,5 @@ func (d *desk) replaceStatus(ctx context.Context, before, after client.Object) (
 		return false, nil
 	}
 	err := d.client.Status().Update(ctx, after)
-	return err == nil, d.overtaken(ctx, before, err)
-}
-
-// overtaken drops the error of a write to an object in this version, which a newer one, or the end of the object, got ahead of: the informer brings
-// that. A webhook of somebody's may give the same answers as long as nobody changes it: then the API server has this very version.
-func (d *desk) overtaken(ctx context.Context, o client.Object, err error) error {
-	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return err
-	}
-	stored := copied(o)
-	switch readErr := d.live.Get(ctx, client.ObjectKeyFromObject(o), stored); {
-	case apierrors.IsNotFound(readErr):
-		return nil
-	case readErr != nil:
-		return readErr
-	case stored.GetUID() != o.GetUID() || stored.GetResourceVersion() != o.GetResourceVersion():
-		return nil
-	}
-	return err
+	return err == nil, overtaken.Ignore(ctx, d.live, before, err)
 }

@@ -18,6 +18,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=get;list;watch;patch
@@ -55,7 +56,7 @@ func (ipPools) gone(context.Context, *desk, reconcile.Request) error { return ni
 func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	key := metal3.IPPoolKey(p.Namespace, p.Name)
 	if belong(p, d.clusters) {
-		return reconcile.Result{}, d.overtaken(ctx, before, d.save(ctx, before, p))
+		return reconcile.Result{}, overtaken.Ignore(ctx, d.live, before, d.save(ctx, before, p))
 	}
 	done, unwritten := d.recordResting(ctx, before, d.ledger.Resting(key), memory)
 	if done {

@@ -6,6 +6,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // A claim that is stored without an address stays in this cluster while it is being given one: before it moves anything, clusterctl pauses the
@@ -44,7 +45,7 @@ func (r *claims[T]) letGo(ctx context.Context, c T) error {
 	if !unblock(c) {
 		return nil
 	}
-	return r.overtaken(ctx, before, r.save(ctx, before, c))
+	return overtaken.Ignore(ctx, r.live, before, r.save(ctx, before, c))
 }
 
 // unblock takes our annotation off a claim, and tells whether it was there.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // pace is how often one pool is written to at most. A change while all is quiet is written at once; under load the last state always follows.
@@ -99,10 +100,10 @@ func (r *pools[P]) finalizer(ctx context.Context, before, p P, usage ledger.Usag
 	switch going := p.GetDeletionTimestamp() != nil; {
 	case going && has && usage.Claims == 0:
 		controllerutil.RemoveFinalizer(p, finalizer)
-		return true, r.overtaken(ctx, before, r.save(ctx, before, p))
+		return true, overtaken.Ignore(ctx, r.live, before, r.save(ctx, before, p))
 	case !going && !has:
 		controllerutil.AddFinalizer(p, finalizer)
-		return true, r.overtaken(ctx, before, r.save(ctx, before, p)) // which brings it here again
+		return true, overtaken.Ignore(ctx, r.live, before, r.save(ctx, before, p)) // which brings it here again
 	default:
 		return false, nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 const (
@@ -70,7 +71,7 @@ func (d *desk) dropFinalizer(ctx context.Context, c client.Object, finalizer str
 		return nil
 	}
 	if err := d.save(ctx, before, c); err != nil {
-		return d.overtaken(ctx, before, err)
+		return overtaken.Ignore(ctx, d.live, before, err)
 	}
 	d.sent.end(c)
 	return nil

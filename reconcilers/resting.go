@@ -10,6 +10,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // recordResting writes into a pool which of its ranges rest, so that a restart knows it. It tells whether there was anything to write: the pool
@@ -37,7 +38,7 @@ func (d *desk) recordResting(ctx context.Context, p client.Object, resting []led
 		delete(annotations, butlerv1.AnnotationResting)
 	}
 	after.SetAnnotations(annotations)
-	err = d.overtaken(ctx, p, d.save(ctx, p, after))
+	err = overtaken.Ignore(ctx, d.live, p, d.save(ctx, p, after))
 	return err == nil, err
 }
 

@@ -69,7 +69,7 @@ func counted(ctx context.Context) (context.Context, *atomic.Int32) {
 }
 
 // refused tells whether the API server's answer to a write is that it is not stored, and will not be as things are. Webhooks of somebody's refuse with
-// any code, also with those that say an object has changed or is gone: see desk.overtaken.
+// any code, also with those that say an object has changed or is gone: see package overtaken.
 func refused(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // refusedAgain is when a ProxyVIP that was refused is asked for again, unless its pool has room earlier.
@@ -165,7 +166,7 @@ func (r *reconciler) setIngress(ctx context.Context, s *corev1.Service, addresse
 	}
 	before := s.DeepCopy()
 	s.Status.LoadBalancer.Ingress = addresses
-	return overtaken(r.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+	return overtaken.Ignore(ctx, r.live, before, r.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 
 // release lets go of a ProxyVIP that nobody asks for any more. A Service that stays, and still shows its addresses, shows them no longer.
@@ -179,15 +180,7 @@ func (r *reconciler) release(ctx context.Context, s *corev1.Service, vip *unstru
 }
 
 func (r *reconciler) drop(ctx context.Context, vip *unstructured.Unstructured) error {
-	return overtaken(r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
-}
-
-// overtaken drops the error of a write that a newer version, or the end, of its object got ahead of: that brings the Service here again.
-func overtaken(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return overtaken.Ignore(ctx, r.live, vip, r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
 }
 
 // complain tells of what keeps a Service from its addresses, once until it is something else.

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
 
@@ -74,7 +75,8 @@ func messageOf(err error) string {
 	return err.Error()
 }
 
-// drop deletes a block as it was seen. One that has changed since is looked at again.
-func (d *desk) drop(ctx context.Context, a *v1alpha1.IPAllocation) error {
-	return client.IgnoreNotFound(d.client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion}))
+// drop deletes a block as it was seen, and says whether it did. One that has changed since is looked at again.
+func (d *desk) drop(ctx context.Context, a *v1alpha1.IPAllocation) (bool, error) {
+	err := d.client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
+	return err == nil, overtaken.Ignore(ctx, d.live, a, err)
 }

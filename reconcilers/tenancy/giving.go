@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
@@ -55,11 +53,8 @@ func (g *giving) delete(ctx context.Context, name string, done func(*v1alpha1.IP
 		if a.Name != name {
 			continue
 		}
-		err := g.drop(ctx, a)
-		if apierrors.IsConflict(err) {
-			return nil // the informer brings it here again
-		}
-		if err == nil {
+		dropped, err := g.drop(ctx, a)
+		if dropped {
 			done(a)
 		}
 		return err

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
 
@@ -162,9 +162,7 @@ func (s *session) clocks(ctx context.Context, stored []v1alpha1.IPAllocation, pl
 			metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationIdleSince, s.Now().UTC().Format(time.RFC3339Nano))
 		}
 		err := s.client.Patch(ctx, a, client.MergeFromWithOptions(&stored[i], client.MergeFromWithOptimisticLock{}))
-		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // else the informer brings it here again
-			errs = append(errs, err)
-		}
+		errs = append(errs, overtaken.Ignore(ctx, s.live, &stored[i], err))
 	}
 	return errors.Join(errs...)
 }

@@ -96,7 +96,7 @@ func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenant
 	refusals = map[v1alpha1.IPAllocationType]string{}
 	for _, w := range tenants.Missing(t, p, tenants.BlocksOf(t, stored), pools) {
 		if at := slices.IndexFunc(stored, func(a v1alpha1.IPAllocation) bool { return a.Name == w.Stale }); at >= 0 {
-			if err := r.drop(ctx, &stored[at]); err != nil {
+			if _, err := r.drop(ctx, &stored[at]); err != nil {
 				return nil, nil, nil, err
 			}
 			wishes = append(wishes, w)

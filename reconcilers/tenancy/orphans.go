@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
 
@@ -53,7 +54,8 @@ func (r *orphans) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	case tenants.Unrecorded:
 		before := a.DeepCopy()
 		metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationTenantUID, uid)
-		return reconcile.Result{}, overtaken(r.client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+		err := r.client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		return reconcile.Result{}, overtaken.Ignore(ctx, r.live, before, err)
 	case tenants.Related:
 		return reconcile.Result{}, r.say(ctx, a, "", "")
 	case tenants.Unknown:
@@ -72,21 +74,13 @@ func (r *orphans) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		slot.CancelAt(r.Now())
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	if err := overtaken(r.drop(ctx, a)); err != nil {
+	if dropped, err := r.drop(ctx, a); !dropped {
 		return reconcile.Result{}, err
 	}
 	r.metrics.orphans.Inc()
 	pools, err := r.pools(ctx)
 	r.events.collected(a, pools[a.Spec.PoolRef.Name])
 	return reconcile.Result{}, err
-}
-
-// overtaken drops the error of a write that a newer version, or the end, of its object got ahead of: the informer brings that.
-func overtaken(err error) error {
-	if apierrors.IsConflict(err) {
-		return nil
-	}
-	return client.IgnoreNotFound(err)
 }
 
 // uidOf is the UID of the TenantCluster of a name, "" where there is none. That there is none, or another one than recorded, is asked of the API
@@ -132,7 +126,7 @@ func (r *orphans) say(ctx context.Context, a *v1alpha1.IPAllocation, reason, mes
 		return nil
 	}
 	if err := r.client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return overtaken(err)
+		return overtaken.Ignore(ctx, r.live, before, err)
 	}
 	if reason == v1alpha1.ReasonTenantGone {
 		r.events.orphaned(a, message)

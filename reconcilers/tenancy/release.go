@@ -5,11 +5,11 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 )
 
@@ -49,10 +49,13 @@ func (r *network) release(ctx context.Context, c *v1alpha1.TenantCluster) (recon
 		if a.DeletionTimestamp != nil {
 			continue
 		}
-		if err := r.drop(ctx, a); err != nil {
+		dropped, err := r.drop(ctx, a)
+		if err != nil {
 			return reconcile.Result{}, err
 		}
-		r.events.released(c, a)
+		if dropped {
+			r.events.released(c, a)
+		}
 	}
 	if left {
 		return reconcile.Result{}, nil // the end of the last one brings the tenant here again
@@ -60,11 +63,7 @@ func (r *network) release(ctx context.Context, c *v1alpha1.TenantCluster) (recon
 	if unseen, err := r.unseen(ctx, t); err != nil || unseen {
 		return reconcile.Result{}, err // the informers bring it
 	}
-	err = r.finalizers(ctx, c)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return reconcile.Result{}, nil // it is gone
-	}
-	return reconcile.Result{}, err
+	return reconcile.Result{}, overtaken.Ignore(ctx, r.live, c, r.finalizers(ctx, c))
 }
 
 // unseen tells whether a tenant has a block that the informers, which show none, have yet to bring: one that was made a moment ago. Without its

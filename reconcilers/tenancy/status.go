@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,11 +22,11 @@ func applied(kind schema.GroupVersionKind, o client.Object, fields map[string]an
 	return u
 }
 
-// applyStatus writes some fields of a status as one of its owners. An object that is gone needs none.
+// applyStatus writes some fields of a status as one of its owners. An object that is gone, or is another one now, needs none.
 func (d *desk) applyStatus(ctx context.Context, kind schema.GroupVersionKind, o client.Object, owner string, status map[string]any) error {
 	u := applied(kind, o, map[string]any{"status": status})
 	err := d.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(owner), client.ForceOwnership)
-	return client.IgnoreNotFound(err)
+	return overtaken.Ignore(ctx, d.live, o, err)
 }
 
 // condition is one as a status holds it, with the time of its last change.

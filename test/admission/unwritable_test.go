@@ -13,7 +13,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,25 +41,8 @@ func reluctant(t *testing.T, name, resource string, takes time.Duration, code in
 // asked has the API server ask a webhook before a write to allocations that have the labels. The function removes it.
 func asked(t *testing.T, name, resource string, at admissionregistrationv1.WebhookClientConfig, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
 	t.Helper()
-	labels = map[string]string{"refuse": name}
-	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-		Name:                    "others.example.com",
-		ClientConfig:            at,
-		Rules:                   rules(resource, operations),
-		ObjectSelector:          &metav1.LabelSelector{MatchLabels: labels},
-		FailurePolicy:           ptr.To(admissionregistrationv1.Fail),
-		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
-		AdmissionReviewVersions: []string{"v1"},
-	}}}
-	suite.Lend(t, admin, hook)
-	return labels, func() { suite.Delete(t, admin, hook) }
-}
-
-func rules(resource string, operations []admissionregistrationv1.OperationType) (rules []admissionregistrationv1.RuleWithOperations) {
-	for _, named := range suite.Operations(operations, resource, "butler.butlerlabs.dev") {
-		rules = append(rules, named.RuleWithOperations)
-	}
-	return rules
+	hook := suite.AskFirst(t, admin, name, at, fmt.Sprintf("object.metadata.?labels.?refuse.orValue('') == %q", name), suite.Operations(operations, resource, "butler.butlerlabs.dev"))
+	return map[string]string{"refuse": name}, func() { suite.Delete(t, admin, hook) }
 }
 
 // unwritable makes a pool and an allocation that waits for it and cannot be written to.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,7 +206,6 @@ func TestAServiceThatDoesNotAskOrMakesNoSenseHasNone(t *testing.T) {
 	}
 }
 
-// S8, N12, N16, N17: the pool comes later, or is full.
 // A webhook of somebody's may refuse with the codes by which the API server says that an object has changed, or is gone.
 func TestAServiceShowsNoAddressWhoseProxyVIPIsNotStored(t *testing.T) {
 	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
@@ -219,18 +219,8 @@ func TestAServiceShowsNoAddressWhoseProxyVIPIsNotStored(t *testing.T) {
 				default:
 				}
 			})
-			hook := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-				Name:         "others.example.com",
-				ClientConfig: refuses,
-				Rules: []admissionregistrationv1.RuleWithOperations{{
-					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-					Rule:       admissionregistrationv1.Rule{APIGroups: []string{"novaedge.io"}, APIVersions: []string{"*"}, Resources: []string{"proxyvips"}},
-				}},
-				MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "ours", Expression: fmt.Sprintf("object.metadata.name.contains('%s')", namespace)}},
-				SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
-				AdmissionReviewVersions: []string{"v1"},
-			}}}
-			suite.Lend(t, admin, hook)
+			hook := suite.AskFirst(t, admin, namespace, refuses, fmt.Sprintf("object.metadata.name.contains('%s')", namespace),
+				suite.Operations([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "proxyvips", "novaedge.io"))
 			suite.Eventually(t, time.Minute, func(ctx context.Context) error {
 				if err := admin.Create(ctx, vip(namespace, "unstored-"+namespace), client.DryRunAll); err == nil {
 					return errors.New("nothing refuses a ProxyVIP yet")
@@ -256,6 +246,40 @@ func TestAServiceShowsNoAddressWhoseProxyVIPIsNotStored(t *testing.T) {
 	}
 }
 
+// No event brings a ProxyVIP back that has not changed.
+func TestTheProxyVIPOfAServiceThatIsGoneGoesAlthoughItsDeletionWasRefused(t *testing.T) {
+	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			namespace := suite.Namespace(t, admin)
+			suite.Lend(t, admin, pool("kept-"+namespace, fmt.Sprintf("10.51.%d.0/29", code%256)))
+			s := service(namespace, "web", "vip-mode", "BGP", "address-pool", "kept-"+namespace)
+			suite.Create(t, admin, s)
+			shows(t, s, fmt.Sprintf("10.51.%d.1", code%256))
+			var asked atomic.Int32
+			refuses := suite.Refusing(t, code, func(context.Context) { asked.Add(1) })
+			hook := suite.AskFirst(t, admin, namespace, refuses, fmt.Sprintf("oldObject.metadata.name.contains('%s')", namespace),
+				suite.Operations([]admissionregistrationv1.OperationType{admissionregistrationv1.Delete}, "proxyvips", "novaedge.io"))
+			suite.Eventually(t, time.Minute, func(ctx context.Context) error {
+				if err := admin.Delete(ctx, vipFor(s), client.DryRunAll); err == nil {
+					return errors.New("nothing refuses the deletion yet")
+				}
+				return nil
+			})
+			asked.Store(0)
+			suite.Delete(t, admin, s)
+			suite.Eventually(t, suite.Soon, func(context.Context) error {
+				if asked.Load() < 3 {
+					return errors.New("the deletion is not tried again")
+				}
+				return nil
+			})
+			suite.Delete(t, admin, hook)
+			suite.Gone(t, admin, vipFor(s))
+		})
+	}
+}
+
+// S8, N12, N16, N17: the pool comes later, or is full.
 func TestAServiceWaitsForItsPool(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	s := service(ns, "early", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")

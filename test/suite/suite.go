@@ -176,6 +176,27 @@ func Refusing(t *testing.T, code int32, first func(context.Context)) admissionre
 	}
 }
 
+// AskFirst has the API server ask a validating webhook before those operations for which condition holds, a CEL expression. It begins to in a moment.
+func AskFirst(
+	t *testing.T, c client.Client, name string, webhook admissionregistrationv1.WebhookClientConfig, condition string, operations []admissionregistrationv1.NamedRuleWithOperations,
+) (hook client.Object) {
+	t.Helper()
+	rules := make([]admissionregistrationv1.RuleWithOperations, len(operations))
+	for i := range operations {
+		rules[i] = operations[i].RuleWithOperations
+	}
+	hook = &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+		Name:                    "others.example.com",
+		ClientConfig:            webhook,
+		Rules:                   rules,
+		MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "condition", Expression: condition}},
+		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"},
+	}}}
+	Lend(t, c, hook)
+	return hook
+}
+
 // Operations are those on resources of API groups, in all versions.
 func Operations(operations []admissionregistrationv1.OperationType, resource string, groups ...string) []admissionregistrationv1.NamedRuleWithOperations {
 	return []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -111,6 +115,71 @@ func TestAnAllocationDeletedByHandIsReplaced(t *testing.T) {
 	// Records of one name and one second are one.
 	if released(p, "10.32.0.0") < 1 || released(p, a.Spec.PinnedRange.StartAddress) < 1 {
 		t.Errorf("two allocations were there, from 10.32.0.0 and from %s; released were %+v", a.Spec.PinnedRange.StartAddress, p.Status.Releases)
+	}
+}
+
+// A webhook of somebody's may refuse with the codes by which the API server says that an object has changed, or is gone. No event brings back one
+// that has not.
+func TestWhatSomebodyRefusesForAWhileIsWrittenAfterwards(t *testing.T) {
+	pool(t, "refused", "10.47.0.0/24", "10.47.0.0", "10.47.0.127")
+	provider(t, "refused", `{mode: ipam, poolRefs: [{name: refused}]}`, false)
+	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			c := tenant(t, ns, "one", "refused", "")
+			suite.Lend(t, admin, c)
+			networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+
+			t.Run("the record of a tenant", func(t *testing.T) {
+				first := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: ns + "-one-lb"}}
+				end := refusing(t, code, "ipallocations", fmt.Sprintf("object.spec.tenantClusterRef.namespace == %q && %q in object.metadata.?annotations.orValue({})", ns, v1alpha1.AnnotationTenantUID),
+					first, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationTenantUID, c.UID))
+				more := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: more-%s}, spec: {poolRef: {name: refused},
+					type: nodes, count: 1, tenantClusterRef: {namespace: %s, name: one}}}`, cluster.Namespace(), ns, ns))
+				suite.Lend(t, admin, more)
+				end()
+				suite.Becomes(t, admin, more, func(a *v1alpha1.IPAllocation) string {
+					if a.Annotations[v1alpha1.AnnotationTenantUID] != string(c.UID) {
+						return "its tenant is not recorded"
+					}
+					return ""
+				})
+			})
+			t.Run("the end of a tenant", func(t *testing.T) {
+				end := refusing(t, code, "tenantclusters", fmt.Sprintf("object.metadata.namespace == %q && !has(object.metadata.finalizers)", ns), c, `{"metadata":{"finalizers":null}}`)
+				if err := admin.Delete(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+				end()
+				suite.Gone(t, admin, c)
+			})
+		})
+	}
+}
+
+// refusing has updates for which a condition holds refused with a code, as soon as this patch of an object is. The function waits until that has
+// happened several times more, and ends it.
+func refusing(t *testing.T, code int32, resource, condition string, o client.Object, patch string) (end func()) {
+	t.Helper()
+	var asked atomic.Int32
+	hook := suite.AskFirst(t, admin, fmt.Sprintf("%s-%s", o.GetName(), resource), suite.Refusing(t, code, func(context.Context) { asked.Add(1) }), condition,
+		suite.Operations([]admissionregistrationv1.OperationType{admissionregistrationv1.Update}, resource, v1alpha1.GroupVersion.Group))
+	suite.Eventually(t, time.Minute, func(ctx context.Context) error {
+		if err := admin.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll); err == nil {
+			return errors.New("nothing refuses an update yet")
+		}
+		return nil
+	})
+	asked.Store(0)
+	return func() {
+		t.Helper()
+		suite.Eventually(t, suite.Soon, func(context.Context) error {
+			if n := asked.Load(); n < 3 {
+				return fmt.Errorf("%d updates of %s were refused: it is not tried again", n, resource)
+			}
+			return nil
+		})
+		suite.Delete(t, admin, hook)
 	}
 }
 
