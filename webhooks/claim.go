@@ -96,7 +96,7 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 	asked, uid := k.claim(c), string(old.GetUID())
 	if len(asked.Ranges) > 0 && !asked.Token.IsZero() {
 		// A Pending claim that is fulfilled by the reconciler brings range and token with it.
-		if err := k.ledger.Granted(ctx, asked.Key, uid, asked.Ranges, asked.Token); !errors.Is(err, ledger.ErrForged) {
+		if err := k.ledger.Granted(ctx, asked.Key, uid, fields.ResourceVersion(old), asked.Ranges, asked.Token); !errors.Is(err, ledger.ErrForged) {
 			return admission.Allowed(""), err
 		}
 	}
@@ -220,10 +220,11 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	var (
 		faults   = k.faults(old, c)
 		uid      string // of a claim that is stored: that of a create is a candidate only
+		version  uint64
 		answered bool
 	)
 	if req.Operation == admissionv1.Update {
-		uid, answered = string(old.GetUID()), k.answered(old) && !k.moves(old, c)
+		uid, version, answered = string(old.GetUID()), fields.ResourceVersion(old), k.answered(old) && !k.moves(old, c)
 		if answered {
 			faults = append(faults, answerFaults(old, c)...)
 		}
@@ -235,8 +236,9 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	if answered || len(stored.Ranges) == 0 || isDryRun(req) {
 		return admission.Allowed(""), nil
 	}
-	if _, known := k.ledger.Usage(stored.Pool); !known && stored.Pool.Name != "" {
-		return admission.Allowed(""), nil // it waits for its pool, and is adopted then
+	if stored.Pool.Name != "" && !k.ledger.Knows(stored.Pool, 0) {
+		_, err := k.ledger.Term() // the pool may be new: the holder of the journal knows it if it has given of it
+		return admission.Allowed(""), err // else it waits for its pool, and is adopted then
 	}
 	if stored.Token.IsZero() && stored.For != (ledger.Key{}) {
 		q := ledger.Request{Claim: stored.Key, ID: string(req.UID), Pool: stored.Pool, Space: stored.Space}
@@ -253,7 +255,7 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	if err := k.renamed(ctx, c, k.cached); err != nil && req.Operation == admissionv1.Create && c.GetGenerateName() != "" {
 		return admission.Response{}, err
 	}
-	err = k.ledger.Granted(ctx, stored.Key, uid, stored.Ranges, stored.Token)
+	err = k.ledger.Granted(ctx, stored.Key, uid, version, stored.Ranges, stored.Token)
 	if errors.Is(err, ledger.ErrForged) {
 		err = fmt.Errorf("%s: %w: another webhook or client has changed what the allocator answered, find and correct it", described(stored), err)
 	}

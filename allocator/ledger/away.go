@@ -20,7 +20,7 @@ func (b *book) keepAway(p *pool, c Cooling) {
 	for _, h := range b.byName[c.Claim] {
 		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.away() || h.standsIn(c.Claim) || h.claim != nil && h.claim.UID == c.Left) {
 			h.until, h.recorded, h.left = never, true, cmp.Or(h.left, c.Left)
-			b.resting[h] = struct{}{}
+			b.putToRest(h)
 			return
 		}
 	}
@@ -31,7 +31,7 @@ func (b *book) keepAway(p *pool, c Cooling) {
 	}
 	h := b.newHolding(c.Claim, p.Key, p.Space, c.Range)
 	h.until, h.recorded, h.left = never, true, c.Left
-	b.resting[h] = struct{}{}
+	b.putToRest(h)
 	b.place(h)
 }
 
@@ -39,8 +39,8 @@ func (b *book) keepAway(p *pool, c Cooling) {
 // of the journal.
 func (b *book) comeBack(c *claim) {
 	for _, h := range slices.Clone(b.byName[c.Key]) {
-		if h != c.holding && h.claim == nil && h.away() && h.left != c.UID && h.space == c.Space && slices.Equal(h.ranges, c.Ranges) {
-			delete(b.resting, h)
+		if h != c.holding && h.claim == nil && h.away() && h.left != c.UID && h.space == c.holding.space && slices.Equal(h.ranges, c.Ranges) {
+			b.unrest(h)
 			h.returned()
 			b.freeIfIdle(h)
 		}
@@ -55,13 +55,40 @@ func (h *holding) returned() {
 // settleAway lets go of ranges that their pool recorded as gone to another cluster and no longer does: somebody knows that nobody has them there,
 // or the pool is gone too.
 func (b *book) settleAway(p *pool, gone bool) {
-	for h := range b.resting {
-		if h.pool != p.Key || !h.away() || !h.recorded && !gone || slices.ContainsFunc(p.Cooling, func(c Cooling) bool { return slices.Equal(h.ranges, []allocator.Range{c.Range}) }) {
+	recorded := map[allocator.Range]bool{}
+	for _, c := range p.Cooling {
+		recorded[c.Range] = true
+	}
+	for h := range b.resting[p.Key] {
+		if !h.away() || !h.recorded && !gone || len(h.ranges) == 1 && recorded[h.ranges[0]] {
 			continue
 		}
-		delete(b.resting, h)
+		b.unrest(h)
 		h.returned()
 		b.freeIfIdle(h)
+	}
+}
+
+// putToRest files a holding under its pool's that rest; until says until when.
+func (b *book) putToRest(h *holding) {
+	if b.resting[h.pool] == nil {
+		b.resting[h.pool] = map[*holding]struct{}{}
+	}
+	b.resting[h.pool][h] = struct{}{}
+}
+
+// setHoldingPool files a holding as one of another pool's ranges.
+func (b *book) setHoldingPool(h *holding, pool Key) {
+	_, rests := b.resting[h.pool][h]
+	b.unrest(h)
+	if h.pool = pool; rests {
+		b.putToRest(h)
+	}
+}
+
+func (b *book) unrest(h *holding) {
+	if delete(b.resting[h.pool], h); len(b.resting[h.pool]) == 0 {
+		delete(b.resting, h.pool)
 	}
 }
 
@@ -74,19 +101,19 @@ func (b *book) crowded(k Key) bool {
 	if p == nil || p.ReuseDelay == 0 || p.Deleting {
 		return false
 	}
-	for h := range b.resting {
-		if h.pool == k && !h.away() {
+	for h := range b.resting[k] {
+		if !h.away() {
 			resting++
 		}
 	}
 	return resting >= maxRests
 }
 
-// restingOf lists the ranges of a pool that rest, in address order: what it should record.
+// restingOf lists the ranges of a pool that rest, in address order: what it should record. Of a range that several had who clashed, the longest rest.
 func (b *book) restingOf(k Key) []Cooling {
 	var list []Cooling
-	for h := range b.resting {
-		if h.pool != k || h.claim != nil && !h.away() && h.claim.leaves.IsZero() {
+	for h := range b.resting[k] {
+		if h.claim != nil && !h.away() && h.claim.leaves.IsZero() {
 			continue
 		}
 		for _, r := range h.ranges {
@@ -98,8 +125,8 @@ func (b *book) restingOf(k Key) []Cooling {
 		}
 	}
 	slices.SortFunc(list, func(x, y Cooling) int { // to the end: an order that is another each time would be written each time
-		return cmp.Or(x.Range.First.Compare(y.Range.First), x.Until.Compare(y.Until), cmp.Compare(x.Claim.Name, y.Claim.Name),
+		return cmp.Or(x.Range.First.Compare(y.Range.First), x.Range.Last.Compare(y.Range.Last), y.Until.Compare(x.Until), cmp.Compare(x.Claim.Name, y.Claim.Name),
 			cmp.Compare(x.Claim.Namespace, y.Claim.Namespace), cmp.Compare(x.Left, y.Left))
 	})
-	return list
+	return slices.CompactFunc(list, func(x, y Cooling) bool { return x.Range == y.Range && !x.Until.IsZero() && !y.Until.IsZero() })
 }

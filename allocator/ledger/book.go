@@ -32,7 +32,7 @@ type book struct {
 	seen     map[string]uint64             // kind -> resourceVersion of the last event applied
 	stored   map[string]int                // kind -> claims or pools that are stored
 	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
-	resting  map[*holding]struct{}         // holdings with an end of rest
+	resting  map[Key]map[*holding]struct{} // pool -> holdings of its ranges with an end of rest
 	lastID   allocator.Holder
 
 	serving     bool      // fenced and caught up: may grant
@@ -180,7 +180,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		seen:     map[string]uint64{},
 		stored:   map[string]int{},
 		changed:  map[Key]struct{}{},
-		resting:  map[*holding]struct{}{},
+		resting:  map[Key]map[*holding]struct{}{},
 	}
 	for _, k := range kinds {
 		b.seen[k] = 0
@@ -212,7 +212,7 @@ func (b *book) changedBy(h *holding) {
 	}
 }
 
-// open makes a holding of its own for the ranges, without placing it.
+// newHolding makes a holding of its own for the ranges, without placing it.
 func (b *book) newHolding(key, poolKey Key, spaceName string, ranges ...allocator.Range) *holding {
 	b.lastID++
 	h := &holding{id: b.lastID, key: key, pool: poolKey, space: spaceName, ranges: ranges}
@@ -338,7 +338,7 @@ func (b *book) free(h *holding) {
 	b.unname(h)
 	delete(b.byCall, h.call)
 	delete(b.holdings, h.id)
-	delete(b.resting, h)
+	b.unrest(h)
 	delete(s.contested, h)
 	var heirs []*holding
 	for o := range s.contested {

@@ -180,33 +180,39 @@ func TestASecondAnswerToAStoredClaimEndsTheFirst(t *testing.T) {
 	}
 }
 
-// A claim gives a range up and asks for it again, faster than either is seen.
-func TestAnAnswerOverANewerVersionOfAClaimOutlastsSightOfAnOlder(t *testing.T) {
+// A claim gives a range up and asks for it again, faster than either is seen: what it is known to have may be free in a moment.
+func TestAnAnswerOverANewerVersionOfAClaimWaitsUntilThatIsSeen(t *testing.T) {
 	d := newDesk(t)
 	d.stored("a", "10.0.0.1", journal.Token{})
-	more := func(over uint64) *line {
+	more := func(over uint64) (*line, error) {
 		q := Request{Claim: key("a"), UID: "a", Version: over, Pool: modelPool, Wants: []Want{{Exact: mustRange("10.0.0.1")}, {Exact: mustRange("10.0.0.2")}}}
+		if _, err := d.preview(q); err != nil {
+			return nil, err
+		}
 		l, err := d.grant(d.now, q)
-		if err != nil {
-			t.Fatal(err)
-		}
 		d.commit()
-		return l
+		return l, err
 	}
-	first, second := more(d.rv), more(d.rv+2)
+	first, err := more(d.rv)
+	if err != nil {
+		t.Fatal(err)
+	}
 	both := func(c *Claim) { c.Ranges = append(c.Ranges, mustRange("10.0.0.2")) }
-	for _, step := range []struct {
-		what  string
-		see   func()
-		lines int
-	}{
-		{"with it", func() { d.stored("a", "10.0.0.1", first.Token, both) }, 1},
-		{"without it again", func() { d.stored("a", "10.0.0.1", first.Token) }, 1},
-		{"with it again", func() { d.stored("a", "10.0.0.1", second.Token, both) }, 0},
-	} {
-		if step.see(); len(d.lines) != step.lines || d.free() != 8 {
-			t.Errorf("%s: %d grants open, want %d; %d addresses free", step.what, len(d.lines), step.lines, d.free())
-		}
+	if d.stored("a", "10.0.0.1", first.Token, both); len(d.lines) != 0 || d.free() != 8 {
+		t.Errorf("%d grants open, %d addresses free", len(d.lines), d.free())
+	}
+	if _, err := more(d.rv + 1); !errors.Is(err, errBehind) {
+		t.Errorf("over a version to come: %v", err)
+	}
+	if d.stored("a", "10.0.0.1", first.Token); d.free() != 9 {
+		t.Errorf("%d addresses free", d.free())
+	}
+	second, err := more(d.rv)
+	if err != nil || !slices.Equal(second.Ranges, []allocator.Range{mustRange("10.0.0.2")}) {
+		t.Fatalf("%+v, %v", second, err)
+	}
+	if d.stored("a", "10.0.0.1", second.Token, both); len(d.lines) != 0 || d.free() != 8 {
+		t.Errorf("%d grants open, %d addresses free", len(d.lines), d.free())
 	}
 }
 
@@ -426,7 +432,7 @@ func TestATakenOverGrantIsHeldButNeverGrantedAgain(t *testing.T) {
 	if err != nil || again.Ranges[0] == g.Ranges[0] {
 		t.Errorf("got %v, %v after %v", again, err, g)
 	}
-	if err := n.granted(key("a"), "", g.Ranges, g.Token); err != nil {
+	if err := n.granted(key("a"), "", 0, g.Ranges, g.Token); err != nil {
 		t.Errorf("its claim is refused: %v", err)
 	}
 	n.stored("a", g.Ranges[0].String(), g.Token)
@@ -471,7 +477,7 @@ func TestGrantedAcceptsOnlyWhatWasGranted(t *testing.T) {
 		"no token":        {key("a"), g.Ranges, journal.Token{}, ErrForged},
 		"another kind":    {Key{Kind: modelPools, Namespace: "ns", Name: "a"}, g.Ranges, g.Token, ErrForged},
 	} {
-		if err := d.granted(tt.key, "", tt.r, tt.token); !errors.Is(err, tt.want) {
+		if err := d.granted(tt.key, "", 0, tt.r, tt.token); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
 	}
@@ -887,7 +893,7 @@ func TestAClaimOfTwoFamiliesGetsBothOrNeither(t *testing.T) {
 	if again := d.must(Request{Claim: key("both"), Wants: twoFamilies}); !slices.Equal(again.Ranges, both.Ranges) || again.Token == both.Token {
 		t.Errorf("asked again: %v", again)
 	}
-	if err := d.granted(key("both"), "", both.Ranges[:1], both.Token); !errors.Is(err, ErrForged) {
+	if err := d.granted(key("both"), "", 0, both.Ranges[:1], both.Token); !errors.Is(err, ErrForged) {
 		t.Errorf("half of a grant passes: %v", err)
 	}
 }
@@ -935,7 +941,7 @@ func TestAnAddressOfNoPoolIsNoPoolsToGive(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.commit()
-		if err := d.granted(key("static-"+address), "", l.Ranges, l.Token); err != nil {
+		if err := d.granted(key("static-"+address), "", 0, l.Ranges, l.Token); err != nil {
 			t.Fatal(err)
 		}
 		d.stored("static-"+address, address, l.Token, func(c *Claim) { c.Pool = Key{} })
@@ -974,10 +980,10 @@ func TestAClaimThatIsGivenMoreKeepsWhatItHas(t *testing.T) {
 	if !slices.Equal(g.Ranges, []allocator.Range{six}) {
 		t.Fatalf("given %v, want %v beside what it has", g.Ranges, six)
 	}
-	if err := d.granted(key("a"), "a", []allocator.Range{four, six}, g.Token); err != nil {
+	if err := d.granted(key("a"), "a", 0, []allocator.Range{four, six}, g.Token); err != nil {
 		t.Error(err)
 	}
-	if err := d.granted(key("a"), "", []allocator.Range{four, six}, g.Token); !errors.Is(err, ErrForged) {
+	if err := d.granted(key("a"), "", 0, []allocator.Range{four, six}, g.Token); !errors.Is(err, ErrForged) {
 		t.Errorf("another object of its name: %v", err)
 	}
 	d.stored("a", "", g.Token, func(c *Claim) { c.Ranges, c.Ready = []allocator.Range{four, six}, true })

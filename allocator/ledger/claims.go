@@ -68,8 +68,12 @@ func (b *book) saw(kind string, resourceVersion uint64) {
 	}
 }
 
-// spaceOf is where the addresses of a claim are: its label says that only while its pool is not known, or it has none.
+// spaceOf is where the addresses of a claim are: where it holds them, else in the space of its pool. Its label says that only while its pool is not
+// known, or it has none.
 func (b *book) spaceOf(c *claim) string {
+	if c.holding != nil {
+		return c.holding.space
+	}
 	if p := b.pools[c.Pool]; p != nil {
 		return p.Space
 	}
@@ -78,7 +82,6 @@ func (b *book) spaceOf(c *claim) string {
 
 // bind gives a claim that is seen with its ranges for the first time a holding: that of its grant, if there is one.
 func (b *book) bind(c *claim) {
-	c.Space = b.spaceOf(c)
 	if h := b.covering(c); h != nil {
 		b.cover(c, h)
 		return
@@ -89,7 +92,7 @@ func (b *book) bind(c *claim) {
 		b.absorb(c)
 		c.strays = c.strays && !c.granted
 		c.Ready = c.Ready && !c.strays
-		h = b.newHolding(c.holder(), c.Pool, c.Space, c.Ranges...)
+		h = b.newHolding(c.holder(), c.Pool, b.spaceOf(c), c.Ranges...)
 		h.claim, c.holding = c, h
 		b.rebind(h)
 		b.place(h)
@@ -101,9 +104,10 @@ func (b *book) bind(c *claim) {
 	}
 	if h.away() && c.For == (Key{}) && h.left != c.UID { // and has come back; else it is yet to be seen gone
 		h.returned()
-		delete(b.resting, h)
+		b.unrest(h)
 	}
-	h.claim, c.holding, h.pool, c.strays = c, h, c.Pool, false
+	h.claim, c.holding, c.strays = c, h, false
+	b.setHoldingPool(h, c.Pool)
 	delete(b.byCall, h.call)
 	b.name(h, c.holder())
 	b.comeBack(c)
@@ -119,7 +123,7 @@ func (b *book) bind(c *claim) {
 // seen, by its name. What stands in for a claim that went to another cluster has the range that is kept for that.
 func (b *book) grantOf(c *claim) *holding {
 	fits := func(h *holding) bool {
-		return (h.claim == nil || h.standsIn(c.Key)) && h.space == c.Space && slices.Equal(h.ranges, c.Ranges)
+		return (h.claim == nil || h.standsIn(c.Key)) && h.space == b.spaceOf(c) && slices.Equal(h.ranges, c.Ranges)
 	}
 	if l := b.lines[c.Token]; l != nil && l.names(c.Key, c.UID) && fits(l.holding) {
 		return l.holding
@@ -139,7 +143,7 @@ func (b *book) grantOf(c *claim) *holding {
 
 // absorb ends the grant that a claim was given its ranges by, where the claim has others by now: those that it had before too, or only some.
 func (b *book) absorb(c *claim) {
-	if l := b.lines[c.Token]; l != nil && l.Space == c.Space && l.spentBy(c) {
+	if l := b.lines[c.Token]; l != nil && l.Space == b.spaceOf(c) && l.spentBy(c) {
 		c.granted = b.unline(l.holding, c)
 	}
 }
@@ -234,7 +238,7 @@ func (b *book) leave(now time.Time, uid string) time.Duration {
 		if end := now.Add(p.ReuseDelay); end.After(c.holding.until) {
 			c.holding.since, c.holding.until = now, end
 		}
-		b.resting[c.holding] = struct{}{}
+		b.putToRest(c.holding)
 		b.changed[p.Key] = struct{}{}
 	}
 	return max(0, c.leaves.Add(min(recordWithin, p.ReuseDelay)).Sub(now)) // a rest that is over needs no record
@@ -255,7 +259,7 @@ func (b *book) detach(c *claim, now, rest time.Time) {
 		h.left = cmp.Or(h.left, c.UID)
 	}
 	if !h.until.IsZero() {
-		b.resting[h] = struct{}{}
+		b.putToRest(h)
 	}
 	b.changedBy(h)
 	if b.freeIfIdle(h); b.holdings[h.id] == h {

@@ -28,6 +28,9 @@ func (b *book) grant(now time.Time, q Request) (*line, error) {
 	if b.quarantined {
 		return nil, &NotServingError{Reason: "an earlier journal was lost: waiting until every grant it may have held has ended", RetryAfter: 5 * time.Second, Here: true}
 	}
+	if b.behind(q.UID, q.Version) {
+		return nil, errBehind
+	}
 	if b.inScope[q.Claim.Namespace].bytes >= b.limits.share {
 		whose := "namespace " + q.Claim.Namespace + " has its"
 		if q.Claim.Namespace == "" {
@@ -41,6 +44,9 @@ func (b *book) grant(now time.Time, q Request) (*line, error) {
 	p, err := b.poolFor(q)
 	if err != nil {
 		return nil, err
+	}
+	if len(b.lacking(q)) == 0 { // it has them all: there is nothing to commit
+		return &line{Line: journal.Line{Token: b.newToken(), Space: p.Space}, state: open, answered: now}, nil
 	}
 	h := b.repeatable(p, q)
 	if h == nil {
@@ -131,6 +137,9 @@ func (b *book) retire(l *line) {
 
 // withdraw ends a grant whose answer never left. While it is part of a commit under way it stays until that is over.
 func (b *book) withdraw(l *line) {
+	if b.lines[l.Token] != l { // it has ended already, or takes nothing
+		return
+	}
 	switch l.state {
 	case queued:
 		b.queued--
@@ -205,8 +214,11 @@ func (b *book) takeOver(v journal.Version) {
 	slices.SortFunc(lines, func(x, y journal.Line) int { return bytes.Compare(x.Token[:], y.Token[:]) })
 	for _, jl := range lines {
 		l := &line{Line: jl.Clone(), state: open}
-		if c := seen[l.Token]; c != nil && c.Space == l.Space && l.spentBy(c) {
+		if c := seen[l.Token]; c != nil && b.spaceOf(c) == l.Space && l.spentBy(c) {
 			c.granted = true // seen already
+			continue
+		}
+		if len(l.Ranges) == 0 { // an earlier release wrote such lines
 			continue
 		}
 		b.inherit(l)
@@ -309,12 +321,18 @@ func (b *book) ask(done chan<- error) error {
 func (b *book) stopping() { b.serving = false }
 
 // granted reports whether a claim about to be stored carries what an open grant says, beside what the stored claim has already.
-func (b *book) granted(k Key, uid string, ranges []allocator.Range, t journal.Token) error {
+func (b *book) granted(k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
 	if !b.serving {
 		return errNotHolding
 	}
+	if b.behind(uid, version) {
+		return errBehind
+	}
 	l := b.lines[t]
 	fresh := slices.DeleteFunc(slices.Clone(ranges), func(r allocator.Range) bool { return b.has(uid, r) })
+	if len(fresh) == 0 {
+		return nil
+	}
 	if l == nil || l.state != open || !l.names(k, uid) || !slices.Equal(l.Ranges, fresh) {
 		return ErrForged
 	}
@@ -366,17 +384,19 @@ func (b *book) end(l *line) {
 	}
 }
 
-// tick ends rests and quarantine, and forgets routing domains that somebody only asked for.
+// tick ends rests and quarantine, on every replica, and forgets routing domains that somebody only asked for.
 func (b *book) tick(now time.Time) {
 	if b.serving && b.quarantined && now.Sub(b.served) >= b.limits.life {
 		b.quarantined, b.wanted = false, true
 	}
-	for h := range b.resting {
-		if !now.Before(h.until) {
-			delete(b.resting, h)
-			h.since, h.until = time.Time{}, time.Time{}
-			b.changedBy(h)
-			b.freeIfIdle(h)
+	for _, rests := range b.resting {
+		for h := range rests {
+			if !now.Before(h.until) {
+				b.unrest(h)
+				h.since, h.until = time.Time{}, time.Time{}
+				b.changedBy(h)
+				b.freeIfIdle(h)
+			}
 		}
 	}
 	maps.DeleteFunc(b.spaces, func(_ string, s *space) bool { return s.core.Idle() })

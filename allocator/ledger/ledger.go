@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -117,19 +118,7 @@ func randomToken() journal.Token {
 
 // do runs f on the book, wakes the committer if there is something to commit, and tells the reconcilers what changed.
 func (l *Ledger) do(f func(*book)) {
-	l.mu.Lock()
-	queued, wanted, asked := l.book.queued, l.book.wanted, len(l.book.asked)
-	f(l.book)
-	due := l.book.queued > queued || l.book.wanted && !wanted || len(l.book.asked) > asked
-	var changed []Key
-	if len(l.book.changed) > 0 {
-		changed = make([]Key, 0, len(l.book.changed))
-		for k := range l.book.changed {
-			changed = append(changed, k)
-		}
-		clear(l.book.changed)
-	}
-	l.mu.Unlock()
+	due, changed := l.locked(f)
 	if due {
 		select {
 		case l.wake <- struct{}{}:
@@ -139,6 +128,31 @@ func (l *Ledger) do(f func(*book)) {
 	if len(changed) > 0 {
 		l.cfg.Changed(changed)
 	}
+}
+
+// locked runs f on the book, and says whether there is something to commit then, and what has changed. A panic ends the process, whoever recovers from
+// panics above: nobody knows what a book says that was left halfway, and addresses are given by it.
+func (l *Ledger) locked(f func(*book)) (due bool, changed []Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer func() {
+		if fault := recover(); fault != nil {
+			text := fmt.Sprintf("the book of who holds which address is left halfway: %v\n%s", fault, debug.Stack())
+			go panic(text) // where nobody recovers
+			select {}
+		}
+	}()
+	queued, wanted, asked := l.book.queued, l.book.wanted, len(l.book.asked)
+	f(l.book)
+	due = l.book.queued > queued || l.book.wanted && !wanted || len(l.book.asked) > asked
+	if len(l.book.changed) > 0 {
+		changed = make([]Key, 0, len(l.book.changed))
+		for k := range l.book.changed {
+			changed = append(changed, k)
+		}
+		clear(l.book.changed)
+	}
+	return due, changed
 }
 
 // Grant gives a claim its ranges and returns once the journal holds them. Errors: *NoPoolError, *PoolDeletingError, *FaultyPoolError, *NotAutomaticError,
@@ -152,7 +166,7 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 		}
 		return err
 	})
-	if err == nil {
+	if err == nil && len(ln.Ranges) > 0 {
 		err = l.committed(ctx, ln, done)
 	}
 	l.cfg.Metrics.granted(q.Pool, err)
@@ -223,10 +237,15 @@ func (l *Ledger) Preview(ctx context.Context, q Request) (g Grant, err error) {
 // writes more often than that, and nobody takes the journal of one that was silent for no longer.
 const sureFor = 2 * renewAfter
 
+// behindLimit is for how long informers are waited for that are behind a claim as it is stored.
+const behindLimit = 2 * time.Second
+
 // sure asks the book, and where it refuses sees to it that the journal is still this replica's: one that was paused may go by what has
 // changed since, and would refuse what another gives. With always, no earlier write proves that.
+//
+// Informers may be behind what is asked about. They are waited for.
 func (l *Ledger) sure(ctx context.Context, always bool, ask func(*book) error) (err error) {
-	for {
+	for began := time.Now(); ; {
 		proven := false
 		l.do(func(b *book) {
 			if doubt := l.doubt(); b.serving && doubt != nil {
@@ -236,6 +255,9 @@ func (l *Ledger) sure(ctx context.Context, always bool, ask func(*book) error) (
 			}
 			proven = time.Since(l.proven) < sureFor && !always
 		})
+		if err == errBehind && time.Since(began) < behindLimit && journal.Pause(ctx, 5*time.Millisecond) == nil {
+			continue
+		}
 		down := (*NotServingError)(nil)
 		if err == nil || proven || errors.As(err, &down) {
 			return err
@@ -258,9 +280,9 @@ func (l *Ledger) prove(ctx context.Context) (err error) {
 }
 
 // Granted reports whether a claim that is about to be stored carries ranges and token of a grant made for it: nil, ErrForged or
-// *NotServingError. The UID is that of a stored claim, "" for a create.
-func (l *Ledger) Granted(ctx context.Context, k Key, uid string, ranges []allocator.Range, t journal.Token) error {
-	return l.sure(ctx, true, func(b *book) error { return b.granted(k, uid, ranges, t) })
+// *NotServingError. The UID is that of a stored claim, and version the one of it that is written over: "" and 0 for a create.
+func (l *Ledger) Granted(ctx context.Context, k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
+	return l.sure(ctx, true, func(b *book) error { return b.granted(k, uid, version, ranges, t) })
 }
 
 // ChangePool checks a new version of a pool, and holds back what it takes away until the version is seen. With dryRun it only

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -283,7 +286,7 @@ func TestAHolderThatMayHaveBeenReplacedSendsItsCallersToAnother(t *testing.T) {
 			}
 			started = time.Now()
 		}
-		if err := l.Granted(t.Context(), key("x"), "", []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
+		if err := l.Granted(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
 			t.Errorf("a question that needs the journal: %v, want that it does not serve", err)
 		}
 		if l.Ready() == nil {
@@ -365,6 +368,14 @@ func TestGrantsThatCameToNothingEndAfterTheirLifeAndARead(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if u, _ := l.Usage(modelPool); u.Available != 99 {
 			t.Errorf("%d free after it", u.Available)
+		}
+		// Somebody changed it around the webhooks: what was granted is nobody's.
+		changed := Claim{Key: key("stored, but not seen yet"), UID: "u", ResourceVersion: 7, Pool: modelPool, Token: unseen.Token, Ranges: []allocator.Range{mustRange("10.0.0.90-10.0.0.94")}}
+		l.Observe(changed)
+		source.claims = []Claim{changed}
+		time.Sleep(3 * time.Second)
+		if u, _ := l.Usage(modelPool); u.Available != 95 {
+			t.Errorf("%d free after it was seen with other addresses", u.Available)
 		}
 		stop()
 	})
@@ -602,7 +613,7 @@ func TestAHolderThatMayHaveBeenReplacedRefusesNothing(t *testing.T) {
 		s := &shelf{}
 		l, stop := running(t, s, "a", &stores{})
 		defer stop()
-		if err := l.Granted(t.Context(), key("x"), "", []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.Is(err, ErrForged) {
+		if err := l.Granted(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.Is(err, ErrForged) {
 			t.Errorf("a holder says of an unknown token: %v, want %v", err, ErrForged)
 		}
 		before := s.count()
@@ -623,7 +634,7 @@ func TestAHolderThatMayHaveBeenReplacedRefusesNothing(t *testing.T) {
 		l.proven = time.Now().Add(-sureFor)
 		l.mu.Unlock()
 		var down *NotServingError
-		if err := l.Granted(t.Context(), key("x"), "", []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
+		if err := l.Granted(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
 			t.Errorf("a former holder says of an unknown token: %v, want that it does not serve", err)
 		}
 		if _, err := l.Preview(t.Context(), tooMany); !errors.As(err, &down) {
@@ -656,4 +667,19 @@ func TestAHolderThatMayHaveBeenReplacedCallsNoClaimConfirmed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What reconcilers and webhooks recover from would leave a book that nobody can rely on.
+func TestAPanicInTheBookEndsTheProcess(t *testing.T) {
+	if os.Getenv("PANIC_IN_THE_BOOK") != "" {
+		defer func() { _ = recover() }()
+		New(Config{}).do(func(*book) { panic("halfway") })
+		return
+	}
+	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	again.Env = append(os.Environ(), "PANIC_IN_THE_BOOK=yes")
+	said, err := again.CombinedOutput()
+	if ended := (*exec.ExitError)(nil); !errors.As(err, &ended) || !strings.Contains(string(said), "left halfway: halfway") || !strings.Contains(string(said), "TestAPanicInTheBook") {
+		t.Errorf("%v: %s", err, said)
+	}
 }

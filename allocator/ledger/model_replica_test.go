@@ -306,10 +306,6 @@ func (w *world) giveStored(r *replica, c Claim, wants []Want) {
 	if err != nil {
 		return
 	}
-	if len(c.Ranges) > 0 && slices.ContainsFunc(l.Ranges, func(r allocator.Range) bool { return r.First.Is4() }) {
-		r.book.withdraw(l) // it is not known here yet what the claim has
-		return
-	}
 	f := &fulfil{line: l, done: make(chan error, 1), rv: c.ResourceVersion}
 	if l.state == open {
 		f.done <- nil

@@ -618,7 +618,7 @@ func (w *world) persist(c *create) {
 			return
 		}
 	} else if c.validated {
-		if err := v.book.granted(o.Key, "", c.answer.Ranges, c.answer.Token); err != nil {
+		if err := v.book.granted(o.Key, "", 0, c.answer.Ranges, c.answer.Token); err != nil {
 			w.logf("create %d is not validated: %v", c.id, err)
 			return
 		}

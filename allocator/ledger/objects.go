@@ -80,7 +80,7 @@ type Claim struct {
 	ResourceVersion uint64
 	Created         time.Time
 	Pool            Key               // zero for one of no pool
-	Space           string            // as the claim's label says; the pool's own space counts where the pool is known
+	Space           string            // as the claim's label says, which counts only where the claim has no pool that is known
 	Ranges          []allocator.Range // empty while unanswered
 	Token           journal.Token     // zero where nobody granted the ranges
 	Ready           bool              // stored as Ready (Bound): its owner may be using the addresses

@@ -34,7 +34,12 @@ func (k Key) coreName() string { return k.Kind + "/" + k.Namespace + "/" + k.Nam
 func (b *book) setPool(now time.Time, p Pool) { b.takePool(now, p, false) }
 
 // learnPool takes in a pool that was read ahead of its event. Who looks at it before that comes may not find it.
-func (b *book) learnPool(now time.Time, p Pool) { b.takePool(now, p, true) }
+// One that is not known although events have come since may be gone.
+func (b *book) learnPool(now time.Time, p Pool) {
+	if b.pools[p.Key] != nil || p.ResourceVersion > b.seen[p.Key.Kind] {
+		b.takePool(now, p, true)
+	}
+}
 
 // takePool takes in a pool as stored. Versions older than the one known are ignored.
 func (b *book) takePool(now time.Time, p Pool, ahead bool) {
@@ -79,17 +84,7 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	if !ahead { // else the next holder may know an older version, and go by the journal
 		b.endWithdrawals(known)
 	}
-	for _, c := range p.Cooling {
-		if !c.Until.IsZero() {
-			c.Until = p.end(c.Since, c.Until)
-		}
-		switch {
-		case c.Until.IsZero():
-			b.keepAway(known, c)
-		case now.Before(c.Until):
-			b.rest(known, c)
-		}
-	}
+	b.recall(now, known)
 	b.changed[p.Key] = struct{}{}
 }
 
@@ -210,11 +205,17 @@ func (b *book) removePool(k Key, resourceVersion uint64) {
 
 // rehome moves claims that were read before their pool was, into the pool's space. All of them may have waited for it.
 func (b *book) rehome(p *pool) {
-	for c := range maps.Clone(b.ofPool[p.Key]) {
+	for c := range b.ofPool[p.Key] {
 		b.changed[c.Key] = struct{}{}
-		if c.holding.space != p.Space {
-			b.detach(c, time.Time{}, time.Time{})
-			b.bind(c)
+	}
+	for moved := true; moved; { // what stands in for a claim that is moved takes its place first
+		moved = false
+		for c := range maps.Clone(b.ofPool[p.Key]) {
+			if c.holding != nil && c.holding.space != p.Space {
+				b.detach(c, time.Time{}, time.Time{})
+				b.bind(c)
+				moved = true
+			}
 		}
 	}
 }
@@ -222,11 +223,11 @@ func (b *book) rehome(p *pool) {
 // shorten ends the rests of a pool's ranges as early as they would have ended with the delay that it has now.
 func (b *book) shorten(p Pool) {
 	end := func(h *holding) {
-		if h.pool == p.Key && !h.until.IsZero() && !h.away() {
+		if !h.until.IsZero() && !h.away() {
 			h.until = p.end(h.since, h.until)
 		}
 	}
-	for h := range b.resting {
+	for h := range b.resting[p.Key] {
 		end(h)
 	}
 	for c := range b.ofPool[p.Key] { // that goes, its release recorded
@@ -242,28 +243,60 @@ func (p *Pool) end(since, until time.Time) time.Time {
 	return until
 }
 
-// rest keeps a recorded release from being handed out before its time, whether or not its claim is gone yet.
-func (b *book) rest(p *pool, c Cooling) {
-	for held := range b.space(p.Space).core.HeldIn(c.Range) {
-		h := b.holdings[held.Holder]
-		if slices.Equal(h.ranges, []allocator.Range{c.Range}) && (h.claim == nil && len(h.lines) == 0 || h.claim != nil && h.claim.Deleting) {
-			if h.claim != nil && !h.claim.leaves.IsZero() && !c.Until.Before(h.until) {
-				h.claim.rested = true
-				b.changed[h.claim.Key] = struct{}{}
+// recall takes in what a pool has recorded of ranges that rest, or went to another cluster.
+func (b *book) recall(now time.Time, p *pool) {
+	known := map[allocator.Range]*holding{}
+	for h := range b.resting[p.Key] {
+		if !h.away() {
+			for _, r := range h.ranges {
+				known[r] = h
 			}
-			if c.Until.After(h.until) {
-				h.since, h.until = c.Since, c.Until
-			}
-			if h.claim == nil {
-				b.resting[h] = struct{}{}
-			}
-			return
 		}
 	}
-	h := b.newHolding(Key{}, p.Key, p.Space, c.Range)
-	h.since, h.until = c.Since, c.Until
-	b.resting[h] = struct{}{}
-	b.place(h)
+	for _, c := range p.Cooling {
+		if !c.Until.IsZero() {
+			c.Until = p.end(c.Since, c.Until)
+		}
+		switch {
+		case c.Until.IsZero():
+			b.keepAway(p, c)
+		case now.Before(c.Until):
+			h := known[c.Range]
+			if h == nil {
+				h = b.leaving(p, c.Range)
+			}
+			b.rest(p, h, c)
+		}
+	}
+}
+
+// leaving is the holding of a claim that is about to go, whose range rests then: its pool may have recorded that before.
+func (b *book) leaving(p *pool, r allocator.Range) *holding {
+	for held := range b.space(p.Space).core.HeldIn(r) {
+		if h := b.holdings[held.Holder]; h.claim != nil && h.claim.Deleting && slices.Equal(h.ranges, []allocator.Range{r}) {
+			return h
+		}
+	}
+	return nil
+}
+
+// rest keeps a recorded release from being handed out before its time: h is the holding that rests already, or will when its claim is gone, nil where
+// there is none.
+func (b *book) rest(p *pool, h *holding, c Cooling) {
+	if h == nil {
+		h = b.newHolding(Key{}, p.Key, p.Space, c.Range)
+		h.since, h.until = c.Since, c.Until
+		b.putToRest(h)
+		b.place(h)
+		return
+	}
+	if h.claim != nil && !h.claim.leaves.IsZero() && !c.Until.Before(h.until) {
+		h.claim.rested = true
+		b.changed[h.claim.Key] = struct{}{}
+	}
+	if c.Until.After(h.until) {
+		h.since, h.until = c.Since, c.Until
+	}
 }
 
 // Usage of a pool.

@@ -161,4 +161,7 @@ type NotServingError struct {
 // errNotHolding is the answer of a replica that follows.
 var errNotHolding = &NotServingError{Reason: "this replica does not hold the journal"}
 
+// errBehind is the answer about a stored claim that has yet to be seen as it is.
+var errBehind = &NotServingError{Reason: "the informers have yet to show the object as it is stored", RetryAfter: time.Second, Here: true}
+
 func (e *NotServingError) Error() string { return "cannot allocate now: " + e.Reason }

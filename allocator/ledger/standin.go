@@ -16,7 +16,7 @@ func (b *book) covering(c *claim) *holding {
 		return nil
 	}
 	for _, h := range b.byName[c.For] {
-		if h.claim != nil && h.claim.Key == c.For && h.space == c.Space && slices.Equal(h.ranges, c.Ranges) {
+		if h.claim != nil && h.claim.Key == c.For && h.space == b.spaceOf(c) && slices.Equal(h.ranges, c.Ranges) {
 			return h
 		}
 	}
@@ -35,15 +35,16 @@ func (b *book) cover(c *claim, h *holding) {
 func (b *book) succeed(c *claim) bool {
 	h := c.holding
 	for _, heir := range b.standIns[c.Key] {
-		if heir.holding != nil || h.space != heir.Space || !slices.Equal(h.ranges, heir.Ranges) {
+		if heir.holding != nil || h.space != b.spaceOf(heir) || !slices.Equal(h.ranges, heir.Ranges) {
 			continue
 		}
 		b.leavePool(c)
-		c.holding, h.claim, heir.holding, h.pool = nil, heir, h, heir.Pool
+		c.holding, h.claim, heir.holding = nil, heir, h
+		b.setHoldingPool(h, heir.Pool)
 		b.joinPool(heir)
 		if c.Away { // and does not come back: what it left behind may go, its range stays its own
 			h.until, h.left = never, c.UID
-			b.resting[h] = struct{}{}
+			b.putToRest(h)
 		}
 		b.restrength(h)
 		return true

@@ -14,6 +14,9 @@ func (b *book) preview(q Request) (Grant, error) {
 	if !b.serving {
 		return Grant{}, errNotHolding
 	}
+	if b.behind(q.UID, q.Version) {
+		return Grant{}, errBehind
+	}
 	p, err := b.poolFor(q)
 	if err != nil {
 		return Grant{}, err
@@ -30,6 +33,12 @@ func (b *book) preview(q Request) (Grant, error) {
 		ranges = append(ranges, r)
 	}
 	return Grant{Ranges: ranges, Space: p.Space}, nil
+}
+
+// behind tells whether a stored claim is yet to be seen in a version: it may have given up what it is known to have.
+func (b *book) behind(uid string, version uint64) bool {
+	c := b.claims[uid]
+	return version > 0 && (c == nil || c.ResourceVersion < version)
 }
 
 // lacking is what a request wants and its stored claim does not have yet.

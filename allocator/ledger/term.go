@@ -15,6 +15,9 @@ import (
 // fed in (Observe, SetPool) before and while it runs. On its way out it hands the journal over. The only error is journal.ErrSetBack: what was
 // fed in is void, and so is this ledger.
 func (l *Ledger) Run(ctx context.Context, source Source) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go l.tick(ctx)
 	for ctx.Err() == nil {
 		why, err := l.session.Follow(ctx, l.followed)
 		if err == nil {
@@ -100,7 +103,10 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	if err := l.hold(ctx, func(ctx context.Context) error { return l.catchUp(ctx, source, before) }); err != nil {
 		return err
 	}
-	l.do(func(b *book) { b.serve(l.cfg.Now()) })
+	l.do(func(b *book) {
+		b.tick(l.cfg.Now())
+		b.serve(l.cfg.Now())
+	})
 	l.note(v.Holder, nil)
 	l.cfg.Metrics.holding(true)
 	l.cfg.Log.Info("Holding the journal", "epoch", v.Epoch, "why", why, "inheritedGrants", len(v.Lines), "took", time.Since(started).String())
@@ -266,14 +272,18 @@ func (l *Ledger) await(ctx context.Context) bool {
 	}
 }
 
+// tick ends rests, while this replica follows as well: else they would pile up, with nobody to know that their ranges were given again.
+func (l *Ledger) tick(ctx context.Context) {
+	for journal.Pause(ctx, sweepEvery) == nil {
+		l.do(func(b *book) { b.tick(l.cfg.Now()) })
+	}
+}
+
 // sweep ends the grants whose life has passed, while the term lasts.
 func (l *Ledger) sweep(ctx context.Context, source Source) {
 	for journal.Pause(ctx, sweepEvery) == nil {
 		var due []*line
-		l.do(func(b *book) {
-			b.tick(l.cfg.Now())
-			due = b.due(l.cfg.Now())
-		})
+		l.do(func(b *book) { due = b.due(l.cfg.Now()) })
 		if len(due) == 0 {
 			continue
 		}
@@ -315,14 +325,14 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) (failed er
 		}
 	}
 	for s, lines := range creates {
-		stored := map[journal.Token]bool{}
-		if err := source.Scan(ctx, s.kind, s.namespace, func(c Claim) { stored[c.Token] = true }); err != nil {
+		stored := map[journal.Token][]string{} // UIDs
+		if err := source.Scan(ctx, s.kind, s.namespace, func(c Claim) { stored[c.Token] = append(stored[c.Token], c.UID) }); err != nil {
 			fail(fmt.Errorf("%s in namespace %q: %w", s.kind, s.namespace, err))
 			continue
 		}
 		l.do(func(b *book) {
 			for _, ln := range lines {
-				if !stored[ln.Token] {
+				if !slices.ContainsFunc(stored[ln.Token], func(uid string) bool { return b.claims[uid] == nil }) { // else its event is yet to come
 					b.end(ln)
 				}
 			}

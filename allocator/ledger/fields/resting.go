@@ -36,9 +36,8 @@ func Resting(pool metav1.Object) (all []ledger.Cooling, readable bool) {
 	if annotation == "" {
 		return nil, true
 	}
-	var entries []resting
-	text, err := unpack(annotation)
-	if err != nil || json.Unmarshal(text, &entries) != nil {
+	entries, err := readEntries(annotation)
+	if err != nil {
 		return nil, false
 	}
 	for _, e := range entries {
@@ -133,19 +132,42 @@ func pack(text string) string {
 	return b.String()
 }
 
-// maxUnpacked bounds what a text that somebody else wrote may unpack to.
-const maxUnpacked = 16 << 20
+// What a text that somebody else wrote may come to: some times what we write, of which a pool's annotations have room for less than 10,000 entries.
+const (
+	maxUnpacked = 8 << 20 // bytes
+	maxEntries  = 1 << 15
+)
 
-func unpack(text string) ([]byte, error) {
+func unpack(text string) (io.Reader, error) {
 	base, is := strings.CutPrefix(text, packed)
 	if !is {
-		return []byte(text), nil
+		return strings.NewReader(text), nil
 	}
 	r, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(base)))
+	return io.LimitReader(r, maxUnpacked), err
+}
+
+// readEntries reads a list, one entry after the other: no more of it is in memory than may be.
+func readEntries(text string) (entries []resting, err error) {
+	r, err := unpack(text)
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(io.LimitReader(r, maxUnpacked))
+	list := json.NewDecoder(r)
+	if begin, err := list.Token(); err != nil || begin != json.Delim('[') {
+		return nil, errors.Join(err, errors.New("no list"))
+	}
+	for list.More() {
+		var e resting
+		if err := list.Decode(&e); err != nil {
+			return nil, err
+		}
+		if entries = append(entries, e); len(entries) > maxEntries {
+			return nil, errors.New("too many entries")
+		}
+	}
+	_, err = list.Token() // its end
+	return entries, err
 }
 
 func restingText(all []ledger.Cooling) string {

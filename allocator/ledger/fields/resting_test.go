@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -115,7 +116,22 @@ func TestManyThatRestTakeNoMoreRoomThanThereIs(t *testing.T) {
 	if text, lacking := RestingText(pool, all); text != "" || lacking != len(all) {
 		t.Errorf("without room %d of %d lack, in %d bytes", lacking, len(all), len(text))
 	}
-	if _, err := unpack(text[:len(text)/2]); err == nil {
+	if _, err := readEntries(text[:len(text)/2]); err == nil {
 		t.Error("half a text can be read")
+	}
+}
+
+// Who may write to a pool could take the memory of every replica with little text.
+func TestARecordIsReadInBoundedMemory(t *testing.T) {
+	for _, unit := range []string{`0,`, `{},`, `{"range":"10.0.0.1","claim":"a/b/c"},`, `[[[[`, `{"range":"` + strings.Repeat("1", 1<<20) + `"},`} {
+		text := pack("[" + strings.Repeat(unit, (16<<20)/len(unit)) + "{}]")
+		pool := &metav1.ObjectMeta{Annotations: map[string]string{butlerv1.AnnotationResting: text}}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		all, readable := Resting(pool)
+		runtime.ReadMemStats(&after)
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; readable || len(all) > 0 || took > 64 {
+			t.Errorf("%d bytes of %.40q: %d entries, readable: %t, %d MB allocated", len(text), unit, len(all), readable, took)
+		}
 	}
 }
