@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -98,6 +97,8 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, nil
 	}
 	switch {
+	case standing.Barred != nil:
+		return reconcile.Result{}, r.refuse(ctx, c, nil, standing.Barred)
 	case !standing.Confirmed:
 		return reconcile.Result{}, nil
 	case !r.api.answered(c):
@@ -173,40 +174,18 @@ func (r *claims[T]) entitled(ctx context.Context, c T) (others []allocator.Range
 	}
 	wants, _, err := r.api.wants(ctx, r.desk, c)
 	if err == nil {
-		err = r.offered(ctx, r.api.claim(c), wants)
+		var kept []allocator.Range
+		for _, w := range wants {
+			if w.Kept {
+				kept = append(kept, w.Exact)
+			}
+		}
+		err = r.ledger.Offered(string(c.GetUID()), kept)
 	}
 	if err != nil {
 		return nil, false, r.refuse(ctx, c, wants, err)
 	}
 	return nil, true, nil
-}
-
-// offered checks addresses that came in around the webhooks, or before their pool, as they would have. What a pool blocks it may keep for this claim.
-func (r *claims[T]) offered(ctx context.Context, c ledger.Claim, wants []ledger.Want) error {
-	if c.Pool.Name == "" {
-		return nil
-	}
-	reading := poolReadings[c.Pool.Kind]
-	stored := reading.empty()
-	if err := r.client.Get(ctx, request(c.Pool).NamespacedName, stored); err != nil {
-		return &ledger.NoPoolError{Pool: c.Pool} // the informers know no other error
-	}
-	pool := reading.pool(stored)
-	if pool.Fault != "" {
-		return &ledger.FaultyPoolError{Pool: c.Pool, Fault: pool.Fault}
-	}
-	for _, rng := range c.Ranges {
-		if !slices.ContainsFunc(pool.Window, func(w allocator.Range) bool { return w.Covers(rng) }) {
-			return &ledger.PoolError{Pool: c.Pool, Err: &allocator.OutsideError{Range: rng, Window: pool.Window}}
-		}
-		kept := slices.ContainsFunc(wants, func(w ledger.Want) bool { return w.Kept && w.Exact == rng })
-		for _, b := range pool.Blocked {
-			if b.Overlaps(rng) && !kept {
-				return &ledger.PoolError{Pool: c.Pool, Err: &allocator.BlockedError{Range: b}}
-			}
-		}
-	}
-	return nil
 }
 
 // write puts an answer on a stored claim: all that a create gets from the webhooks, in one write. What is adopted comes without a

@@ -23,6 +23,7 @@ func storedAs(t *testing.T, uid types.UID, version int, span string) *v1alpha1.I
 
 func TestFeedTellsTheLedgerOfEveryEndOfAnObject(t *testing.T) {
 	first, second := storedAs(t, "first", 10, "10.0.0.0/29"), storedAs(t, "second", 20, "10.0.0.0/29")
+	first.Status.Phase = v1alpha1.PhaseAllocated // before its pool is seen
 	for name, end := range map[string]func(h toolscache.ResourceEventHandler){
 		"deleted":                            func(h toolscache.ResourceEventHandler) { h.OnDelete(first) },
 		"found missing after a break":        func(h toolscache.ResourceEventHandler) { h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: first}) },

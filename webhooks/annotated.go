@@ -63,16 +63,13 @@ func setAnnotations(p *patch, o metav1.Object, values map[string]string) {
 // unmet has a claim wait whose pool cannot give it anything now, unless it names its address: nobody knows whether it may have that.
 func (annotated[T]) unmet(c T, err error) (hint string, refusal error) {
 	var (
-		wait      *metal3.WaitError
-		deleting  *ledger.PoolDeletingError
-		faulty    *ledger.FaultyPoolError
-		held      *ledger.HeldError
-		elsewhere *ledger.ElsewhereError
+		wait     *metal3.WaitError
+		deleting *ledger.PoolDeletingError
+		faulty   *ledger.FaultyPoolError
+		held     *ledger.HeldError
 	)
 	named, _ := metal3.Asked(c)
 	switch {
-	case errors.As(err, &elsewhere): // clusterctl brings claims before their pool, and gives up where one is refused
-		return "", nil
 	case errors.As(err, &wait), (errors.As(err, &deleting) || errors.As(err, &faulty)) && !named.IsValid():
 		return err.Error() + ": the claim is stored without an address", nil
 	case errors.Is(err, allocator.ErrExhausted):
@@ -157,15 +154,12 @@ func (standIn[T]) complete(*patch, T, string) {}
 // unmetBy is what becomes of such an object: that its claim has the address is as it should be, and outside of its pool it counts too.
 func unmetBy(held ledger.Claim, err error) (hint string, refusal error) {
 	var (
-		by        *ledger.HeldError
-		outside   *allocator.OutsideError
-		deleting  *ledger.PoolDeletingError
-		faulty    *ledger.FaultyPoolError
-		elsewhere *ledger.ElsewhereError
+		by       *ledger.HeldError
+		outside  *allocator.OutsideError
+		deleting *ledger.PoolDeletingError
+		faulty   *ledger.FaultyPoolError
 	)
 	switch {
-	case errors.As(err, &elsewhere):
-		return "", nil
 	case errors.As(err, &by) && (by.Holder == held.For || by.Moved):
 		return "", nil
 	case errors.As(err, &by):

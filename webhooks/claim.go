@@ -84,7 +84,11 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 		if faults := k.faults(old, c); len(faults) > 0 { // all of them, where the rules of the schema name the first
 			return admission.Response{}, invalid(faults)
 		}
-		p.annotations(c, absent(c, old, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin))
+		answer := absent(c, old, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin)
+		if old.GetAnnotations()[v1alpha1.AnnotationGrant] == "" {
+			answer[v1alpha1.AnnotationGrant] = "" // whoever wrote one now
+		}
+		p.annotations(c, answer)
 		return admission.Patched("", p...), nil
 	}
 	if faults := append(metadataFaults(c), k.faults(old, c)...); len(faults) > 0 {
@@ -125,12 +129,7 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 	)
 	grant, err := k.allocate(ctx, &q, c, isDryRun(req))
 	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) {
-		// Without a range, or with one that is adopted then: in both cases the reconciler answers.
-		if err := k.ledger.Elsewhere(missing.Pool, asked.Space, asked.Ranges); err != nil {
-			if _, refusal := k.unmet(c, err); refusal != nil {
-				return admission.Response{}, refusal
-			}
-		}
+		// Without a range, or with one that it has only then: in both cases the reconciler answers.
 		hints = []string{fmt.Sprintf("pool %s does not exist: the claim is stored as Pending and gets its addresses when the pool appears", missing.Pool)}
 	} else if err != nil {
 		hint, refusal := k.unmet(c, err)
@@ -236,8 +235,8 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	if answered || len(stored.Ranges) == 0 || isDryRun(req) {
 		return admission.Allowed(""), nil
 	}
-	if stored.Pool.Name != "" && !k.ledger.Knows(stored.Pool, 0) {
-		_, err := k.ledger.Term() // the pool may be new: the holder of the journal knows it if it has given of it
+	if stored.Token.IsZero() && stored.Pool.Name != "" && !k.ledger.Knows(stored.Pool, 0) {
+		_, err := k.ledger.Term()         // the pool may be new: the holder of the journal knows it if it has given of it
 		return admission.Allowed(""), err // else it waits for its pool, and is adopted then
 	}
 	if stored.Token.IsZero() && stored.For != (ledger.Key{}) {
@@ -321,8 +320,13 @@ func described(c ledger.Claim) string {
 	return what
 }
 
-// answerFaults are changes to the annotations of an answer that is stored. One without origin nobody gave: it may still be adopted.
+// answerFaults are changes to the annotations of an answer that is stored. One without origin nobody gave: it may still be adopted. A token comes with
+// the answer or never.
 func answerFaults(old, updated metav1.Object) field.ErrorList {
+	grant := field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationGrant)
+	if old.GetAnnotations()[v1alpha1.AnnotationGrant] == "" && updated.GetAnnotations()[v1alpha1.AnnotationGrant] != "" {
+		return field.ErrorList{field.Forbidden(grant, "is the allocator's, which did not grant what this object names: leave it out")}
+	}
 	if old.GetAnnotations()[v1alpha1.AnnotationOrigin] == "" {
 		return nil
 	}

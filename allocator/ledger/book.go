@@ -22,6 +22,7 @@ type book struct {
 	claims   map[string]*claim             // UID -> every stored claim, answered or not
 	standIns map[Key][]*claim              // claim, stored or not -> the objects that hold a range for it
 	ofPool   map[Key]map[*claim]struct{}   // pool, known or not -> stored claims that have a range of it
+	barred   map[Key]map[*claim]struct{}   // pool, known or not -> stored claims that name ranges of it which are not theirs (yet)
 	holdings map[allocator.Holder]*holding // every range that is not free
 	byName   map[Key][]*holding            // claim -> what it holds or is granted
 	byCall   map[string]*holding           // admission request of an unnamed claim -> its open grant
@@ -109,7 +110,8 @@ func (p *pool) offer(w Want) (*allocator.Pool, error) {
 // claim is a stored object.
 type claim struct {
 	Claim
-	holding *holding // nil while unanswered
+	holding *holding // nil while unanswered, or barred
+	barred  Key      // the pool that what it names is not of, or not yet; zero where it is not barred
 	granted bool     // its token was found in the journal
 	// strays: it has addresses that it had not when its status said Ready, and that nobody granted. That it is Ready says nothing of them.
 	strays bool
@@ -171,6 +173,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		claims:   map[string]*claim{},
 		standIns: map[Key][]*claim{},
 		ofPool:   map[Key]map[*claim]struct{}{},
+		barred:   map[Key]map[*claim]struct{}{},
 		holdings: map[allocator.Holder]*holding{},
 		byName:   map[Key][]*holding{},
 		byCall:   map[string]*holding{},

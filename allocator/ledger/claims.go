@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,6 +24,7 @@ func (b *book) observe(c Claim) {
 		return
 	}
 	before := known.Claim
+	b.unbar(known)
 	if c.Away && len(before.Ranges) > 0 {
 		c.Ranges = before.Ranges // clusterctl takes the annotations off what it deletes
 	}
@@ -86,18 +88,26 @@ func (b *book) bind(c *claim) {
 		b.cover(c, h)
 		return
 	}
-	b.joinPool(c)
 	h := b.grantOf(c)
 	if h == nil {
 		b.absorb(c)
 		c.strays = c.strays && !c.granted
 		c.Ready = c.Ready && !c.strays
+		if b.strange(c) != nil {
+			b.bar(c)
+			return
+		}
+		b.joinPool(c)
 		h = b.newHolding(c.holder(), c.Pool, b.spaceOf(c), c.Ranges...)
 		h.claim, c.holding = c, h
 		b.rebind(h)
 		b.place(h)
+		if c.For != (Key{}) {
+			b.admit(c.Pool, c.For)
+		}
 		return
 	}
+	b.joinPool(c)
 	if h.claim != nil { // which stood in for this one
 		b.leavePool(h.claim)
 		h.claim.holding = nil
@@ -117,6 +127,46 @@ func (b *book) bind(c *claim) {
 		b.settle(h)
 	}
 	b.changedBy(h)
+}
+
+// strange says why a claim does not hold what it names: nobody gave it that, its owner cannot be using it, and its pool does not offer it, or is not
+// known. Else who may create claims of any pool could take the addresses of all others, and of pools to come.
+func (b *book) strange(c *claim) error {
+	if (c.Ready || c.Vouched) && !c.strays || c.granted || !c.Token.IsZero() || c.Pool == (Key{}) || c.For != (Key{}) {
+		return nil
+	}
+	p := b.pools[c.Pool]
+	if p == nil {
+		return &NoPoolError{Pool: c.Pool}
+	}
+	return p.covers(c.Ranges)
+}
+
+// bar has a claim wait for its pool to offer what it names.
+func (b *book) bar(c *claim) {
+	if b.barred[c.Pool] == nil {
+		b.barred[c.Pool] = map[*claim]struct{}{}
+	}
+	b.barred[c.Pool][c] = struct{}{}
+	c.barred = c.Pool
+}
+
+func (b *book) unbar(c *claim) {
+	if delete(b.barred[c.barred], c); len(b.barred[c.barred]) == 0 {
+		delete(b.barred, c.barred)
+	}
+	c.barred = Key{}
+}
+
+// admit gives claims what they name of a pool that has come, or offers more, or one claim what an object holds for it. Who has to wait still is told why.
+func (b *book) admit(pool, only Key) {
+	for c := range maps.Clone(b.barred[pool]) {
+		if only == (Key{}) || only == c.Key {
+			b.changed[c.Key] = struct{}{}
+			b.unbar(c)
+			b.bind(c)
+		}
+	}
 }
 
 // grantOf finds the open grant that a claim fulfils: by its token, or, where the token was taken off the object before it was
@@ -191,6 +241,7 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 		return
 	}
 	delete(b.claims, uid)
+	b.unbar(c)
 	b.stored[c.Key.Kind]--
 	b.changed[c.Key], b.changed[c.holder()] = struct{}{}, struct{}{}
 	if c.For != (Key{}) {
@@ -276,6 +327,7 @@ type Standing struct {
 	Confirmed bool
 	Space     string // the routing domain that its addresses are of
 	Granted   bool   // the journal held its token: what it has was given to it, here or by an earlier holder
+	Barred    error  // why it does not have what it names: a *NoPoolError, *FaultyPoolError or *PoolError; nil where it may
 	// Clash is set where another has some of the range.
 	Clash *HeldError
 }
@@ -287,6 +339,9 @@ func (b *book) standing(uid string) Standing {
 		return Standing{}
 	}
 	h := c.holding
+	if h == nil && c.barred != (Key{}) {
+		return Standing{Known: true, Barred: b.strange(c)}
+	}
 	if h == nil {
 		return Standing{Known: true}
 	}

@@ -732,6 +732,13 @@ func (w *world) settled() bool {
 	return len(w.writes)+len(w.updates) == 0 && w.difference() == ""
 }
 
+// barred tells whether an object names what is not its own: it came in around admission, and the pool does not offer that.
+func (w *world) barred(o *object) bool {
+	return !o.Ready && o.Token.IsZero() && o.Pool != (Key{}) && o.For == (Key{}) && slices.ContainsFunc(o.Ranges, func(r allocator.Range) bool {
+		return !slices.ContainsFunc(w.pool.Window, func(o allocator.Range) bool { return o.Covers(r) })
+	})
+}
+
 // difference says where the holder's ledger is not exactly what is stored, "" where it is.
 func (w *world) difference() string {
 	for _, r := range w.replicas {
@@ -752,7 +759,7 @@ func (w *world) difference() string {
 			}
 			for a := range window.Addresses() {
 				for _, o := range w.objects {
-					if slices.ContainsFunc(o.Ranges, func(r allocator.Range) bool { return r.Contains(a) }) {
+					if !w.barred(o) && slices.ContainsFunc(o.Ranges, func(r allocator.Range) bool { return r.Contains(a) }) {
 						want = append(want, a.String())
 						break
 					}
@@ -766,7 +773,7 @@ func (w *world) difference() string {
 			return fmt.Sprintf("held %s, stored %s", strings.Join(held, " "), strings.Join(want, " "))
 		}
 		for _, o := range w.objects {
-			if !o.Ready && len(o.Ranges) > 0 && !o.Flagged {
+			if !o.Ready && len(o.Ranges) > 0 && !o.Flagged && !w.barred(o) {
 				return o.Key.Name + " is neither Ready nor flagged"
 			}
 		}

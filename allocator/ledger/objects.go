@@ -84,6 +84,7 @@ type Claim struct {
 	Ranges          []allocator.Range // empty while unanswered
 	Token           journal.Token     // zero where nobody granted the ranges
 	Ready           bool              // stored as Ready (Bound): its owner may be using the addresses
+	Vouched         bool              // stored as one that somebody, if not the ledger, gave its ranges
 	Flagged         bool              // stored as one whose range another has (AddressConflict)
 	Deleting        bool
 	// For is the claim that this object holds its range for, zero for one that holds it for itself. While that claim holds the same range, the two

@@ -81,6 +81,7 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	if moved {
 		b.rehome(known)
 	}
+	b.admit(p.Key, Key{})
 	if !ahead { // else the next holder may know an older version, and go by the journal
 		b.endWithdrawals(known)
 	}
@@ -200,6 +201,7 @@ func (b *book) removePool(k Key, resourceVersion uint64) {
 		b.settleAway(p, true)
 		b.stored[k.Kind]--
 		b.changed[k] = struct{}{}
+		b.admit(k, Key{})
 	}
 }
 
@@ -359,15 +361,53 @@ func (b *book) heldThrough(k Key) (own, standIns []Held) {
 	return own, standIns
 }
 
-// elsewhere finds a pool of a space that offers some of these addresses, which a claim names whose own pool is not known.
-func (b *book) elsewhere(pool Key, spaceName string, ranges []allocator.Range) error {
-	s := b.spaces[spaceName]
-	if s == nil {
-		return nil
+// covers says which of these ranges the pool does not offer, nil where it offers them all. What it blocks does not count. Of one with a fault nobody
+// knows what it would offer: what it may have given stays.
+func (p *pool) covers(ranges []allocator.Range) error {
+	offered := p.Window
+	if p.Fault != "" {
+		offered = p.Readable
 	}
 	for _, r := range ranges {
-		for p := range s.core.Offering(r) {
-			return &ElsewhereError{Pool: pool, Offer: b.offers[p], Range: r}
+		switch covered := slices.ContainsFunc(offered, func(o allocator.Range) bool { return o.Covers(r) }); {
+		case covered:
+		case p.Fault != "":
+			return &FaultyPoolError{Pool: p.Key, Fault: p.Fault}
+		default:
+			return &PoolError{Pool: p.Key, Err: &allocator.OutsideError{Range: r, Window: p.Window}}
+		}
+	}
+	return nil
+}
+
+// offered says why a claim may not have the ranges that it holds and nobody gave it: its pool does not offer them, or some pool of the space keeps them
+// from everybody. kept is what its own pool keeps for this claim.
+func (b *book) offered(c *claim, kept []allocator.Range) error {
+	p := b.pools[c.Pool]
+	switch {
+	case c.holding == nil:
+		return nil
+	case c.Pool != (Key{}) && p == nil:
+		return &NoPoolError{Pool: c.Pool}
+	case p != nil && p.Fault != "":
+		return &FaultyPoolError{Pool: c.Pool, Fault: p.Fault}
+	case p != nil:
+		if err := p.covers(c.Ranges); err != nil {
+			return err
+		}
+	}
+	for _, o := range b.pools {
+		if o.Space != c.holding.space {
+			continue
+		}
+		for _, r := range c.Ranges {
+			if at := slices.IndexFunc(o.Blocked, r.Overlaps); at >= 0 && (o != p || !slices.Contains(kept, r)) {
+				e := &PoolError{Pool: c.Pool, Err: &allocator.BlockedError{Range: o.Blocked[at]}}
+				if o != p {
+					e.By = o.Key
+				}
+				return e
+			}
 		}
 	}
 	return nil

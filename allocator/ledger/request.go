@@ -44,22 +44,6 @@ type NoPoolError struct{ Pool Key }
 
 func (e *NoPoolError) Error() string { return fmt.Sprintf("pool %s does not exist", e.Pool) }
 
-// ElsewhereError says that a claim whose pool is not known (yet) names addresses that another pool offers. It would hold them before it is known
-// whether they are its pool's to give: who may create claims of one pool could take the addresses of all others.
-type ElsewhereError struct {
-	Pool  Key             // of the claim
-	Offer Key             // the other one
-	Range allocator.Range // that the claim names
-}
-
-func (e *ElsewhereError) Error() string {
-	offer := fmt.Sprintf("pool %s", e.Offer)
-	if e.Offer.hiddenFrom(e.Pool.Namespace) {
-		offer = "a pool of another namespace"
-	}
-	return fmt.Sprintf("pool %s does not exist, and %s offers addresses of %s: create the pool first, then the claim", e.Pool, offer, e.Range)
-}
-
 // PoolDeletingError says that the pool is going.
 type PoolDeletingError struct{ Pool Key }
 

@@ -161,7 +161,7 @@ func TestWhatIsHeldThroughAPool(t *testing.T) {
 	d.stored("twin", "10.0.0.3", journal.Token{}) // which does not have it
 	d.stored("db", "10.0.0.1", journal.Token{})
 	d.stored("theirs", "10.0.0.2", journal.Token{}, func(c *Claim) { c.Key.Namespace, c.Pool = "elsewhere", other })
-	d.stored("outside", "10.9.0.1", journal.Token{})
+	d.stored("outside", "10.9.0.1", journal.Token{}, ready)
 	d.stored("for-web", "10.0.0.3", journal.Token{}, standsFor("web"))
 	d.stored("router", "10.0.0.0", journal.Token{}, standsFor("gateway"))
 	own, standIns := d.heldThrough(modelPool)

@@ -79,8 +79,13 @@ func (l *Ledger) Taken(p Pool) (err *HeldError) {
 	return err
 }
 
-// Elsewhere tells whether another pool offers some of the addresses that a claim names whose pool does not exist: an *ElsewhereError, or nil.
-func (l *Ledger) Elsewhere(pool Key, space string, ranges []allocator.Range) (err error) {
-	l.do(func(b *book) { err = b.elsewhere(pool, space, ranges) })
+// Offered says why the claim with this UID may not have the ranges that it holds and that nobody gave it: *NoPoolError, *FaultyPoolError or *PoolError,
+// nil where it may. kept is what its pool keeps for this claim.
+func (l *Ledger) Offered(uid string, kept []allocator.Range) (err error) {
+	l.do(func(b *book) {
+		if c := b.claims[uid]; c != nil {
+			err = b.offered(c, kept)
+		}
+	})
 	return err
 }

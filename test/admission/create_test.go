@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -172,38 +173,70 @@ func TestAnAllocationBeforeItsPoolIsStoredWithAWarningAndServedLater(t *testing.
 	})
 }
 
-// Else who may create claims in one namespace could have the addresses of all others.
-func TestAnAllocationBeforeItsPoolTakesNothingThatOtherPoolsOffer(t *testing.T) {
-	ns := namespace(t)
-	own := suite.Namespace(t, admin)
+// Else who may create claims in one namespace could have the addresses of all others, and of every pool to come.
+func TestAnAllocationThatNobodyGaveWhatItNamesTakesNothing(t *testing.T) {
+	ns, own := namespace(t), suite.Namespace(t, admin)
 	suite.Create(t, admin, pool(ns, "10.39.0.0/28"), pinned(ns, "seen", "10.39.0.15-10.39.0.15"))
-	for _, options := range [][]client.CreateOption{{client.DryRunAll}, nil} {
-		thief := pinned(own, "thief", "10.38.255.255-10.39.0.0")
-		suite.Refused(t, admin.Create(t.Context(), thief, options...), 403,
-			"pool "+own+"/pool does not exist, and a pool of another namespace offers addresses of 10.38.255.255-10.39.0.0: create the pool first, then the claim")
+	thief, everything, next := pinned(own, "thief", "10.39.0.0-10.39.0.3"), pinned(own, "everything", "0.0.0.0-255.255.255.255"), pinned(own, "next", "10.39.0.2-10.39.0.3")
+	suite.Create(t, admin, thief, everything, next)
+	says(t, suite.Soon, everything, "does not exist")
+	for _, a := range []*v1alpha1.IPAllocation{thief, everything} { // as if it had been answered
+		suite.Change(t, admin, a, func(a *v1alpha1.IPAllocation) {
+			metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationOrigin, v1alpha1.OriginPinned)
+			metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationGrant, strings.Repeat("a", 16))
+		})
+		if token := a.Annotations[v1alpha1.AnnotationGrant]; token != "" {
+			t.Errorf("%s carries token %q", a.Name, token)
+		}
 	}
-	beside := pinned(own, "beside", "10.38.255.254-10.38.255.255")
-	suite.Create(t, admin, beside, claim(own, "waits", 1))
-	other := pinned(ns, "other", "10.39.0.3-10.39.0.4")
-	other.Spec.PoolRef.Name = "missing"
-	suite.Refused(t, admin.Create(t.Context(), other), 403, "pool "+ns+"/missing does not exist, and pool "+ns+"/pool offers addresses of 10.39.0.3-10.39.0.4")
-
-	// Who declares a pool over them is told.
-	_, warning := suite.Kubectl(t, cluster, "{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {name: over}, spec: {cidr: 10.38.255.0/24}}",
-		"create", "-n", ns, "--dry-run=server", "-f", "-")
-	if want := "10.38.255.254-10.38.255.255 is held in another namespace"; !strings.Contains(warning, want) {
-		t.Errorf("kubectl wrote %q, want a warning that says %q", warning, want)
+	first, rest := claim(ns, "first", 4), claim(ns, "rest", 8)
+	suite.Create(t, admin, first)
+	if got := addressesOf(first); got != "10.39.0.0-10.39.0.3" {
+		t.Errorf("its own pool gives %s", got)
 	}
 
-	// So is who reserves what somebody has of another pool.
-	_, warning = suite.Kubectl(t, cluster, "{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {name: over}, "+
+	// With its pool it is a matter of who has the addresses, and of what that offers.
+	suite.Create(t, admin, pool(own, "10.39.0.0/29"))
+	says(t, suite.Soon, thief, "is held")
+	says(t, suite.Soon, next, "is held")
+	says(t, suite.Soon, everything, "0.0.0.0-255.255.255.255 is outside the pool")
+	suite.Create(t, admin, rest)
+	if got := addressesOf(rest); got != "10.39.0.4-10.39.0.11" {
+		t.Errorf("its own pool gives %s", got)
+	}
+	for _, a := range []*v1alpha1.IPAllocation{thief, everything, next} {
+		suite.Delete(t, admin, a)
+	}
+	np := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: own, Name: "pool"}}
+	suite.Becomes(t, admin, np, func(p *v1alpha1.NetworkPool) string {
+		if p.Status.AllocationCount == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%d allocations", p.Status.AllocationCount)
+	})
+	suite.Delete(t, admin, np) // which nobody holds anything of
+	suite.Gone(t, admin, np)
+
+	// Who reserves what somebody has of another pool is told.
+	_, warning := suite.Kubectl(t, cluster, "{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {name: over}, "+
 		"spec: {cidr: 10.39.0.0/27, reserved: [{cidr: 10.39.0.8/29}]}}", "create", "-n", ns, "--dry-run=server", "-f", "-")
-	if want := "pool " + ns + "/over takes nothing from who has it already: 10.39.0.15 is held by ipallocations/seen"; !strings.Contains(warning, want) {
+	if want := "pool " + ns + "/over takes nothing from who has it already: "; !strings.Contains(warning, want) {
 		t.Errorf("kubectl wrote %q, want a warning that says %q", warning, want)
 	}
+}
 
-	// With its pool it is a matter of who has the addresses.
-	suite.Create(t, admin, pool(own, "10.38.0.0/15"), pinned(own, "thief", "10.39.0.0-10.39.0.0"))
+// A backup is restored kind by kind: what claims of before name is theirs as soon as their pool is there, whoever asks that for some.
+func TestAllocationsHaveWhatTheyNameWhenTheirPoolComes(t *testing.T) {
+	ns := namespace(t)
+	early := pinned(ns, "early", "10.90.0.0-10.90.0.3")
+	suite.Create(t, admin, claim(ns, "any", 4), early, pool(ns, "10.90.0.0/29"))
+	_ = admin.Create(t.Context(), claim(ns, "next", 4)) // one of the two that name nothing has the rest
+	suite.Becomes(t, admin, early, func(a *v1alpha1.IPAllocation) string {
+		if a.Status.Phase == v1alpha1.PhaseAllocated && addressesOf(a) == "10.90.0.0-10.90.0.3" {
+			return ""
+		}
+		return fmt.Sprintf("it is %s with %s", a.Status.Phase, addressesOf(a))
+	})
 }
 
 func TestATokenThatComesInWithACreateProvesNothing(t *testing.T) {

@@ -293,6 +293,50 @@ func TestAReleasedAddressRestsThroughARestart(t *testing.T) {
 	}
 }
 
+// Else the record doubles with every event of the pool, its own writes among them, until no replica can read it in time.
+func TestTheRestOfWhatTwoHadNamedIsRecordedOnce(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1h"}
+			one, two := k.claim(ns, "one", "pool", "10.0.0.3"), k.claim(ns, "two", "pool", "10.0.0.3")
+			suite.Create(t, admin, one, two, pool)
+			var winner, loser client.Object
+			suite.Eventually(t, suite.Soon, func(context.Context) error {
+				has, failure := k.address(stored(t, one))
+				hasToo, failureToo := k.address(stored(t, two))
+				switch {
+				case has != "" && failureToo != "":
+					winner, loser = one, two
+				case hasToo != "" && failure != "":
+					winner, loser = two, one
+				default:
+					return fmt.Errorf("one has %q, %q, and two %q, %q", has, failure, hasToo, failureToo)
+				}
+				return nil
+			})
+			for _, c := range []client.Object{loser, winner} {
+				suite.Delete(t, admin, c)
+				suite.Gone(t, admin, c)
+				for i := range 5 {
+					suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Labels[fmt.Sprint("event-", i)] = c.GetName() })
+				}
+				k.gets(t, k.claim(ns, "after-"+c.GetName(), "pool", ""), map[string]string{loser.GetName(): "10.0.0.1", winner.GetName(): "10.0.0.2"}[c.GetName()])
+				suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+					if n := strings.Count(p.Annotations[butlerv1.AnnotationResting], "10.0.0.3"); n > 1 || c == winner && n == 0 {
+						return fmt.Sprintf("annotations: %v", p.Annotations)
+					}
+					return ""
+				})
+			}
+			if err := admin.Create(t.Context(), k.claim(ns, "again", "pool", "10.0.0.3")); err == nil {
+				t.Error("it does not rest")
+			}
+		})
+	}
+}
+
 func TestReleasesWaitWhereAPoolHasNoRoomToRecordThem(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {

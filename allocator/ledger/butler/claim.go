@@ -60,7 +60,9 @@ func ClaimOf(a *v1alpha1.IPAllocation) ledger.Claim {
 		Deleting:        a.DeletionTimestamp != nil,
 	}
 	claim.Token, _ = journal.ParseToken(a.Annotations[v1alpha1.AnnotationGrant])
-	if r, _, err := RangeOf(a); err == nil && r.IsValid() {
+	r, source, err := RangeOf(a)
+	claim.Vouched = source == InStatus || a.Status.Phase == v1alpha1.PhaseAllocated || a.Status.Phase == v1alpha1.PhaseReleased
+	if err == nil && r.IsValid() {
 		claim.Ranges = []allocator.Range{r}
 	}
 	return claim

@@ -52,6 +52,7 @@ func ClaimOf(c *ipamv1.IPAddressClaim) ledger.Claim {
 		a, _ = metal3.Asked(c)
 	}
 	claim := metal3.Held(c, IPAddressClaimKey(c.Namespace, c.Name), pool, a)
+	claim.Vouched = c.Status.AddressRef.Name != ""
 	claim.Ready = meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ReadyCondition)
 	claim.Flagged = Flagged(c)
 	return claim

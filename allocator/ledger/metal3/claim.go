@@ -93,7 +93,8 @@ func Held(o metav1.Object, key, pool ledger.Key, a netip.Addr) ledger.Claim {
 func ClaimOf(c *v1alpha1.IPClaim) ledger.Claim {
 	a, _ := Asked(c)
 	claim := Held(c, IPClaimKey(c.Namespace, c.Name), PoolKeyOf(c), a)
-	claim.Ready = c.Status.Address != nil && c.Status.ErrorMessage == nil
+	claim.Vouched = c.Status.Address != nil
+	claim.Ready = claim.Vouched && c.Status.ErrorMessage == nil
 	claim.Flagged = Flagged(c)
 	return claim
 }

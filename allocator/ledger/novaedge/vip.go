@@ -79,9 +79,13 @@ func mirrored(v *v1alpha1.ProxyVIP) Addresses {
 
 // bound tells whether a VIP's status says that the addresses which it has are its own: one that was Bound with others is not Bound with these yet.
 func bound(v *v1alpha1.ProxyVIP) bool {
+	return vouched(v) && meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound)
+}
+
+// vouched tells whether a VIP's status names the addresses which it has.
+func vouched(v *v1alpha1.ProxyVIP) bool {
 	has, known := Held(v), mirrored(v)
-	return (!has.IPv4.IsValid() || has.IPv4 == known.IPv4) && (!has.IPv6.IsValid() || has.IPv6 == known.IPv6) &&
-		meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound)
+	return (!has.IPv4.IsValid() || has.IPv4 == known.IPv4) && (!has.IPv6.IsValid() || has.IPv6 == known.IPv6)
 }
 
 func read(texts ...fields.Text) (Addresses, field.ErrorList) {
@@ -140,6 +144,7 @@ func ClaimOf(v *v1alpha1.ProxyVIP) ledger.Claim {
 		Space:           v.Labels[butlerv1.LabelRoutingDomain],
 		Ranges:          Held(v).Ranges(),
 		Ready:           bound(v),
+		Vouched:         vouched(v),
 		Flagged:         Flagged(v),
 		Deleting:        v.DeletionTimestamp != nil,
 	}
