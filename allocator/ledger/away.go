@@ -109,6 +109,15 @@ func (b *book) crowded(k Key) bool {
 	return resting >= maxRests
 }
 
+// leavingMay has the claims of a pool looked at that wait to be released.
+func (b *book) leavingMay(pool Key) {
+	for c := range b.ofPool[pool] {
+		if c.Deleting {
+			b.changed[c.Key] = struct{}{}
+		}
+	}
+}
+
 // restingOf lists the ranges of a pool that rest, in address order: what it should record. Of a range that several had who clashed, the longest rest.
 func (b *book) restingOf(k Key) []Cooling {
 	var list []Cooling

@@ -389,7 +389,8 @@ func (b *book) tick(now time.Time) {
 	if b.serving && b.quarantined && now.Sub(b.served) >= b.limits.life {
 		b.quarantined, b.wanted = false, true
 	}
-	for _, rests := range b.resting {
+	for k, rests := range b.resting {
+		crowded := b.crowded(k)
 		for h := range rests {
 			if !now.Before(h.until) {
 				b.unrest(h)
@@ -397,6 +398,9 @@ func (b *book) tick(now time.Time) {
 				b.changedBy(h)
 				b.freeIfIdle(h)
 			}
+		}
+		if crowded && !b.crowded(k) {
+			b.leavingMay(k)
 		}
 	}
 	maps.DeleteFunc(b.spaces, func(_ string, s *space) bool { return s.core.Idle() })

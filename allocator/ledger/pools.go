@@ -68,7 +68,11 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	if p.ReuseDelay < known.ReuseDelay {
 		b.shorten(p)
 	}
+	crowded := b.crowded(p.Key)
 	known.Pool, known.ahead = p, ahead
+	if crowded && !b.crowded(p.Key) {
+		b.leavingMay(p.Key)
+	}
 	if !p.Illegible {
 		b.settleAway(known, false)
 	}

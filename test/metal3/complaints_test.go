@@ -361,7 +361,6 @@ func TestReleasesWaitWhereAPoolHasNoRoomToRecordThem(t *testing.T) {
 				t.Error("its address is gone")
 			}
 			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations[butlerv1.AnnotationReuseDelay] = "0s" })
-			suite.Change(t, admin, c, func(c client.Object) { c.SetLabels(map[string]string{"look": "again"}) }) // else within a minute
 			suite.Gone(t, admin, c)
 			suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string { return p.Annotations[butlerv1.AnnotationResting] })
 		})
