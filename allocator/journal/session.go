@@ -53,6 +53,9 @@ type Session struct {
 	refused atomic.Pointer[string] // holder at whose address nobody listens
 	ousting bool                   // the journal that Follow found last is to be taken over for that
 	ousted  time.Time              // when one last was
+
+	// Unwritten, where set, is told of every write that fails, and is tried again.
+	Unwritten func(error)
 }
 
 // NewSession makes a session for the replica identified by me, which counts objects of these kinds.
@@ -192,6 +195,9 @@ func (s *Session) write(ctx context.Context, attempt Version) error {
 			return err
 		}
 		if !errors.Is(err, ErrConflict) {
+			if s.Unwritten != nil {
+				s.Unwritten(err)
+			}
 			if perr := Pause(ctx, wait); perr != nil {
 				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, err)
 			}

@@ -91,12 +91,17 @@ func TestACommitWhoseReplyIsLostCountsOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &shelf{}
 				session := taken(t, s, "a")
+				failed := 0
+				session.Unwritten = func(error) { failed++ }
 				s.lose = lose
 				before := s.stored.Commit
 				if err := session.Commit(t.Context(), Record{Seen: map[string]uint64{"k": 5}}); err != nil {
 					t.Fatal(err)
 				}
 				s.land()
+				if failed == 0 {
+					t.Error("nobody is told that a write failed")
+				}
 				if s.stored.Commit != before+1 || s.stored.Seen["k"] != 5 {
 					t.Errorf("stored %+v after commit %d", s.stored, before)
 				}

@@ -69,6 +69,7 @@ const (
 	catchUpLimit = 10 * time.Second      // after which the API server is asked for what the informers do not deliver
 	stopLimit    = 3 * time.Second       // for the last commit of a process that stops
 	unreadyAfter = 10 * time.Second      // of a journal that nobody holds, or that cannot be read
+	tellEvery    = 10 * time.Second      // how often the log says that the journal cannot be written
 )
 
 // Ledger answers for who holds which address. See the package comment for what it promises.
@@ -88,6 +89,7 @@ type Ledger struct {
 	read    time.Time     // when the journal was last read, while another holds it
 	version string        // that was read then
 	written time.Time     // when that was first read
+	told    time.Time     // when the log last said that the journal cannot be written
 }
 
 // New makes a ledger that serves once Run has taken the journal over.
@@ -106,6 +108,7 @@ func New(cfg Config) *Ledger {
 	}
 	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), moved: make(chan struct{})}
 	l.session = journal.NewSession(cfg.Store, cfg.Identity, l.kinds(), cfg.Timing)
+	l.session.Unwritten = l.unwritten
 	l.book = newBook(l.kinds(), limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken)
 	return l
 }

@@ -45,6 +45,19 @@ func (l *Ledger) followed(v journal.Version, err error) {
 	l.sight(v, err)
 }
 
+// unwritten says in the log, now and then, why the journal cannot be written: that may be so for good, as where a right is missing.
+func (l *Ledger) unwritten(err error) {
+	l.mu.Lock()
+	news := time.Since(l.told) >= tellEvery
+	if news {
+		l.told = time.Now()
+	}
+	l.mu.Unlock()
+	if news {
+		l.cfg.Log.Error(err, "Journal cannot be written, and is tried again")
+	}
+}
+
 // sight takes note of when the journal was read, and of when it was found written anew.
 func (l *Ledger) sight(v journal.Version, err error) {
 	if err != nil {

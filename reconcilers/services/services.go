@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,7 +78,7 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 	}
 	outlived, elsewhere := there && !isOf(vip, s), there && poolOfVIP(vip) != poolOf(s)
 	if elsewhere && !outlived {
-		if err := r.rehearse(ctx, s, spec); err != nil {
+		if err := r.rehearse(ctx, s, spec); err != nil && !isHolder(vip, err) {
 			return err
 		}
 	}
@@ -137,6 +138,11 @@ func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[s
 	return refused(r.client.Create(ctx, vip, client.DryRunAll))
 }
 
+// isHolder tells whether a Service is refused only for the address that its own ProxyVIP has, of another pool.
+func isHolder(vip *unstructured.Unstructured, err error) bool {
+	return strings.Contains(err.Error(), "is held by proxyvips/"+vip.GetName()+":")
+}
+
 // refused tells the API server's refusal of what is asked for from other errors.
 func refused(err error) error {
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
@@ -185,7 +191,7 @@ func (r *reconciler) drop(ctx context.Context, vip *unstructured.Unstructured) e
 
 // complain tells of what keeps a Service from its addresses, once until it is something else.
 func (r *reconciler) complain(s *corev1.Service, about *refusal) {
-	if r.waiting.add(s, about.message) {
-		r.events.Event(s, corev1.EventTypeWarning, about.reason, about.message)
+	if message := discreet(about.message, s.Namespace); r.waiting.add(s, message) {
+		r.events.Event(s, corev1.EventTypeWarning, about.reason, message)
 	}
 }

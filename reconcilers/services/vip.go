@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +50,29 @@ func poolOf(s *corev1.Service) string {
 		return pool
 	}
 	return v1alpha1.DefaultAddressPool
+}
+
+// What is said of other namespaces to who deals with ProxyVIPs, which are of no namespace.
+var (
+	ofService   = regexp.MustCompile(`by proxyvips/svc-([a-z0-9-]+)\.[a-z0-9-]+`)
+	ofNamespace = regexp.MustCompile(`by [a-z]+/[a-z0-9.-]+ in namespace ([a-z0-9-]+)`)
+	ofPool      = regexp.MustCompile(`in pool ([a-z0-9-]+)/[a-z0-9.-]+`)
+)
+
+// discreet is a text as who sees a namespace may read it: that something is held in another, not by what.
+func discreet(text, namespace string) string {
+	for _, c := range []struct {
+		names *regexp.Regexp
+		says  string
+	}{{ofService, "for a Service of another namespace"}, {ofNamespace, "in another namespace"}, {ofPool, "in a pool of another namespace"}} {
+		text = c.names.ReplaceAllStringFunc(text, func(found string) string {
+			if c.names.FindStringSubmatch(found)[1] == namespace {
+				return found
+			}
+			return c.says
+		})
+	}
+	return text
 }
 
 // refusal says why a Service does not get what it asks for, as an event.

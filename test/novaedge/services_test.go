@@ -279,6 +279,28 @@ func TestTheProxyVIPOfAServiceThatIsGoneGoesAlthoughItsDeletionWasRefused(t *tes
 	}
 }
 
+func TestAServiceKeepsItsAddressInAPoolThatOffersItToo(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	suite.Lend(t, admin, pool("from-"+ns, "10.52.0.0/28"), pool("to-"+ns, "10.52.0.0/29"))
+	s := service(ns, "web", "vip-mode", "BGP", "address-pool", "from-"+ns)
+	s.Spec.LoadBalancerIP = "10.52.0.5"
+	suite.Lend(t, admin, s)
+	shows(t, s, "10.52.0.5")
+	suite.Change(t, admin, s, func(s *corev1.Service) { s.Annotations["novaedge.io/address-pool"] = "to-" + ns })
+	suite.Becomes(t, admin, vipFor(s), func(v *v1alpha1.ProxyVIP) string {
+		if v.Spec.PoolRef.Name != "to-"+ns {
+			return "it is of pool " + v.Spec.PoolRef.Name
+		}
+		return ""
+	})
+	shows(t, s, "10.52.0.5")
+
+	spy := service(suite.Namespace(t, admin), "spy", "vip-mode", "BGP", "address-pool", "to-"+ns)
+	spy.Spec.LoadBalancerIP = "10.52.0.5"
+	suite.Lend(t, admin, spy)
+	told(t, spy, "IPAllocationFailed", "10.52.0.5 is held for a Service of another namespace")
+}
+
 // S8, N12, N16, N17: the pool comes later, or is full.
 func TestAServiceWaitsForItsPool(t *testing.T) {
 	ns := suite.Namespace(t, admin)
