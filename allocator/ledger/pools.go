@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -345,6 +346,22 @@ func (b *book) heldOf(k Key, kinds []string, limit int) (list []Held, total int6
 		}
 	}
 	return list, total
+}
+
+// unheld is those of some addresses that nobody uses in the space of a pool, or may come to use.
+func (b *book) unheld(k Key, addresses []netip.Addr) []netip.Addr {
+	p := b.pools[k]
+	if p == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
+		for held := range b.space(p.Space).core.HeldIn(allocator.Range{First: a, Last: a}) {
+			if b.holdings[held.Holder].inUse() {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // heldThrough lists what claims have through a pool, those that hold it themselves and those that an object holds it for, in no order.

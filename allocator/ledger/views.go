@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"net/netip"
 	"slices"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -40,6 +41,12 @@ func (l *Ledger) HeldThrough(pool Key) []Held {
 	slices.SortFunc(own, inAddressOrder)
 	slices.SortFunc(standIns, inAddressOrder)
 	return append(own, standIns...)
+}
+
+// Unheld is those of some addresses that no stored claim holds in the space of a pool, and no open grant may come to.
+func (l *Ledger) Unheld(pool Key, addresses []netip.Addr) (list []netip.Addr) {
+	l.do(func(b *book) { list = b.unheld(pool, addresses) })
+	return list
 }
 
 // Resting lists the ranges of a pool that are held by nobody and not free, or soon will be: what it should record.

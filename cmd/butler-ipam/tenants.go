@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/reconcilers/tenancy"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 	"butlerlabs.dev/ipam/webhooks"
@@ -84,6 +86,8 @@ func (o *tenantOptions) register(ctx context.Context, mgr manager.Manager, l *le
 	}
 	return tenancy.Register(ctx, mgr, tenancy.Options{
 		Namespace: o.namespace, Timing: o.timing, OrphanAfter: o.orphanAfter, ReleaseLimit: o.releaseLimit, MaxServices: o.maxServices,
-		Serving: l.Serving, Recorder: recorder, Now: now, Registry: metrics.Registry, Log: log,
+		Serving: l.Serving, Unheld: func(pool string, addresses []netip.Addr) []netip.Addr {
+			return l.Unheld(butler.NetworkPoolKey(o.namespace, pool), addresses)
+		}, Recorder: recorder, Now: now, Registry: metrics.Registry, Log: log,
 	})
 }

@@ -2,7 +2,6 @@ package tenancy
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/infrastructure"
 )
@@ -21,6 +19,9 @@ import (
 
 // ownerInfrastructure is the field manager of what is written about the platform's own addresses.
 const ownerInfrastructure = "butler-controller/infra-allocation"
+
+// maxShown is how many addresses status.infrastructureAllocations has room for. Those that tenants could be given go first: the list keeps them.
+const maxShown = 4096
 
 var networkPoolKind = v1alpha1.GroupVersion.WithKind("NetworkPool")
 
@@ -43,11 +44,9 @@ func (r *platformUse) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	declared := p.DeepCopy()
 	declared.Status = v1alpha1.NetworkPoolStatus{} // what is written here must not decide on itself
 	use := infrastructure.Of(declared, seen)
-	avoided, err := r.unheld(ctx, p, use.Inside)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	all := slices.Concat(use.Allocations, infrastructure.Entries(avoided, seen))
+	avoided := r.Unheld(p.Name, use.Inside) // the addresses of a tenant's machines are held for their tenant
+	all := slices.Concat(infrastructure.Entries(avoided, seen), use.Allocations)
+	all = all[:min(len(all), maxShown)]
 	infrastructure.Sort(all)
 	if len(all) == 0 && len(p.Status.InfrastructureAllocations) == 0 || equality.Semantic.DeepEqual(all, p.Status.InfrastructureAllocations) {
 		return reconcile.Result{}, nil
@@ -59,7 +58,7 @@ func (r *platformUse) Reconcile(ctx context.Context, req reconcile.Request) (rec
 		}
 	}
 	if err := r.applyStatus(ctx, networkPoolKind, p, ownerInfrastructure, map[string]any{
-		"infrastructureAllocations": list, "infrastructureConsumedIPs": int64(len(all)),
+		"infrastructureAllocations": list, "infrastructureConsumedIPs": int64(len(use.Allocations) + len(avoided)),
 	}); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -69,23 +68,6 @@ func (r *platformUse) Reconcile(ctx context.Context, req reconcile.Request) (rec
 		}
 	}
 	return reconcile.Result{}, nil
-}
-
-// unheld is the addresses that no IPAllocation of any pool holds: those of a tenant's machines are held by their tenant's.
-func (r *platformUse) unheld(ctx context.Context, p *v1alpha1.NetworkPool, addresses []netip.Addr) ([]netip.Addr, error) {
-	if len(addresses) == 0 {
-		return nil, nil
-	}
-	all := &v1alpha1.IPAllocationList{}
-	if err := r.client.List(ctx, all, client.InNamespace(p.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	for i := range all.Items {
-		if held, _, err := butler.RangeOf(&all.Items[i]); err == nil && held.IsValid() {
-			addresses = slices.DeleteFunc(addresses, held.Contains)
-		}
-	}
-	return addresses, nil
 }
 
 // sightings is every object of the platform that has addresses.

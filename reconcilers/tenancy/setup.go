@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -33,6 +34,8 @@ type Options struct {
 	MaxServices int
 	// Serving tells whether this replica holds the journal.
 	Serving func() bool
+	// Unheld is those of some addresses that nobody holds in the routing domain of a NetworkPool.
+	Unheld func(pool string, addresses []netip.Addr) []netip.Addr
 	// Recorder takes events about TenantClusters, ProviderConfigs, IPAllocations and NetworkPools.
 	Recorder record.EventRecorder
 	Now      func() time.Time

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -78,6 +79,17 @@ func TestAPoolShowsWhatThePlatformItselfUses(t *testing.T) {
 		}
 	}
 	uses(t, p)
+}
+
+// Whoever asks the pool for it, by whichever API.
+func TestAnAddressOfANodeThatAClaimHoldsIsNotThePlatforms(t *testing.T) {
+	p := pool(t, "claimed", "10.52.0.0/28", "10.52.0.0", "10.52.0.7")
+	c := read[ipamv1.IPAddressClaim](t, fmt.Sprintf(`{metadata: {namespace: %s, name: claimed-node, annotations: {ipAddress: 10.52.0.1}}, spec: {poolRef: {apiGroup: butler.butlerlabs.dev, kind: NetworkPool, name: claimed}}}`, cluster.Namespace()))
+	suite.Lend(t, admin, c)
+	nodeWith(t, "of-claim", "10.52.0.1")
+	nodeWith(t, "of-nobody", "10.52.0.2")
+	uses(t, p, v1alpha1.InfrastructureAllocation{IP: "10.52.0.2", Source: "node", NodeRef: &v1alpha1.NodeReference{Name: "of-nobody"}})
+	free(t, p, 6)
 }
 
 func TestAnAddressThatANodeHasInARangeForTenantsIsNotHandedOut(t *testing.T) {

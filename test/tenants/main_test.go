@@ -34,7 +34,7 @@ const (
 const maxServices = 40
 
 func TestMain(m *testing.M) {
-	o := sandbox.Options{Tenants: true, Replicas: 2, Restart: true, ManagerArgs: append(patience(), "--shutdown-delay=0s", "--tenants", fmt.Sprintf("--tenants-max-services=%d", maxServices))}
+	o := sandbox.Options{Tenants: true, ClusterAPI: true, Replicas: 2, Restart: true, ManagerArgs: append(patience(), "--shutdown-delay=0s", "--tenants", fmt.Sprintf("--tenants-max-services=%d", maxServices))}
 	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
 		admin, err = suite.Client(s)
