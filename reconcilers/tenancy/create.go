@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,10 +28,13 @@ func (d *desk) create(ctx context.Context, t tenants.Tenant, name naming, block 
 	others := map[string]bool{}
 	for {
 		a = block(name(func(n string) bool { return others[n] || d.foreign(ctx, t, n) }))
+		if others[a.Name] {
+			return nil, false, "", fmt.Errorf("the names that its block could have are taken, the last by IPAllocation %s: delete that, or wait until it is gone", a.Name)
+		}
 		// A create of a name that is there has a range all the same, until its grant ends.
 		stored := &v1alpha1.IPAllocation{}
 		switch err := d.live.Get(ctx, client.ObjectKeyFromObject(a), stored); {
-		case err == nil && tenants.Owns(t, stored) && stored.DeletionTimestamp == nil:
+		case err == nil && tenants.Owns(t, stored) && stored.DeletionTimestamp == nil && stored.Spec.Type == a.Spec.Type:
 			return stored, false, "", nil
 		case err == nil:
 			others[stored.Name] = true

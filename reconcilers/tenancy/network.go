@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -66,7 +67,9 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	}
 	blocks, wishes, refusals, err := r.begin(ctx, c, t, policy)
 	if err != nil {
-		return reconcile.Result{}, err
+		return reconcile.Result{}, errors.Join(err, r.say(ctx, c, blocks, metav1.Condition{
+			Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady, Message: oneLine(err.Error()) + "; it is tried again",
+		}))
 	}
 	ready := tenants.NetworkReady(policy, blocks, wishes, refusals)
 	if fault != nil && ready.Status == metav1.ConditionTrue {
@@ -80,7 +83,7 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	return reconcile.Result{}, nil
 }
 
-// begin asks for the blocks that a tenant lacks to begin with, and returns all that it has then. refusals is what pools said, by kind.
+// begin asks for the blocks that a tenant lacks to begin with, and returns all that it has then, with an error too. refusals is what pools said, by kind.
 func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants.Policy) (
 	blocks []tenants.Block, wishes []tenants.Wish, refusals map[v1alpha1.IPAllocationType]string, err error,
 ) {
@@ -92,12 +95,12 @@ func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenant
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	stored = slices.Clone(stored)
+	stored = slices.Clone(stored) // the informer's own
 	refusals = map[v1alpha1.IPAllocationType]string{}
 	for _, w := range tenants.Missing(t, p, tenants.BlocksOf(t, stored), pools) {
 		if at := slices.IndexFunc(stored, func(a v1alpha1.IPAllocation) bool { return a.Name == w.Stale }); at >= 0 {
 			if _, err := r.drop(ctx, &stored[at]); err != nil {
-				return nil, nil, nil, err
+				return tenants.BlocksOf(t, stored), nil, nil, err
 			}
 			wishes = append(wishes, w)
 			continue // its end brings the tenant here again
@@ -122,7 +125,7 @@ func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenant
 		})
 		switch {
 		case err != nil:
-			return nil, nil, nil, fmt.Errorf("%d addresses for %s from pool %s: %w", try.Count, w.Kind, try.Pool, err)
+			return tenants.BlocksOf(t, stored), nil, nil, fmt.Errorf("%d addresses for %s from pool %s: %w", try.Count, w.Kind, try.Pool, err)
 		case given:
 			delete(refusals, w.Kind)
 		default:

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -295,4 +296,31 @@ func TestAProviderThatIsUsedGoesWithItsNamespace(t *testing.T) {
 	suite.Delete(t, admin, p)
 	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady)
 	has(t, c, c.Namespace+"-one-lb 10.9.0.5-10.9.0.12", c.Namespace+"-one-nodes 10.9.0.0-10.9.0.4")
+}
+
+// Both names that its first block can have are somebody's: who looks at the tenant is told, and nobody asks all the time.
+func TestATenantWhoseNamesAreTakenIsTold(t *testing.T) {
+	pool(t, "taken", "10.53.0.0/24", "10.53.0.0", "10.53.0.63")
+	ns := suite.Namespace(t, admin)
+	c := tenant(t, ns, "one", "taken", "")
+	suite.Lend(t, admin, c)
+	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady) // its ProviderConfig comes later
+	sum := sha256.Sum256([]byte(ns + "/one/" + string(c.UID)))
+	var others []client.Object
+	for _, name := range []string{ns + "-one-lb", fmt.Sprintf("%s-one-%x-lb", ns, sum[:5])} {
+		others = append(others, read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: %s}, spec: {poolRef: {name: taken}, type: nodes, count: 1,
+			tenantClusterRef: {namespace: elsewhere, name: none}}}`, cluster.Namespace(), name)))
+	}
+	suite.Lend(t, admin, others...)
+	provider(t, "taken", `{mode: ipam, poolRefs: [{name: taken}]}`, false)
+	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+		if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionNetworkReady); ready == nil || !strings.Contains(ready.Message, "names that its block could have are taken") {
+			return fmt.Sprintf("%+v", ready)
+		}
+		return ""
+	})
+	if err := admin.Delete(t.Context(), others[1]); err != nil {
+		t.Fatal(err)
+	}
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
