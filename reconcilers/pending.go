@@ -1,6 +1,7 @@
 package reconcilers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -22,7 +23,8 @@ const parallelWrites = 8
 const passLimit = 5 * time.Second
 
 // pending serves the claims of one pool that are stored without an answer: the pool appeared or grew after them, addresses came
-// free, or the webhooks were not asked. Ranges are given in the order of creation, and written side by side.
+// free, or the webhooks were not asked. Ranges are given in the order of creation, and written side by side. Those that cannot be written to
+// come after the others: each may take as long as a webhook of somebody's.
 type pending[T client.Object] struct {
 	claims[T]
 	poolKind string
@@ -36,10 +38,13 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || len(waiting) == 0 {
 		return reconcile.Result{}, err
 	}
-	slices.SortFunc(waiting, oldestFirst)
+	slices.SortFunc(waiting, func(x, y T) int {
+		return cmp.Or(cmp.Compare(r.tries.pause(client.ObjectKeyFromObject(x)), r.tries.pause(client.ObjectKeyFromObject(y))), oldestFirst(x, y))
+	})
 	var (
-		writes errgroup.Group
-		again  reconcile.Result
+		writes   errgroup.Group
+		refusals []func() error
+		again    reconcile.Result
 	)
 	writes.SetLimit(parallelWrites)
 	began := time.Now()
@@ -77,10 +82,11 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if down := (*ledger.NotServingError)(nil); errors.As(err, &down) {
 			return reconcile.Result{RequeueAfter: max(down.RetryAfter, time.Second)}, writes.Wait()
 		}
+		if err != nil {
+			refusals = append(refusals, func() error { return r.notServed(ctx, c, wants, err) })
+			continue
+		}
 		writes.Go(func() error {
-			if err != nil {
-				return errors.Join(r.letGo(ctx, c), r.refuse(ctx, c, wants, err))
-			}
 			if r.movable {
 				if may, err := r.hold(ctx, c); err != nil || !may {
 					r.ledger.Withdraw(grant.Token) // nothing that says it was written
@@ -90,7 +96,25 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return r.write(ctx, c, grant, origin)
 		})
 	}
+	for _, refusal := range refusals { // whoever gets addresses does not wait for that
+		if time.Since(began) > passLimit {
+			again.RequeueAfter = time.Millisecond
+			break
+		}
+		writes.Go(refusal)
+	}
 	return again, writes.Wait()
+}
+
+// notServed says of a claim why there is nothing for it yet. Where that cannot be written it is left alone for a while.
+func (r *pending[T]) notServed(ctx context.Context, c T, wants []ledger.Want, why error) error {
+	err := errors.Join(r.letGo(ctx, c), r.refuse(ctx, c, wants, why))
+	if name := client.ObjectKeyFromObject(c); err == nil {
+		r.tries.forget(name)
+	} else {
+		r.tries.failed(name, r.now())
+	}
+	return err
 }
 
 // give asks the ledger first what it would grant: a request that is tried again and again should not count as failed each time.

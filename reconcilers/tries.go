@@ -38,6 +38,13 @@ func (t *tries) wait(claim types.NamespacedName, now time.Time) time.Duration {
 	return max(0, t.next[claim].due.Sub(now))
 }
 
+// pause is how long a claim that could not be answered was left alone before its next try; zero for others.
+func (t *tries) pause(claim types.NamespacedName) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.next[claim].pause
+}
+
 // failed puts the next try off, each time by twice as long.
 func (t *tries) failed(claim types.NamespacedName, now time.Time) {
 	t.mu.Lock()

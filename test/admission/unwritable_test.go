@@ -179,3 +179,28 @@ func TestAStatusThatAWebhookRefusedAsOvertakenIsWrittenLater(t *testing.T) {
 	end()
 	says(t, time.Minute, a, "1 IP allocated")
 }
+
+// Each look at the claims of a pool takes some seconds at most: what comes last would never have its turn.
+func TestClaimsWhoseStatusIsRefusedSlowlyDoNotHoldUpOthers(t *testing.T) {
+	ns := namespace(t)
+	labels, end := reluctant(t, ns, "ipallocations/status", 4*time.Second, http.StatusForbidden)
+	defer end()
+	first := claim(ns, "old-0", 100) // more than its pool will have
+	first.Labels = labels
+	suite.Create(t, admin, first)
+	suite.Eventually(t, time.Minute, func(ctx context.Context) error {
+		if err := admin.Status().Patch(ctx, first, client.RawPatch("application/merge-patch+json", []byte(`{"status":{"phase":"Pending"}}`)), client.DryRunAll); err == nil {
+			return errors.New("nothing refuses a write yet")
+		}
+		return nil
+	})
+	for i := range 40 {
+		a := claim(ns, fmt.Sprintf("old-%d", i+1), 100)
+		a.Labels = labels
+		suite.Create(t, admin, a)
+	}
+	time.Sleep(time.Second) // they are older by that
+	young := claim(ns, "young", 1)
+	suite.Create(t, admin, young, pool(ns, "10.91.0.0/28"))
+	says(t, 45*time.Second, young, "1 IP allocated")
+}
