@@ -55,7 +55,17 @@ func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if !r.ledger.Serving() {
 		return reconcile.Result{}, nil
 	}
+	before := r.api.empty()
+	if err := r.client.Get(ctx, req.NamespacedName, before, client.UnsafeDisableDeepCopy); err != nil {
+		return reconcile.Result{}, r.gone(ctx, req, err)
+	}
 	memory := r.remember(req.NamespacedName)
+	if why := r.api.rests(r.desk, before); why != nil { // however short: claims may have seen it
+		memory.resting = true
+		pool, _ := r.api.pool(before)
+		r.events.waits(before, pool.Key, why)
+		return reconcile.Result{}, nil
+	}
 	due := relaxed
 	if waiting, err := r.api.urgent(ctx, r.desk, req); err != nil {
 		return reconcile.Result{}, err
@@ -65,19 +75,10 @@ func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	if wait := memory.wait(due, r.now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	before := r.api.empty()
-	if err := r.client.Get(ctx, req.NamespacedName, before, client.UnsafeDisableDeepCopy); err != nil {
-		return reconcile.Result{}, r.gone(ctx, req, err)
-	}
 	p, rested := copied(before), memory.resting
+	memory.resting = false
 	changed := memory.spec != 0 && memory.spec != before.GetGeneration()
 	memory.spec = before.GetGeneration()
-	why := r.api.rests(r.desk, p)
-	if memory.resting = why != nil; memory.resting {
-		pool, _ := r.api.pool(p)
-		r.events.waits(p, pool.Key, why)
-		return reconcile.Result{}, nil
-	}
 	if rested || changed { // what stands in its spec may have kept a claim that holds an address from being Ready
 		r.wake(req.Namespace)
 	}

@@ -233,7 +233,7 @@ func (b *book) restrength(h *holding) {
 	b.changedBy(h)
 }
 
-// forget takes in that a claim is gone. Its range rests for the pool's reuse delay.
+// forget takes in that a claim is gone. Its range rests for the pool's reuse delay, or as long as its pool has recorded.
 func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	b.saw(kind, resourceVersion)
 	c := b.claims[uid]
@@ -264,7 +264,7 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	case p == nil:
 	case c.Away && !p.Deleting && !b.breaks.freeAway:
 		rest = never
-	case p.ReuseDelay > 0 && c.leaves.IsZero():
+	case p.ReuseDelay > 0 && c.leaves.IsZero() && !c.rested:
 		rest = now.Add(p.ReuseDelay)
 	}
 	b.detach(c, now, rest)

@@ -297,9 +297,9 @@ func (b *book) rest(p *pool, h *holding, c Cooling) {
 		b.place(h)
 		return
 	}
-	if h.claim != nil && !h.claim.leaves.IsZero() && !c.Until.Before(h.until) {
-		h.claim.rested = true
-		b.changed[h.claim.Key] = struct{}{}
+	if gone := h.claim; gone != nil && !c.Until.Before(h.until) && (!gone.leaves.IsZero() || gone.Deleting && !c.Since.Before(gone.Created)) { // not of who had it before
+		gone.rested = true
+		b.changed[gone.Key] = struct{}{}
 	}
 	if c.Until.After(h.until) {
 		h.since, h.until = c.Since, c.Until

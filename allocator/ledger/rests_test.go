@@ -80,6 +80,30 @@ func TestARestIsRecordedOnce(t *testing.T) {
 	}
 }
 
+// The record of a release is written while its claim is there still, which goes a moment later.
+func TestAReleaseRestsAsLongAsItsRecordSays(t *testing.T) {
+	for name, tt := range map[string]struct{ since, rests time.Duration }{
+		"its own":               {0, time.Hour},
+		"of who had it earlier": {-time.Minute, time.Hour + 3*time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			d.recorded()
+			deleting := func(c *Claim) { c.Created, c.Deleting = d.now, true }
+			d.stored("a", "10.0.0.3", journal.Token{}, ready, deleting)
+			p := d.pool("10.0.0.0-10.0.0.9")
+			p.ReuseDelay, p.Cooling = time.Hour, []Cooling{{Range: mustRange("10.0.0.3"), Since: d.now.Add(tt.since), Until: d.now.Add(tt.since + time.Hour)}}
+			d.setPool(d.now, p)
+			want := d.now.Add(tt.rests)
+			d.now = d.now.Add(3 * time.Second)
+			d.gone("a")
+			if got := d.restingOf(modelPool); len(got) != 1 || !got[0].Until.Equal(want) {
+				t.Errorf("it rests %+v, want until %s", got, want)
+			}
+		})
+	}
+}
+
 func TestRestsEndWhereAReplicaFollows(t *testing.T) {
 	journal := &shelf{}
 	_, stop := running(t, journal, "holder", &stores{})

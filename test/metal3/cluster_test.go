@@ -145,6 +145,28 @@ func TestWhatRestedWithItsPoolGoesOnWithIt(t *testing.T) {
 	}
 }
 
+// However short it is, and while the pool's status is written.
+func TestAClaimOutlivesAShortPauseOfItsPool(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			suite.Create(t, admin, pool)
+			for i := range 5 {
+				first := k.claim(ns, fmt.Sprint("first-", i), "pool", "")
+				suite.Create(t, admin, first)
+				k.bound(t, first) // its pool counts it now
+				suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
+				named := k.claim(ns, fmt.Sprint("named-", i), "pool", fmt.Sprint("10.0.0.", 10-i))
+				suite.Create(t, admin, named)
+				time.Sleep(100 * time.Millisecond)
+				suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
+				k.bound(t, named)
+			}
+		})
+	}
+}
+
 func TestAPausedClaimGetsNoAddressUntilItsPauseEnds(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
