@@ -37,7 +37,7 @@
 // where it holds the journal, could not write it for as long as others leave it alone, and does not learn within moments who holds it.
 //
 // A replica that stops answers "cannot serve now", an HTTP 503 with Retry-After, which has the API server repeat this same call over a
-// new connection. A call whose time is over ends as one: where the API server has a second entry for it (see FirstTry) with an HTTP
+// new connection. A call whose time is over ends as one: where the API server has a second entry for it (see firstTry) with an HTTP
 // error, else as a refusal with code 503 and retryAfterSeconds, which has the client repeat its create.
 //
 // # Concurrency

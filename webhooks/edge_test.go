@@ -180,7 +180,7 @@ func TestACallThatComesAgainHasTheTimeOfItsFirstTry(t *testing.T) {
 
 func TestTheFirstEntryGivesWayToTheSecond(t *testing.T) {
 	mounted, _ := follower(t, nil)
-	w := post(mounted[MutateIPAllocation+FirstTry], MutateIPAllocation+FirstTry+"?timeout=500ms", review("CREATE", waiting, "null"))
+	w := post(mounted[MutateIPAllocation+firstTry], MutateIPAllocation+firstTry+"?timeout=500ms", review("CREATE", waiting, "null"))
 	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "" {
 		t.Errorf("got %d, Retry-After %q: want 503 without, which the API server ignores here", w.Code, w.Header().Get("Retry-After"))
 	}
@@ -188,7 +188,7 @@ func TestTheFirstEntryGivesWayToTheSecond(t *testing.T) {
 
 func TestASecondEntryIsAlwaysAskedOverANewConnection(t *testing.T) {
 	mounted, _ := follower(t, nil)
-	for path, want := range map[string]string{MutateIPAllocation: "close", MutateIPAllocation + FirstTry: "", ValidateIPAllocation: ""} {
+	for path, want := range map[string]string{MutateIPAllocation: "close", MutateIPAllocation + firstTry: "", ValidateIPAllocation: ""} {
 		w := post(mounted[path], path+"?timeout=3s", review("UPDATE", holding, holding))
 		if got := w.Header().Get("Connection"); !answered(t, w).Allowed || got != want {
 			t.Errorf("%s: Connection %q, want %q: one that is kept may have died with the replica that failed the first call", path, got, want)
@@ -207,7 +207,7 @@ func TestAStoppingReplicaSendsEveryCallAway(t *testing.T) {
 			t.Errorf("create: got %d %v, want 503 with Retry-After %s and Connection close", w.Code, w.Header(), after)
 		}
 	}
-	w := post(mounted[MutateIPAllocation+FirstTry], MutateIPAllocation+FirstTry+"?timeout=3s", review("UPDATE", holding, holding))
+	w := post(mounted[MutateIPAllocation+firstTry], MutateIPAllocation+firstTry+"?timeout=3s", review("UPDATE", holding, holding))
 	if !answered(t, w).Allowed || w.Header().Get("Connection") != "close" {
 		t.Errorf("update: got %d %v, want it allowed, with Connection close", w.Code, w.Header())
 	}

@@ -22,8 +22,8 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// FirstTry follows the path of a mutating webhook in the entry that the API server asks first, and may ignore.
-const FirstTry = "/first"
+// firstTry follows the path of a mutating webhook in the entry that the API server asks first, and may ignore.
+const firstTry = "/first"
 
 const (
 	verbMutate         = "mutate"
@@ -37,7 +37,6 @@ var (
 	ValidateIPAllocation      = path(verbValidate, ipAllocations{}.subject().kind)
 	ValidateNetworkPool       = path(verbValidate, networkPools{}.subject().kind)
 	ValidateDeleteNetworkPool = path(verbValidateDelete, networkPools{}.subject().kind)
-	MutateProxyVIP            = path(verbMutate, proxyVIPs{}.subject().kind)
 )
 
 // path is where a webhook is mounted, as in /mutate-butler-butlerlabs-dev-v1alpha1-ipallocation.
@@ -87,9 +86,9 @@ func Register(server interface {
 		api(o, hooks)
 	}
 	for path, h := range hooks {
-		_, second := hooks[path+FirstTry]
+		_, second := hooks[path+firstTry]
 		server.Register(path, &edge{
-			hook: h, first: strings.HasSuffix(path, FirstTry), second: second, ledger: o.Ledger, peers: o.Peers, identity: o.Identity,
+			hook: h, first: strings.HasSuffix(path, firstTry), second: second, ledger: o.Ledger, peers: o.Peers, identity: o.Identity,
 			places: places, repeats: again, stopping: o.Stopping, metrics: o.Metrics, log: o.Log.WithValues("webhook", h.name),
 		})
 	}
@@ -126,7 +125,7 @@ func ClusterAPI(o Options, hooks map[string]hook) {
 // addClaim adds the webhooks of a claim.
 func addClaim[T metav1.Object](o Options, hooks map[string]hook, claim adapter[T]) {
 	c := &claims[T]{adapter: claim, ledger: o.Ledger, cached: o.Cached, live: o.Live}
-	addHook(hooks, c.subject(), verbMutate, FirstTry, c.mutate)
+	addHook(hooks, c.subject(), verbMutate, firstTry, c.mutate)
 	addHook(hooks, c.subject(), verbMutate, "", c.mutate)
 	addHook(hooks, c.subject(), verbValidate, "", c.validate)
 }

@@ -14,7 +14,7 @@ import (
 
 // Keys of the Secret, the preferred first: by the Service in the management cluster, and by the address for everybody.
 const (
-	KeyService  = "admin.svc"
+	keyService  = "admin.svc"
 	KeyExternal = "admin.conf"
 )
 
@@ -26,7 +26,7 @@ func SecretName(tenant string) string { return tenant + "-admin-kubeconfig" }
 
 // FromSecret reads the data of a Secret: the first of its two keys that has any.
 func FromSecret(data map[string][]byte) (*rest.Config, error) {
-	for _, key := range []string{KeyService, KeyExternal} {
+	for _, key := range []string{keyService, KeyExternal} {
 		if text := data[key]; len(text) > 0 {
 			c, err := Parse(text)
 			if err != nil {
@@ -35,7 +35,7 @@ func FromSecret(data map[string][]byte) (*rest.Config, error) {
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("neither key %s nor %s holds a kubeconfig", KeyService, KeyExternal)
+	return nil, fmt.Errorf("neither key %s nor %s holds a kubeconfig", keyService, KeyExternal)
 }
 
 // Parse reads the current context of a kubeconfig. The other contexts are never used and may hold anything.

@@ -14,8 +14,8 @@ import (
 // What a ProviderConfig without an own number means, in addresses.
 const (
 	DefaultPoolSize    = 8 // of a static tenant
-	DefaultInitialSize = 2 // of an elastic one
-	DefaultIncrement   = 2
+	defaultInitialSize = 2 // of an elastic one
+	defaultIncrement   = 2
 )
 
 // Policy is what a ProviderConfig says about the addresses of each of its tenants, with its defaults filled in.
@@ -36,7 +36,7 @@ type Policy struct {
 func PolicyOf(c *v1alpha1.ProviderConfig) Policy {
 	p := Policy{
 		Nodes:       c.Annotations[v1alpha1.AnnotationNodeAddresses] != v1alpha1.NodeAddressesExternal,
-		InitialSize: DefaultPoolSize, Increment: DefaultIncrement,
+		InitialSize: DefaultPoolSize, Increment: defaultIncrement,
 		MaxNodes: math.MaxInt32, MaxLoadBalancers: math.MaxInt32,
 	}
 	n := c.Spec.Network
@@ -49,9 +49,9 @@ func PolicyOf(c *v1alpha1.ProviderConfig) Policy {
 		p.Elastic = lb.AllocationMode == v1alpha1.LBAllocationElastic
 		p.InitialSize = ptr.Deref(lb.DefaultPoolSize, DefaultPoolSize)
 		if p.Elastic {
-			p.InitialSize = ptr.Deref(lb.InitialPoolSize, DefaultInitialSize)
+			p.InitialSize = ptr.Deref(lb.InitialPoolSize, defaultInitialSize)
 		}
-		p.Increment = ptr.Deref(lb.GrowthIncrement, DefaultIncrement)
+		p.Increment = ptr.Deref(lb.GrowthIncrement, defaultIncrement)
 	}
 	if q := n.QuotaPerTenant; q != nil {
 		p.MaxNodes = ptr.Deref(q.MaxNodeIPs, math.MaxInt32)

@@ -14,8 +14,8 @@ import (
 
 // Counts of an IPAllocation that says none, from a pool that says none.
 const (
-	DefaultNodesPerTenant  = 5
-	DefaultLBPoolPerTenant = 8
+	defaultNodesPerTenant  = 5
+	defaultLBPoolPerTenant = 8
 )
 
 // PoolOf is what the ledger needs to know of a pool. Of one that breaks a rule the errors say which; it then offers nothing, while
@@ -53,9 +53,9 @@ func CountFor(a *v1alpha1.IPAllocation, p *v1alpha1.NetworkPool) int32 {
 	if p != nil && p.Spec.TenantAllocation != nil && p.Spec.TenantAllocation.Defaults != nil {
 		defaults = *p.Spec.TenantAllocation.Defaults
 	}
-	count, fallback := defaults.NodesPerTenant, int32(DefaultNodesPerTenant)
+	count, fallback := defaults.NodesPerTenant, int32(defaultNodesPerTenant)
 	if a.Spec.Type == v1alpha1.TypeLoadBalancer {
-		count, fallback = defaults.LBPoolPerTenant, DefaultLBPoolPerTenant
+		count, fallback = defaults.LBPoolPerTenant, defaultLBPoolPerTenant
 	}
 	if count < 1 {
 		return fallback

@@ -17,8 +17,8 @@ import (
 // FailurePrefix is why a claim gets no address of a pool whose prefix none can have. The others are metal3's.
 const FailurePrefix metal3.Failure = "Invalid prefix value, it must be between 0 and 128"
 
-// IPAddressKey names an IPAddress.
-func IPAddressKey(namespace, name string) ledger.Key {
+// ipAddressKey names an IPAddress.
+func ipAddressKey(namespace, name string) ledger.Key {
 	return ledger.Key{Kind: KindIPAddress, Namespace: namespace, Name: name}
 }
 
@@ -30,8 +30,8 @@ func AddressClaimOf(o *ipamv1.IPAddress) ledger.Claim {
 	if ours {
 		a, _ = fields.At(nil, o.Spec.Address).Address()
 	}
-	claim := metal3.Held(o, IPAddressKey(o.Namespace, o.Name), pool, a)
-	claim.For = IPAddressClaimKey(o.Namespace, o.Spec.ClaimRef.Name)
+	claim := metal3.Held(o, ipAddressKey(o.Namespace, o.Name), pool, a)
+	claim.For = ipAddressClaimKey(o.Namespace, o.Spec.ClaimRef.Name)
 	claim.Ready, claim.Flagged = true, true
 	return claim
 }

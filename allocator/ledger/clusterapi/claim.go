@@ -24,8 +24,8 @@ const (
 	KindIPAddress      = "ipaddresses.ipam.cluster.x-k8s.io"
 )
 
-// IPAddressClaimKey names an IPAddressClaim. name is empty where generateName has not been expanded yet.
-func IPAddressClaimKey(namespace, name string) ledger.Key {
+// ipAddressClaimKey names an IPAddressClaim. name is empty where generateName has not been expanded yet.
+func ipAddressClaimKey(namespace, name string) ledger.Key {
 	return ledger.Key{Kind: KindIPAddressClaim, Namespace: namespace, Name: name}
 }
 
@@ -51,7 +51,7 @@ func ClaimOf(c *ipamv1.IPAddressClaim) ledger.Claim {
 	if ours {
 		a, _ = metal3.Asked(c)
 	}
-	claim := metal3.Held(c, IPAddressClaimKey(c.Namespace, c.Name), pool, a)
+	claim := metal3.Held(c, ipAddressClaimKey(c.Namespace, c.Name), pool, a)
 	claim.Vouched = c.Status.AddressRef.Name != ""
 	claim.Ready = meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ReadyCondition)
 	claim.Flagged = Flagged(c)

@@ -26,13 +26,13 @@ const (
 // IndexFor is an index, in the informers, of the objects that hold an address for a claim: name of the claim ->
 const IndexFor = "for"
 
-// IPClaimKey names an IPClaim. name is empty where generateName has not been expanded yet.
-func IPClaimKey(namespace, name string) ledger.Key {
+// ipClaimKey names an IPClaim. name is empty where generateName has not been expanded yet.
+func ipClaimKey(namespace, name string) ledger.Key {
 	return ledger.Key{Kind: KindIPClaim, Namespace: namespace, Name: name}
 }
 
-// IPAddressKey names an IPAddress.
-func IPAddressKey(namespace, name string) ledger.Key {
+// ipAddressKey names an IPAddress.
+func ipAddressKey(namespace, name string) ledger.Key {
 	return ledger.Key{Kind: KindIPAddress, Namespace: namespace, Name: name}
 }
 
@@ -64,8 +64,8 @@ func Answered(o metav1.Object) bool {
 	return a.IsValid() && o.GetAnnotations()[butlerv1.AnnotationOrigin] != ""
 }
 
-// Ranges is one address in the ledger's words, none where it is not valid.
-func Ranges(a netip.Addr) []allocator.Range {
+// ranges is one address in the ledger's words, none where it is not valid.
+func ranges(a netip.Addr) []allocator.Range {
 	if !a.IsValid() {
 		return nil
 	}
@@ -81,7 +81,7 @@ func Held(o metav1.Object, key, pool ledger.Key, a netip.Addr) ledger.Claim {
 		Created:         o.GetCreationTimestamp().Time,
 		Pool:            pool,
 		Space:           o.GetLabels()[butlerv1.LabelRoutingDomain],
-		Ranges:          Ranges(a),
+		Ranges:          ranges(a),
 		Deleting:        o.GetDeletionTimestamp() != nil,
 		Away:            Away(o),
 	}
@@ -92,7 +92,7 @@ func Held(o metav1.Object, key, pool ledger.Key, a netip.Addr) ledger.Claim {
 // ClaimOf is what the ledger needs to know of a stored claim.
 func ClaimOf(c *v1alpha1.IPClaim) ledger.Claim {
 	a, _ := Asked(c)
-	claim := Held(c, IPClaimKey(c.Namespace, c.Name), PoolKeyOf(c), a)
+	claim := Held(c, ipClaimKey(c.Namespace, c.Name), PoolKeyOf(c), a)
 	claim.Vouched = c.Status.Address != nil
 	claim.Ready = claim.Vouched && c.Status.ErrorMessage == nil
 	claim.Flagged = Flagged(c)
@@ -114,8 +114,8 @@ func Conflict(message string) string { return conflict + message }
 // whoever reads it uses the address, and it cannot be marked as one that should not be used.
 func AddressClaimOf(o *v1alpha1.IPAddress) ledger.Claim {
 	a, _ := fields.At(nil, string(o.Spec.Address)).Address()
-	claim := Held(o, IPAddressKey(o.Namespace, o.Name), IPPoolKey(o.Namespace, o.Spec.Pool.Name), a)
-	claim.For = IPClaimKey(o.Namespace, o.Spec.Claim.Name)
+	claim := Held(o, ipAddressKey(o.Namespace, o.Name), IPPoolKey(o.Namespace, o.Spec.Pool.Name), a)
+	claim.For = ipClaimKey(o.Namespace, o.Spec.Claim.Name)
 	claim.Ready, claim.Flagged = true, true
 	return claim
 }

@@ -11,10 +11,10 @@ import (
 
 // Words of Cluster API that are neither of one of its kinds nor of ours.
 const (
-	// AnnotationPaused on an object has everybody leave it alone.
-	AnnotationPaused = "cluster.x-k8s.io/paused"
-	// AnnotationDeleteForMove is on an object that clusterctl deletes here because it lives on in another cluster.
-	AnnotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+	// annotationPaused on an object has everybody leave it alone.
+	annotationPaused = "cluster.x-k8s.io/paused"
+	// annotationDeleteForMove is on an object that clusterctl deletes here because it lives on in another cluster.
+	annotationDeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
 	// AnnotationBlockMove on an object has clusterctl wait before it moves anything.
 	AnnotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 	// LabelClusterName names the Cluster that an object belongs to.
@@ -46,7 +46,7 @@ func (e *WaitError) Error() string { return e.Why + ": an address is assigned wh
 // Wait says whether an object may be worked on that belongs to a Cluster of its namespace, or to none (""): it is nil, or a *WaitError. What is
 // being deleted does not wait for a Cluster that is not there.
 func Wait(o metav1.Object, kind, cluster string, clusters Clusters) error {
-	if _, paused := o.GetAnnotations()[AnnotationPaused]; paused {
+	if _, paused := o.GetAnnotations()[annotationPaused]; paused {
 		return &WaitError{Why: fmt.Sprintf("%s %s is paused", kind, o.GetName())}
 	}
 	if cluster == "" {
@@ -76,6 +76,6 @@ func WaitPool(p *v1alpha1.IPPool, clusters Clusters) error {
 
 // Away tells whether an object is deleted here because it lives on in another cluster.
 func Away(o metav1.Object) bool {
-	_, away := o.GetAnnotations()[AnnotationDeleteForMove]
+	_, away := o.GetAnnotations()[annotationDeleteForMove]
 	return away
 }

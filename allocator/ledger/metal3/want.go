@@ -19,8 +19,8 @@ type Failure string
 const (
 	FailureExhausted     Failure = "Exhausted IP Pools"                                     // no address is free, or the one asked for is in no pool
 	FailureHeld          Failure = "Requested IP not available"                             // somebody has the address asked for, or it is kept
-	FailureContradiction Failure = "PreAllocation and requested ip address are conflicting" // the pool keeps one address for the claim, which asks for another
-	FailureOutside       Failure = "Pre-allocated IP out of bounds"                         // no entry of the pool reaches the address that it keeps for the claim
+	failureContradiction Failure = "PreAllocation and requested ip address are conflicting" // the pool keeps one address for the claim, which asks for another
+	failureOutside       Failure = "Pre-allocated IP out of bounds"                         // no entry of the pool reaches the address that it keeps for the claim
 )
 
 func (f Failure) Error() string { return string(f) }
@@ -92,9 +92,9 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 		own, err := readPin(p, name)
 		switch {
 		case err == nil && request.IsValid() && request != own:
-			return Want{}, FailureContradiction
+			return Want{}, failureContradiction
 		case err != nil || !reached(p, own):
-			return Want{}, FailureOutside
+			return Want{}, failureOutside
 		}
 		return Want{Address: own, Kept: true}, nil
 	}

@@ -14,11 +14,11 @@ const (
 // ProxyIPPoolKey names a ProxyIPPool.
 func ProxyIPPoolKey(name string) ledger.Key { return ledger.Key{Kind: KindProxyIPPool, Name: name} }
 
-// ProxyVIPKey names a ProxyVIP. name is empty where generateName has not been expanded yet.
-func ProxyVIPKey(name string) ledger.Key { return ledger.Key{Kind: KindProxyVIP, Name: name} }
+// proxyVIPKey names a ProxyVIP. name is empty where generateName has not been expanded yet.
+func proxyVIPKey(name string) ledger.Key { return ledger.Key{Kind: KindProxyVIP, Name: name} }
 
-// PoolKeyOf names the pool that a VIP draws from: none for one that asks for its addresses by themselves.
-func PoolKeyOf(v *v1alpha1.ProxyVIP) ledger.Key {
+// poolKeyOf names the pool that a VIP draws from: none for one that asks for its addresses by themselves.
+func poolKeyOf(v *v1alpha1.ProxyVIP) ledger.Key {
 	if v.Spec.PoolRef == nil {
 		return ledger.Key{}
 	}

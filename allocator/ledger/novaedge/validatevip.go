@@ -86,8 +86,8 @@ func ValidateProxyVIPUpdate(old, updated *v1alpha1.ProxyVIP) field.ErrorList {
 	adopted := old.DeepCopy()
 	Fill(adopted, Held(old).Ranges())
 	errs := fields.NewFaults(append(ValidateProxyVIP(old), ValidateProxyVIP(adopted)...), ValidateProxyVIP(updated))
-	pool := PoolKeyOf(updated)
-	if Held(old) != (Addresses{}) && pool.Name != "" && pool != PoolKeyOf(old) {
+	pool := poolKeyOf(updated)
+	if Held(old) != (Addresses{}) && pool.Name != "" && pool != poolKeyOf(old) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "poolRef"),
 			"cannot be changed while addresses are held: create another ProxyVIP in the other pool and delete this one"))
 	}

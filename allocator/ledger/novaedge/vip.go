@@ -136,11 +136,11 @@ func (a Addresses) Complete(v *v1alpha1.ProxyVIP) bool {
 // ClaimOf is what the ledger needs to know of a stored VIP. It holds its addresses wherever Held finds them, answered by us or not.
 func ClaimOf(v *v1alpha1.ProxyVIP) ledger.Claim {
 	claim := ledger.Claim{
-		Key:             ProxyVIPKey(v.Name),
+		Key:             proxyVIPKey(v.Name),
 		UID:             string(v.UID),
 		ResourceVersion: fields.ResourceVersion(v),
 		Created:         v.CreationTimestamp.Time,
-		Pool:            PoolKeyOf(v),
+		Pool:            poolKeyOf(v),
 		Space:           v.Labels[butlerv1.LabelRoutingDomain],
 		Ranges:          Held(v).Ranges(),
 		Ready:           bound(v),
