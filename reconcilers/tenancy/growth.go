@@ -122,6 +122,9 @@ func sizeOf(plan tenants.Plan) (n int64) {
 	return n
 }
 
+// seenWithin is the time in which the informers show what was written. What is not there later somebody has taken away.
+const seenWithin = 5 * time.Second
+
 // say writes condition LoadBalancerIPsAvailable where it differs, and tells people of what is in the way.
 func (s *session) say(ctx context.Context, c metav1.Condition) error {
 	cluster := &v1alpha1.TenantCluster{}
@@ -129,7 +132,7 @@ func (s *session) say(ctx context.Context, c metav1.Condition) error {
 		return client.IgnoreNotFound(err)
 	}
 	applied, changed := condition(cluster.Status.Conditions, c, s.Now())
-	if !changed || s.said == c {
+	if !changed || s.said == c && s.Now().Sub(s.saidAt) < seenWithin {
 		return nil
 	}
 	if err := s.applyStatus(ctx, tenantClusterKind, cluster, ownerGrowth, map[string]any{"conditions": []any{applied}}); err != nil {
@@ -138,7 +141,7 @@ func (s *session) say(ctx context.Context, c metav1.Condition) error {
 	if s.said.Reason != c.Reason {
 		s.events.growth(cluster, c)
 	}
-	s.said = c
+	s.said, s.saidAt = c, s.Now()
 	return nil
 }
 

@@ -137,6 +137,7 @@ type session struct {
 	wrote    written
 	refusal  refusal
 	said     metav1.Condition // LoadBalancerIPsAvailable, as last written
+	saidAt   time.Time
 }
 
 // nudge has a session look; it never blocks.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -52,6 +53,18 @@ func TestAServiceBeyondThePoolIsServedWithinSeconds(t *testing.T) {
 		t.Errorf("p50 is %s, want at most 2s", took[runs/2])
 	}
 	hears(t, c, "LoadBalancerIPsAdded", "10.20.0.2 from pool beyond")
+	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+func TestAConditionThatSomebodyTakesAwayComesBack(t *testing.T) {
+	pool(t, "says-again", "10.54.0.0/28", "10.54.0.0", "10.54.0.15")
+	elastic(t, "says-again", "")
+	c := live(t, "says-again", "says-again")
+	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	time.Sleep(6 * time.Second) // what was written is seen by then
+	if err := admin.Status().Patch(t.Context(), c, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":null}}`))); err != nil {
+		t.Fatal(err)
+	}
 	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
