@@ -148,6 +148,7 @@ type line struct {
 	answered time.Time  // when its last answer left
 	over     uint64     // resourceVersion of the stored claim that its ranges are written over, 0 where that is not known
 	outlived uint64     // resourceVersion of its stored object since which it can come to nothing more, 0 where that is not known
+	touched  time.Time  // when that became known
 	tried    time.Time  // when its stored object could last not be written to: others come first then
 	done     chan error // told when the commit that holds the line has landed; buffered; nil where nobody waits
 }

@@ -1089,7 +1089,7 @@ func TestAGrantToAStoredClaimEndsWhenThatIsSeenAsItIsSince(t *testing.T) {
 			g := d.must(Request{Claim: key("a"), UID: "a"})
 			d.now = d.now.Add(DefaultGrantLife)
 			for _, l := range d.due(d.now) {
-				d.outlive(l, d.rv+1) // what see makes the book see
+				d.outlive(d.now, l, d.rv+1) // what see makes the book see
 			}
 			if due := d.due(d.now); len(due) != 0 || len(d.commit().Lines) != 1 {
 				t.Errorf("due before it is seen: %v", due)
@@ -1128,7 +1128,7 @@ func TestAGrantToAClaimThatIsGoneEndsWhenThatIsSeen(t *testing.T) {
 	}{{"the holder", d, 9}, {"the next", n, 10}} {
 		tc.now = tc.now.Add(DefaultGrantLife)
 		for _, l := range tc.due(tc.now) {
-			tc.outlive(l, 0)
+			tc.outlive(modelStart, l, 0)
 		}
 		if tc.free() != tc.want {
 			t.Errorf("%s: %d free before its end is seen, want %d", tc.what, tc.free(), tc.want)
@@ -1213,5 +1213,25 @@ func BenchmarkAPoolOfManyPinsIsSeen(b *testing.B) {
 				k.setPool(modelStart, p)
 			}
 		})
+	}
+}
+
+// A grant's claim was written to, so that nothing older can land, and etcd was restored to what was before: that version will never be seen.
+func TestAGrantIsEndedAnewWhereSightOfItsClaimDoesNotCome(t *testing.T) {
+	d := newDesk(t)
+	d.stored("a", "", journal.Token{})
+	d.must(Request{Claim: key("a"), UID: "a"})
+	d.now = d.now.Add(DefaultGrantLife)
+	due := d.due(d.now)
+	if len(due) != 1 {
+		t.Fatalf("%d grants are due", len(due))
+	}
+	d.outlive(d.now, due[0], d.rv+100)
+	if again := d.due(d.now.Add(DefaultGrantLife - time.Second)); len(again) != 0 {
+		t.Error("it is due before its claim is seen")
+	}
+	d.now = d.now.Add(DefaultGrantLife)
+	if again := d.due(d.now); len(again) != 1 || again[0].outlived != 0 {
+		t.Errorf("due are %+v, want the grant, to be ended anew", again)
 	}
 }

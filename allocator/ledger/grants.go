@@ -343,7 +343,13 @@ func (b *book) granted(k Key, uid string, version uint64, ranges []allocator.Ran
 func (b *book) due(now time.Time) []*line {
 	var out []*line
 	for _, l := range b.lines {
-		if l.state == open && now.Sub(l.answered) >= b.limits.life && b.sees(l) {
+		if l.state != open || now.Sub(l.answered) < b.limits.life {
+			continue
+		}
+		if l.outlived > 0 && now.Sub(l.touched) >= b.limits.life { // what its object was then will not be seen: etcd was restored
+			l.outlived = 0
+		}
+		if b.sees(l) {
 			out = append(out, l)
 		}
 	}
@@ -370,8 +376,8 @@ func (l *line) object() Key { return Key{Kind: l.Kind, Namespace: l.Namespace, N
 
 // outlive takes note of the version of its object since which a grant can come to nothing more, 0 where that is gone. What it came to before has been
 // seen when that version is, or the deletion is; so it is known to whoever takes the journal over without the grant.
-func (b *book) outlive(l *line, version uint64) {
-	l.outlived = version
+func (b *book) outlive(now time.Time, l *line, version uint64) {
+	l.outlived, l.touched = version, now
 	if version == 0 && b.claims[l.UID] == nil && b.pools[l.object()] == nil {
 		b.end(l)
 	}

@@ -182,15 +182,15 @@ func (w *world) sweep(r *replica) {
 		case l.outlived > 0, w.breaks.noTouch && l.Stored != "":
 			r.book.end(l)
 		case l.Kind == modelPools:
-			r.book.outlive(l, w.pool.ResourceVersion)
+			r.book.outlive(w.now, l, w.pool.ResourceVersion)
 		case l.UID == "":
 			r.scan = append(r.scan, l)
 		case o == nil || o.UID != l.UID:
-			r.book.outlive(l, 0)
+			r.book.outlive(w.now, l, 0)
 		default:
 			n := *o
 			w.store(&n, r.name()+" touches")
-			r.book.outlive(l, w.rv)
+			r.book.outlive(w.now, l, w.rv)
 			if w.breaks.unseenTouch {
 				r.book.end(l)
 			}

@@ -331,7 +331,7 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) (failed er
 				l.do(func(*book) { ln.tried = l.cfg.Now() })
 				continue
 			}
-			l.do(func(b *book) { b.outlive(ln, version) })
+			l.do(func(b *book) { b.outlive(l.cfg.Now(), ln, version) })
 		default:
 			s := scope{ln.Kind, ln.Namespace}
 			creates[s] = append(creates[s], ln)
