@@ -401,8 +401,9 @@ func TestAGrantToAStoredClaimEndsAfterItsLifeAndSightOfATouch(t *testing.T) {
 			touches int
 		}{
 			{"before the end of its life", DefaultGrantLife - time.Second, 7, 99, 0},
-			{"while the touch is not seen", time.Hour, 7, 99, 1},
-			{"when it is", 2 * time.Second, 8, 100, 1},
+			{"while the touch is not seen", DefaultGrantLife, 7, 99, 1},
+			{"when it is not seen for another life", 4 * time.Second, 7, 99, 2},
+			{"when it is", 2 * time.Second, 8, 100, 2},
 		} {
 			claim.ResourceVersion = step.version
 			l.Observe(claim)

@@ -175,7 +175,7 @@ func (w *world) sweep(r *replica) {
 	if len(due) == 0 {
 		return
 	}
-	r.found = map[journal.Token]bool{}
+	r.found, r.looked = map[journal.Token]bool{}, len(w.events)
 	for _, l := range due {
 		o := w.objects[l.Stored]
 		switch {

@@ -55,7 +55,7 @@ func (w *world) restore() {
 		if r.attempt != nil && r.reply == 1 { // which is here
 			r.newest = version(r.replyRV)
 		}
-		knows := r.pos > b.events || r.scan != nil || r.book.pools[modelPool].ResourceVersion > b.pool.ResourceVersion
+		knows := max(r.pos, r.looked) > b.events || r.scan != nil || r.book.pools[modelPool].ResourceVersion > b.pool.ResourceVersion
 		if knows && r.newest <= version(b.lease.ResourceVersion) {
 			return
 		}

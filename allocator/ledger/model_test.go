@@ -170,6 +170,7 @@ type replica struct {
 	book   *book
 	pos    int     // events that its local copies have
 	coming []event // of these, what a list brought and is not applied yet
+	looked int     // events that were there when it last read what is stored itself
 	lag    int     // of 400 steps, so many apply events
 	paused time.Time
 
@@ -253,7 +254,7 @@ func (w *world) start(r *replica) {
 	r.book = newBook(modelKinds, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
 	r.book.breaks = w.breaks.breaks
 	r.coming = nil
-	r.pos, r.phase, r.newest, r.setBack, r.current = 0, following, 0, false, journal.Version{}
+	r.pos, r.looked, r.phase, r.newest, r.setBack, r.current = 0, 0, following, 0, false, journal.Version{}
 	r.since, r.attempt, r.scan = time.Time{}, nil, nil
 	r.fulfils = map[string]*fulfil{}
 	w.list(r, len(w.events)/2+w.rng.IntN(len(w.events)/2+1))
