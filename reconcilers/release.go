@@ -41,7 +41,7 @@ func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocat
 		return 0, nil // others have theirs on it
 	}
 	rng, _, err := butler.RangeOf(a)
-	if err != nil || !rng.IsValid() || butler.Flagged(a) {
+	if err != nil || !rng.IsValid() || butler.Flagged(a) || d.ledger.Standing(string(a.UID)).Barred != nil {
 		return 0, d.dropFinalizer(ctx, a, v1alpha1.FinalizerIPAllocation)
 	}
 	if !released(a) {

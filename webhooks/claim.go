@@ -271,6 +271,9 @@ func (k *claims[T]) takesNothing(old, c T) error {
 				"%s cannot be asked for by what is being deleted, or moved to another cluster: create another object", r))}
 		}
 	}
+	if was.Token != is.Token && !is.Token.IsZero() {
+		return invalid{field.Forbidden(field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationGrant), "is the allocator's: leave it as it is, or out")}
+	}
 	if is.Pool != was.Pool && is.Pool != (ledger.Key{}) || is.For != was.For {
 		return invalid{field.Forbidden(field.NewPath("spec"), "what is being deleted, or moved to another cluster, stays with its pool and its claim: create another object")}
 	}

@@ -135,11 +135,7 @@ func (b *book) strange(c *claim) error {
 	if (c.Ready || c.Vouched) && !c.strays || c.granted || !c.Token.IsZero() || c.Pool == (Key{}) || c.For != (Key{}) {
 		return nil
 	}
-	p := b.pools[c.Pool]
-	if p == nil {
-		return &NoPoolError{Pool: c.Pool}
-	}
-	return p.covers(c.Ranges)
+	return b.offered(c, nil)
 }
 
 // bar has a claim wait for its pool to offer what it names.
@@ -166,6 +162,13 @@ func (b *book) admit(pool, only Key) {
 			b.unbar(c)
 			b.bind(c)
 		}
+	}
+}
+
+// admitAll does so for all pools: one keeps no longer from everybody what it did, or does now.
+func (b *book) admitAll() {
+	for pool := range maps.Clone(b.barred) {
+		b.admit(pool, Key{})
 	}
 }
 

@@ -10,7 +10,7 @@
 // earlier holder of the journal had granted is never granted again: it waits for its claim, or for its end.
 //
 // What is stored counts, however it got there: a claim that came in around the webhooks holds its range if it is free, where its status says that
-// somebody gave it that, or its pool offers it. Else it is barred, holds nothing, and has what it names as soon as its pool offers that: before anybody
+// somebody gave it that, or its pool offers it, and no pool keeps it from everybody. Else it is barred, holds nothing, and has what it names as soon as its pool offers that: before anybody
 // else is given of that pool, but not before its pool is there. Who may create claims could hold every address there is otherwise. Where two
 // claims overlap, the one stored as Ready keeps the range, then the one whose token the journal holds, then the older, then the
 // smaller UID. The other one keeps what nobody else has of its range, and is told whom it clashes with.

@@ -49,17 +49,18 @@ type Pool struct {
 	ResourceVersion uint64 // versions older than the one known are ignored
 	Space           string // routing domain; "" is the default space
 	Window          []allocator.Range
-	Fault           string            // a rule that the pool breaks, for which Window is empty; "" for none
-	Readable        []allocator.Range // what a pool with a fault may have given of, as far as it can be read
-	Ordered         bool              // each range of Window is used up before the next is looked at; else they are one
-	Blocked         []allocator.Range // allocated to nobody but those whom a Want keeps them for, in the whole space
-	BlocksHeld      bool              // what somebody holds may become blocked: it stays theirs
-	Policy          allocator.Policy  // BestFit where nil
-	Manual          bool              // gives only ranges that are asked for by name
-	ReuseDelay      time.Duration     // how long a released range rests
-	Cooling         []Cooling         // recorded releases that may still rest
-	Illegible       bool              // more may be recorded, which cannot be read: what is known stays
-	Flagged         bool              // stored as one whose range another has (AddressConflict)
+	Fault           string                             // a rule that the pool breaks, for which Window is empty; "" for none
+	Readable        []allocator.Range                  // what a pool with a fault may have given of, as far as it can be read
+	Ordered         bool                               // each range of Window is used up before the next is looked at; else they are one
+	Blocked         []allocator.Range                  // allocated to nobody but those whom a Want keeps them for, in the whole space
+	Keeps           func(claim string) allocator.Range // what of Blocked is for the claim of a name; nil where nothing is for any
+	BlocksHeld      bool                               // what somebody holds may become blocked: it stays theirs
+	Policy          allocator.Policy                   // BestFit where nil
+	Manual          bool                               // gives only ranges that are asked for by name
+	ReuseDelay      time.Duration                      // how long a released range rests
+	Cooling         []Cooling                          // recorded releases that may still rest
+	Illegible       bool                               // more may be recorded, which cannot be read: what is known stays
+	Flagged         bool                               // stored as one whose range another has (AddressConflict)
 	Deleting        bool
 }
 

@@ -45,6 +45,10 @@ func (b *book) learnPool(now time.Time, p Pool) {
 // takePool takes in a pool as stored. Versions older than the one known are ignored.
 func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	known, moved, same := b.pools[p.Key], true, false
+	var before Pool
+	if known != nil {
+		before = known.Pool
+	}
 	switch {
 	case known == nil:
 		known = &pool{}
@@ -86,7 +90,11 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	if moved {
 		b.rehome(known)
 	}
-	b.admit(p.Key, Key{})
+	if before.Space == p.Space && slices.Equal(before.Blocked, p.Blocked) {
+		b.admit(p.Key, Key{})
+	} else {
+		b.admitAll()
+	}
 	if !ahead { // else the next holder may know an older version, and go by the journal
 		b.endWithdrawals(known)
 	}
@@ -206,7 +214,7 @@ func (b *book) removePool(k Key, resourceVersion uint64) {
 		b.settleAway(p, true)
 		b.stored[k.Kind]--
 		b.changed[k] = struct{}{}
-		b.admit(k, Key{})
+		b.admitAll()
 	}
 }
 
@@ -382,47 +390,24 @@ func (b *book) heldThrough(k Key) (own, standIns []Held) {
 	return own, standIns
 }
 
-// covers says which of these ranges the pool does not offer, nil where it offers them all. What it blocks does not count. Of one with a fault nobody
-// knows what it would offer: what it may have given stays.
-func (p *pool) covers(ranges []allocator.Range) error {
-	offered := p.Window
-	if p.Fault != "" {
-		offered = p.Readable
-	}
-	for _, r := range ranges {
-		switch covered := slices.ContainsFunc(offered, func(o allocator.Range) bool { return o.Covers(r) }); {
-		case covered:
-		case p.Fault != "":
-			return &FaultyPoolError{Pool: p.Key, Fault: p.Fault}
-		default:
-			return &PoolError{Pool: p.Key, Err: &allocator.OutsideError{Range: r, Window: p.Window}}
-		}
-	}
-	return nil
-}
-
-// offered says why a claim may not have the ranges that it holds and nobody gave it: its pool does not offer them, or some pool of the space keeps them
-// from everybody. kept is what its own pool keeps for this claim.
+// offered says why a claim may not have the ranges that it names and nobody gave it: its pool does not offer them, or some pool of the space keeps them
+// from everybody. What its own pool keeps for it, by its name or as kept says, does not stand against it.
 func (b *book) offered(c *claim, kept []allocator.Range) error {
 	p := b.pools[c.Pool]
 	switch {
-	case c.holding == nil:
-		return nil
 	case c.Pool != (Key{}) && p == nil:
 		return &NoPoolError{Pool: c.Pool}
 	case p != nil && p.Fault != "":
 		return &FaultyPoolError{Pool: c.Pool, Fault: p.Fault}
-	case p != nil:
-		if err := p.covers(c.Ranges); err != nil {
-			return err
-		}
+	case p != nil && p.Keeps != nil:
+		kept = append(slices.Clone(kept), p.Keeps(c.Key.Name))
 	}
-	for _, o := range b.pools {
-		if o.Space != c.holding.space {
-			continue
+	for _, r := range c.Ranges {
+		if p != nil && !slices.ContainsFunc(p.Window, func(o allocator.Range) bool { return o.Covers(r) }) {
+			return &PoolError{Pool: c.Pool, Err: &allocator.OutsideError{Range: r, Window: p.Window}}
 		}
-		for _, r := range c.Ranges {
-			if at := slices.IndexFunc(o.Blocked, r.Overlaps); at >= 0 && (o != p || !slices.Contains(kept, r)) {
+		for _, o := range b.pools {
+			if at := slices.IndexFunc(o.Blocked, r.Overlaps); at >= 0 && o.Space == b.spaceOf(c) && (o != p || !slices.Contains(kept, r)) {
 				e := &PoolError{Pool: c.Pool, Err: &allocator.BlockedError{Range: o.Blocked[at]}}
 				if o != p {
 					e.By = o.Key

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
@@ -135,7 +136,13 @@ func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstruct
 func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[string]any) error {
 	vip := newVIP(vipName(client.ObjectKeyFromObject(s)) + ".next")
 	fill(vip, s, spec)
-	return refused(r.client.Create(ctx, vip, client.DryRunAll))
+	if err := r.client.Create(ctx, vip, client.DryRunAll); err != nil {
+		return refused(err)
+	}
+	if vip.GetAnnotations()[butlerv1.AnnotationOrigin] == "" { // it would wait
+		return &refusal{eventNoAddress, fmt.Sprintf("pool %s does not exist: create it, or name another", poolOf(s))}
+	}
+	return nil
 }
 
 // isHolder tells whether a Service is refused only for the address that its own ProxyVIP has, of another pool.

@@ -11,12 +11,14 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
@@ -191,10 +193,12 @@ func typed(vip *unstructured.Unstructured) (*v1alpha1.ProxyVIP, error) {
 	return v, json.Unmarshal(text, v)
 }
 
-// ingress is what the status of a Service says of its ProxyVIP: nothing while it lacks an address, or others have one of them.
+// ingress is what the status of a Service says of its ProxyVIP: nothing while it lacks an address, nobody gave it those that it names, or others have one
+// of them.
 func ingress(v *v1alpha1.ProxyVIP) []corev1.LoadBalancerIngress {
 	held, _ := novaedge.InSpec(v)
-	if !held.Complete(v) || novaedge.Flagged(v) {
+	given := v.Annotations[butlerv1.AnnotationGrant] != "" || meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound)
+	if !held.Complete(v) || !given || novaedge.Flagged(v) {
 		return nil
 	}
 	var all []corev1.LoadBalancerIngress

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
@@ -45,9 +46,13 @@ func TestWhatAServiceShows(t *testing.T) {
 		"both, IPv4 first":  {v1alpha1.ProxyVIP{Spec: v1alpha1.ProxyVIPSpec{AddressFamily: v1alpha1.FamilyDual, Address: "10.0.0.1/32", IPv6Address: "2001:db8::1/128"}}, "10.0.0.1 2001:db8::1"},
 		"none yet":          {v1alpha1.ProxyVIP{}, ""},
 		"one of two":        {v1alpha1.ProxyVIP{Spec: v1alpha1.ProxyVIPSpec{AddressFamily: v1alpha1.FamilyDual, Address: "10.0.0.1/32"}}, ""},
+		"nobody gave it":    {v1alpha1.ProxyVIP{ObjectMeta: metav1.ObjectMeta{Name: "waits"}, Spec: v1alpha1.ProxyVIPSpec{Address: "10.0.0.1"}}, ""},
 		"another's address": {v1alpha1.ProxyVIP{Spec: v1alpha1.ProxyVIPSpec{Address: "10.0.0.1"}, Status: v1alpha1.ProxyVIPStatus{Conditions: conflict}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if tc.vip.Name == "" {
+				tc.vip.Annotations = map[string]string{butlerv1.AnnotationGrant: "a token"}
+			}
 			var ips []string
 			for _, i := range ingress(&tc.vip) {
 				ips = append(ips, i.IP)

@@ -225,6 +225,54 @@ func TestAnAllocationThatNobodyGaveWhatItNamesTakesNothing(t *testing.T) {
 	}
 }
 
+// What holds nothing takes nothing when it is deleted either, and rests nowhere.
+func TestAnAllocationThatHoldsNothingIsGoneWithoutATrace(t *testing.T) {
+	ns, own := namespace(t), suite.Namespace(t, admin)
+	evil, world := pinned(own, "evil", "10.92.0.0-10.92.255.255"), pinned(own, "world", "10.92.0.0-10.93.255.255")
+	evil.Spec.PoolRef.Name = "missing"
+	evil.Finalizers = []string{"example.com/hold"}
+	p := pool(own, "10.94.0.0/28")
+	p.Spec.ReuseDelay = &metav1.Duration{Duration: time.Hour}
+	suite.Create(t, admin, evil, world, p)
+	says(t, suite.Soon, world, "outside the pool")
+	for _, a := range []*v1alpha1.IPAllocation{evil, world} {
+		if err := admin.Delete(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	suite.Gone(t, admin, world)
+	suite.Becomes(t, admin, evil, func(a *v1alpha1.IPAllocation) string {
+		if len(a.Finalizers) == 1 {
+			return ""
+		}
+		return fmt.Sprintf("finalizers %q", a.Finalizers)
+	})
+	err := suite.TryChange(t, admin, evil, func(a *v1alpha1.IPAllocation) {
+		metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationGrant, "AAAAAAAAAAAAAAA1")
+	})
+	suite.Refused(t, err, 422, "butler.butlerlabs.dev/grant", "is the allocator's")
+	suite.Create(t, admin, pool(ns, "10.92.0.0/28"))
+	all := claim(ns, "all", 16)
+	suite.Create(t, admin, all)
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || len(p.Status.Releases) > 0 {
+		t.Errorf("%+v are recorded, %v", p.Status.Releases, err)
+	}
+	suite.Change(t, admin, evil, func(a *v1alpha1.IPAllocation) { a.Finalizers = nil })
+}
+
+// Nor does what its pool, or another, keeps from everybody.
+func TestAnAllocationThatNamesWhatIsReservedHoldsNothing(t *testing.T) {
+	ns, own := namespace(t), suite.Namespace(t, admin)
+	a := pinned(own, "a", "10.95.0.4-10.95.0.7")
+	p := pool(ns, "10.95.0.0/24")
+	p.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.95.0.4/31"}}
+	suite.Create(t, admin, a, p, pool(own, "10.95.0.0/24"))
+	says(t, suite.Soon, a, "is reserved")
+	suite.Create(t, admin, pinned(ns, "beside", "10.95.0.6-10.95.0.7"))
+	suite.Change(t, admin, p, func(p *v1alpha1.NetworkPool) { p.Spec.Reserved = nil })
+	says(t, suite.Soon, a, "is held")
+}
+
 // A backup is restored kind by kind: what claims of before name is theirs as soon as their pool is there, whoever asks that for some.
 func TestAllocationsHaveWhatTheyNameWhenTheirPoolComes(t *testing.T) {
 	ns := namespace(t)

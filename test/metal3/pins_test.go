@@ -60,6 +60,32 @@ func TestAClaimThatComesBackKeepsItsAddressWhateverPinsSay(t *testing.T) {
 	}
 }
 
+// Who is kept out of an address does not keep others out of it.
+func TestAClaimBeforeItsPoolTakesNoPinOfAnother(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			ns := suite.Namespace(t, admin)
+			thief := k.claim(ns, "thief", "pool", "10.0.0.9")
+			suite.Create(t, admin, thief)
+			pool := ten(ns, "pool")
+			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"host": "10.0.0.9"}
+			suite.Create(t, admin, pool)
+			suite.Becomes(t, admin, thief, func(c client.Object) string {
+				if name, failure := k.address(c); name != "" || failure == "" {
+					return fmt.Sprintf("address %q, failure %q", name, failure)
+				}
+				return ""
+			})
+			host := k.claim(ns, "host", "pool", "")
+			k.gets(t, host, "10.0.0.9")
+			if got := k.bound(t, host); got.Address != "10.0.0.9" {
+				t.Errorf("it has %s", got.Address)
+			}
+		})
+	}
+}
+
 // A backup is restored kind by kind: claims come before pools.
 func TestAClaimThatComesBackBeforeItsPoolHasItsPin(t *testing.T) {
 	for _, k := range bothKinds {

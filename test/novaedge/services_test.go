@@ -301,6 +301,34 @@ func TestAServiceKeepsItsAddressInAPoolThatOffersItToo(t *testing.T) {
 	told(t, spy, "IPAllocationFailed", "10.52.0.5 is held for a Service of another namespace")
 }
 
+func TestAServiceShowsNoAddressThatNobodyGaveIt(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	suite.Lend(t, admin, pool("real-"+ns, "10.53.0.0/28"))
+	thief := service(ns, "thief", "vip-mode", "L2ARP", "address-pool", "nowhere-"+ns)
+	thief.Spec.LoadBalancerIP = "10.53.0.7"
+	suite.Lend(t, admin, thief)
+	told(t, thief, "IPAllocationFailed", "does not exist")
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(thief), thief); err != nil || len(thief.Status.LoadBalancer.Ingress) > 0 {
+		t.Errorf("it shows %v, %v", thief.Status.LoadBalancer.Ingress, err)
+	}
+	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", "real-"+ns)
+	s.Spec.LoadBalancerIP = "10.53.0.7"
+	suite.Lend(t, admin, s)
+	shows(t, s, "10.53.0.7")
+	suite.Change(t, admin, s, func(s *corev1.Service) { s.Annotations["novaedge.io/address-pool"] = "absent-" + ns })
+	told(t, s, "IPAllocationFailed", "pool absent-"+ns+" does not exist: create it, or name another")
+	shows(t, s, "10.53.0.7") // which it keeps until then
+	gets(t, vip("other-"+ns, "real-"+ns), "10.53.0.1/32")
+	suite.Lend(t, admin, pool("absent-"+ns, "10.53.0.0/28"))
+	suite.Becomes(t, admin, vipFor(s), func(v *v1alpha1.ProxyVIP) string {
+		if v.Spec.PoolRef.Name != "absent-"+ns {
+			return "it is of pool " + v.Spec.PoolRef.Name
+		}
+		return ""
+	})
+	shows(t, s, "10.53.0.7")
+}
+
 // S8, N12, N16, N17: the pool comes later, or is full.
 func TestAServiceWaitsForItsPool(t *testing.T) {
 	ns := suite.Namespace(t, admin)

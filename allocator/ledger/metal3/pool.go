@@ -53,6 +53,12 @@ func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList
 	for _, pin := range kept {
 		pool.Blocked = append(pool.Blocked, allocator.Range{First: pin.address, Last: pin.address})
 	}
+	pool.Keeps = func(claim string) (r allocator.Range) {
+		if a, _ := readPin(p, claim); a.IsValid() {
+			r = allocator.Range{First: a, Last: a}
+		}
+		return r
+	}
 	return pool, append(errs, bad...)
 }
 
