@@ -108,8 +108,18 @@ func (s *stores) Touch(ctx context.Context, k Key, _ string) (uint64, error) {
 	return s.touched, nil
 }
 
+// store has these claims stored, and no others.
+func (s *stores) store(claims ...Claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.claims = claims
+}
+
 func (s *stores) Scan(_ context.Context, _, _ string, visit func(Claim)) error {
-	for _, c := range s.claims {
+	s.mu.Lock()
+	claims := s.claims
+	s.mu.Unlock()
+	for _, c := range claims {
 		visit(c)
 	}
 	return nil
@@ -357,7 +367,7 @@ func TestGrantsThatCameToNothingEndAfterTheirLifeAndARead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source.claims = []Claim{{Token: unseen.Token}}
+		source.store(Claim{Token: unseen.Token})
 		if _, err := l.Grant(t.Context(), request("failed")); err != nil {
 			t.Fatal(err)
 		}
@@ -372,7 +382,7 @@ func TestGrantsThatCameToNothingEndAfterTheirLifeAndARead(t *testing.T) {
 		// Somebody changed it around the webhooks: what was granted is nobody's.
 		changed := Claim{Key: key("stored, but not seen yet"), UID: "u", ResourceVersion: 7, Pool: modelPool, Token: unseen.Token, Ranges: []allocator.Range{mustRange("10.0.0.90-10.0.0.94")}}
 		l.Observe(changed)
-		source.claims = []Claim{changed}
+		source.store(changed)
 		time.Sleep(3 * time.Second)
 		if u, _ := l.Usage(modelPool); u.Available != 95 {
 			t.Errorf("%d free after it was seen with other addresses", u.Available)
