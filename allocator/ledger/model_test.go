@@ -733,10 +733,10 @@ func (w *world) settled() bool {
 	return len(w.writes)+len(w.updates) == 0 && w.difference() == ""
 }
 
-// barred tells whether an object names what is not its own: it came in around admission, and the pool does not offer that.
+// barred tells whether an object names what is not its own: it came in around admission, and the pool does not offer that, or keeps it.
 func (w *world) barred(o *object) bool {
 	return !o.Ready && o.Token.IsZero() && o.Pool != (Key{}) && o.For == (Key{}) && slices.ContainsFunc(o.Ranges, func(r allocator.Range) bool {
-		return !slices.ContainsFunc(w.pool.Window, func(o allocator.Range) bool { return o.Covers(r) })
+		return slices.ContainsFunc(w.pool.Blocked, r.Overlaps) || !slices.ContainsFunc(w.pool.Window, func(o allocator.Range) bool { return o.Covers(r) })
 	})
 }
 
