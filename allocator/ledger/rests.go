@@ -1,0 +1,162 @@
+package ledger
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// A range that its claim let go may rest for a while: its pool has a reuse delay. The pool records that, and what it has recorded comes back with
+// each of its events.
+
+// putToRest files a holding under its pool's that rest; until says until when.
+func (b *book) putToRest(h *holding) {
+	if b.resting[h.pool] == nil {
+		b.resting[h.pool] = map[*holding]struct{}{}
+	}
+	b.resting[h.pool][h] = struct{}{}
+}
+
+// setHoldingPool files a holding as one of another pool's ranges.
+func (b *book) setHoldingPool(h *holding, pool Key) {
+	_, rests := b.resting[h.pool][h]
+	b.unrest(h)
+	if h.pool = pool; rests {
+		b.putToRest(h)
+	}
+}
+
+func (b *book) unrest(h *holding) {
+	if delete(b.resting[h.pool], h); len(b.resting[h.pool]) == 0 {
+		delete(b.resting, h.pool)
+	}
+}
+
+// shorten ends the rests of a pool's ranges as early as they would have ended with the delay that it has now.
+func (b *book) shorten(p Pool) {
+	end := func(h *holding) {
+		if !h.until.IsZero() && !h.away() {
+			h.until = p.end(h.since, h.until)
+		}
+	}
+	for h := range b.resting[p.Key] {
+		end(h)
+	}
+	for c := range b.ofPool[p.Key] { // that goes, its release recorded
+		end(c.holding)
+	}
+}
+
+// end is when a rest of one of the pool's ranges ends: not later than its delay says.
+func (p *Pool) end(since, until time.Time) time.Time {
+	if end := since.Add(p.ReuseDelay); !since.IsZero() && end.Before(until) {
+		return end
+	}
+	return until
+}
+
+// recall takes in what a pool has recorded of ranges that rest, or went to another cluster.
+func (b *book) recall(now time.Time, p *pool) {
+	known := map[allocator.Range]*holding{}
+	for h := range b.resting[p.Key] {
+		if !h.away() {
+			for _, r := range h.ranges {
+				known[r] = h
+			}
+		}
+	}
+	for _, c := range p.Cooling {
+		if !c.Until.IsZero() {
+			c.Until = p.end(c.Since, c.Until)
+		}
+		switch {
+		case c.Until.IsZero():
+			b.keepAway(p, c)
+		case now.Before(c.Until):
+			h := known[c.Range]
+			if h == nil {
+				h = b.leaving(p, c.Range)
+			}
+			b.rest(p, h, c)
+		}
+	}
+}
+
+// leaving is the holding of a claim that is about to go, whose range rests then: its pool may have recorded that before.
+func (b *book) leaving(p *pool, r allocator.Range) *holding {
+	for held := range b.space(p.Space).core.HeldIn(r) {
+		if h := b.holdings[held.Holder]; h.claim != nil && h.claim.Deleting && slices.Equal(h.ranges, []allocator.Range{r}) {
+			return h
+		}
+	}
+	return nil
+}
+
+// rest keeps a recorded release from being handed out before its time: h is the holding that rests already, or will when its claim is gone, nil where
+// there is none.
+func (b *book) rest(p *pool, h *holding, c Cooling) {
+	if h == nil {
+		h = b.newHolding(Key{}, p.Key, p.Space, c.Range)
+		h.since, h.until = c.Since, c.Until
+		b.putToRest(h)
+		b.place(h)
+		return
+	}
+	if gone := h.claim; gone != nil && !c.Until.Before(h.until) && (!gone.leaves.IsZero() || gone.Deleting && !c.Since.Before(gone.Created)) { // not of who had it before
+		gone.rested = true
+		b.changed[gone.Key] = struct{}{}
+	}
+	if c.Until.After(h.until) {
+		h.since, h.until = c.Since, c.Until
+	}
+}
+
+// maxRests are the ranges of a pool that rest until a time. As many find room in its record, beside those that went to other clusters.
+const maxRests = 8192
+
+// crowded tells whether so many ranges of a pool rest that another release would have to wait.
+func (b *book) crowded(k Key) bool {
+	p, resting := b.pools[k], 0
+	if p == nil || p.ReuseDelay == 0 || p.Deleting {
+		return false
+	}
+	for h := range b.resting[k] {
+		if !h.away() {
+			resting++
+		}
+	}
+	return resting >= maxRests
+}
+
+// leavingMay has the claims of a pool looked at that wait to be released.
+func (b *book) leavingMay(pool Key) {
+	for c := range b.ofPool[pool] {
+		if c.Deleting {
+			b.changed[c.Key] = struct{}{}
+		}
+	}
+}
+
+// restingOf lists the ranges of a pool that rest, in address order: what it should record. Of a range that several had who clashed, the longest rest.
+func (b *book) restingOf(k Key) []Cooling {
+	var list []Cooling
+	for h := range b.resting[k] {
+		if h.claim != nil && !h.away() && h.claim.leaves.IsZero() {
+			continue
+		}
+		for _, r := range h.ranges {
+			c := Cooling{Range: r, Since: h.since, Until: h.until}
+			if h.away() {
+				c.Since, c.Until, c.Claim, c.Left = time.Time{}, time.Time{}, h.key, h.left
+			}
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(x, y Cooling) int { // to the end: an order that is another each time would be written each time
+		return cmp.Or(x.Range.First.Compare(y.Range.First), x.Range.Last.Compare(y.Range.Last), y.Until.Compare(x.Until), cmp.Compare(x.Claim.Name, y.Claim.Name),
+			cmp.Compare(x.Claim.Namespace, y.Claim.Namespace), cmp.Compare(x.Left, y.Left))
+	})
+	return slices.CompactFunc(list, func(x, y Cooling) bool { return x.Range == y.Range && !x.Until.IsZero() && !y.Until.IsZero() })
+}
