@@ -298,6 +298,6 @@ func (d *desk) replaceStatus(ctx context.Context, before, after client.Object) (
 	if equality.Semantic.DeepEqual(before, after) {
 		return false, nil
 	}
-	err := d.client.Status().Update(ctx, after)
+	err := putStatus(ctx, d.client, after)
 	return err == nil, overtaken.Ignore(ctx, d.live, before, err)
 }

@@ -49,6 +49,37 @@ func TestWhoWroteWhichFieldIsKeptForThoseWhoApply(t *testing.T) {
 	}
 }
 
+// The writes of the status bring nothing else with them: what they leave out was not taken away.
+func TestWhoAppliesKeepsWhatItOwnsWhenTheStatusIsWritten(t *testing.T) {
+	ns := namespace(t)
+	apply := func(manifest string) {
+		suite.Kubectl(t, cluster, manifest, "apply", "--server-side", "-n", ns, "-f", "-")
+	}
+	objects := func(labels string) string {
+		labelled := "metadata: {labels: {" + labels + "}, "
+		return strings.Replace(manifest("a", ""), "metadata: {", labelled, 1) + "---\n" +
+			"{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, " + labelled + "name: pool}, spec: {cidr: 10.28.0.0/24}}\n"
+	}
+	apply(objects("a: mine, b: mine"))
+	owners(t, ns, "a") // the allocation is Ready
+	suite.Becomes(t, admin, pool(ns, ""), func(p *v1alpha1.NetworkPool) string {
+		if p.Status.AllocatedIPs == 0 {
+			return "its status is not written"
+		}
+		return ""
+	})
+	before := answer(t, ns, "a")
+	apply(objects("a: mine"))
+	for _, object := range []string{"ipa/a", "np/pool"} {
+		if text, _ := suite.Kubectl(t, cluster, "", "get", object, "-n", ns, "-o=jsonpath={.metadata.labels.a} {.metadata.labels.b}"); text != "mine " {
+			t.Errorf("labels a and b of %s are %q after an apply that no longer has b", object, text)
+		}
+	}
+	if diff := cmp.Diff(before, answer(t, ns, "a")); diff != "" {
+		t.Errorf("applying changed the allocation (-before +after):\n%s", diff)
+	}
+}
+
 // As with every object that was there before somebody applied it.
 func TestAnAllocationThatWasCreatedCanBeAppliedLater(t *testing.T) {
 	ns := namespace(t)

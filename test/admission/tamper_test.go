@@ -5,22 +5,35 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
 // tamper has the API server call a webhook after the allocator's, which applies a JSON patch to the creates of one namespace.
 func tamper(t *testing.T, namespace, patch string) {
+	t.Helper()
+	callAfterwards(t, namespace, admissionregistrationv1.Create, "ipallocations", func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch), Warnings: []string{"tampered"}}
+	})
+}
+
+// callAfterwards has the API server call a mutating webhook after the allocator's, for an operation on a resource in one namespace.
+func callAfterwards(t *testing.T, namespace string, operation admissionregistrationv1.OperationType, resource string,
+	answer func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
 	t.Helper()
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(cluster.WebhookCertDir(), "tls.crt"), filepath.Join(cluster.WebhookCertDir(), "tls.key"))
 	if err != nil {
@@ -32,9 +45,8 @@ func tamper(t *testing.T, namespace, patch string) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		review.Response = &admissionv1.AdmissionResponse{
-			UID: review.Request.UID, Allowed: true, Patch: []byte(patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch), Warnings: []string{"tampered"},
-		}
+		review.Response = answer(review.Request)
+		review.Response.UID = review.Request.UID
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
@@ -50,8 +62,8 @@ func tamper(t *testing.T, namespace, patch string) {
 			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
 			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"butler.butlerlabs.dev"}, APIVersions: []string{"*"}, Resources: []string{"ipallocations"}},
+				Operations: []admissionregistrationv1.OperationType{operation},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"butler.butlerlabs.dev"}, APIVersions: []string{"*"}, Resources: []string{resource}},
 			}},
 		}},
 	}
@@ -61,6 +73,35 @@ func tamper(t *testing.T, namespace, patch string) {
 			t.Error(err)
 		}
 	})
+}
+
+// A mutating webhook is sent the body of such a write as it is, and may go by what is not in it.
+func TestAStatusIsWrittenWhereSomebodyWantsToSeeAllOfTheObject(t *testing.T) {
+	ns := namespace(t)
+	suite.Create(t, admin, pool(ns, "10.29.0.0/24"))
+	var refusals atomic.Int32
+	callAfterwards(t, ns, admissionregistrationv1.Update, "ipallocations/status", func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		a := &v1alpha1.IPAllocation{}
+		if err := json.Unmarshal(r.Object.Raw, a); err != nil || a.Spec.PoolRef.Name == "" || len(a.Labels) == 0 {
+			refusals.Add(1)
+			return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: http.StatusForbidden, Message: "where is the rest of it?"}}
+		}
+		return &admissionv1.AdmissionResponse{Allowed: true}
+	})
+	for refused, tries := false, 0; !refused; tries++ { // the API server learns of a webhook a moment later
+		if tries == 100 {
+			t.Fatal("the webhook is not called")
+		}
+		a := claim(ns, fmt.Sprintf("a-%d", tries), 1)
+		suite.Create(t, admin, a)
+		suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
+			if !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionReady) {
+				return "it is not Ready"
+			}
+			return ""
+		})
+		refused = refusals.Load() > 0
+	}
 }
 
 func TestAnAnswerThatAnotherWebhookChangedIsNotStored(t *testing.T) {
