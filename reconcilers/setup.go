@@ -20,11 +20,13 @@ import (
 )
 
 // Objects of one kind that are worked on at a time. Many statuses under way at once share etcd's syncs and leave nothing to be caught up with when creates
-// end: with 8, an allocation costs a tenth more. With the journal and the pools, all fit into the 25 connections that client-go keeps: calls beyond
-// them would open their own.
+// end: with 8, an allocation costs a tenth more. With the journal and the pools, 20 fit into the 25 connections that client-go keeps: calls beyond
+// them open their own. A claim that gets an address object takes two writes, which somebody waits for: with 20, those of 64 clients that create on and on
+// fall behind by seconds, while with 40 they keep up.
 const (
-	claimWorkers = 20
-	poolWorkers  = 4
+	claimWorkers   = 20
+	addressWorkers = 40
+	poolWorkers    = 4
 )
 
 // Times between the turns of one kind, long enough that most creates meet none. The status of a claim that was answered nobody waits for; an address
@@ -72,9 +74,9 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 		return err
 	}
 	lane := o.Changes.byClaim[a.claimKind]
-	turns := newTurns(mirrorEvery)
+	turns, workers := newTurns(mirrorEvery), claimWorkers
 	if a.addresses != nil {
-		turns = newTurns(addressEvery)
+		turns, workers = newTurns(addressEvery), addressWorkers
 	}
 	d := &desk{
 		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),
@@ -98,7 +100,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 		workers    int
 		reconciler reconcile.Reconciler
 	}
-	controllers := []worker{{a.claimName, lane.claims, claimWorkers, &c}}
+	controllers := []worker{{a.claimName, lane.claims, workers, &c}}
 	for kind, queue := range lane.pending {
 		resource, _, _ := strings.Cut(kind, ".")
 		controllers = append(controllers, worker{"pending-" + a.claimName + "-" + resource, queue, poolWorkers, &pending[T]{c, kind}})
