@@ -85,7 +85,7 @@ func (b *bench) connect() error {
 
 // addBaseline adds the kinds and the webhooks that IPAllocations are compared with.
 func (b *bench) addBaseline(ctx context.Context) (err error) {
-	for _, subject := range []subject{plainCR, hookedCR, committedCR} {
+	for _, subject := range []subject{plainCR, hookedCR, committedCR, hookedClaim, plainAddress} {
 		if err := b.copyCRD(ctx, subject); err != nil {
 			return fmt.Errorf("CRD of %s: %w", subject.name, err)
 		}

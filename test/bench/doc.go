@@ -24,7 +24,8 @@
 //   - "create, statuses written": the same creates, their rate counted until the last object was Ready. The time is that from the
 //     last answer until then, its median and largest over the rounds.
 //   - "CR, two webhooks create and status", and "create, another object and status": with no allocator, the client itself writes what one has to
-//     write, for an IPAllocation or for a claim that gets an IPAddress: what this machine leaves room for.
+//     write, for an IPAllocation or for a claim that gets an IPAddress: what this machine leaves room for. "IPAddressClaim, two webhooks" is the same
+//     with copies of Cluster API's CRDs, which serve each object in three versions.
 //   - "CR, two webhooks and journal": the mutating one writes a Lease for all that wait, and gives an address that is always the same. What follows
 //     the create is again the client's. It is no strict bound: the writes of the Lease could be fewer.
 //   - "create and delete": until the object is gone, one after the other. The baseline is the same loop behind the two webhooks.

@@ -32,7 +32,7 @@ func (b *bench) startIdleWebhooks(ctx context.Context) (*idleWebhooks, error) {
 	}
 	front.Add("idle", server.address, func() bool { return true })
 	w := &idleWebhooks{server: server, front: front}
-	for _, s := range []subject{hookedCR, committedCR} {
+	for _, s := range []subject{hookedCR, committedCR, hookedClaim} {
 		if err := b.installIdle(ctx, w, s); err != nil {
 			return nil, errors.Join(fmt.Errorf("webhooks of %s: %w", s.name, err), w.stop())
 		}
@@ -68,12 +68,15 @@ func (b *bench) installIdle(ctx context.Context, w *idleWebhooks, s subject) err
 		return *config
 	}
 	name := "idle." + s.resource + "." + s.group()
-	groups, fail := []string{s.group()}, ptr.To(admissionregistrationv1.Fail)
+	fail := ptr.To(admissionregistrationv1.Fail)
 	first, second := mutating.Webhooks[0], validating.Webhooks[0]
 	first.Name, second.Name = name, name
-	first.ClientConfig, first.Rules[0].APIGroups, first.FailurePolicy = at(s.idle), groups, fail
-	second.ClientConfig, second.Rules[0].APIGroups, second.FailurePolicy = at("/validate"), groups, fail
-	meta := metav1.ObjectMeta{Name: s.group()}
+	first.ClientConfig, first.FailurePolicy = at(s.idle), fail
+	second.ClientConfig, second.FailurePolicy = at("/validate"), fail
+	for _, rule := range []*admissionregistrationv1.RuleWithOperations{&first.Rules[0], &second.Rules[0]} {
+		rule.APIGroups, rule.APIVersions, rule.Resources = []string{s.group()}, []string{s.version()}, []string{s.resource}
+	}
+	meta := metav1.ObjectMeta{Name: name}
 	err = errors.Join(
 		b.setup.Create(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{
 			ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{first},

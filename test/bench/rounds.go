@@ -65,7 +65,7 @@ func variantsFor(only *regexp.Regexp) []variant {
 				matches = matches || match
 			}
 		}
-		for _, s := range []subject{committedCR, hookedCR} {
+		for _, s := range []subject{committedCR, hookedCR, hookedClaim} {
 			for _, w := range []writes{{}, {status: true}, {object: true, status: true}} {
 				v := variant{subject: s, name: s.name + op.name + w.String(), writes: w, baseline: hookedCR.name + op.name}
 				if v.name != v.baseline && !op.deletes && only.MatchString(v.name) {

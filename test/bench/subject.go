@@ -15,7 +15,6 @@ import (
 
 const (
 	poolName = "pool"
-	crdName  = "ipallocations.butler.butlerlabs.dev"
 	claim    = `{"poolRef":{"name":"` + poolName + `"},"tenantClusterRef":{"name":"web","namespace":"team-a"},"type":"nodes","count":1}`
 )
 
@@ -26,19 +25,31 @@ type subject struct {
 	spec                       string // JSON
 	// gives is what stands in the answer to a create; "" where the API server adds nothing.
 	gives string
+	// copies names the CRD that it is served like, for one that only this program has.
+	copies string
 	// idle is the path of the mutating webhook that this program has for it; "" for none.
 	idle string
+	// another is the object that a client writes beside it, status what it writes into it (JSON), to do what an allocator does; see writes.
+	another *subject
+	status  string
 	// hasPool is for claims: they want a pool, become Ready after the answer, and go some time after their deletion.
 	hasPool       bool
 	clusterScoped bool
 }
 
 var (
-	plainCR  = subject{name: "plain CR", apiVersion: "plain.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim}
+	plainCR = subject{name: "plain CR", apiVersion: "plain.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim,
+		copies: "ipallocations.butler.butlerlabs.dev"}
 	hookedCR = subject{name: "CR, two webhooks", apiVersion: "hooked.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim,
-		idle: "/mutate"}
+		copies: plainCR.copies, idle: "/mutate", another: &plainCR, status: allocated}
 	committedCR = subject{name: "CR, two webhooks and journal", apiVersion: "committed.bench.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations",
-		spec: claim, gives: `"startAddress":"10.`, idle: "/commit"}
+		spec: claim, copies: plainCR.copies, gives: `"startAddress":"10.`, idle: "/commit", another: &plainCR, status: allocated}
+	// Cluster API's kinds, whose CRDs serve several versions: the API server keeps each object in memory once for each of them.
+	hookedClaim = subject{name: "IPAddressClaim, two webhooks", apiVersion: "hooked.bench.butlerlabs.dev/v1beta2", kind: "IPAddressClaim", resource: "ipaddressclaims",
+		spec: addressClaim.spec, copies: "ipaddressclaims.ipam.cluster.x-k8s.io", idle: hookedCR.idle, another: &plainAddress, status: bound}
+	plainAddress = subject{name: "plain IPAddress", apiVersion: "plain.bench.butlerlabs.dev/v1beta2", kind: "IPAddress", resource: "ipaddresses",
+		spec:   `{"claimRef":{"name":"claim"},"poolRef":{"apiGroup":"ipam.metal3.io","kind":"IPPool","name":"` + poolName + `"},"address":"10.0.0.1","prefix":16}`,
+		copies: "ipaddresses.ipam.cluster.x-k8s.io"}
 	service = subject{name: "Service", apiVersion: "v1", kind: "Service", resource: "services", spec: `{"ports":[{"port":80}]}`, gives: `"clusterIP":"10.`}
 	alloc   = subject{name: "IPAllocation", apiVersion: "butler.butlerlabs.dev/v1alpha1", kind: "IPAllocation", resource: "ipallocations", spec: claim,
 		gives: `"startAddress":"10.`, hasPool: true}
@@ -53,6 +64,11 @@ var (
 func (s subject) group() string {
 	group, _, _ := strings.Cut(s.apiVersion, "/")
 	return group
+}
+
+func (s subject) version() string {
+	_, version, _ := strings.Cut(s.apiVersion, "/")
+	return version
 }
 
 // bodies are n objects as a client sends them.
@@ -97,9 +113,13 @@ func (c *collection) created(ctx context.Context, body []byte) ([]byte, error) {
 const allocated = `{"phase":"Allocated","allocatedCount":1,"startAddress":"10.0.0.1","endAddress":"10.0.0.1","addresses":["10.0.0.1"],` +
 	`"conditions":[{"type":"Ready","status":"True","reason":"Allocated","message":"10.0.0.1 is held","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`
 
-// beside is where other objects go that are written for those of c.
+// bound is the status of an IPAddressClaim that has its IPAddress.
+const bound = `{"addressRef":{"name":"address"},` +
+	`"conditions":[{"type":"Ready","status":"True","reason":"Ready","message":"10.0.0.1 is held","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`
+
+// beside is where the other objects go that are written for those of c.
 func (c *collection) beside() *collection {
-	return &collection{bench: c.bench, subject: plainCR, namespace: c.namespace}
+	return &collection{bench: c.bench, subject: *c.another, namespace: c.namespace}
 }
 
 // write makes the writes that follow the create of an object, of which this is the answer. The status is put, which costs the API server less than
@@ -117,7 +137,7 @@ func (c *collection) write(ctx context.Context, w writes, name string, answer []
 	if err := json.Unmarshal(answer, &object); err != nil {
 		return err
 	}
-	object["status"] = json.RawMessage(allocated)
+	object["status"] = json.RawMessage(c.status)
 	body, err := json.Marshal(object)
 	if err != nil {
 		return err
@@ -129,12 +149,12 @@ func (c *collection) delete(ctx context.Context, name string) error {
 	return c.raw.Delete().AbsPath(c.path() + "/" + name).Do(ctx).Error()
 }
 
-// copyCRD serves the schema of IPAllocation under the subject's API group.
+// copyCRD serves the subject as what it copies, under its own API group.
 func (b *bench) copyCRD(ctx context.Context, s subject) error {
 	crd := &unstructured.Unstructured{}
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
 	crd.SetKind("CustomResourceDefinition")
-	if err := b.setup.Get(ctx, types.NamespacedName{Name: crdName}, crd); err != nil {
+	if err := b.setup.Get(ctx, types.NamespacedName{Name: s.copies}, crd); err != nil {
 		return err
 	}
 	copied := &unstructured.Unstructured{Object: map[string]any{"spec": crd.Object["spec"]}}
