@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -56,6 +57,7 @@ func runManager() error {
 	}
 	unready := flags.Bool("unready", false, "")
 	curious := flags.Bool("curious", false, "")
+	slow := flags.Bool("slow-to-end", false, "")
 	if err := flags.Parse(os.Args[1:]); err != nil {
 		return err
 	}
@@ -91,6 +93,9 @@ func runManager() error {
 	case err := <-failed:
 		return err
 	case <-terminated:
+		if *slow {
+			time.Sleep(time.Second)
+		}
 		return nil
 	}
 }
@@ -201,6 +206,28 @@ func TestManagerThatWasRefusedARightIsReported(t *testing.T) {
 	s := start(t, Options{Replicas: 1, ManagerBinary: testBinary(t), ManagerArgs: []string{"--curious"}})
 	if err := s.WithinRights(); err == nil || !strings.Contains(err.Error(), `manager-1 needs a right that it does not have: secrets is forbidden`) {
 		t.Errorf("got error %v, want one that names the Secrets", err)
+	}
+}
+
+func TestSandboxThatStopsIsNotReady(t *testing.T) {
+	t.Parallel()
+	s := start(t, Options{Replicas: 1, ManagerBinary: testBinary(t), ManagerArgs: []string{"--slow-to-end"}})
+	stopped := make(chan error, 1)
+	go func() { stopped <- s.Stop() }()
+	err := poll(t.Context(), func(context.Context) error {
+		if _, err := os.Stat(s.file("ready")); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("ready is there: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.managers[0].Serving() {
+		t.Error("ready goes when nothing is left that serves, want it gone before")
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -330,8 +330,12 @@ func (s *Sandbox) Stop() error {
 	s.mu.Unlock()
 	s.watchers.Wait()
 
+	var err error
+	if s.lock != nil { // else it is another sandbox's directory
+		err = os.RemoveAll(s.file("ready"))
+	}
 	var managers errgroup.Group
-	err := errors.Join(s.etcd.signalIfThere(syscall.SIGCONT), s.apiServer.signalIfThere(syscall.SIGCONT)) // managers may need them to end
+	err = errors.Join(err, s.etcd.signalIfThere(syscall.SIGCONT), s.apiServer.signalIfThere(syscall.SIGCONT)) // managers may need them to end
 	for _, manager := range s.managers {
 		managers.Go(func() error { return manager.stop(stopGrace) })
 	}
@@ -351,9 +355,9 @@ func (s *Sandbox) Stop() error {
 		err = errors.Join(err, port.release())
 	}
 	if s.lock == nil {
-		return err // another sandbox's directory
+		return err
 	}
-	stale := []string{s.file("ready"), s.file("pids")}
+	stale := []string{s.file("pids")}
 	if s.temporary {
 		stale = []string{s.dir}
 	}

@@ -23,7 +23,7 @@ func main() {
 
 func run() error {
 	options := sandbox.Options{Log: os.Stderr}
-	flag.StringVar(&options.Dir, "dir", filepath.Join("bin", "sandbox"), "directory that takes kubeconfig, pids, logs and the stored objects")
+	flag.StringVar(&options.Dir, "dir", filepath.Join("bin", "sandbox"), "directory that takes kubeconfig, pids, logs and the stored objects; empty for a temporary one, which goes with the sandbox")
 	flag.IntVar(&options.Replicas, "replicas", 2, "number of managers; with 0 the webhooks are not installed either")
 	flag.StringVar(&options.ManagerBinary, "manager", "", "binary of the manager (default bin/butler-ipam)")
 	flag.BoolVar(&options.Restart, "restart", false, "start a manager that died again")
