@@ -54,21 +54,13 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			break
 		}
 		c := copied(stored)
-		name := client.ObjectKeyFromObject(c)
-		if r.api.held(c) || r.api.unreadable(c) != nil {
-			r.changes.claims.Add(reconcile.Request{NamespacedName: name}) // to be adopted, or refused
+		if !r.isServed(ctx, c) {
 			continue
 		}
-		if r.sent.has(c) || r.ledger.Standing(string(c.GetUID())).Clash != nil { // what it has some of, others have: it is told so
-			continue
-		}
-		if left := r.tries.wait(name, r.now()); left > 0 {
+		if left := r.tries.wait(client.ObjectKeyFromObject(c), r.now()); left > 0 {
 			if again.RequeueAfter == 0 || left < again.RequeueAfter {
 				again.RequeueAfter = left
 			}
-			continue
-		}
-		if r.api.rests(ctx, r.desk, c, r.clusters) != nil {
 			continue
 		}
 		wants, origin, err := r.api.wants(ctx, r.desk, c)
@@ -86,15 +78,7 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			refusals = append(refusals, func() error { return r.notServed(ctx, c, wants, err) })
 			continue
 		}
-		writes.Go(func() error {
-			if r.movable {
-				if may, err := r.hold(ctx, c); err != nil || !may {
-					r.ledger.Withdraw(grant.Token) // nothing that says it was written
-					return r.unwritten(ctx, c, err)
-				}
-			}
-			return r.write(ctx, c, grant, origin)
-		})
+		writes.Go(func() error { return r.serve(ctx, c, grant, origin) })
 	}
 	for _, refusal := range refusals { // whoever gets addresses does not wait for that
 		if time.Since(began) > passLimit {
@@ -104,6 +88,29 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		writes.Go(refusal)
 	}
 	return again, writes.Wait()
+}
+
+// isServed tells whether a claim that has no answer is one that this reconciler gives one.
+func (r *pending[T]) isServed(ctx context.Context, c T) bool {
+	switch {
+	case r.api.held(c), r.api.unreadable(c) != nil: // to be adopted, or refused
+		r.changes.claims.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		return false
+	case r.sent.has(c), r.ledger.Standing(string(c.GetUID())).Clash != nil: // what it has some of, others have: it is told so
+		return false
+	}
+	return r.api.rests(ctx, r.desk, c, r.clusters) == nil
+}
+
+// serve writes what a claim is given.
+func (r *pending[T]) serve(ctx context.Context, c T, grant ledger.Grant, origin string) error {
+	if r.movable {
+		if may, err := r.hold(ctx, c); err != nil || !may {
+			r.ledger.Withdraw(grant.Token) // nothing that says it was written
+			return r.unwritten(ctx, c, err)
+		}
+	}
+	return r.write(ctx, c, grant, origin)
 }
 
 // notServed says of a claim why there is nothing for it yet. Where that cannot be written it is left alone for a while.
