@@ -42,7 +42,7 @@ func (e *poolInUse) Error() string {
 	for _, kind := range slices.Sorted(maps.Keys(e.holders)) {
 		resource, _, _ := strings.Cut(kind, ".")
 		counted = append(counted, fmt.Sprintf("%d %s", e.holders[kind], resource))
-		resources = append(resources, resource)
+		resources = append(resources, kind) // with its group: Kubernetes has ipaddresses of its own
 	}
 	where := ""
 	if e.pool.Namespace != "" {

@@ -98,7 +98,7 @@ func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
 	if a.Spec.Gateway != "10.7.0.0" || *a.Spec.Prefix != 29 {
 		t.Errorf("address: %+v", a.Spec)
 	}
-	suite.Refused(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaims hold addresses of it: delete them first, see kubectl get ipaddressclaims -n "+ns)
+	suite.Refused(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaims hold addresses of it: delete them first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io -n "+ns)
 	suite.Delete(t, admin, c)
 	suite.Gone(t, admin, a)
 	suite.Gone(t, admin, c)
