@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -20,6 +21,8 @@ const (
 	warningGateway     = "%s: the gateway %s can be handed out: keep it with preAllocations, under a name that no claim has"
 	warningBroadcast   = "%s: %s, the broadcast address of %s, can be handed out: keep it with preAllocations, under a name that no claim has"
 	warningPrefix      = "%s: prefix %d is none of an %s address: use one from 0 to %d"
+	warningNames       = "spec.namePrefix: no IPAddress can have a name that begins with it, so no claim gets one: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
+		" instead, a letter or digit first, no more than %d characters"
 )
 
 // ValidateIPPool holds a pool to every rule that needs no other object, those of the schema included.
@@ -156,6 +159,11 @@ func WarningsFor(p *v1alpha1.IPPool) []string {
 		}
 		if prefix, bits := part.Settings.Prefix, part.First.BitLen(); prefix < 0 || prefix > bits {
 			warn(warningPrefix, path, prefix, map[int]string{32: "IPv4", 128: "IPv6"}[bits], bits)
+		}
+	}
+	if len(reached) > 0 {
+		if name := AddressName(p, reached[0].last); len(validation.IsDNS1123Subdomain(name)) > 0 {
+			warn(warningNames, validation.DNS1123SubdomainMaxLength-len(name)+len(p.Spec.NamePrefix))
 		}
 	}
 	given := newStretches(reached)

@@ -1,6 +1,7 @@
 package metal3_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -180,6 +181,17 @@ func TestWhatIsMostLikelyNotMeantIsWarnedOf(t *testing.T) {
 				`spec.pools[0]: prefix 64 is none of an IPv4 address: use one from 0 to 32`,
 				`spec.pools[1]: prefix -1 is none of an IPv6 address: use one from 0 to 128`,
 			},
+		},
+		"names that no object can have": {
+			spec: `{pools: [{start: 192.168.0.10, end: 192.168.0.30}], namePrefix: Bad_Prefix}`,
+			want: []string{"spec.namePrefix: no IPAddress can have a name that begins with it, so no claim gets one: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
+				" instead, a letter or digit first, no more than 240 characters"},
+		},
+		"names as long as they can be": {spec: `{pools: [{start: 192.168.0.10, end: 192.168.0.30}], namePrefix: ` + strings.Repeat("a", 240) + `}`},
+		"names that are too long": {
+			spec: `{pools: [{start: 192.168.0.10, end: 192.168.0.30}], namePrefix: ` + strings.Repeat("a", 241) + `}`,
+			want: []string{"spec.namePrefix: no IPAddress can have a name that begins with it, so no claim gets one: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
+				" instead, a letter or digit first, no more than 240 characters"},
 		},
 		"kept and out of reach": {
 			spec: `{pools: [{subnet: 192.168.0.1/31}, {start: 10.0.0.1, end: 10.0.0.2}], preAllocations: {a: 192.168.0.1}}`,
