@@ -379,7 +379,8 @@ func (d *desk) undeleted(ctx context.Context, a client.Object, err error) error 
 	return err
 }
 
-// gone deletes the addresses of a claim that is no longer there, once they are old enough, and says when that is.
+// gone deletes the addresses of a claim that is no longer there, once they are old enough, and says when that is. One that somebody else deletes, who
+// restores nothing, goes at once; the informers may show it before its claim.
 func (a addressed[T, A]) gone(ctx context.Context, d *desk, name types.NamespacedName) (wait time.Duration, err error) {
 	all, err := a.addresses(ctx, d, name)
 	if err != nil {
@@ -390,7 +391,15 @@ func (a addressed[T, A]) gone(ctx context.Context, d *desk, name types.Namespace
 		if finalizer < 0 || metal3.Away(stored) {
 			continue // made by somebody else, or on its way
 		}
-		if left := stored.GetCreationTimestamp().Add(orphanAge).Sub(d.now()); left > 0 {
+		if stored.GetDeletionTimestamp() != nil {
+			err := d.live.Get(ctx, name, a.fresh())
+			if err == nil {
+				continue // its event is yet to come
+			}
+			if !apierrors.IsNotFound(err) {
+				return 0, err
+			}
+		} else if left := stored.GetCreationTimestamp().Add(orphanAge).Sub(d.now()); left > 0 {
 			if wait == 0 || left < wait {
 				wait = left
 			}

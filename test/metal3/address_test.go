@@ -2,6 +2,7 @@ package metal3
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -44,6 +46,33 @@ func TestAClaimGetsTheAddressThatIsThereForIt(t *testing.T) {
 			}
 			suite.Delete(t, admin, c)
 			suite.Gone(t, admin, before)
+		})
+	}
+}
+
+// The garbage collector deletes them, and whoever cleans up. Until somebody does, they stay for a while: a restore may bring the claim.
+func TestAnAddressWhoseClaimIsGoneCanBeDeleted(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			pool, c := ten(ns, "pool"), k.claim(ns, "web", "pool", "")
+			suite.Create(t, admin, pool)
+			k.gets(t, c, "10.0.0.1")
+			k.bound(t, c)
+			finalizers := func(value string) error {
+				return admin.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":`+value+`}}`)))
+			}
+			if err := errors.Join(finalizers(`["example.com/hold"]`), admin.Delete(t.Context(), c), finalizers("null")); err != nil {
+				t.Fatal(err)
+			}
+			suite.Gone(t, admin, c)
+			left := k.holds(ns, "pool-10-0-0-1", "pool", "", "")
+			if err := admin.Delete(t.Context(), left); err != nil {
+				t.Fatalf("its address: %v", err)
+			}
+			suite.Gone(t, admin, left)
+			suite.Delete(t, admin, pool)
+			suite.Gone(t, admin, pool)
 		})
 	}
 }
