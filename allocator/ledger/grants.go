@@ -399,10 +399,7 @@ func (b *book) tick(now time.Time) {
 		crowded := b.crowded(k)
 		for h := range rests {
 			if !now.Before(h.until) {
-				b.unrest(h)
-				h.since, h.until = time.Time{}, time.Time{}
-				b.changedBy(h)
-				b.freeIfIdle(h)
+				b.endRest(h)
 			}
 		}
 		if crowded && !b.crowded(k) {

@@ -203,7 +203,7 @@ func partName(pool string, bits int) string { return fmt.Sprintf("%s/%d", pool, 
 
 func orderedName(pool string, r allocator.Range) string { return pool + "#" + r.String() }
 
-// removePool takes in that a pool is gone. What is held of it stays held.
+// removePool takes in that a pool is gone. What is held of it stays held. What rests ends with it, as its record does.
 func (b *book) removePool(k Key, resourceVersion uint64) {
 	b.saw(k.Kind, resourceVersion)
 	if p := b.pools[k]; p != nil {
@@ -212,6 +212,7 @@ func (b *book) removePool(k Key, resourceVersion uint64) {
 		b.changedByBlocks(p.Space, p.Blocked, nil)
 		p.Cooling = nil
 		b.settleAway(p, true)
+		b.endRests(k)
 		b.stored[k.Kind]--
 		b.changed[k] = struct{}{}
 		b.admitAll()

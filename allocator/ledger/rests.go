@@ -49,6 +49,27 @@ func (b *book) shorten(p Pool) {
 	}
 }
 
+// endRests ends the rests of a pool's ranges, also those that wait for their claims to go.
+func (b *book) endRests(pool Key) {
+	for h := range b.resting[pool] {
+		if !h.away() {
+			b.endRest(h)
+		}
+	}
+	for c := range b.ofPool[pool] {
+		if h := c.holding; h != nil && !h.until.IsZero() && !h.away() {
+			b.endRest(h)
+		}
+	}
+}
+
+func (b *book) endRest(h *holding) {
+	b.unrest(h)
+	h.since, h.until = time.Time{}, time.Time{}
+	b.changedBy(h)
+	b.freeIfIdle(h)
+}
+
 // end is when a rest of one of the pool's ranges ends: not later than its delay says.
 func (p *Pool) end(since, until time.Time) time.Time {
 	if end := since.Add(p.ReuseDelay); !since.IsZero() && end.Before(until) {

@@ -172,6 +172,35 @@ func TestAGrantIsWithdrawnOnce(t *testing.T) {
 	}
 }
 
+// A replica that takes over then has nothing to know of them by: neither may this one.
+func TestRestsEndWithTheirPool(t *testing.T) {
+	for name, goes := range map[string]func(d *desk){
+		"whose claim is gone":        func(d *desk) { d.gone("a") },
+		"whose claim is about to go": func(d *desk) { d.leave(d.now, "a"); d.recorded() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			d.recorded()
+			d.stored("a", "10.0.0.3", journal.Token{}, func(c *Claim) { c.Deleting = true })
+			if goes(d); len(d.resting[modelPool]) == 0 {
+				t.Fatal("nothing rests, the test is in vain")
+			}
+			d.removePool(modelPool, d.rv)
+			p := d.pool("10.0.0.0-10.0.0.9")
+			p.ReuseDelay, p.ResourceVersion = 2*time.Hour, d.rv+1
+			d.setPool(d.now, p)
+			if rests := d.restingOf(modelPool); len(rests) > 0 {
+				t.Errorf("%+v of a pool before", rests)
+			}
+			if d.claims["a"] != nil {
+				d.gone("a")
+				return // and rests for the new pool
+			}
+			d.must(Request{Claim: key("b"), Wants: []Want{{Exact: mustRange("10.0.0.3"), Count: 1}}})
+		})
+	}
+}
+
 func TestAPoolThatIsGoneIsNotLearntAgain(t *testing.T) {
 	d := newDesk(t)
 	p := d.pool("10.0.0.0-10.0.0.9")
