@@ -54,7 +54,7 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			break
 		}
 		c := copied(stored)
-		if !r.isServed(ctx, c) {
+		if !r.takes(ctx, c) {
 			continue
 		}
 		if left := r.tries.wait(client.ObjectKeyFromObject(c), r.now()); left > 0 {
@@ -90,8 +90,8 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return again, writes.Wait()
 }
 
-// isServed tells whether a claim that has no answer is one that this reconciler gives one.
-func (r *pending[T]) isServed(ctx context.Context, c T) bool {
+// takes tells whether this reconciler is to serve a claim that has no answer. One that names its addresses it hands over to the reconciler of claims.
+func (r *pending[T]) takes(ctx context.Context, c T) bool {
 	switch {
 	case r.api.held(c), r.api.unreadable(c) != nil: // to be adopted, or refused
 		r.changes.claims.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})

@@ -49,7 +49,7 @@ func (b *book) shorten(p Pool) {
 	}
 }
 
-// endRests ends the rests of a pool's ranges, also those that wait for their claims to go.
+// endRests ends the rests of a pool's ranges. Those of claims that are about to go begin anew where the pool is made again before.
 func (b *book) endRests(pool Key) {
 	for h := range b.resting[pool] {
 		if !h.away() {
@@ -57,6 +57,7 @@ func (b *book) endRests(pool Key) {
 		}
 	}
 	for c := range b.ofPool[pool] {
+		c.leaves, c.rested = time.Time{}, false
 		if h := c.holding; h != nil && !h.until.IsZero() && !h.away() {
 			b.endRest(h)
 		}

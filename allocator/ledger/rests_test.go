@@ -192,11 +192,14 @@ func TestRestsEndWithTheirPool(t *testing.T) {
 			if rests := d.restingOf(modelPool); len(rests) > 0 {
 				t.Errorf("%+v of a pool before", rests)
 			}
-			if d.claims["a"] != nil {
-				d.gone("a")
-				return // and rests for the new pool
+			if d.claims["a"] == nil {
+				d.must(Request{Claim: key("b"), Wants: []Want{{Exact: mustRange("10.0.0.3"), Count: 1}}})
+				return
 			}
-			d.must(Request{Claim: key("b"), Wants: []Want{{Exact: mustRange("10.0.0.3"), Count: 1}}})
+			d.gone("a")
+			if rests := d.restingOf(modelPool); len(rests) != 1 || !rests[0].Until.Equal(d.now.Add(2*time.Hour)) {
+				t.Errorf("%+v, want what the new pool asks for", rests)
+			}
 		})
 	}
 }

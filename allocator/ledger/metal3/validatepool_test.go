@@ -142,6 +142,8 @@ func TestUpdateOfAnIPPoolIsHeldToWhatItChanges(t *testing.T) {
 }
 
 func TestWhatIsMostLikelyNotMeantIsWarnedOf(t *testing.T) {
+	const nameless = "spec.namePrefix: no IPAddress can have a name that begins with it, so no claim gets one: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
+		" instead, a letter or digit first, no more than 240 characters"
 	cases := map[string]struct {
 		spec string
 		want []string
@@ -184,14 +186,12 @@ func TestWhatIsMostLikelyNotMeantIsWarnedOf(t *testing.T) {
 		},
 		"names that no object can have": {
 			spec: `{pools: [{start: 192.168.0.10, end: 192.168.0.30}], namePrefix: Bad_Prefix}`,
-			want: []string{"spec.namePrefix: no IPAddress can have a name that begins with it, so no claim gets one: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
-				" instead, a letter or digit first, no more than 240 characters"},
+			want: []string{nameless},
 		},
 		"names as long as they can be": {spec: `{pools: [{start: 192.168.0.10, end: 192.168.0.30}], namePrefix: ` + strings.Repeat("a", 240) + `}`},
 		"names that are too long": {
 			spec: `{pools: [{start: 192.168.0.10, end: 192.168.0.30}], namePrefix: ` + strings.Repeat("a", 241) + `}`,
-			want: []string{"spec.namePrefix: no IPAddress can have a name that begins with it, so no claim gets one: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
-				" instead, a letter or digit first, no more than 240 characters"},
+			want: []string{nameless},
 		},
 		"kept and out of reach": {
 			spec: `{pools: [{subnet: 192.168.0.1/31}, {start: 10.0.0.1, end: 10.0.0.2}], preAllocations: {a: 192.168.0.1}}`,
