@@ -75,6 +75,16 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.count", Message: "pool team-a/vlan40: " +
 				"9 addresses requested, 7 free, largest free block 4: ask for fewer, release some or enlarge the pool"}},
 		},
+		"an exhausted pool of which some rests": {
+			err:        &ledger.PoolError{Pool: pool, Err: &allocator.ExhaustedError{Requested: 9, Available: 7, Largest: 4}, Until: until},
+			wantCode:   http.StatusForbidden,
+			wantReason: metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 9 addresses requested, 7 free, largest free block 4: ask for fewer, release some or enlarge the pool, " +
+				"or wait: what was released rests, the first of it until 2026-05-04T03:02:01Z",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.count", Message: "pool team-a/vlan40: " +
+				"9 addresses requested, 7 free, largest free block 4: ask for fewer, release some or enlarge the pool, " +
+				"or wait: what was released rests, the first of it until 2026-05-04T03:02:01Z"}},
+		},
 		"a range that a neighbour holds": {
 			err:         in(&ledger.HeldError{Range: held, Holder: butler.IPAllocationKey(namespace, "db")}),
 			wantCode:    http.StatusForbidden,

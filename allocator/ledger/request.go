@@ -80,13 +80,16 @@ func (e *FamilyError) Error() string {
 
 // PoolError puts the pool's name to what the core says (ExhaustedError, OutsideError, BlockedError, ErrCount).
 type PoolError struct {
-	Pool Key // that the claim asks, zero for none
-	By   Key // that reserves the range, where it is another
-	Err  error
+	Pool  Key // that the claim asks, zero for none
+	By    Key // that reserves the range, where it is another
+	Err   error
+	Until time.Time // of an exhausted pool: when the first of what rests there is free again, zero where nothing rests
 }
 
 func (e *PoolError) Error() string {
 	switch {
+	case !e.Until.IsZero():
+		return fmt.Sprintf("pool %s: %v, or wait: what was released rests, the first of it until %s", e.Pool, e.Err, e.Until.UTC().Format(time.RFC3339))
 	case e.By == Key{}:
 		return fmt.Sprintf("pool %s: %v", e.Pool, e.Err)
 	case e.Pool == Key{}:

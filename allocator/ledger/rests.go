@@ -161,11 +161,24 @@ func (b *book) leavingMay(pool Key) {
 	}
 }
 
+// restBegun tells whether the rest of a holding has begun: not that of a claim which is about to go, and may yet stay.
+func (h *holding) restBegun() bool { return h.claim == nil || !h.claim.leaves.IsZero() }
+
+// firstRested is when the first of a pool's ranges that rest is free again, zero where none rests.
+func (b *book) firstRested(pool Key) (first time.Time) {
+	for h := range b.resting[pool] {
+		if !h.away() && h.restBegun() && (first.IsZero() || h.until.Before(first)) {
+			first = h.until
+		}
+	}
+	return first
+}
+
 // restingOf lists the ranges of a pool that rest, in address order: what it should record. Of a range that several had who clashed, the longest rest.
 func (b *book) restingOf(k Key) []Cooling {
 	var list []Cooling
 	for h := range b.resting[k] {
-		if h.claim != nil && !h.away() && h.claim.leaves.IsZero() {
+		if !h.away() && !h.restBegun() {
 			continue
 		}
 		for _, r := range h.ranges {

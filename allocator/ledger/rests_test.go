@@ -104,6 +104,33 @@ func TestAReleaseRestsAsLongAsItsRecordSays(t *testing.T) {
 	}
 }
 
+func TestAnExhaustedPoolSaysWhenWhatRestsIsFree(t *testing.T) {
+	d := newDesk(t)
+	all := Request{Claim: key("all"), Wants: []Want{{Count: 10}}}
+	d.stored("keeps", "10.0.0.9", journal.Token{})
+	expect := func(want time.Time) {
+		t.Helper()
+		_, granted := d.ask(all)
+		_, previewed := d.preview(Request{Claim: key("all"), Pool: modelPool, Wants: all.Wants})
+		for _, err := range []error{granted, previewed} {
+			if full := (*PoolError)(nil); !errors.As(err, &full) || !errors.Is(err, allocator.ErrExhausted) || !full.Until.Equal(want) {
+				t.Errorf("%v, want the first to be free at %s", err, want)
+			}
+		}
+	}
+	expect(time.Time{})
+	d.recorded()
+	d.stored("a", "10.0.0.3", journal.Token{})
+	d.stored("b", "10.0.0.5", journal.Token{})
+	d.gone("a")
+	first := d.now.Add(time.Hour)
+	d.now = d.now.Add(time.Minute)
+	d.gone("b")
+	expect(first)
+	d.tick(first)
+	expect(first.Add(time.Minute))
+}
+
 func TestRestsEndWhereAReplicaFollows(t *testing.T) {
 	journal := &shelf{}
 	_, stop := running(t, journal, "holder", &stores{})

@@ -205,6 +205,8 @@ func (b *book) poolError(p *pool, err error) error {
 		return &PoolError{Pool: p.Key, By: b.blocking(p, blocked.Range), Err: err}
 	case errors.As(err, &held):
 		return b.heldError(allocator.Held{Range: held.Range, Holder: held.Holder})
+	case errors.Is(err, allocator.ErrExhausted):
+		return &PoolError{Pool: p.Key, Err: err, Until: b.firstRested(p.Key)}
 	}
 	return &PoolError{Pool: p.Key, Err: err}
 }
