@@ -341,8 +341,8 @@ func (b *book) offered(c *claim, kept []allocator.Range) error {
 	return nil
 }
 
-// taken finds who has an address that p offers and no stored pool does, and did not get it of p; or one that p is to keep from everybody. Nil where
-// nobody has.
+// taken finds who has an address that p offers and no stored pool does, and did not get it of p; or one that p is to keep, from everybody or for
+// another. Nil where nobody has.
 func (b *book) taken(p Pool) *HeldError {
 	s := b.spaces[p.Space]
 	if s == nil {
@@ -354,18 +354,26 @@ func (b *book) taken(p Pool) *HeldError {
 			offered = append(offered, o.Window...)
 		}
 	}
-	lost := allocator.Subtract(p.Window, offered)
-	if !p.BlocksHeld {
-		lost = append(lost, p.Blocked...)
-	}
-	for _, r := range lost {
+	for _, r := range append(allocator.Subtract(p.Window, offered), p.Blocked...) {
 		for held := range s.core.HeldIn(r) {
-			if h := b.holdings[held.Holder]; h.inUse() && h.pool != p.Key {
+			if h := b.holdings[held.Holder]; h.inUse() && !p.meant(h, held.Range) {
 				return b.heldError(held)
 			}
 		}
 	}
 	return nil
+}
+
+// meant tells whether a holding got a range of the pool, and if the pool keeps that for a claim, is of this claim.
+func (p *Pool) meant(h *holding, r allocator.Range) bool {
+	if h.pool != p.Key || p.Keeps == nil || !slices.ContainsFunc(p.Blocked, r.Overlaps) {
+		return h.pool == p.Key
+	}
+	claim := h.key
+	if h.claim != nil && h.claim.For != (Key{}) {
+		claim = h.claim.For
+	}
+	return p.Keeps(claim.Name) == r
 }
 
 func inAddressOrder(x, y Held) int { return x.Range.First.Compare(y.Range.First) }

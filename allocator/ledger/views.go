@@ -79,8 +79,8 @@ func (l *Ledger) Overlapping(p Pool) (keys []Key) {
 	return keys
 }
 
-// Taken finds who has an address of p already without having got it of p, that no pool offers so far or that p is to keep from everybody; nil for
-// nobody.
+// Taken finds who has an address of p already without having got it of p, that no pool offers so far or that p is to keep, or one that p is to keep for
+// another; nil for nobody.
 func (l *Ledger) Taken(p Pool) (err *HeldError) {
 	l.do(func(b *book) { err = b.taken(p) })
 	return err

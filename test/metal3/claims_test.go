@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -297,6 +298,31 @@ func TestIndexesListWhatIsHeldThroughThePool(t *testing.T) {
 			suite.Create(t, admin, k.holds(a, "outside", "pool", "router", "10.9.0.1"))
 			indexesBecome(t, mine, map[string]v1alpha1.IP{"web": "10.0.0.1", "router": "10.9.0.1"})
 			indexesBecome(t, theirs, map[string]v1alpha1.IP{"web": "10.0.0.2", "db": "10.0.0.3"})
+		})
+	}
+}
+
+// Who keeps for one claim what another has is told: the one will wait until the other is gone.
+func TestWhoKeepsAnAddressThatAnotherHasIsTold(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			suite.Create(t, admin, pool)
+			k.gets(t, k.claim(ns, "web", "pool", ""), "10.0.0.1")
+			suite.Create(t, admin, k.holds(ns, "made-by-hand", "pool", "router", "10.0.0.9"))
+			indexesBecome(t, pool, map[string]v1alpha1.IP{"web": "10.0.0.1", "router": "10.0.0.9"})
+			for kept, held := range map[string]string{
+				`{"web":"10.0.0.1","router":"10.0.0.9","db":"10.0.0.2"}`: "",
+				`{"db":"10.0.0.1"}`:  "10.0.0.1 is held by ",
+				`{"web":"10.0.0.9"}`: "10.0.0.9 is held by ",
+			} {
+				_, warning := suite.Kubectl(t, cluster, "", "patch", "ippool", "pool", "-n", ns, "--type=merge", "--dry-run=server",
+					"-p", `{"spec":{"preAllocations":`+kept+`}}`)
+				if want := "pool " + ns + "/pool takes nothing from who has it already: " + held; held == "" && warning != "" || held != "" && !strings.Contains(warning, want) {
+					t.Errorf("to keep %s is answered %q, want the warning %q", kept, warning, held)
+				}
+			}
 		})
 	}
 }
