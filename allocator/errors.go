@@ -24,8 +24,12 @@ type ExhaustedError struct {
 }
 
 func (e *ExhaustedError) Error() string {
-	return fmt.Sprintf("%d addresses requested, %d free, largest free block %d: ask for fewer, release some or enlarge the pool",
-		e.Requested, e.Available, e.Largest)
+	addresses := "addresses"
+	if e.Requested == 1 {
+		addresses = "address"
+	}
+	return fmt.Sprintf("%d %s requested, %d free, largest free block %d: ask for fewer, release some or enlarge the pool",
+		e.Requested, addresses, e.Available, e.Largest)
 }
 
 func (e *ExhaustedError) Unwrap() error { return ErrExhausted }

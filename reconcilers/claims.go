@@ -139,10 +139,10 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	if err != nil || !done {
 		return reconcile.Result{}, err
 	}
-	is := r.api.condition(c)
+	was, is := r.api.condition(before), r.api.condition(c)
 	written, err := r.saveStatus(ctx, before, c)
 	switch {
-	case !written || !isNews:
+	case !written || !isNews && is.Message == was.Message: // else it has other addresses now
 	case is.Status == metav1.ConditionTrue:
 		r.events.allocated(c, r.api.claim(c).Pool, is.Message)
 	default:

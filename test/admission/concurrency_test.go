@@ -60,7 +60,7 @@ func TestAThousandCreatesOfManyClientsShareAThousandAddresses(t *testing.T) {
 		}
 		distinct(t, claims)
 		suite.Refused(t, admin.Create(t.Context(), claim(ns, "one-too-many", 1)), 403,
-			"pool "+ns+"/pool", "1 addresses requested, 0 free, largest free block 0", "enlarge the pool")
+			"pool "+ns+"/pool", "1 address requested, 0 free, largest free block 0", "enlarge the pool")
 
 		deleteAll(t, claims)
 		canGive(t, 5*time.Minute, ns, n)

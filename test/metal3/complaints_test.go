@@ -286,7 +286,7 @@ func TestAReleasedAddressRestsThroughARestart(t *testing.T) {
 		second := k.claim("second")
 		err := c.Create(t.Context(), second)
 		if k.refused {
-			suite.Refused(t, err, 403, "1 addresses requested, 0 free")
+			suite.Refused(t, err, 403, "1 address requested, 0 free")
 		} else if err != nil || second.GetAnnotations()[v1alpha1.AnnotationIPAddress] != "" {
 			t.Errorf("%s: %v, annotations %v", name, err, second.GetAnnotations())
 		}

@@ -340,7 +340,7 @@ func TestAServiceWaitsForItsPool(t *testing.T) {
 
 	next := service(ns, "next", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")
 	suite.Lend(t, admin, next)
-	told(t, next, "IPAllocationFailed", "pool nonexistent-pool: 1 addresses requested, 0 free")
+	told(t, next, "IPAllocationFailed", "pool nonexistent-pool: 1 address requested, 0 free")
 	withoutVIP(t, next)
 	suite.Delete(t, admin, s)
 	shows(t, next, "10.63.0.1")

@@ -39,7 +39,7 @@ func TestAddressesAreGivenInOrderAndComeBack(t *testing.T) {
 	if out, _ := suite.Kubectl(t, cluster, "", "get", "proxyippool", p.Name, "--no-headers"); strings.Fields(out)[2] != "0" {
 		t.Errorf("an empty pool is shown as %q", out)
 	}
-	suite.Refused(t, admin.Create(t.Context(), vip("small-d", p.Name)), 403, "pool small: 1 addresses requested, 0 free")
+	suite.Refused(t, admin.Create(t.Context(), vip("small-d", p.Name)), 403, "pool small: 1 address requested, 0 free")
 	suite.Delete(t, admin, a)
 	counts(t, p, 2, 1)
 	gets(t, vip("small-d", p.Name), "10.31.0.10/32")
@@ -204,6 +204,7 @@ func TestUpdates(t *testing.T) {
 			}
 			return v.Status.AllocatedAddress
 		})
+		told(t, v, "IPsAllocated", "Address 10.39.0.9/32 allocated from pool "+p.Name)
 		gets(t, vip("up-next", p.Name), "10.39.0.1/32") // what it left is free
 	})
 	t.Run("a family more, and less", func(t *testing.T) {
