@@ -101,7 +101,7 @@ func (c *collection) created(ctx context.Context, body []byte) ([]byte, error) {
 	var code int
 	answer, err := c.raw.Post().AbsPath(c.path()).Body(body).SetHeader("Content-Type", "application/json").Do(ctx).StatusCode(&code).Raw()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %s", err, answer) // which has the reason: the client knows no kinds, so none of errors either
 	}
 	if code != http.StatusCreated || !bytes.Contains(answer, []byte(c.gives)) {
 		return nil, fmt.Errorf("create answers %d, and not %s: %s", code, c.gives, answer)
