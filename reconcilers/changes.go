@@ -4,29 +4,27 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Changes hands what the ledger says has changed to the reconcilers. What comes before they run waits for them. A key that waits
 // already takes no further room, so the size is bounded by the number of objects.
 type Changes struct {
-	byClaim map[string]*lane   // kind of claim ->
-	byPool  map[string][]*lane // kind of pool -> those whose claims draw from it
-	pools   map[string]queue   // kind of pool ->
+	byClaim map[string]*lane      // kind of claim ->
+	byPool  map[string][]*lane    // kind of pool -> those whose claims draw from it
+	pools   map[string]work.Queue // kind of pool ->
 
 	soon, settled gathering // of what has changed itself, and of pools for the claims that wait for them
 }
 
 // lane is the queues of the claims of one kind: of themselves, and of the pools that some of them wait for.
 type lane struct {
-	claims  queue
-	pending map[string]queue       // kind of pool ->
-	pools   queue                  // of the API's own pools, nil where it has none
+	claims  work.Queue
+	pending map[string]work.Queue  // kind of pool ->
+	pools   work.Queue             // of the API's own pools, nil where it has none
 	wake    func(namespace string) // has all its claims looked at; nil before it is registered
 }
 
@@ -39,7 +37,7 @@ func (l *lane) wait(pool ledger.Key) {
 
 // NewChanges makes the queues of some APIs, for the ledger's Config.Changed and for Register.
 func NewChanges(apis ...API) *Changes {
-	c := &Changes{byClaim: map[string]*lane{}, byPool: map[string][]*lane{}, pools: map[string]queue{}}
+	c := &Changes{byClaim: map[string]*lane{}, byPool: map[string][]*lane{}, pools: map[string]work.Queue{}}
 	c.soon = gathering{delay: gather, hand: c.look}
 	c.settled = gathering{delay: settle, hand: c.retry}
 	for _, a := range apis {
@@ -49,30 +47,16 @@ func NewChanges(apis ...API) *Changes {
 }
 
 func (a *api[T, P]) lanes(c *Changes) {
-	l := &lane{claims: newQueue(a.claimKind), pending: map[string]queue{}}
+	l := &lane{claims: work.NewQueue(a.claimKind), pending: map[string]work.Queue{}}
 	for _, kind := range a.draws() {
-		l.pending[kind] = newQueue("pending " + a.claimKind + " " + kind)
+		l.pending[kind] = work.NewQueue("pending " + a.claimKind + " " + kind)
 		c.byPool[kind] = append(c.byPool[kind], l)
 	}
 	if a.poolKind != "" {
-		l.pools = newQueue(a.poolKind)
+		l.pools = work.NewQueue(a.poolKind)
 		c.pools[a.poolKind] = l.pools
 	}
 	c.byClaim[a.claimKind] = l
-}
-
-// Retries of a failed key: soon at first, and never so rarely that an outage is felt long after its end.
-const (
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 30 * time.Second
-)
-
-func retries() workqueue.TypedRateLimiter[reconcile.Request] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
-}
-
-func newQueue(name string) queue {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(retries(), workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})
 }
 
 // Notify takes keys of any kind; it never blocks.

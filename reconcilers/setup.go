@@ -10,13 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 // Objects of one kind that are worked on at a time. Many statuses under way at once share etcd's syncs and leave nothing to be caught up with when creates
@@ -96,7 +95,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	c := claims[T]{desk: d, api: a.claims}
 	type worker struct {
 		name       string
-		queue      queue
+		queue      work.Queue
 		workers    int
 		reconciler reconcile.Reconciler
 	}
@@ -112,16 +111,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 		}})
 	}
 	for _, ctrl := range controllers {
-		everywhere := false
-		_, err := controller.New(ctrl.name, mgr, controller.Options{
-			Reconciler:              newFair(ctrl.reconciler, ctrl.workers),
-			MaxConcurrentReconciles: ctrl.workers,
-			NeedLeaderElection:      &everywhere,
-			NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-				return ctrl.queue
-			},
-		})
-		if err != nil {
+		if err := work.Add(mgr, ctrl.name, ctrl.queue, ctrl.workers, newFair(ctrl.reconciler, ctrl.workers)); err != nil {
 			return err
 		}
 	}
@@ -129,7 +119,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 }
 
 // wake has all objects of a kind in a namespace looked at: they rested, or will.
-func wake(ctx context.Context, informers client.Reader, emptyList func() client.ObjectList, q queue) func(namespace string) {
+func wake(ctx context.Context, informers client.Reader, emptyList func() client.ObjectList, q work.Queue) func(namespace string) {
 	return func(namespace string) {
 		list := emptyList()
 		if err := informers.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {

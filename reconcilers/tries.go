@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 // tries spaces the tries to answer claims to which the answer cannot be written. Each costs a commit of the journal, and a grant that stays open
@@ -28,7 +29,7 @@ type try struct {
 	pause time.Duration // before it
 }
 
-// secondTry comes so long after the first; the pauses grow to lastRetry.
+// secondTry comes so long after the first; the pauses grow to work.LastRetry.
 const secondTry = time.Second
 
 // wait is how long a claim has to wait for its next try.
@@ -52,7 +53,7 @@ func (t *tries) failed(claim types.NamespacedName, now time.Time) {
 	if t.next == nil {
 		t.next = map[types.NamespacedName]try{}
 	}
-	pause := min(max(secondTry, 2*t.next[claim].pause), lastRetry)
+	pause := min(max(secondTry, 2*t.next[claim].pause), work.LastRetry)
 	t.next[claim] = try{now.Add(pause), pause}
 }
 

@@ -9,11 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -24,33 +22,26 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 const (
-	workers    = 4 // Services at a time
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 30 * time.Second
-	turnEvery  = 250 * time.Millisecond // is looked whether this replica holds the journal
+	workers   = 4                      // Services at a time
+	turnEvery = 250 * time.Millisecond // is looked whether this replica holds the journal
 )
 
 // settle is how long the changes of a pool gather before those who wait for it ask again.
 const settle = 500 * time.Millisecond
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // Services makes ProxyVIPs for Services. It is told of what changes in the ledger from its first moment on, and does nothing before Register.
 type Services struct {
-	queue   queue
+	queue   work.Queue
 	waiting waiting
 }
 
 // New gives one that nothing waits for yet.
 func New() *Services {
-	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
-	return &Services{
-		queue:   workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: "service"}),
-		waiting: waiting{all: map[types.NamespacedName]wait{}},
-	}
+	return &Services{queue: work.NewQueue("service"), waiting: waiting{all: map[types.NamespacedName]wait{}}}
 }
 
 // Notify has those looked at again who wait for a pool that changes, the oldest first. It takes keys of any kind, and never blocks.
@@ -69,16 +60,12 @@ func (s *Services) Notify(keys []ledger.Key) {
 // only the metadata is kept; ProxyVIPs come from the informer that the ledger is fed by.
 func (s *Services) Register(mgr manager.Manager, serving func() bool, recorder record.EventRecorder) error {
 	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &turn{serving: serving}, events: recorder, waiting: &s.waiting}
-	everywhere := false
 	return builder.ControllerManagedBy(mgr).
 		Named("service").
 		WatchesMetadata(&corev1.Service{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(annotated())).
 		Watches(&v1alpha1.ProxyVIP{}, handler.EnqueueRequestsFromMapFunc(serviceOf)).
 		WatchesRawSource(source.TypedFunc[reconcile.Request](r.turn.watch(mgr.GetCache()))).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers, NeedLeaderElection: &everywhere,
-			NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) queue { return s.queue },
-		}).
+		WithOptions(work.From(s.queue, workers)).
 		Complete(r)
 }
 
@@ -119,8 +106,8 @@ func (t *turn) has() bool {
 }
 
 // watch has every Service looked at once this replica holds the journal and has let some pass, and every ProxyVIP that was made for one.
-func (t *turn) watch(stored cache.Cache) func(context.Context, queue) error {
-	return func(ctx context.Context, q queue) error {
+func (t *turn) watch(stored cache.Cache) func(context.Context, work.Queue) error {
+	return func(ctx context.Context, q work.Queue) error {
 		go func() {
 			ticks := time.NewTicker(turnEvery)
 			defer ticks.Stop()
@@ -140,7 +127,7 @@ func (t *turn) watch(stored cache.Cache) func(context.Context, queue) error {
 }
 
 // enqueue has all looked at, and says whether they could be listed.
-func enqueue(ctx context.Context, stored cache.Cache, q queue) bool {
+func enqueue(ctx context.Context, stored cache.Cache, q work.Queue) bool {
 	all := &metav1.PartialObjectMetadataList{}
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceList"))
 	var vips v1alpha1.ProxyVIPList

@@ -75,13 +75,13 @@ func TestOneOfTwoEqualPortsIsEnough(t *testing.T) {
 
 func TestWhoSeesAServiceHearsNothingOfOtherNamespaces(t *testing.T) {
 	for text, want := range map[string]string{
-		"pool a: 10.0.0.5 is held by proxyvips/svc-here.web: ask for another range":         "",
-		"pool a: 10.0.0.5 is held by proxyvips/svc-there.secret: ask for another range":     "pool a: 10.0.0.5 is held for a Service of another namespace: ask for another range",
-		"pool a: 10.0.0.5 is held by proxyvips/gateway: ask for another range":              "",
-		"10.0.0.5 is held by ipallocations/db.1 in namespace there: ask for another range":  "10.0.0.5 is held in another namespace: ask for another range",
-		"10.0.0.5 is held by ipclaims/web in namespace here: ask for another range":         "",
-		"pool a: in pool there/prod 10.0.0.0-10.0.0.7 is reserved":                          "pool a: in a pool of another namespace 10.0.0.0-10.0.0.7 is reserved",
-		"pool a: 1 address requested, 0 free, largest free block 0: enlarge pool a or so": "",
+		"pool a: 10.0.0.5 is held by proxyvips/svc-here.web: ask for another range":        "",
+		"pool a: 10.0.0.5 is held by proxyvips/svc-there.secret: ask for another range":    "pool a: 10.0.0.5 is held for a Service of another namespace: ask for another range",
+		"pool a: 10.0.0.5 is held by proxyvips/gateway: ask for another range":             "",
+		"10.0.0.5 is held by ipallocations/db.1 in namespace there: ask for another range": "10.0.0.5 is held in another namespace: ask for another range",
+		"10.0.0.5 is held by ipclaims/web in namespace here: ask for another range":        "",
+		"pool a: in pool there/prod 10.0.0.0-10.0.0.7 is reserved":                         "pool a: in a pool of another namespace 10.0.0.0-10.0.0.7 is reserved",
+		"pool a: 1 address requested, 0 free, largest free block 0: enlarge pool a or so":  "",
 	} {
 		if want == "" {
 			want = text

@@ -11,10 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 // queues are those of the controllers.
-type queues struct{ network, orphans, providers, platform queue }
+type queues struct{ network, orphans, providers, platform work.Queue }
 
 func request(o client.Object) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)}

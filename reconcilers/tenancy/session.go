@@ -15,6 +15,7 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/kubeconfig"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 // sessions are the tenants' sides, one for each TenantCluster with addresses. It is safe for concurrent use.
@@ -269,7 +270,7 @@ func (s *session) converse(ctx context.Context) error {
 		case err != nil:
 			failures++
 			s.Log.Info("Tenant not brought up to date", "tenant", s.name, "error", err.Error())
-			at = s.Now().Add(min(firstRetry<<min(failures, 10), lastRetry))
+			at = s.Now().Add(min(work.FirstRetry<<min(failures, 10), work.LastRetry))
 		default:
 			failures = 0
 		}

@@ -11,14 +11,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 // Options are what the tenants' side stands on.
@@ -55,19 +53,10 @@ type desk struct {
 }
 
 const (
-	workers    = 8
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 30 * time.Second
+	workers = 8 // objects of a kind at a time
 	// termEvery is how often it is looked at whether this replica holds the journal.
 	termEvery = 200 * time.Millisecond
 )
-
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
-func newQueue(name string) queue {
-	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
-	return workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})
-}
 
 // Register adds everything to a manager that has not started. It works from when the CRDs are served, on the replica that holds the journal.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
@@ -102,8 +91,8 @@ func (everywhere) NeedLeaderElection() bool { return false }
 
 // start adds the controllers to the manager as soon as what they work on is served, and has them look at everything whenever a term begins.
 func (d *desk) start(ctx context.Context, mgr manager.Manager) (err error) {
-	q := &queues{network: newQueue("tenantcluster"), orphans: newQueue("orphan"), providers: newQueue("providerconfig"), platform: newQueue("infrastructure")}
-	if err := errors.Join(d.followCRDs(ctx), d.watchPlatform(ctx, mgr.GetCache(), q), add(mgr, "infrastructure", q.platform, &platformUse{d})); err != nil {
+	q := &queues{network: work.NewQueue("tenantcluster"), orphans: work.NewQueue("orphan"), providers: work.NewQueue("providerconfig"), platform: work.NewQueue("infrastructure")}
+	if err := errors.Join(d.followCRDs(ctx), d.watchPlatform(ctx, mgr.GetCache(), q), work.Add(mgr, "infrastructure", q.platform, workers, &platformUse{d})); err != nil {
 		return err
 	}
 	s := newSessions(ctx, d)
@@ -132,22 +121,10 @@ func (d *desk) serveTenants(ctx context.Context, mgr manager.Manager, q *queues,
 	d.Log.Info("Serving tenants", "namespace", d.Namespace)
 	return errors.Join(
 		d.watch(ctx, mgr.GetCache(), q, n.short, s.short),
-		add(mgr, "tenantcluster", q.network, n),
-		add(mgr, "orphan", q.orphans, newOrphans(d)),
-		add(mgr, "providerconfig", q.providers, &providers{d}),
+		work.Add(mgr, "tenantcluster", q.network, workers, n),
+		work.Add(mgr, "orphan", q.orphans, workers, newOrphans(d)),
+		work.Add(mgr, "providerconfig", q.providers, workers, &providers{d}),
 	)
-}
-
-// add has a manager run a controller on a queue.
-func add(mgr manager.Manager, name string, from queue, r reconcile.Reconciler) error {
-	everywhere := false
-	_, err := controller.New(name, mgr, controller.Options{
-		Reconciler: r, MaxConcurrentReconciles: workers, NeedLeaderElection: &everywhere,
-		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-			return from
-		},
-	})
-	return err
 }
 
 // followTerms has everything looked at when this replica takes the journal, and lets go of the tenants when it loses it.

@@ -1,0 +1,46 @@
+// Package work has the queues that reconcilers take their work from. They are there before a manager is, as the ledger tells of changes from its first
+// moment on, and are worked on every replica: the ledger says whether it acts.
+package work
+
+import (
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Pauses before a key that failed is taken up again, each twice the one before: soon at first, and never so rarely that an outage is felt long after
+// its end.
+const (
+	FirstRetry = 50 * time.Millisecond
+	LastRetry  = 30 * time.Second
+)
+
+// Queue is one that a controller takes its requests from.
+type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// NewQueue makes a queue, whose metrics have this name.
+func NewQueue(name string) Queue {
+	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](FirstRetry, LastRetry)
+	return workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})
+}
+
+// From are the options of a controller that takes requests from a queue, so many at a time.
+func From(q Queue, workers int) controller.Options {
+	needsLeader := false
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		NeedLeaderElection:      &needsLeader,
+		NewQueue:                func(string, workqueue.TypedRateLimiter[reconcile.Request]) Queue { return q },
+	}
+}
+
+// Add has a manager run a reconciler of what comes from a queue, so many at a time.
+func Add(mgr manager.Manager, name string, q Queue, workers int, r reconcile.Reconciler) error {
+	options := From(q, workers)
+	options.Reconciler = r
+	_, err := controller.New(name, mgr, options)
+	return err
+}
