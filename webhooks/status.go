@@ -105,8 +105,7 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 	case errors.As(err, &held):
 		return refusal(s, req, s.exact(held.Range), heldMessage(err, held, req.Namespace))
 	case errors.As(err, &inUse):
-		return refusal(s, req, field.NewPath("spec"), fmt.Sprintf("pool %s: %s %s while it is held %s: delete the holder first, or keep the range in the pool",
-			inUse.Pool, inUse.Range, inUse.What, inUse.Holder.SeenFrom(req.Namespace)))
+		return refusal(s, req, field.NewPath("spec"), inUse.SeenFrom(req.Namespace))
 	case errors.As(err, &missing):
 		return failure(s, req, http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
 	case errors.As(err, &deleting), errors.As(err, &faulty), errors.As(err, &populated), errors.As(err, &provides), errors.Is(err, ledger.ErrForged):

@@ -20,12 +20,11 @@ type InUseError struct {
 	Holder Key // of a claim or an open grant
 }
 
-func (e *InUseError) Error() string {
-	holder := fmt.Sprintf("%s %s", e.Holder.Kind, e.Holder)
-	if e.Holder.Name == "" {
-		holder = "a create that is under way in namespace " + e.Holder.Namespace
-	}
-	return fmt.Sprintf("%s %s while %s holds it: delete the holder first, or keep the range in the pool", e.Range, e.What, holder)
+func (e *InUseError) Error() string { return e.SeenFrom("") }
+
+// SeenFrom words the error for somebody in a namespace, "" for who may know of all.
+func (e *InUseError) SeenFrom(namespace string) string {
+	return fmt.Sprintf("pool %s: %s %s while it is held %s: delete the holder first, or keep the range in the pool", e.Pool, e.Range, e.What, e.Holder.SeenFrom(namespace))
 }
 
 // name of the pool in its space.

@@ -110,26 +110,15 @@ type HeldError struct {
 	Moved  bool            // the range went to another cluster with Holder, a claim that is no longer stored here
 }
 
-func (e *HeldError) Error() string {
+func (e *HeldError) Error() string { return e.SeenFrom("") }
+
+// SeenFrom words the error for somebody in a namespace, who may not know what holds a range in another one; "" for who may know of all.
+func (e *HeldError) SeenFrom(namespace string) string {
 	switch {
 	case e.Moved:
-		return fmt.Sprintf("%s went to another cluster with %s %s", e.Range, e.Holder.Kind, e.Holder)
+		return fmt.Sprintf("%s went to another cluster, where it is held %s", e.Range, e.Holder.SeenFrom(namespace))
 	case !e.Until.IsZero():
 		return fmt.Sprintf("%s was released and rests until %s", e.Range, e.Until.UTC().Format(time.RFC3339))
-	case e.Holder.Name == "":
-		return fmt.Sprintf("%s is held by a create that is under way in namespace %s", e.Range, e.Holder.Namespace)
-	default:
-		return fmt.Sprintf("%s is held by %s %s", e.Range, e.Holder.Kind, e.Holder)
-	}
-}
-
-// SeenFrom words the error for somebody in a namespace, who may not know what holds a range in another one.
-func (e *HeldError) SeenFrom(namespace string) string {
-	if !e.Until.IsZero() {
-		return e.Error()
-	}
-	if e.Moved {
-		return fmt.Sprintf("%s went to another cluster, where it is held %s", e.Range, e.Holder.SeenFrom(namespace))
 	}
 	return fmt.Sprintf("%s is held %s", e.Range, e.Holder.SeenFrom(namespace))
 }
