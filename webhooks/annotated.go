@@ -18,7 +18,7 @@ import (
 )
 
 // annotated is the part of an adapter whose claims have their answer in the annotation ipAddress. One that asks for any address is stored whether or
-// not there is one, as its clients expect; one that asks for a certain address is refused where it cannot have that.
+// not there is one, as its clients expect; one that names its address is refused where it cannot have that.
 type annotated[T metav1.Object] struct {
 	cached   client.Reader
 	clusters metal3.Clusters
@@ -74,6 +74,9 @@ func (annotated[T]) unmet(c T, err error) (hint string, refusal error) {
 		return err.Error() + ": the claim is stored without an address", nil
 	case errors.Is(err, allocator.ErrExhausted):
 		return fmt.Sprintf("%s: %v: the claim is stored without an address and gets one as soon as there is room", metal3.FailureExhausted, err), nil
+	case errors.As(err, &held) && !named.IsValid(): // the one that spec.preAllocations of its pool keeps for it
+		return fmt.Sprintf("%s: its pool keeps an address for it, but %s: the claim is stored without an address and gets that one when it is free",
+			metal3.FailureHeld, held.SeenFrom(c.GetNamespace())), nil
 	case errors.As(err, &held):
 		return "", fmt.Errorf("%w: %w", metal3.FailureHeld, err)
 	}

@@ -139,6 +139,29 @@ func TestWhoOnlyAsksGetsNothingThatIsPinned(t *testing.T) {
 	}
 }
 
+// Whoever names no address is stored with one or without: also where it is one very address that is to come.
+func TestAClaimWaitsForWhatItsPoolKeepsForItAndAnotherHas(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
+			ns := suite.Namespace(t, admin)
+			pool := ten(ns, "pool")
+			suite.Create(t, admin, pool)
+			has := k.claim(ns, "db", "pool", "10.0.0.4")
+			k.gets(t, has, "10.0.0.4")
+			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = map[string]v1alpha1.IP{"web": "10.0.0.4"} })
+			waits := k.claim(ns, "web", "pool", "")
+			suite.Create(t, admin, waits)
+			k.fails(t, waits, "Requested IP not available")
+			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "web-0", "pool", "10.0.0.4")), 422, "Requested IP not available")
+			suite.Delete(t, admin, has)
+			if got := k.bound(t, waits); got.Address != "10.0.0.4" {
+				t.Errorf("it has %s", got.Address)
+			}
+		})
+	}
+}
+
 // An answer does not take from others what they have.
 func TestAClaimThatComesBackDoesNotGetWhatAnotherHas(t *testing.T) {
 	for _, k := range bothKinds {
@@ -179,7 +202,9 @@ func TestAnAddressObjectMayHoldWhatIsPinnedForAnother(t *testing.T) {
 			if name, _ := k.address(stored(t, c)); name != "pool-10-0-0-1" {
 				t.Errorf("the claim names %s", name)
 			}
-			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "other", "pool", "")), 403, "10.0.0.1", "web")
+			waits := k.claim(ns, "other", "pool", "")
+			suite.Create(t, admin, waits)
+			k.fails(t, waits, "Requested IP not available")
 		})
 	}
 }
