@@ -2,6 +2,8 @@ package butler
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,6 +18,7 @@ const (
 	warningDeprecated = "spec.tenantAllocation.start and end are deprecated: write ranges: [{start: %q, end: %q}] instead"
 	warningIgnored    = "spec.tenantAllocation.start and end are ignored because ranges is set: remove them"
 	warningRepeated   = "%s %s lies inside %s %s already: remove one of them"
+	warningEdge       = "%s, the %s address of spec.cidr, can be handed out, and no machine behind spec.gateway can use it: add %s to spec.reserved"
 	warningNothing    = "spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool"
 )
 
@@ -82,8 +85,19 @@ func WarningsFor(p *v1alpha1.NetworkPool) []string {
 			}
 		}
 	}
-	if len(allocator.Subtract(read.window(), read.blocked())) == 0 {
+	offered := allocator.Subtract(read.window(), read.blocked())
+	if len(offered) == 0 {
 		warnings = append(warnings, warningNothing)
+	}
+	if first, last := read.network.First, read.network.Last; p.Spec.Gateway != "" && first.Is4() && read.network.Size() > 2 {
+		for _, edge := range []struct {
+			name    string
+			address netip.Addr
+		}{{"network", first}, {"broadcast", last}} {
+			if slices.ContainsFunc(offered, func(r allocator.Range) bool { return r.Contains(edge.address) }) {
+				warnings = append(warnings, fmt.Sprintf(warningEdge, edge.address, edge.name, netip.PrefixFrom(edge.address, edge.address.BitLen())))
+			}
+		}
 	}
 	return warnings
 }

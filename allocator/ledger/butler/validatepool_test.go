@@ -244,6 +244,16 @@ func TestWarningsFor(t *testing.T) {
 				`spec.reserved[2].cidr 10.40.0.0/28 lies inside spec.reserved[1].cidr 10.40.0.0/28 already: remove one of them`,
 			},
 		},
+		"a gateway, and the ends of the network": {
+			spec: `{cidr: 10.40.0.0/24, gateway: 10.40.0.1}`,
+			want: []string{
+				`10.40.0.0, the network address of spec.cidr, can be handed out, and no machine behind spec.gateway can use it: add 10.40.0.0/32 to spec.reserved`,
+				`10.40.0.255, the broadcast address of spec.cidr, can be handed out, and no machine behind spec.gateway can use it: add 10.40.0.255/32 to spec.reserved`,
+			},
+		},
+		"a gateway, and one end reserved":            {spec: `{cidr: 10.40.0.0/24, gateway: 10.40.0.1, reserved: [{cidr: 10.40.0.0/28}], tenantAllocation: {ranges: [{start: 10.40.0.16, end: 10.40.0.254}]}}`},
+		"a gateway of a network that has no ends":    {spec: `{cidr: 10.40.0.0/31, gateway: 10.40.0.1}`},
+		"a gateway of a network of the other family": {spec: `{cidr: "fd00::/120", gateway: "fd00::1"}`},
 		"nothing left": {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0/27}], tenantAllocation: {ranges: [{start: 10.40.0.16, end: 10.40.0.31}]}}`,
 			want: []string{`spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool`},
