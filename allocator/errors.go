@@ -21,15 +21,21 @@ type ExhaustedError struct {
 	Requested int64
 	Available int64 // free addresses of the pool
 	Largest   int64 // the longest run of them
+	// Family is set by who asked for the addresses of one, in a pool of two:
+	// "IPv4" or "IPv6".
+	Family string
 }
 
 func (e *ExhaustedError) Error() string {
-	addresses := "addresses"
+	addresses, fewer := "addresses", "ask for fewer, "
 	if e.Requested == 1 {
-		addresses = "address"
+		addresses, fewer = "address", ""
 	}
-	return fmt.Sprintf("%d %s requested, %d free, largest free block %d: ask for fewer, release some or enlarge the pool",
-		e.Requested, addresses, e.Available, e.Largest)
+	if e.Family != "" {
+		addresses = e.Family + " " + addresses
+	}
+	return fmt.Sprintf("%d %s requested, %d free, largest free block %d: %srelease some or enlarge the pool",
+		e.Requested, addresses, e.Available, e.Largest, fewer)
 }
 
 func (e *ExhaustedError) Unwrap() error { return ErrExhausted }

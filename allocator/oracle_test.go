@@ -183,7 +183,7 @@ func (o *oracle) preview(p *oraclePool, n int64, policy Policy) (Range, error) {
 	fitting := slices.DeleteFunc(o.runs(p), func(run stretch) bool { return int64(run.last-run.first+1) < n })
 	if len(fitting) == 0 {
 		s := o.stats(p)
-		return Range{}, &ExhaustedError{n, s.Available, s.LargestFree}
+		return Range{}, &ExhaustedError{Requested: n, Available: s.Available, Largest: s.LargestFree}
 	}
 	if policy == BestFit {
 		slices.SortStableFunc(fitting, func(a, b stretch) int { return cmp.Compare(a.last-a.first, b.last-b.first) })

@@ -76,7 +76,7 @@ func (p *Pool) find(n int64, policy Policy) (span, error) {
 	}
 	sp, ok := policy.choose(p, number{lo: uint64(n)})
 	if !ok {
-		return span{}, &ExhaustedError{n, p.available().int64(), p.largest().int64()}
+		return span{}, &ExhaustedError{Requested: n, Available: p.available().int64(), Largest: p.largest().int64()}
 	}
 	return sp, nil
 }

@@ -75,15 +75,18 @@ type FamilyError struct {
 }
 
 func (e *FamilyError) Error() string {
-	return fmt.Sprintf("pool %s offers no %s addresses: use a pool that does, or add some to it", e.Pool, map[int]string{32: "IPv4", 128: "IPv6"}[e.Bits])
+	return fmt.Sprintf("pool %s offers no %s addresses: use a pool that does, or add some to it", e.Pool, familyNames[e.Bits])
 }
+
+// familyNames are those of families by the bits of their addresses.
+var familyNames = map[int]string{32: "IPv4", 128: "IPv6"}
 
 // PoolError puts the pool's name to what the core says (ExhaustedError, OutsideError, BlockedError, ErrCount).
 type PoolError struct {
 	Pool  Key // that the claim asks, zero for none
 	By    Key // that reserves the range, where it is another
 	Err   error
-	Until time.Time // of an exhausted pool: when the first of what rests there is free again, zero where nothing rests
+	Until time.Time // of an exhausted pool: when the first of what rests there is free again, zero where too little rests to help
 }
 
 func (e *PoolError) Error() string {

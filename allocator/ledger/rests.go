@@ -164,12 +164,26 @@ func (b *book) leavingMay(pool Key) {
 // restBegun tells whether the rest of a holding has begun: not that of a claim which is about to go, and may yet stay.
 func (h *holding) restBegun() bool { return h.claim == nil || !h.claim.leaves.IsZero() }
 
-// firstRested is when the first of a pool's ranges that rest is free again, zero where none rests.
-func (b *book) firstRested(pool Key) (first time.Time) {
-	for h := range b.resting[pool] {
-		if !h.away() && h.restBegun() && (first.IsZero() || h.until.Before(first)) {
-			first = h.until
+// firstRested is when the first of a pool's ranges that rest is free again, zero where fewer addresses rest than are lacking. A range that another
+// has, who clashed with its last holder, rests in the record only.
+func (b *book) firstRested(p *pool, lacking int64) (first time.Time) {
+	for h := range b.resting[p.Key] {
+		if h.away() || !h.restBegun() {
+			continue
 		}
+		for _, r := range h.ranges {
+			for held := range b.space(p.Space).core.HeldIn(r) {
+				if held.Holder != h.id {
+					continue
+				}
+				if lacking = max(lacking, 0) - held.Range.Size(); first.IsZero() || h.until.Before(first) {
+					first = h.until
+				}
+			}
+		}
+	}
+	if lacking > 0 {
+		return time.Time{}
 	}
 	return first
 }

@@ -106,12 +106,15 @@ func TestAReleaseRestsAsLongAsItsRecordSays(t *testing.T) {
 
 func TestAnExhaustedPoolSaysWhenWhatRestsIsFree(t *testing.T) {
 	d := newDesk(t)
-	all := Request{Claim: key("all"), Wants: []Want{{Count: 10}}}
-	d.stored("keeps", "10.0.0.9", journal.Token{})
+	d.recorded()
+	d.stored("a", "10.0.0.0", journal.Token{})
+	d.stored("b", "10.0.0.1", journal.Token{})
+	d.stored("keeps", "10.0.0.2-10.0.0.9", journal.Token{})
+	two := []Want{{Count: 2}}
 	expect := func(want time.Time) {
 		t.Helper()
-		_, granted := d.ask(all)
-		_, previewed := d.preview(Request{Claim: key("all"), Pool: modelPool, Wants: all.Wants})
+		_, granted := d.ask(Request{Claim: key("c"), Wants: two})
+		_, previewed := d.preview(Request{Claim: key("c"), Pool: modelPool, Wants: two})
 		for _, err := range []error{granted, previewed} {
 			if full := (*PoolError)(nil); !errors.As(err, &full) || !errors.Is(err, allocator.ErrExhausted) || !full.Until.Equal(want) {
 				t.Errorf("%v, want the first to be free at %s", err, want)
@@ -119,16 +122,16 @@ func TestAnExhaustedPoolSaysWhenWhatRestsIsFree(t *testing.T) {
 		}
 	}
 	expect(time.Time{})
-	d.recorded()
-	d.stored("a", "10.0.0.3", journal.Token{})
-	d.stored("b", "10.0.0.5", journal.Token{})
 	d.gone("a")
+	expect(time.Time{}) // one is too few
 	first := d.now.Add(time.Hour)
 	d.now = d.now.Add(time.Minute)
 	d.gone("b")
 	expect(first)
 	d.tick(first)
 	expect(first.Add(time.Minute))
+	d.stored("around", "10.0.0.1", journal.Token{}) // the webhooks: there is nothing to wait for
+	expect(time.Time{})
 }
 
 func TestRestsEndWhereAReplicaFollows(t *testing.T) {

@@ -63,7 +63,7 @@ func (b *book) look(p *pool, w Want) (r allocator.Range, err error) {
 			return r, nil
 		}
 	}
-	return r, b.poolError(p, err)
+	return r, b.poolError(p, w.named(p, err))
 }
 
 // checkExact says what stands against an exact range. One that the pool keeps for the claim only others can block.
@@ -99,7 +99,15 @@ func (b *book) pick(p *pool, w Want, id allocator.Holder) (r allocator.Range, er
 			return r, nil
 		}
 	}
-	return r, b.poolError(p, err)
+	return r, b.poolError(p, w.named(p, err))
+}
+
+// named puts the family to an error that says how much is free of the one that is asked for, where the pool has another.
+func (w Want) named(p *pool, err error) error {
+	if full := (*allocator.ExhaustedError)(nil); errors.As(err, &full) && w.Bits != 0 && len(p.families) > 1 {
+		full.Family = familyNames[w.Bits]
+	}
+	return err
 }
 
 func (b *book) poolFor(q Request) (*pool, error) {
@@ -197,16 +205,19 @@ func (b *book) poolError(p *pool, err error) error {
 	var (
 		held    *allocator.HeldError
 		blocked *allocator.BlockedError
+		full    *allocator.ExhaustedError
+		manual  *NotAutomaticError
+		family  *FamilyError
 	)
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.As(err, &manual), errors.As(err, &family): // which name the pool
+		return err
 	case errors.As(err, &blocked):
 		return &PoolError{Pool: p.Key, By: b.blocking(p, blocked.Range), Err: err}
 	case errors.As(err, &held):
 		return b.heldError(allocator.Held{Range: held.Range, Holder: held.Holder})
-	case errors.Is(err, allocator.ErrExhausted):
-		return &PoolError{Pool: p.Key, Err: err, Until: b.firstRested(p.Key)}
+	case errors.As(err, &full):
+		return &PoolError{Pool: p.Key, Err: err, Until: b.firstRested(p, full.Requested-full.Available)}
 	}
 	return &PoolError{Pool: p.Key, Err: err}
 }
