@@ -101,7 +101,7 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		return refusal(s, req, s.count, err.Error())
 	case errors.As(err, &unserved) && !errors.As(err, &held):
 		return invalidStatus(s, req, field.ErrorList{field.Invalid(s.exact(allocator.Range{}), field.OmitValueType{},
-			unserved.Error()+": leave the annotation out, or ask for an address that the pool can give to this claim")})
+			err.Error()+": leave the annotation out, or ask for an address that the pool can give to this claim")})
 	case errors.As(err, &held):
 		return refusal(s, req, s.exact(held.Range), heldMessage(err, held, req.Namespace))
 	case errors.As(err, &inUse):
@@ -176,6 +176,9 @@ func heldMessage(err error, held *ledger.HeldError, namespace string) string {
 		return where + held.SeenFrom(namespace) + ": wait, or ask for another range"
 	case at != nil && held.Holder.Kind == at.Pool.Kind:
 		return fmt.Sprintf("%s%s is being taken away by a change of a pool: ask for another range", where, held.Range)
+	}
+	if held.Holder.Name == "" {
+		return where + held.SeenFrom(namespace) + ": ask for another range, or try again in two minutes: what a create that failed was promised is free by then"
 	}
 	return where + held.SeenFrom(namespace) + ": ask for another range, or have the holder deleted first"
 }

@@ -105,9 +105,9 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			err:         in(&ledger.HeldError{Range: held, Holder: butler.IPAllocationKey(namespace, "")}),
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
-			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by a create that is under way: ask for another range, or have the holder deleted first",
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by a create that is under way: ask for another range, or try again in two minutes: what a create that failed was promised is free by then",
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
-				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by a create that is under way: ask for another range, or have the holder deleted first"}},
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by a create that is under way: ask for another range, or try again in two minutes: what a create that failed was promised is free by then"}},
 		},
 		"a range that rests": {
 			err:         in(&ledger.HeldError{Range: held, Until: until}),
@@ -138,20 +138,20 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			wantMessage: "pool team-a/vlan40 breaks a rule and gives out no addresses until it is corrected: spec.cidr: no",
 		},
 		"a pool change that takes away what a neighbour holds": {
-			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Range: held, Holder: butler.IPAllocationKey(namespace, "db")},
+			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Else: "leave it out of what is reserved", Range: held, Holder: butler.IPAllocationKey(namespace, "db")},
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
-			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 would become reserved while it is held by ipallocations/db: delete the holder first, or keep the range in the pool",
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 would become reserved while it is held by ipallocations/db: delete the holder first, or leave it out of what is reserved",
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec", Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 " +
-				"would become reserved while it is held by ipallocations/db: delete the holder first, or keep the range in the pool"}},
+				"would become reserved while it is held by ipallocations/db: delete the holder first, or leave it out of what is reserved"}},
 		},
 		"a pool change that takes away what a stranger holds": {
-			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Range: held, Holder: butler.IPAllocationKey("team-b", "secret")},
+			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Else: "leave it out of what is reserved", Range: held, Holder: butler.IPAllocationKey("team-b", "secret")},
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
-			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 would become reserved while it is held in another namespace: delete the holder first, or keep the range in the pool",
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 would become reserved while it is held in another namespace: delete the holder first, or leave it out of what is reserved",
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec", Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 " +
-				"would become reserved while it is held in another namespace: delete the holder first, or keep the range in the pool"}},
+				"would become reserved while it is held in another namespace: delete the holder first, or leave it out of what is reserved"}},
 		},
 		"a pool in use that is deleted": {
 			err:         &poolInUse{pool: pool, holders: map[string]int{"ipallocations.butler.butlerlabs.dev": 3, "ipaddressclaims.ipam.cluster.x-k8s.io": 1}},

@@ -15,7 +15,8 @@ import (
 // InUseError says that a change of a pool would take addresses from somebody who has them.
 type InUseError struct {
 	Pool   Key
-	What   string // what the change does to the addresses: "leaves the pool's ranges", "becomes reserved", …
+	What   string // what the change does to the addresses: "would leave the pool's ranges", "would become reserved", …
+	Else   string // what to do where the holder stays
 	Range  allocator.Range
 	Holder Key // of a claim or an open grant
 }
@@ -24,7 +25,7 @@ func (e *InUseError) Error() string { return e.SeenFrom("") }
 
 // SeenFrom words the error for somebody in a namespace, "" for who may know of all.
 func (e *InUseError) SeenFrom(namespace string) string {
-	return fmt.Sprintf("pool %s: %s %s while it is held %s: delete the holder first, or keep the range in the pool", e.Pool, e.Range, e.What, e.Holder.SeenFrom(namespace))
+	return fmt.Sprintf("pool %s: %s %s while it is held %s: delete the holder first, or %s", e.Pool, e.Range, e.What, e.Holder.SeenFrom(namespace), e.Else)
 }
 
 // name of the pool in its space.
@@ -397,17 +398,17 @@ func (b *book) change(p Pool) (*line, error) {
 	if old.Space != p.Space {
 		for _, h := range b.holdings {
 			if h.inUse() && h.mayBeOf(old, isOffered) {
-				return nil, &InUseError{Pool: p.Key, What: "would change its routing domain", Range: h.ranges[0], Holder: h.key}
+				return nil, &InUseError{Pool: p.Key, What: "would change its routing domain", Else: "leave that as it is", Range: h.ranges[0], Holder: h.key}
 			}
 		}
 	}
 	leaving := allocator.Subtract(offered, p.Window)
 	blocked := allocator.Subtract(p.Blocked, old.Blocked)
 	for _, loss := range []struct {
-		ranges []allocator.Range
-		what   string
-		all    bool
-	}{{leaving, "would leave the pool's ranges", false}, {blocked, "would become reserved", true}} {
+		ranges     []allocator.Range
+		what, stay string
+		all        bool
+	}{{leaving, "would leave the pool's ranges", "keep the range in the pool", false}, {blocked, "would become reserved", "leave it out of what is reserved", true}} {
 		if loss.all && p.BlocksHeld {
 			continue
 		}
@@ -415,7 +416,7 @@ func (b *book) change(p Pool) (*line, error) {
 			for held := range core.HeldIn(r) {
 				h := b.holdings[held.Holder]
 				if h.inUse() && (loss.all || h.mayBeOf(old, isOffered)) {
-					return nil, &InUseError{Pool: p.Key, What: loss.what, Range: held.Range, Holder: h.key}
+					return nil, &InUseError{Pool: p.Key, What: loss.what, Else: loss.stay, Range: held.Range, Holder: h.key}
 				}
 			}
 		}

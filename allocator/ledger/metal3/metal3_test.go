@@ -53,9 +53,10 @@ func newPlace(t testing.TB, p *v1alpha1.IPPool, held ...netip.Addr) *place {
 // give is the address that a claim gets, which is held from then on.
 func (p *place) give(name, asked string) (netip.Addr, error) {
 	want, err := metal3.WantOf(p.pool, name, asked)
+	failure := metal3.Failure("")
 	switch {
-	case err != nil:
-		return netip.Addr{}, err
+	case errors.As(err, &failure):
+		return netip.Addr{}, failure
 	case want.Kept:
 		p.space.Hold(single(want.Address), 1)
 		return want.Address, nil

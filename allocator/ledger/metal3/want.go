@@ -78,7 +78,7 @@ func WantOfClaim(p *v1alpha1.IPPool, c metav1.Object) (Want, error) {
 }
 
 // WantOf is what a claim asks a pool for that has no answer of ours. name is empty while it is to be generated: no address is kept for it then. asked is
-// its annotation ipAddress, empty without one.
+// its annotation ipAddress, empty without one. The error has a Failure in it, and says more.
 func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 	var request netip.Addr
 	if asked != "" {
@@ -92,7 +92,7 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 		own, err := readPin(p, name)
 		switch {
 		case err == nil && request.IsValid() && request != own:
-			return Want{}, failureContradiction
+			return Want{}, fmt.Errorf("%w: the pool keeps %s for a claim of this name", failureContradiction, own)
 		case err != nil || !reached(p, own):
 			return Want{}, failureOutside
 		}
@@ -102,9 +102,9 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 	case !request.IsValid():
 		return Want{}, nil
 	case !reached(p, request):
-		return Want{}, FailureExhausted
+		return Want{}, fmt.Errorf("%w: %s is in no entry of the pool", FailureExhausted, request)
 	case keptForSome(p, request):
-		return Want{}, FailureHeld
+		return Want{}, fmt.Errorf("%w: the pool keeps %s for another claim", FailureHeld, request)
 	}
 	return Want{Address: request}, nil
 }
