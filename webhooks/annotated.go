@@ -74,8 +74,8 @@ func (annotated[T]) unmet(c T, err error) (hint string, refusal error) {
 		return err.Error() + ": the claim is stored without an address", nil
 	case errors.Is(err, allocator.ErrExhausted):
 		return fmt.Sprintf("%s: %v: the claim is stored without an address and gets one as soon as there is room", metal3.FailureExhausted, err), nil
-	case errors.As(err, &held) && !named.IsValid(): // the one that spec.preAllocations of its pool keeps for it
-		return fmt.Sprintf("%s: its pool keeps an address for it, but %s: the claim is stored without an address and gets that one when it is free",
+	case errors.As(err, &held) && !named.IsValid(): // what its pool keeps for it, or an address object holds
+		return fmt.Sprintf("%s: an address is kept for it, but %s: the claim is stored without an address and gets that one when it is free",
 			metal3.FailureHeld, held.SeenFrom(c.GetNamespace())), nil
 	case errors.As(err, &held):
 		return "", fmt.Errorf("%w: %w", metal3.FailureHeld, err)
