@@ -34,6 +34,7 @@ type book struct {
 	stored   map[string]int                // kind -> claims or pools that are stored
 	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
 	resting  map[Key]map[*holding]struct{} // pool -> holdings of its ranges with an end of rest
+	restSums map[Key]restSum               // pool -> what rests of it, as of the last tick
 	lastID   allocator.Holder
 
 	serving     bool      // fenced and caught up: may grant
@@ -185,6 +186,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		stored:   map[string]int{},
 		changed:  map[Key]struct{}{},
 		resting:  map[Key]map[*holding]struct{}{},
+		restSums: map[Key]restSum{},
 	}
 	for _, k := range kinds {
 		b.seen[k] = 0

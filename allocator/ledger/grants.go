@@ -395,6 +395,7 @@ func (b *book) tick(now time.Time) {
 	if b.serving && b.quarantined && now.Sub(b.served) >= b.limits.life {
 		b.quarantined, b.wanted = false, true
 	}
+	clear(b.restSums)
 	for k, rests := range b.resting {
 		crowded := b.crowded(k)
 		for h := range rests {
@@ -405,6 +406,7 @@ func (b *book) tick(now time.Time) {
 		if crowded && !b.crowded(k) {
 			b.leavingMay(k)
 		}
+		b.restSums[k] = b.sumRests(k)
 	}
 	maps.DeleteFunc(b.spaces, func(_ string, s *space) bool { return s.core.Idle() })
 }

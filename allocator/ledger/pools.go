@@ -354,26 +354,28 @@ func (b *book) taken(p Pool) *HeldError {
 			offered = append(offered, o.Window...)
 		}
 	}
-	for _, r := range append(allocator.Subtract(p.Window, offered), p.Blocked...) {
-		for held := range s.core.HeldIn(r) {
-			if h := b.holdings[held.Holder]; h.inUse() && !p.meant(h, held.Range) {
-				return b.heldError(held)
+	for _, part := range []struct {
+		ranges []allocator.Range
+		keeps  func(claim string) allocator.Range // nil where it is not for a claim of a name
+	}{{allocator.Subtract(p.Window, offered), nil}, {p.Blocked, p.Keeps}} {
+		for _, r := range part.ranges {
+			for held := range s.core.HeldIn(r) {
+				h := b.holdings[held.Holder]
+				if h.inUse() && (h.pool != p.Key || part.keeps != nil && part.keeps(h.forClaim().Name) != held.Range) {
+					return b.heldError(held)
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// meant tells whether a holding got a range of the pool, and if the pool keeps that for a claim, is of this claim.
-func (p *Pool) meant(h *holding, r allocator.Range) bool {
-	if h.pool != p.Key || p.Keeps == nil || !slices.ContainsFunc(p.Blocked, r.Overlaps) {
-		return h.pool == p.Key
+// forClaim is the claim that the holding is of, or is there for.
+func (h *holding) forClaim() Key {
+	if h.claim != nil {
+		return h.claim.holder()
 	}
-	claim := h.key
-	if h.claim != nil && h.claim.For != (Key{}) {
-		claim = h.claim.For
-	}
-	return p.Keeps(claim.Name) == r
+	return h.key
 }
 
 func inAddressOrder(x, y Held) int { return x.Range.First.Compare(y.Range.First) }

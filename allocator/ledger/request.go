@@ -75,11 +75,16 @@ type FamilyError struct {
 }
 
 func (e *FamilyError) Error() string {
-	return fmt.Sprintf("pool %s offers no %s addresses: use a pool that does, or add some to it", e.Pool, familyNames[e.Bits])
+	return fmt.Sprintf("pool %s offers no %s addresses: use a pool that does, or add some to it", e.Pool, FamilyName(e.Bits))
 }
 
-// familyNames are those of families by the bits of their addresses.
-var familyNames = map[int]string{32: "IPv4", 128: "IPv6"}
+// FamilyName is "IPv4" or "IPv6", by the bits of an address.
+func FamilyName(bits int) string {
+	if bits == 32 {
+		return "IPv4"
+	}
+	return "IPv6"
+}
 
 // PoolError puts the pool's name to what the core says (ExhaustedError, OutsideError, BlockedError, ErrCount).
 type PoolError struct {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -51,6 +52,7 @@ func (b *book) shorten(p Pool) {
 
 // endRests ends the rests of a pool's ranges. Those of claims that are about to go begin anew where the pool is made again before.
 func (b *book) endRests(pool Key) {
+	delete(b.restSums, pool)
 	for h := range b.resting[pool] {
 		if !h.away() {
 			b.endRest(h)
@@ -164,28 +166,35 @@ func (b *book) leavingMay(pool Key) {
 // restBegun tells whether the rest of a holding has begun: not that of a claim which is about to go, and may yet stay.
 func (h *holding) restBegun() bool { return h.claim == nil || !h.claim.leaves.IsZero() }
 
-// firstRested is when the first of a pool's ranges that rest is free again, zero where fewer addresses rest than are lacking. A range that another
-// has, who clashed with its last holder, rests in the record only.
-func (b *book) firstRested(p *pool, lacking int64) (first time.Time) {
-	for h := range b.resting[p.Key] {
-		if h.away() || !h.restBegun() {
+// restSum is what rests of a pool.
+type restSum struct {
+	addresses int64     // saturates
+	first     time.Time // when the first of them are free again
+}
+
+// sumRests looks at all that rests of a pool. A range that another has, who clashed with its last holder, rests in the record only.
+func (b *book) sumRests(pool Key) (all restSum) {
+	for h := range b.resting[pool] {
+		if h.away() || h.contested || !h.restBegun() {
 			continue
 		}
 		for _, r := range h.ranges {
-			for held := range b.space(p.Space).core.HeldIn(r) {
-				if held.Holder != h.id {
-					continue
-				}
-				if lacking = max(lacking, 0) - held.Range.Size(); first.IsZero() || h.until.Before(first) {
-					first = h.until
-				}
-			}
+			all.addresses = min(all.addresses, math.MaxInt64-r.Size()) + r.Size()
+		}
+		if all.first.IsZero() || h.until.Before(all.first) {
+			all.first = h.until
 		}
 	}
-	if lacking > 0 {
-		return time.Time{}
+	return all
+}
+
+// firstRested is when the first of a pool's ranges that rest is free again, zero where fewer addresses rest than are lacking. It is as of the last tick:
+// thousands may rest, and every refusal asks.
+func (b *book) firstRested(pool Key, lacking int64) time.Time {
+	if all := b.restSums[pool]; all.addresses >= lacking {
+		return all.first
 	}
-	return first
+	return time.Time{}
 }
 
 // restingOf lists the ranges of a pool that rest, in address order: what it should record. Of a range that several had who clashed, the longest rest.

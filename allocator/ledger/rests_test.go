@@ -113,6 +113,7 @@ func TestAnExhaustedPoolSaysWhenWhatRestsIsFree(t *testing.T) {
 	two := []Want{{Count: 2}}
 	expect := func(want time.Time) {
 		t.Helper()
+		d.tick(d.now)
 		_, granted := d.ask(Request{Claim: key("c"), Wants: two})
 		_, previewed := d.preview(Request{Claim: key("c"), Pool: modelPool, Wants: two})
 		for _, err := range []error{granted, previewed} {
@@ -128,7 +129,7 @@ func TestAnExhaustedPoolSaysWhenWhatRestsIsFree(t *testing.T) {
 	d.now = d.now.Add(time.Minute)
 	d.gone("b")
 	expect(first)
-	d.tick(first)
+	d.now = first
 	expect(first.Add(time.Minute))
 	d.stored("around", "10.0.0.1", journal.Token{}) // the webhooks: there is nothing to wait for
 	expect(time.Time{})
@@ -317,6 +318,51 @@ func BenchmarkAnEventOfAPoolWithManyRests(b *testing.B) {
 			for b.Loop() {
 				p.ResourceVersion++
 				l.SetPool(p)
+			}
+		})
+	}
+}
+
+func BenchmarkARefusalOfAPoolWithManyRests(b *testing.B) {
+	for _, n := range []int{0, 8_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l := New(Config{Store: &shelf{}, ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+			now := time.Now()
+			p := Pool{Key: modelPool, ResourceVersion: 1, ReuseDelay: time.Hour, Window: []allocator.Range{mustRange("10.0.0.0-10.0.255.255")}}
+			for i := range n {
+				p.Cooling = append(p.Cooling, Cooling{Range: mustRange(fmt.Sprintf("10.0.%d.%d", i>>8, i&255)), Until: now.Add(time.Hour)})
+			}
+			l.SetPool(p)
+			l.book.takeOver(journal.Version{})
+			l.book.serve(now)
+			l.book.tick(now)
+			for b.Loop() {
+				if _, err := l.book.preview(Request{Claim: key("a"), Pool: modelPool, Wants: []Want{{Count: 1 << 16}}}); (err == nil) != (n == 0) {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// Users copy what is held of a pool into what it keeps.
+func BenchmarkWhoHasWhatAPoolKeeps(b *testing.B) {
+	for _, n := range []int{2_000, 20_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l := New(Config{Store: &shelf{}, ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+			p := Pool{Key: modelPool, ResourceVersion: 1, BlocksHeld: true, Window: []allocator.Range{mustRange("10.0.0.0-10.0.255.255")}}
+			l.SetPool(p)
+			kept := map[string]allocator.Range{}
+			p.Keeps = func(name string) allocator.Range { return kept[name] }
+			for i := range n {
+				r, name := mustRange(fmt.Sprintf("10.0.%d.%d", i>>8, i&255)), fmt.Sprint("c", i)
+				kept[name], p.Blocked = r, append(p.Blocked, r)
+				l.Observe(Claim{Key: key(name), UID: name, ResourceVersion: uint64(i + 2), Pool: modelPool, Ranges: []allocator.Range{r}})
+			}
+			for b.Loop() {
+				if err := l.Taken(p); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}

@@ -105,7 +105,7 @@ func (b *book) pick(p *pool, w Want, id allocator.Holder) (r allocator.Range, er
 // named puts the family to an error that says how much is free of the one that is asked for, where the pool has another.
 func (w Want) named(p *pool, err error) error {
 	if full := (*allocator.ExhaustedError)(nil); errors.As(err, &full) && w.Bits != 0 && len(p.families) > 1 {
-		full.Family = familyNames[w.Bits]
+		full.Family = FamilyName(w.Bits)
 	}
 	return err
 }
@@ -217,7 +217,7 @@ func (b *book) poolError(p *pool, err error) error {
 	case errors.As(err, &held):
 		return b.heldError(allocator.Held{Range: held.Range, Holder: held.Holder})
 	case errors.As(err, &full):
-		return &PoolError{Pool: p.Key, Err: err, Until: b.firstRested(p, full.Requested-full.Available)}
+		return &PoolError{Pool: p.Key, Err: err, Until: b.firstRested(p.Key, full.Requested-full.Available)}
 	}
 	return &PoolError{Pool: p.Key, Err: err}
 }

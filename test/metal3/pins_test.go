@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
 )
@@ -146,14 +147,16 @@ func TestAClaimWaitsForWhatItsPoolKeepsForItAndAnotherHas(t *testing.T) {
 			t.Parallel()
 			ns := suite.Namespace(t, admin)
 			pool := ten(ns, "pool")
+			pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "3s"}
 			suite.Create(t, admin, pool)
 			has := k.claim(ns, "db", "pool", "10.0.0.4")
 			k.gets(t, has, "10.0.0.4")
-			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.PreAllocations = map[string]v1alpha1.IP{"web": "10.0.0.4"} })
+			pin(t, pool, map[string]v1alpha1.IP{"web": "10.0.0.4"})
 			waits := k.claim(ns, "web", "pool", "")
 			suite.Create(t, admin, waits)
 			k.fails(t, waits, "Requested IP not available")
 			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "web-0", "pool", "10.0.0.4")), 422, "Requested IP not available")
+			k.gets(t, k.claim(ns, "other", "pool", ""), "10.0.0.1") // which need not wait as well
 			suite.Delete(t, admin, has)
 			if got := k.bound(t, waits); got.Address != "10.0.0.4" {
 				t.Errorf("it has %s", got.Address)

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
@@ -158,7 +159,7 @@ func WarningsFor(p *v1alpha1.IPPool) []string {
 			}
 		}
 		if prefix, bits := part.Settings.Prefix, part.First.BitLen(); prefix < 0 || prefix > bits {
-			warn(warningPrefix, path, prefix, map[int]string{32: "IPv4", 128: "IPv6"}[bits], bits)
+			warn(warningPrefix, path, prefix, ledger.FamilyName(bits), bits)
 		}
 	}
 	if len(reached) > 0 {
