@@ -357,7 +357,9 @@ func TestTheSampleOfClusterAPIGetsAnAddressOfANetworkPool(t *testing.T) {
 		t.Errorf("the answer has %q, the address object %+v", given, got)
 	}
 	suite.Delete(t, admin, c)
-	suite.Delete(t, admin, &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.Namespace, Name: "vlan40-pool"}})
+	pool := &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.Namespace, Name: "vlan40-pool"}}
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return admin.Delete(ctx, pool) }) // the replica may have yet to hear that the claim is gone
+	suite.Gone(t, admin, pool)
 }
 
 // It is answered at once, and not told to come again for ever.
