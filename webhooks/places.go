@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sync/semaphore"
+
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 )
 
 const (
@@ -18,9 +20,6 @@ const (
 	// many ordinary calls as there may be, it is little more than half of the gigabyte that the process has.
 	maxDecoded      = 192 << 20
 	ordinaryObjects = 256 << 10
-	// perValue is what a value takes at most of those that a comma stands between, in bytes: the largest element of a list that can be written as "{}"
-	// has some hundred, and a list that grows is there twice.
-	perValue = 256
 )
 
 // places bound the calls that are at work at a time, and the memory that they take.
@@ -37,7 +36,7 @@ func newPlaces(calls int, large int64) *places {
 // decode takes the memory that the objects in a body need once they are read, which may be a hundred times its size. leave gives it back. Ordinary
 // ones need not ask, so that no others keep them waiting.
 func (p *places) decode(body []byte) (leave func(), err error) {
-	takes := min(maxDecoded, 4*int64(len(body))+perValue*int64(bytes.Count(body, []byte{','})))
+	takes := min(maxDecoded, fields.Decoded(int64(len(body)), int64(bytes.Count(body, []byte{','}))))
 	if takes <= ordinaryObjects {
 		return func() {}, nil
 	}

@@ -17,6 +17,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/reconcilers/kubeconfig"
 )
 
@@ -27,8 +28,8 @@ const (
 	tenantQPS     = 20
 	tenantBurst   = 40
 	tenantTimeout = 5 * time.Second // of a call, and of what precedes the answer to a watch
-	tenantAnswer  = 16 << 20        // bytes of an answer that is no watch
-	tenantEvent   = 4 << 20         // bytes of an event of a watch: what etcd takes has 1.5 MiB
+	tenantAnswer  = 4 << 20         // bytes of an answer, or of an event of a watch: an object that etcd takes has 1.5 MiB
+	tenantMemory  = 16 << 20        // bytes that it may take once it is decoded
 )
 
 // How often the Secret with a tenant's kubeconfig is read, before use: rarely where it has been of no use for long.
@@ -137,45 +138,68 @@ func (l limits) RoundTrip(r *http.Request) (*http.Response, error) {
 		cancel(nil)
 		return nil, err
 	}
-	body := &limitedBody{ReadCloser: response.Body, done: func() { late.Stop(); cancel(nil) }, most: tenantAnswer}
+	body := &limitedBody{ReadCloser: response.Body, done: func() { late.Stop(); cancel(nil) }}
 	if watches {
-		body.most, body.lines, body.over = tenantEvent, true, l.over
+		body.lines, body.over = true, l.over
 	}
 	response.Body = body
 	return response, nil
 }
 
-// tooLarge says that an answer of a tenant's, or an event, has more bytes than are read.
-type tooLarge struct{ most int64 }
+// errTooLarge says that an answer of a tenant's, or an event, is larger than what is read.
+var errTooLarge = fmt.Errorf("the tenant's answer has more than %d bytes, or would take more than %d once it is decoded", tenantAnswer, tenantMemory)
 
-func (e tooLarge) Error() string {
-	return fmt.Sprintf("the tenant's answer has more than %d bytes", e.most)
-}
-
+// limitedBody is the body of an answer that has an end, or whose lines have.
 type limitedBody struct {
 	io.ReadCloser
 	done  func()
-	most  int64 // bytes
-	lines bool  // of a line each, else of all
+	lines bool // each has an end of its own
 	over  func(error)
-	read  int64
+	read  measure // of the answer, or of the line
 }
 
 // Read implements io.Reader.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.read += int64(n)
-	if end := bytes.LastIndexByte(p[:n], '\n'); b.lines && end >= 0 {
-		b.read = int64(n - end - 1)
+	fresh := p[:n]
+	if end := bytes.LastIndexByte(fresh, '\n'); b.lines && end >= 0 {
+		b.read, fresh = measure{}, fresh[end+1:]
 	}
-	if b.read > b.most {
-		err = tooLarge{b.most}
-		if b.over != nil {
-			b.over(err)
+	b.read.add(fresh)
+	if b.read.fits() {
+		return n, err
+	}
+	if b.over != nil {
+		b.over(errTooLarge)
+	}
+	return 0, errTooLarge
+}
+
+// measure is how much JSON has been read: bytes, and commas between values.
+type measure struct {
+	bytes, commas   int64
+	quoted, escaped bool // in a string, after a backslash
+}
+
+func (m *measure) add(text []byte) {
+	m.bytes += int64(len(text))
+	for _, c := range text {
+		switch {
+		case m.escaped:
+			m.escaped = false
+		case m.quoted && c == '\\':
+			m.escaped = true
+		case c == '"':
+			m.quoted = !m.quoted
+		case c == ',' && !m.quoted:
+			m.commas++
 		}
-		return 0, err
 	}
-	return n, err
+}
+
+// fits tells whether a tenant may send as much at once.
+func (m *measure) fits() bool {
+	return m.bytes <= tenantAnswer && fields.Decoded(m.bytes, m.commas) <= tenantMemory
 }
 
 // Close implements io.Closer.

@@ -238,6 +238,7 @@ func (s *session) converse(ctx context.Context) error {
 	}
 	defer c.close()
 	s.gone = map[string]time.Time{}
+	s.wrote.version = 0 // what this connection shows is newer; and the tenant may have been restored, so that its versions are lower
 	late := time.NewTimer(reachWithin)
 	defer late.Stop()
 	next := time.NewTimer(0)

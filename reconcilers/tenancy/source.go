@@ -48,7 +48,7 @@ func (s *source) each(ctx context.Context, shown func(runtime.Object) bool) (ver
 	o := metav1.ListOptions{FieldSelector: s.only.String(), Limit: pageSize}
 	for {
 		page, err := s.page(ctx, o)
-		if large := (tooLarge{}); errors.As(err, &large) && o.Limit > 1 {
+		if errors.Is(err, errTooLarge) && o.Limit > 1 {
 			o.Limit = max(o.Limit/4, 1)
 			continue
 		}

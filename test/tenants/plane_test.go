@@ -114,9 +114,11 @@ func offers(t *testing.T, want ...string) {
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return offered(ctx, want...) })
 }
 
-func offered(ctx context.Context, want ...string) error {
+func offered(ctx context.Context, want ...string) error { return offeredIn(ctx, tenantPlane, want...) }
+
+func offeredIn(ctx context.Context, tenant *plane.Plane, want ...string) error {
 	p := metallbPool()
-	err := tenantPlane.Client.Get(ctx, client.ObjectKeyFromObject(p), p)
+	err := tenant.Client.Get(ctx, client.ObjectKeyFromObject(p), p)
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
