@@ -110,7 +110,7 @@ func TestRefusalSaysWhatToDoAndKeepsItsWords(t *testing.T) {
 			"10.0.0.1 is held by ipallocations/web"},
 		"held elsewhere": {&ledger.HeldError{Range: mustRange(t, "10.0.0.1"), Holder: butler.IPAllocationKey("secret", "web")}, "Failed", "AllocationFailed",
 			"10.0.0.1 is held in another namespace"},
-		"held by a create": {&ledger.HeldError{Range: mustRange(t, "10.0.0.1"), Holder: butler.IPAllocationKey("butler-system", "")}, "Failed", "AllocationFailed",
+		"held by a create": {&ledger.HeldError{Range: mustRange(t, "10.0.0.1"), Holder: butler.IPAllocationKey("butler-system", ""), Promised: true}, "Failed", "AllocationFailed",
 			"10.0.0.1 is held by a create that is under way"},
 		"resting": {&ledger.HeldError{Range: mustRange(t, "10.0.0.1"), Until: time.Unix(0, 0)}, "Failed", "AllocationFailed",
 			"10.0.0.1 was released and rests until 1970-01-01T00:00:00Z"},

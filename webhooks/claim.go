@@ -251,11 +251,19 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 		return admission.Response{}, &ledger.NotServingError{Here: true, RetryAfter: time.Second,
 			Reason: fmt.Sprintf("%s comes without annotation %s", described(stored), v1alpha1.AnnotationGrant)}
 	}
-	if err := k.renamed(ctx, c, k.cached); err != nil && req.Operation == admissionv1.Create && c.GetGenerateName() != "" {
-		return admission.Response{}, err
+	create := req.Operation == admissionv1.Create
+	if create && c.GetGenerateName() != "" {
+		if err := k.renamed(ctx, c, k.cached); err != nil {
+			return admission.Response{}, err
+		}
 	}
 	err = k.ledger.Granted(ctx, stored.Key, uid, version, stored.Ranges, stored.Token)
-	if errors.Is(err, ledger.ErrForged) {
+	switch {
+	case create && errors.Is(err, ledger.ErrNoGrant):
+		// Its answer is one that it had before, as a backup's has, and the first call came to nothing: the second was not made. A new create may fare better.
+		err = &ledger.NotServingError{Here: true, RetryAfter: time.Second,
+			Reason: fmt.Sprintf("%s comes with a token in annotation %s that was not given just now", described(stored), v1alpha1.AnnotationGrant)}
+	case errors.Is(err, ledger.ErrForged):
 		err = fmt.Errorf("%s: %w: another webhook or client has changed what the allocator answered, find and correct it", described(stored), err)
 	}
 	return admission.Allowed(""), err

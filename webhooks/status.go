@@ -176,8 +176,7 @@ func heldMessage(err error, held *ledger.HeldError, namespace string) string {
 		return where + held.SeenFrom(namespace) + ": wait, or ask for another range"
 	case at != nil && held.Holder.Kind == at.Pool.Kind:
 		return fmt.Sprintf("%s%s is being taken away by a change of a pool: ask for another range", where, held.Range)
-	}
-	if held.Holder.Name == "" {
+	case held.Promised:
 		return where + held.SeenFrom(namespace) + ": ask for another range, or try again in two minutes: what a create that failed was promised is free by then"
 	}
 	return where + held.SeenFrom(namespace) + ": ask for another range, or have the holder deleted first"

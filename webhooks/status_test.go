@@ -102,12 +102,20 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held in another namespace: ask for another range, or have the holder deleted first"}},
 		},
 		"a range that a create under way has": {
-			err:         in(&ledger.HeldError{Range: held, Holder: butler.IPAllocationKey(namespace, "")}),
+			err:         in(&ledger.HeldError{Range: held, Holder: butler.IPAllocationKey(namespace, ""), Promised: true}),
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by a create that is under way: ask for another range, or try again in two minutes: what a create that failed was promised is free by then",
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
 				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by a create that is under way: ask for another range, or try again in two minutes: what a create that failed was promised is free by then"}},
+		},
+		"a range that a create of a name has": {
+			err:         in(&ledger.HeldError{Range: held, Holder: butler.IPAllocationKey(namespace, "db"), Promised: true}),
+			wantCode:    http.StatusForbidden,
+			wantReason:  metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db, whose create is under way or has failed: ask for another range, or try again in two minutes: what a create that failed was promised is free by then",
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db, whose create is under way or has failed: ask for another range, or try again in two minutes: what a create that failed was promised is free by then"}},
 		},
 		"a range that rests": {
 			err:         in(&ledger.HeldError{Range: held, Until: until}),

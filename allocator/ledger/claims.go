@@ -395,7 +395,7 @@ func (b *book) heldError(held allocator.Held) *HeldError {
 	case h.claim != nil:
 		e.Holder = h.claim.Key
 	case len(h.lines) > 0:
-		e.Holder = h.key
+		e.Holder, e.Promised = h.key, true
 	case h.away():
 		e.Holder, e.Moved = h.key, true
 	default:

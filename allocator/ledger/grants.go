@@ -333,7 +333,10 @@ func (b *book) granted(k Key, uid string, version uint64, ranges []allocator.Ran
 	if len(fresh) == 0 {
 		return nil
 	}
-	if l == nil || l.state != open || !l.names(k, uid) || !slices.Equal(l.Ranges, fresh) {
+	if l == nil {
+		return ErrNoGrant
+	}
+	if l.state != open || !l.names(k, uid) || !slices.Equal(l.Ranges, fresh) {
 		return ErrForged
 	}
 	return nil

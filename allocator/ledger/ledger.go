@@ -282,8 +282,8 @@ func (l *Ledger) prove(ctx context.Context) (err error) {
 	return l.outcome(ctx, done, func() {})
 }
 
-// Granted reports whether a claim that is about to be stored carries ranges and token of a grant made for it: nil, ErrForged or
-// *NotServingError. The UID is that of a stored claim, and version the one of it that is written over: "" and 0 for a create.
+// Granted reports whether a claim that is about to be stored carries ranges and token of a grant made for it: nil, ErrForged (ErrNoGrant among
+// them) or *NotServingError. The UID is that of a stored claim, and version the one of it that is written over: "" and 0 for a create.
 func (l *Ledger) Granted(ctx context.Context, k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
 	return l.sure(ctx, true, func(b *book) error { return b.granted(k, uid, version, ranges, t) })
 }

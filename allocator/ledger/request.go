@@ -116,6 +116,8 @@ type HeldError struct {
 	Holder Key             // of the stored claim or the open grant; zero where only a release rests on it
 	Until  time.Time       // set where the range was released and rests for the pool's reuse delay
 	Moved  bool            // the range went to another cluster with Holder, a claim that is no longer stored here
+	// Promised says that the holder is an open grant alone: its create is under way, or has failed.
+	Promised bool
 }
 
 func (e *HeldError) Error() string { return e.SeenFrom("") }
@@ -128,11 +130,18 @@ func (e *HeldError) SeenFrom(namespace string) string {
 	case !e.Until.IsZero():
 		return fmt.Sprintf("%s was released and rests until %s", e.Range, e.Until.UTC().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("%s is held %s", e.Range, e.Holder.SeenFrom(namespace))
+	text := fmt.Sprintf("%s is held %s", e.Range, e.Holder.SeenFrom(namespace))
+	if e.Promised && e.Holder.Name != "" && !e.Holder.hiddenFrom(namespace) {
+		text += ", whose create is under way or has failed"
+	}
+	return text
 }
 
 // ErrForged says that what is about to be stored is not what was granted.
 var ErrForged = errors.New("range and token are not those of an open grant")
+
+// ErrNoGrant is the ErrForged of a token that no open grant has: it was not given just now.
+var ErrNoGrant = fmt.Errorf("%w: there is none with that token", ErrForged)
 
 // NotServingError says that this replica cannot answer now, and that the same call may succeed shortly.
 type NotServingError struct {

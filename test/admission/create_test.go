@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
@@ -307,6 +308,26 @@ func TestATokenThatComesInWithACreateProvesNothing(t *testing.T) {
 	if got := moved.Annotations[v1alpha1.AnnotationOrigin]; got != v1alpha1.OriginPinned {
 		t.Errorf("origin %q, want %q", got, v1alpha1.OriginPinned)
 	}
+}
+
+func TestWhatAFailedCreateWasPromisedIsNotSaidToHaveAHolderToDelete(t *testing.T) {
+	ns := namespace(t)
+	suite.Create(t, admin, pool(ns, "10.41.0.0/28"))
+	first := pinned(ns, "first", "10.41.0.3-10.41.0.4")
+	suite.Create(t, admin, first)
+	if err := admin.Create(t.Context(), pinned(ns, "first", "10.41.0.3-10.41.0.4")); !apierrors.IsAlreadyExists(err) {
+		t.Fatalf("a create of what exists: %v", err)
+	}
+	if err := admin.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		err := admin.Create(ctx, pinned(ns, "second", "10.41.0.3-10.41.0.4"))
+		if err == nil || !strings.Contains(err.Error(), "is held by ipallocations/first, whose create is under way or has failed: ask for another range, or try again in two minutes") {
+			return fmt.Errorf("refused with: %w", err)
+		}
+		return nil
+	})
 }
 
 func TestCountBesideAPinnedRangeOfAnotherSizeIsIgnoredWithAWarning(t *testing.T) {

@@ -7,12 +7,15 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -84,6 +87,45 @@ func ask(ctx context.Context, m *sandbox.Manager, path string, a *v1alpha1.IPAll
 	}
 	is.err = json.Unmarshal(object, &is.stored)
 	return is
+}
+
+// What comes with the answer that it had before, as out of a backup, gets a new one, also where the first call is lost with the holder: to the second
+// it looks as if it were answered.
+func TestWhatIsRestoredWhileTheHolderIsLostIsNotTakenForForged(t *testing.T) {
+	namespace := newPool(t, 28)
+	var backup []*v1alpha1.IPAllocation
+	for i := range 12 {
+		a := load.Claim(namespace, fmt.Sprintf("restored-%d", i))
+		created(t, a)
+		b := load.Claim(namespace, a.Name)
+		b.Spec, b.Annotations = a.Spec, a.Annotations
+		backup = append(backup, b)
+	}
+	for _, b := range backup {
+		deleted(t, b)
+	}
+	was := holder(t)
+	if err := was.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := was.Thaw(); err != nil {
+			t.Error(err)
+		}
+	})
+	var group errgroup.Group
+	for _, b := range backup {
+		group.Go(func() error {
+			if err := admin.Create(t.Context(), b.DeepCopy()); err != nil && !strings.Contains(err.Error(), "failed calling webhook") {
+				return fmt.Errorf("%s failed otherwise than on the wire: %w", b.Name, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	nextHolder(t, was)
 }
 
 // A holder that was stopped, and replaced meanwhile, finds calls at its port when it goes on. It still takes itself for the holder: what
