@@ -34,7 +34,7 @@ func newProbes(server *webhookServer, certs certificateParts, log logr.Logger) *
 		if p.awaited.Load() != nil {
 			return nil // to be started again would not help
 		}
-		return serve(r)
+		return server.served(r) // nor would it against a certificate that is missing or has expired: one that comes is taken in as it is
 	}}
 	p.ready.Checks = map[string]healthz.Checker{"webhooks": serve, "ledger": func(*http.Request) error {
 		if l := p.ledger.Load(); l != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
 // serve starts a webhook server that answers "here". What it returns ends it.
@@ -97,5 +100,31 @@ func TestAServerEndsAtOnceWhenNobodyKeepsConnections(t *testing.T) {
 	stop()
 	if took := time.Since(began); took > drainLimit/2 {
 		t.Errorf("it took %s: a client that keeps a connection gives it up when told to", took)
+	}
+}
+
+// noCertificate is a source that has none yet.
+type noCertificate struct{ certificates.Source }
+
+func (noCertificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return nil, errors.New("there is none")
+}
+
+func TestAManagerWithoutACertificateIsAliveAndNotReady(t *testing.T) {
+	server, err := newWebhookServer(&options{}, noCertificate{}, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProbes(server, certificateParts{}, logr.Discard())
+	p.awaited.Store(nil)
+	if p.healthy.Checks["webhooks"](nil) == nil {
+		t.Error("a manager that serves no webhooks is said to be alive")
+	}
+	server.serving.Store(true)
+	if err := p.healthy.Checks["webhooks"](nil); err != nil {
+		t.Errorf("a start would not help, and is asked for: %v", err)
+	}
+	if p.ready.Checks["webhooks"](nil) == nil {
+		t.Error("a manager without a certificate is said to be ready")
 	}
 }
