@@ -123,7 +123,9 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // so that the repetition, by whomever, may reach another replica
 		after := e.retryAfter(down, again)
 		if time.Until(deadline) > after+anotherTry {
-			e.repeats.sentAway(review.Request.UID, deadline)
+			if r.Header.Get(forwardedHeader) == "" { // who has passed it on knows how much time it has
+				e.repeats.sentAway(review.Request.UID, deadline)
+			}
 			w.Header().Set("Retry-After", strconv.Itoa(int(after/time.Second)))
 			http.Error(w, answer.Result.Message, http.StatusServiceUnavailable)
 			return

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,6 +87,12 @@ func (s *SelfManaged) Caches() map[client.Object]cache.ByObject {
 	}
 }
 
+// Pauses between attempts that fail, each twice the one before.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
 // SetupWithManager implements Source.
 func (s *SelfManaged) SetupWithManager(mgr manager.Manager) error {
 	s.client, s.live = mgr.GetClient(), mgr.GetAPIReader()
@@ -102,7 +109,11 @@ func (s *SelfManaged) SetupWithManager(mgr manager.Manager) error {
 		For(&corev1.Secret{}).
 		Watches(&admissionv1.MutatingWebhookConfiguration{}, turn(s.Mutating)).
 		Watches(&admissionv1.ValidatingWebhookConfiguration{}, turn(s.Validating)).
-		WithOptions(controller.Options{NeedLeaderElection: &everywhere}).
+		WithOptions(controller.Options{
+			NeedLeaderElection: &everywhere,
+			// No event says that a right was granted, and without certificates nothing is served.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		}).
 		Complete(s)
 }
 
