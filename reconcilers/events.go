@@ -3,6 +3,7 @@ package reconcilers
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"golang.org/x/time/rate"
@@ -40,6 +41,8 @@ const (
 const (
 	routinePerSecond = 2
 	routineBurst     = 20
+	// routinePools is of how many pools the events are counted at once, but for those of which all may be told again.
+	routinePools = 1024
 )
 
 type events struct {
@@ -59,17 +62,13 @@ func (e *events) mayTell(pool ledger.Key) bool {
 	defer e.mu.Unlock()
 	l := e.routine[pool]
 	if l == nil {
+		if len(e.routine) >= routinePools {
+			maps.DeleteFunc(e.routine, func(_ ledger.Key, l *rate.Limiter) bool { return l.Tokens() >= routineBurst })
+		}
 		l = rate.NewLimiter(routinePerSecond, routineBurst)
 		e.routine[pool] = l
 	}
 	return l.Allow()
-}
-
-// forget drops what is remembered of a pool that is gone.
-func (e *events) forget(pool ledger.Key) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.routine, pool)
 }
 
 func (e *events) allocated(claim client.Object, pool ledger.Key, message string) {

@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 	slowAfter = time.Second      // for one object
 	slowFor   = 30 * time.Second // after the last one that took long
 	crowded   = time.Second      // until one is looked at again that found no worker
+	// slowForgotten is after how long without an object one is forgotten: it may be gone.
+	slowForgotten = time.Hour
 )
 
 func newFair(r reconcile.Reconciler, workers int) *fair {
@@ -52,6 +55,7 @@ func (f *fair) leave(namespace string, began, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if now.Sub(began) > slowAfter {
+		maps.DeleteFunc(f.slow, func(_ string, until time.Time) bool { return now.Sub(until) > slowForgotten })
 		f.slow[namespace] = now.Add(slowFor)
 	} else if !now.Before(f.slow[namespace]) {
 		delete(f.slow, namespace)

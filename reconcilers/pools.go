@@ -123,7 +123,6 @@ func (r *pools[P]) gone(ctx context.Context, req reconcile.Request, err error) e
 	p.SetName(req.Name)
 	pool, _ := r.api.pool(p)
 	r.metrics.ForgetPool(pool.Key)
-	r.events.forget(pool.Key)
 	return r.api.gone(ctx, r.desk, req)
 }
 

@@ -63,6 +63,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	err = r.serve(ctx, s, vip, there)
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
 		r.complain(s, refused)
+		if refused.reason == eventInvalidMode || refused.reason == eventInvalidAnnotation { // a change of the Service brings it here again
+			return reconcile.Result{}, nil
+		}
 		return reconcile.Result{RequeueAfter: refusedAgain}, nil
 	}
 	return reconcile.Result{}, err

@@ -26,7 +26,7 @@ type refusal struct {
 	at    time.Time
 }
 
-// askAgain is how often pools that have not changed are asked once more.
+// askAgain is after how long pools that have not changed are asked once more, at the next look.
 const askAgain = 30 * time.Second
 
 // grow asks for what waiting Services need, and says what is in the way.
@@ -127,6 +127,9 @@ const seenWithin = 5 * time.Second
 
 // say writes condition LoadBalancerIPsAvailable where it differs, and tells people of what is in the way.
 func (s *session) say(ctx context.Context, c metav1.Condition) error {
+	if !s.Serving() {
+		return nil // this session is about to end
+	}
 	cluster := &v1alpha1.TenantCluster{}
 	if err := s.Get(ctx, s.name, cluster); err != nil || cluster.UID != s.uid {
 		return client.IgnoreNotFound(err)

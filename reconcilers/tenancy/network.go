@@ -40,16 +40,22 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	if err := r.Get(ctx, req.NamespacedName, c); err != nil {
 		r.sessions.stop(req.NamespacedName)
 		r.short.put(req.NamespacedName, false)
+		r.holding.news(req.NamespacedName, "")
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if c.DeletionTimestamp != nil {
 		r.short.put(req.NamespacedName, false)
 		return r.release(ctx, c)
 	}
+	t, fault := tenants.TenantOf(c)
+	stored, err := r.allocationsOf(ctx, req.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	policy, err := r.policyOf(ctx, c)
 	if apierrors.IsNotFound(err) {
 		r.sessions.stop(req.NamespacedName)
-		return reconcile.Result{}, r.say(ctx, c, nil, metav1.Condition{
+		return reconcile.Result{}, r.say(ctx, c, tenants.BlocksOf(t, stored), metav1.Condition{
 			Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady,
 			Message: err.Error() + ": create it, or name another in spec.providerConfigRef",
 		})
@@ -57,15 +63,14 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	t, fault := tenants.TenantOf(c)
 	if !policy.IPAM {
 		r.sessions.stop(req.NamespacedName)
-		return reconcile.Result{}, r.say(ctx, c, nil, tenants.NetworkReady(policy, nil, nil, nil))
+		return reconcile.Result{}, r.say(ctx, c, tenants.BlocksOf(t, stored), tenants.NetworkReady(policy, nil, nil, nil))
 	}
 	if err := r.hold(ctx, c); err != nil {
 		return reconcile.Result{}, err
 	}
-	blocks, wishes, refusals, err := r.begin(ctx, c, t, policy)
+	blocks, wishes, refusals, err := r.begin(ctx, c, t, policy, stored)
 	if err != nil {
 		return reconcile.Result{}, errors.Join(err, r.say(ctx, c, blocks, metav1.Condition{
 			Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady, Message: oneLine(err.Error()) + "; it is tried again",
@@ -83,15 +88,12 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	return reconcile.Result{}, nil
 }
 
-// begin asks for the blocks that a tenant lacks to begin with, and returns all that it has then, with an error too. refusals is what pools said, by kind.
-func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants.Policy) (
+// begin asks for the blocks that a tenant lacks to begin with, beside those that are stored, and returns all that it has then, with an error too.
+// refusals is what pools said, by kind.
+func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants.Policy, stored []v1alpha1.IPAllocation) (
 	blocks []tenants.Block, wishes []tenants.Wish, refusals map[v1alpha1.IPAllocationType]string, err error,
 ) {
 	pools, err := r.pools(ctx)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	stored, err := r.allocationsOf(ctx, client.ObjectKeyFromObject(c))
 	if err != nil {
 		return nil, nil, nil, err
 	}

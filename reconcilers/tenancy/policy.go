@@ -33,14 +33,14 @@ func (d *desk) providerOf(ctx context.Context, c *v1alpha1.TenantCluster) (*v1al
 		if key.Name = ref.Name; ref.Namespace != "" {
 			key.Namespace = ref.Namespace
 		}
-		return provider, d.Get(ctx, key, provider)
+		return provider, d.getProvider(ctx, key, provider)
 	}
 	name, err := d.platformProvider(ctx)
 	if err != nil {
 		return nil, err
 	}
 	key.Name = cmp.Or(name, "default")
-	err = d.Get(ctx, key, provider)
+	err = d.getProvider(ctx, key, provider)
 	if name != "" && err != nil {
 		return nil, fmt.Errorf("spec.%s of ButlerConfig %s: %w", defaultProvider[1], butlerConfigName, err)
 	}
@@ -60,6 +60,15 @@ func (d *desk) providerOf(ctx context.Context, c *v1alpha1.TenantCluster) (*v1al
 		return nil, err
 	}
 	return provider, nil
+}
+
+// getProvider reads a ProviderConfig. That there is none is said by the API server itself: it may be that the informer has not seen it yet.
+func (d *desk) getProvider(ctx context.Context, key client.ObjectKey, provider *v1alpha1.ProviderConfig) error {
+	err := d.Get(ctx, key, provider)
+	if apierrors.IsNotFound(err) {
+		err = d.live.Get(ctx, key, provider)
+	}
+	return err
 }
 
 // platformProvider is the name of the ProviderConfig for tenants that name none, as the platform says; "" where it does not.

@@ -44,6 +44,9 @@ func (s *sessions) ensure(c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.Serving() {
+		return // the term has ended meanwhile: all were stopped, or will be
+	}
 	one := s.all[name]
 	if one != nil && (one.uid != c.UID || one.access.name.Namespace != c.Status.TenantNamespace) {
 		s.end(name, one)
