@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -130,7 +132,7 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 	grant, err := k.allocate(ctx, &q, c, isDryRun(req))
 	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) {
 		// Without a range, or with one that it has only then: in both cases the reconciler answers.
-		hints = []string{fmt.Sprintf("pool %s does not exist: the claim is stored as Pending and gets its addresses when the pool appears", missing.Pool)}
+		hints = []string{fmt.Sprintf("pool %s does not exist: the claim waits, and gets what it asks for when the pool appears", missing.Pool)}
 	} else if err != nil {
 		hint, refusal := k.unmet(c, err)
 		if refusal != nil {
@@ -427,12 +429,24 @@ func metadataFaults(o metav1.Object) field.ErrorList {
 	return validation.ValidateObjectMeta(&m, m.Namespace != "", validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
 
+// wanted says what a field takes.
+func wanted(at *json.UnmarshalTypeError, resource string) string {
+	switch at.Type.Kind() {
+	case reflect.Int32:
+		return fmt.Sprintf("write a whole number, of at most %d", math.MaxInt32)
+	case reflect.Int64:
+		return fmt.Sprintf("write a whole number, of at most %d", math.MaxInt64)
+	default:
+		return fmt.Sprintf("see kubectl explain %s.%s", resource, at.Field)
+	}
+}
+
 // decode reads an object, or parts of one. What is wrong with it is said of the field, where that is known.
 func decode(raw []byte, into any, resource string) error {
 	err := json.Unmarshal(raw, into)
 	if at := (*json.UnmarshalTypeError)(nil); errors.As(err, &at) && at.Field != "" {
 		return invalid{field.Invalid(field.NewPath(at.Field), field.OmitValueType{},
-			fmt.Sprintf("%s does not fit here: see kubectl explain %s.%s", at.Value, resource, at.Field))}
+			fmt.Sprintf("%s does not fit here: %s", at.Value, wanted(at, resource)))}
 	}
 	if err != nil {
 		return badRequest(fmt.Sprintf("the object cannot be read: %v", err))

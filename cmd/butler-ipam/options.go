@@ -88,7 +88,7 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 2*time.Second, "how long a replica that stops sends calls on to others, until Services have forgotten it")
 	o.tenants.addTo(flags)
 	flags.StringVar(&o.logFormat, "log-format", "json", "`format`: json or console")
-	flags.StringVar(&o.logLevel, "log-level", "info", "`level`: error, info, debug, or a number from 0 (info) up; the higher, the more is said")
+	flags.StringVar(&o.logLevel, "log-level", "info", "`level`: error, info, debug, or a number from 0 (info) to 127; the higher, the more is said")
 	flags.BoolVar(&o.version, "version", false, "print the version and end")
 	config.RegisterFlags(flags) // --kubeconfig
 	if err := flags.Parse(args); err != nil {

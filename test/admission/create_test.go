@@ -153,7 +153,7 @@ func update(t *testing.T, p *v1alpha1.NetworkPool, options ...client.UpdateOptio
 func TestAnAllocationBeforeItsPoolIsStoredWithAWarningAndServedLater(t *testing.T) {
 	ns := namespace(t)
 	_, warning := suite.Kubectl(t, cluster, manifest("early", ", count: 4"), "create", "-n", ns, "-f", "-")
-	if want := "pool " + ns + "/pool does not exist: the claim is stored as Pending"; !strings.Contains(warning, want) {
+	if want := "pool " + ns + "/pool does not exist: the claim waits"; !strings.Contains(warning, want) {
 		t.Errorf("kubectl wrote %q, want a warning that says %q", warning, want)
 	}
 	fixed := pinned(ns, "fixed", "10.6.0.8-10.6.0.11")

@@ -490,3 +490,15 @@ func TestTheDashboardIsOneGrafanaReads(t *testing.T) {
 		t.Errorf("no JSON:\n%s", text)
 	}
 }
+
+// A label that is given twice is there once, and that by which the Deployment knows its pods stays.
+func TestLabelsThatAreGivenTwiceAreThereOnce(t *testing.T) {
+	objects := render(t, "", "--set-string", `commonLabels.team=a,commonLabels.app\.kubernetes\.io/name=other`, "--set-string", "serviceMonitor.labels.team=b",
+		"--set", "serviceMonitor.enabled=true", "--set-string", `podLabels.team=c,podLabels.app\.kubernetes\.io/instance=other`)
+	deployment := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam")
+	for key, want := range map[string]string{"app.kubernetes.io/name": "butler-ipam", "app.kubernetes.io/instance": "prod", "team": "c"} {
+		if got := deployment.Spec.Template.Labels[key]; got != want {
+			t.Errorf("the pods have label %s=%q, want %q", key, got, want)
+		}
+	}
+}

@@ -19,6 +19,7 @@ const (
 	warningIgnored    = "spec.tenantAllocation.start and end are ignored because ranges is set: remove them"
 	warningRepeated   = "%s %s lies inside %s %s already: remove one of them"
 	warningEdge       = "%s, the %s address of spec.cidr, can be handed out, and no machine behind spec.gateway can use it: add %s to spec.reserved"
+	warningMisplaced  = "%s %s counts for nothing on a NetworkPool, which has %s"
 	warningNothing    = "spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool"
 )
 
@@ -66,6 +67,12 @@ func ValidateNetworkPoolUpdate(old, updated *v1alpha1.NetworkPool) field.ErrorLi
 // WarningsFor says what of a valid pool is allowed but most likely not meant: one line each, no line breaks.
 func WarningsFor(p *v1alpha1.NetworkPool) []string {
 	var warnings []string
+	if domain, is := p.Labels[v1alpha1.LabelRoutingDomain]; is && domain != p.Spec.RoutingDomain {
+		warnings = append(warnings, fmt.Sprintf(warningMisplaced, "label", v1alpha1.LabelRoutingDomain, "spec.routingDomain"))
+	}
+	if _, is := p.Annotations[v1alpha1.AnnotationReuseDelay]; is {
+		warnings = append(warnings, fmt.Sprintf(warningMisplaced, "annotation", v1alpha1.AnnotationReuseDelay, "spec.reuseDelay"))
+	}
 	if t := p.Spec.TenantAllocation; t != nil && t.Start != "" && t.End != "" {
 		if len(t.Ranges) > 0 {
 			warnings = append(warnings, warningIgnored)

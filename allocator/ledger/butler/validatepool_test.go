@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // F1 to F15 are the product's own validation scenarios, in its order.
@@ -258,6 +259,15 @@ func TestWarningsFor(t *testing.T) {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0/27}], tenantAllocation: {ranges: [{start: 10.40.0.16, end: 10.40.0.31}]}}`,
 			want: []string{`spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool`},
 		},
+	}
+	misplaced := poolWith(t, `{cidr: 10.40.0.0/24, routingDomain: a}`)
+	misplaced.Labels = map[string]string{v1alpha1.LabelRoutingDomain: "b"}
+	misplaced.Annotations = map[string]string{v1alpha1.AnnotationReuseDelay: "10m"}
+	if diff := cmp.Diff([]string{
+		"label butler.butlerlabs.dev/routing-domain counts for nothing on a NetworkPool, which has spec.routingDomain",
+		"annotation butler.butlerlabs.dev/reuse-delay counts for nothing on a NetworkPool, which has spec.reuseDelay",
+	}, butler.WarningsFor(misplaced)); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

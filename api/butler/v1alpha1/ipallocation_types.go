@@ -98,7 +98,8 @@ type NamespacedObjectReference struct {
 
 // IPAllocationStatus mirrors what spec holds and says whether it may be used.
 type IPAllocationStatus struct {
-	// phase is Pending, Allocated, Released or Failed.
+	// phase is Pending while the allocation waits for its pool, Allocated once it has its addresses, Released while it is being deleted, and
+	// Failed where somebody has to look: the condition Ready says why.
 	// +optional
 	Phase IPAllocationPhase `json:"phase,omitempty"`
 

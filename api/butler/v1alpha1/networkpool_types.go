@@ -133,15 +133,16 @@ type NetworkPoolStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// totalIPs is all that can be allocated: the tenant ranges without what is reserved in them.
+	// totalIPs is all addresses that can be allocated: the tenant ranges without what is reserved in them. It and the other counts end at
+	// 9223372036854775807.
 	// +optional
 	TotalIPs int64 `json:"totalIPs"`
 
-	// allocatedIPs is how many of them are held.
+	// allocatedIPs is how many of totalIPs are held: by claims, by creates that are under way, and by releases that rest.
 	// +optional
 	AllocatedIPs int64 `json:"allocatedIPs"`
 
-	// availableIPs is how many of them are free.
+	// availableIPs is how many of totalIPs are free.
 	// +optional
 	AvailableIPs int64 `json:"availableIPs"`
 
@@ -168,7 +169,7 @@ type NetworkPoolStatus struct {
 	// +optional
 	PoolSizeIPs int64 `json:"poolSizeIPs"`
 
-	// reservedIPs is how many of them are reserved.
+	// reservedIPs is how many of poolSizeIPs are reserved.
 	// +optional
 	ReservedIPs int64 `json:"reservedIPs"`
 
@@ -176,7 +177,8 @@ type NetworkPoolStatus struct {
 	// +optional
 	UnmanagedScopeIPs int64 `json:"unmanagedScopeIPs"`
 
-	// unmanagedRanges is what of cidr is neither reserved nor in a tenant range, without the first and the last address.
+	// unmanagedRanges is what of cidr is neither reserved nor in a range of tenantAllocation, without the first and the last address: where
+	// tenantAllocation names no range, all of cidr that is not reserved, though allocations may have it then.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512

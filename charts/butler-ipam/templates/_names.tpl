@@ -9,15 +9,16 @@
 app.kubernetes.io/name: {{ .Chart.Name }}
 {{- end -}}
 
+{{- define "butler-ipam.podLabels" -}}
+{{- $own := dict "app.kubernetes.io/name" .Chart.Name "app.kubernetes.io/instance" .Release.Name -}}
+{{- toYaml (merge $own .Values.podLabels .Values.commonLabels) -}}
+{{- end -}}
+
 {{- define "butler-ipam.labels" -}}
-{{ include "butler-ipam.selector" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := dict "app.kubernetes.io/name" .Chart.Name "app.kubernetes.io/instance" .Release.Name
+    "app.kubernetes.io/managed-by" .Release.Service "app.kubernetes.io/version" .Chart.AppVersion
+    "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version) -}}
+{{- toYaml (merge $own .Values.commonLabels) -}}
 {{- end -}}
 
 {{- /* The metadata of an object in the release's namespace: list $ SUFFIX-OF-THE-NAME MORE-LABELS MORE-ANNOTATIONS, the last two or one may be left out. */ -}}
@@ -31,10 +32,7 @@ namespace: {{ (index . 0).Release.Namespace }}
 {{- $root := index . 0 -}}
 name: {{ include "butler-ipam.fullname" $root }}{{ index . 1 }}
 labels:
-  {{- include "butler-ipam.labels" $root | nindent 2 }}
-  {{- with slice . 2 | first }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- toYaml (merge (dict) (slice . 2 | first | default dict) (include "butler-ipam.labels" $root | fromYaml)) | nindent 2 }}
 {{- with $root.Values.commonAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
