@@ -75,14 +75,22 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	metrics <- prometheus.MustNewConstMetric(conflictGauge, prometheus.GaugeValue, float64(total))
 }
 
-// collect names the pools, and counts the claims that clash.
+// collect names the pools, and counts the claims that clash. One that is being deleted is flagged to its end; what it clashes with may have gone before.
 func (a *api[T, P]) collect(c *collector) (pools []ledger.Key, conflicts int, err error) {
 	clashing := a.claims.emptyList()
 	if err := c.cache.List(c.ctx, clashing, client.MatchingFields{indexConflict: flagged}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, 0, err
 	}
+	if err := meta.EachListItem(clashing, func(o runtime.Object) error {
+		if claim := o.(client.Object); claim.GetDeletionTimestamp() == nil || c.ledger.Standing(string(claim.GetUID())).Clash != nil {
+			conflicts++
+		}
+		return nil
+	}); err != nil {
+		return nil, 0, err
+	}
 	if a.poolKind == "" {
-		return nil, meta.LenList(clashing), nil
+		return nil, conflicts, nil
 	}
 	all := a.pools.emptyList()
 	if err := c.cache.List(c.ctx, all, client.UnsafeDisableDeepCopy); err != nil {
@@ -93,5 +101,5 @@ func (a *api[T, P]) collect(c *collector) (pools []ledger.Key, conflicts int, er
 		pools = append(pools, p.Key)
 		return nil
 	})
-	return pools, meta.LenList(clashing), err
+	return pools, conflicts, err
 }

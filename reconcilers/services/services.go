@@ -80,6 +80,9 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 	if there && !ours(vip) {
 		return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName())}
 	}
+	if there && vip.GetDeletionTimestamp() != nil {
+		return lingers(vip)
+	}
 	outlived, elsewhere := there && !isOf(vip, s), there && poolOfVIP(vip) != poolOf(s)
 	if elsewhere && !outlived {
 		if err := r.rehearse(ctx, s, spec); err != nil && !isHolder(vip, err) {
@@ -89,6 +92,9 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 	if elsewhere || outlived {
 		if err := r.drop(ctx, vip); err != nil {
 			return err
+		}
+		if len(vip.GetFinalizers()) > 0 {
+			return lingers(vip)
 		}
 		vip, there = newVIP(vip.GetName()), false
 	}
@@ -101,6 +107,12 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 		}
 	}
 	return err
+}
+
+// lingers says why a Service gets no ProxyVIP although the one that it cannot have was deleted. The end of that brings the Service here again.
+func lingers(vip *unstructured.Unstructured) error {
+	return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s is being deleted and waits for its finalizers %s: the Service gets another when it is gone",
+		vip.GetName(), strings.Join(vip.GetFinalizers(), ", "))}
 }
 
 func newVIP(name string) *unstructured.Unstructured {

@@ -1,7 +1,6 @@
 package tenancy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +19,8 @@ import (
 
 // refusal is what pools last said to a tenant that asked for more, and how they were then.
 type refusal struct {
-	text  string
+	reason, text string
+
 	need  int32
 	pools string
 	at    time.Time
@@ -52,11 +52,14 @@ func (s *session) grow(
 			return err
 		}
 		if got < plan.Need {
-			s.refusal = refusal{text: cmp.Or(said, "no NetworkPool exists"), need: plan.Need - got, pools: state.String(), at: s.Now()}
+			s.refusal = refusal{v1alpha1.ReasonPoolExhausted, "no pool has room: " + said, plan.Need - got, state.String(), s.Now()}
+			if len(from) == 0 {
+				s.refusal.reason, s.refusal.text = v1alpha1.ReasonPoolNotFound, "none of the NetworkPools of the ProviderConfig exists: create "+strings.Join(p.Pools, " or ")
+			}
 		}
 	}
 	s.short.put(s.name, s.refusal.text != "")
-	return s.sayGrowth(ctx, p, plan, s.refusal.text, partial)
+	return s.sayGrowth(ctx, p, plan, partial)
 }
 
 // ask creates blocks of what pools have, in this order, and gives how many addresses that are and what the last pool said that had none.
@@ -96,7 +99,7 @@ func (s *session) ask(
 var errBehind = errors.New("the informers are behind")
 
 // sayGrowth writes whether every Service that waits for an address can be given one.
-func (s *session) sayGrowth(ctx context.Context, p tenants.Policy, plan tenants.Plan, refused string, partial bool) error {
+func (s *session) sayGrowth(ctx context.Context, p tenants.Policy, plan tenants.Plan, partial bool) error {
 	c := metav1.Condition{Type: v1alpha1.ConditionLoadBalancerIPsAvailable, Status: metav1.ConditionFalse}
 	switch {
 	case partial:
@@ -107,8 +110,8 @@ func (s *session) sayGrowth(ctx context.Context, p tenants.Policy, plan tenants.
 		c.Reason = v1alpha1.ReasonQuotaExceeded
 		c.Message = fmt.Sprintf("Services need %d addresses more than the quota allows (quotaPerTenant.maxLoadBalancerIPs %d): raise it, or delete Services",
 			plan.Short, p.MaxLoadBalancers)
-	case refused != "":
-		c.Reason, c.Message = v1alpha1.ReasonPoolExhausted, "no pool has room: "+refused
+	case s.refusal.text != "":
+		c.Reason, c.Message = s.refusal.reason, s.refusal.text
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonReady, fmt.Sprintf("%d addresses", sizeOf(plan))
 	}

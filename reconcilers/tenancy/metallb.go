@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
@@ -41,7 +42,7 @@ func (s *session) sync(ctx context.Context, c *connection, cluster *v1alpha1.Ten
 	if err := s.writePool(ctx, c, cluster, pool, entries, shown); err != nil {
 		return err
 	}
-	return s.writeAdvertisement(ctx, c)
+	return s.writeAdvertisement(ctx, c, cluster)
 }
 
 // drift is what somebody changed of what we wrote, once that is shown; "" for nothing.
@@ -62,6 +63,9 @@ func (s *session) drift(pool *unstructured.Unstructured, shown bool) string {
 			changes = append(changes, fmt.Sprintf("%s is %t", f.name, is))
 		}
 	}
+	if limited(pool) {
+		changes = append(changes, "serviceAllocation is set")
+	}
 	if len(changes) == 0 {
 		return ""
 	}
@@ -75,8 +79,14 @@ var poolFlags = []struct {
 	is   bool
 }{{"autoAssign", true}, {"avoidBuggyIPs", false}}
 
+// limited tells whether a pool is for some Services only.
+func limited(pool *unstructured.Unstructured) bool {
+	_, is, _ := unstructured.NestedFieldNoCopy(pool.Object, "spec", "serviceAllocation")
+	return is
+}
+
 func (s *session) writePool(ctx context.Context, c *connection, cluster *v1alpha1.TenantCluster, pool *unstructured.Unstructured, entries []string, shown bool) error {
-	asWanted := pool != nil && slices.Equal(sorted(addressesOf(pool)), sorted(entries))
+	asWanted := pool != nil && slices.Equal(sorted(addressesOf(pool)), sorted(entries)) && !limited(pool)
 	for _, f := range poolFlags {
 		if pool != nil {
 			is, _, _ := unstructured.NestedBool(pool.Object, "spec", f.name)
@@ -99,6 +109,9 @@ func (s *session) writePool(ctx context.Context, c *connection, cluster *v1alpha
 		spec[f.name] = f.is
 	}
 	stored, err := apply(ctx, c, poolResource, "IPAddressPool", tenants.MetalLBPool, spec)
+	if err == nil && limited(stored) {
+		stored, err = c.unlimit(ctx, stored)
+	}
 	if err != nil {
 		return err
 	}
@@ -108,11 +121,28 @@ func (s *session) writePool(ctx context.Context, c *connection, cluster *v1alpha
 	return nil
 }
 
-func (s *session) writeAdvertisement(ctx context.Context, c *connection) error {
+// unlimit takes from a pool, in this version, what somebody else wrote and an apply leaves there: that it is for some Services only.
+func (c *connection) unlimit(ctx context.Context, pool *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.within)
+	defer cancel()
+	patch := fmt.Appendf(nil, `[{"op":"test","path":"/metadata/resourceVersion","value":%q},{"op":"remove","path":"/spec/serviceAllocation"}]`, pool.GetResourceVersion())
+	return c.objects.Resource(poolResource).Namespace(metallbNamespace).Patch(ctx, pool.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: ownerMetalLB})
+}
+
+// writeAdvertisement has the pool's addresses announced. By which nodes and interfaces is the tenant's affair.
+func (s *session) writeAdvertisement(ctx context.Context, c *connection, cluster *v1alpha1.TenantCluster) error {
+	drift := "was deleted"
 	if a := c.advertisements.object(); a != nil {
 		if names, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "ipAddressPools"); slices.Contains(names, tenants.MetalLBPool) {
+			s.announced = true
 			return nil
 		}
+		drift = "did not name pool " + tenants.MetalLBPool
+	}
+	if s.announced {
+		s.announced = false // told once
+		s.metrics.drifted(s.name)
+		s.events.drift(cluster, fmt.Sprintf("L2Advertisement %s %s", advertisementName, drift))
 	}
 	_, err := apply(ctx, c, advertisementResource, "L2Advertisement", advertisementName, map[string]any{"ipAddressPools": []any{tenants.MetalLBPool}})
 	return err

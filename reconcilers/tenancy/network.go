@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -54,8 +55,7 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	}
 	policy, err := r.policyOf(ctx, c)
 	if apierrors.IsNotFound(err) {
-		r.sessions.stop(req.NamespacedName)
-		return reconcile.Result{}, r.say(ctx, c, tenants.BlocksOf(t, stored), metav1.Condition{
+		return reconcile.Result{}, r.leave(ctx, c, tenants.BlocksOf(t, stored), metav1.Condition{
 			Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady,
 			Message: err.Error() + ": create it, or name another in spec.providerConfigRef",
 		})
@@ -64,8 +64,7 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		return reconcile.Result{}, err
 	}
 	if !policy.IPAM {
-		r.sessions.stop(req.NamespacedName)
-		return reconcile.Result{}, r.say(ctx, c, tenants.BlocksOf(t, stored), tenants.NetworkReady(policy, nil, nil, nil))
+		return reconcile.Result{}, r.leave(ctx, c, tenants.BlocksOf(t, stored), tenants.NetworkReady(policy, nil, nil, nil))
 	}
 	if err := r.hold(ctx, c); err != nil {
 		return reconcile.Result{}, err
@@ -86,6 +85,16 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	r.sessions.ensure(c, t, policy)
 	r.short.put(req.NamespacedName, len(refusals) > 0 || ready.Reason == v1alpha1.ReasonPoolNotFound)
 	return reconcile.Result{}, nil
+}
+
+// leave ends the session of a tenant that gets nothing from here any more, with what it said. Blocks that it has it keeps.
+func (r *network) leave(ctx context.Context, c *v1alpha1.TenantCluster, blocks []tenants.Block, ready metav1.Condition) error {
+	r.sessions.stop(client.ObjectKeyFromObject(c))
+	err := r.say(ctx, c, blocks, ready)
+	if err == nil && meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable) != nil {
+		err = r.applyStatus(ctx, tenantClusterKind, c, ownerGrowth, map[string]any{})
+	}
+	return err
 }
 
 // begin asks for the blocks that a tenant lacks to begin with, beside those that are stored, and returns all that it has then, with an error too.

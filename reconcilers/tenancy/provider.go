@@ -32,6 +32,11 @@ func (r *providers) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	for _, name := range tenants.PoolsFor(policy, pools) {
+		if pools[name].Status.ObservedGeneration == 0 {
+			return reconcile.Result{}, nil // it is new, and brings its providers here again when it says what it has
+		}
+	}
 	capacity, available := tenants.Capacity(policy, pools)
 	fields, changed := condition(p.Status.Conditions, available, r.Now())
 	if !changed && p.Status.Capacity != nil && *p.Status.Capacity == capacity {
@@ -53,5 +58,6 @@ func (r *providers) withdraw(ctx context.Context, p *v1alpha1.ProviderConfig) er
 	if p.Status.Capacity == nil && meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionPoolAvailable) == nil {
 		return nil
 	}
-	return r.applyStatus(ctx, providerConfigKind, p, ownerNetwork, map[string]any{})
+	// The list stays, empty: a status of which nothing is left would be null, which the schema refuses.
+	return r.applyStatus(ctx, providerConfigKind, p, ownerNetwork, map[string]any{"conditions": []any{}})
 }

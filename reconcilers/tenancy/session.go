@@ -134,14 +134,15 @@ type session struct {
 	policy  tenants.Policy
 	moved   bool // the TenantCluster has changed, and its control plane may be elsewhere
 
-	down     time.Time // since when the tenant has not been reached; zero while it is
-	told     bool      // that it is down
-	services map[types.UID]*waiting
-	gone     map[string]time.Time // block -> since when its range has been missing from the tenant's pool
-	wrote    written
-	refusal  refusal
-	said     metav1.Condition // LoadBalancerIPsAvailable, as last written
-	saidAt   time.Time
+	down      time.Time // since when the tenant has not been reached; zero while it is
+	told      bool      // that it is down
+	services  map[types.UID]*waiting
+	gone      map[string]time.Time // block -> since when its range has been missing from the tenant's pool
+	wrote     written
+	announced bool // the tenant's L2Advertisement has named the pool
+	refusal   refusal
+	said      metav1.Condition // LoadBalancerIPsAvailable, as last written
+	saidAt    time.Time
 }
 
 // nudge has a session look; it never blocks.

@@ -149,7 +149,7 @@ func Capacity(p Policy, pools map[string]*v1alpha1.NetworkPool) (v1alpha1.Provid
 	case len(p.Pools) == 0:
 		c.Reason, c.Message = v1alpha1.ReasonValidationFailed, "no NetworkPool is named: add one to spec.network.poolRefs"
 	case len(names) == 0:
-		c.Reason, c.Message = v1alpha1.ReasonPoolNotFound, fmt.Sprintf("no NetworkPool exists: create %s", strings.Join(p.Pools, " or "))
+		c.Reason, c.Message = v1alpha1.ReasonPoolNotFound, fmt.Sprintf("none of the NetworkPools of the ProviderConfig exists: create %s", strings.Join(p.Pools, " or "))
 	case available == 0:
 		c.Reason, c.Message = v1alpha1.ReasonPoolExhausted, "no address is free: grow a NetworkPool, or add another to spec.network.poolRefs"
 	default:

@@ -430,6 +430,26 @@ func TestAnAddressIsOneServicesAndGoesWithIt(t *testing.T) {
 	counts(t, p, 0, 14)
 }
 
+func TestAServiceIsToldOfAProxyVIPThatDoesNotGo(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	p := pool("lingers", "10.69.0.0/29")
+	suite.Lend(t, admin, p)
+	s := service(ns, "lingers", "vip-mode", "L2ARP", "address-pool", "lingers")
+	suite.Lend(t, admin, s)
+	withAddress(t, s)
+	v := vipFor(s)
+	const finalizer = "example.com/router"
+	suite.Change(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Finalizers = []string{finalizer} })
+	if err := admin.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	again := service(ns, "lingers", "vip-mode", "L2ARP", "address-pool", "lingers")
+	suite.Create(t, admin, again)
+	told(t, again, "VIPCreateFailed", "is being deleted and waits for its finalizers "+finalizer)
+	suite.Change(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Finalizers = nil })
+	withAddress(t, again)
+}
+
 func TestAProxyVIPThatIsSomebodysIsLeftAlone(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	suite.Lend(t, admin, pool("left", "10.65.0.0/28"))

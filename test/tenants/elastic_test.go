@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -277,7 +278,61 @@ func TestAnEditOfTheTenantsPoolIsPutRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	offers(t, "10.25.0.0-10.25.0.1")
-	hears(t, c, "MetalLBDriftCorrected", "was deleted")
+	hears(t, c, "MetalLBDriftCorrected", "IPAddressPool default-pool was deleted")
+
+	// For some Services only, it would leave the others waiting, though it has addresses.
+	suite.Change(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) {
+		_ = unstructured.SetNestedStringSlice(p.Object, []string{"nobody"}, "spec", "serviceAllocation", "namespaces")
+	})
+	suite.Becomes(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) string {
+		if _, limited, _ := unstructured.NestedMap(p.Object, "spec", "serviceAllocation"); limited {
+			return "the pool is for Services of namespace nobody"
+		}
+		return ""
+	})
+	hears(t, c, "MetalLBDriftCorrected", "serviceAllocation is set")
+
+	advertisement := metallbPool()
+	advertisement.SetKind("L2Advertisement")
+	advertisement.SetName("default")
+	suite.Change(t, tenantPlane.Client, advertisement, func(a *unstructured.Unstructured) {
+		_ = unstructured.SetNestedStringSlice(a.Object, []string{"other"}, "spec", "ipAddressPools")
+	})
+	suite.Becomes(t, tenantPlane.Client, advertisement, func(a *unstructured.Unstructured) string {
+		pools, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "ipAddressPools")
+		return cmp.Diff([]string{"default-pool"}, pools)
+	})
+	hears(t, c, "MetalLBDriftCorrected", "L2Advertisement default did not name pool default-pool")
+}
+
+func TestATenantWhoseProviderHasNoPoolsAnyMoreKeepsWhatItHasAndClaimsNoMore(t *testing.T) {
+	pool(t, "leaves", "10.55.0.0/24", "10.55.0.0", "10.55.0.255")
+	p := provider(t, "leaves", `{mode: ipam, poolRefs: [{name: leaves}], loadBalancer: {allocationMode: elastic, initialPoolSize: 2}}`, false)
+	c := live(t, "leaves", "leaves")
+	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	suite.Change(t, admin, p, func(p *v1alpha1.ProviderConfig) { p.Spec.Network.PoolRefs = []v1alpha1.PoolReference{{Name: "left"}} })
+	for i := range 3 {
+		balancer(t, fmt.Sprintf("s-%d", i))
+	}
+	if said, want := conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionFalse, v1alpha1.ReasonPoolNotFound),
+		"none of the NetworkPools of the ProviderConfig exists: create left"; said != want {
+		t.Errorf("said %q, want %q", said, want)
+	}
+	suite.Change(t, admin, p, func(p *v1alpha1.ProviderConfig) {
+		p.Spec.Network = &v1alpha1.ProviderNetwork{Mode: v1alpha1.NetworkModeCloud}
+	})
+	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+		if meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable) != nil || c.Status.LBAllocationRef == nil {
+			return fmt.Sprintf("reference %v, conditions %v", c.Status.LBAllocationRef, c.Status.Conditions)
+		}
+		return ""
+	})
+	suite.Becomes(t, admin, p, func(p *v1alpha1.ProviderConfig) string {
+		if p.Status.Capacity != nil || len(p.Status.Conditions) > 0 {
+			return fmt.Sprintf("it has %+v and says %v", p.Status.Capacity, p.Status.Conditions)
+		}
+		return ""
+	})
 }
 
 func TestARotatedKubeconfigLeavesNoGap(t *testing.T) {
