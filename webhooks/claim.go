@@ -80,11 +80,12 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 	update := req.Operation == admissionv1.Update
 	var p patch
 	if update && k.answered(old) {
-		if k.restore(&p, old, c); k.moves(old, c) {
-			return k.move(ctx, req, p, c, old)
-		}
+		k.restore(&p, old, c)
 		if faults := k.faults(old, c); len(faults) > 0 { // all of them, where the rules of the schema name the first
 			return admission.Response{}, invalid(faults)
+		}
+		if k.moves(old, c) { // it is given what it asks for beside what it has, until the update is seen
+			return k.give(ctx, req, p, c, old)
 		}
 		answer := absent(c, old, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin)
 		if old.GetAnnotations()[v1alpha1.AnnotationGrant] == "" {
@@ -105,14 +106,6 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 		if err := k.ledger.Granted(ctx, asked.Key, uid, fields.ResourceVersion(old), asked.Ranges, asked.Token); !errors.Is(err, ledger.ErrForged) {
 			return admission.Allowed(""), err
 		}
-	}
-	return k.give(ctx, req, p, c, old)
-}
-
-// move answers a claim that has its ranges and asks for others: they are given it beside those that it has until the update is seen.
-func (k *claims[T]) move(ctx context.Context, req *admission.Request, p patch, c, old T) (admission.Response, error) {
-	if faults := k.faults(old, c); len(faults) > 0 {
-		return admission.Response{}, invalid(faults)
 	}
 	return k.give(ctx, req, p, c, old)
 }

@@ -22,7 +22,7 @@
 // # The way of a call
 //
 //	API server ──▶ edge: bounded body, deadline of the call, latency
-//	                 ──▶ claims (one generic path, an adapter per kind) or networkPools ──▶ ledger
+//	                 ──▶ claims (one generic path, an adapter per kind) or pools ──▶ ledger
 //	                 ◀── answer, refusal, or "cannot serve now" ──▶ the journal's holder, asked by this replica
 //
 // What does not need the journal is answered where it arrives. The rest a replica that does not hold it passes on, once, to the port of
@@ -42,5 +42,6 @@
 //
 // # Concurrency
 //
-// Register is called once. The handlers hold no locks and no state; any number of calls run at the same time.
+// Register is called once. Any number of calls run at the same time, within the bounds of places; what is kept between them is those bounds, and when
+// calls end that were sent away to come again.
 package webhooks

@@ -9,6 +9,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 // latecomer is the API whose CRDs Cluster API brings, which may be installed after the manager. Until then its claims are nobody's; then each replica
@@ -39,7 +40,7 @@ func (c *latecomer) without(switchedOn apis) (apis, error) {
 }
 
 // awaited ends a replica when the API has come.
-func (c *latecomer) awaited(l *ledger.Ledger, end context.CancelFunc) everywhere {
+func (c *latecomer) awaited(l *ledger.Ledger, end context.CancelFunc) work.Everywhere {
 	return func(ctx context.Context) error {
 		for served := false; !served; {
 			if journal.Pause(ctx, latecomerPoll) != nil {

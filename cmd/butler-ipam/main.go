@@ -32,6 +32,7 @@ import (
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/reconcilers/informers"
 	"butlerlabs.dev/ipam/reconcilers/services"
+	"butlerlabs.dev/ipam/reconcilers/work"
 	"butlerlabs.dev/ipam/webhooks"
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
@@ -138,7 +139,7 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 			return err
 		}
 	}
-	started := everywhere(func(context.Context) error { filled(); return nil })
+	started := work.Everywhere(func(context.Context) error { filled(); return nil })
 	if err := errors.Join(certs.setUp(mgr), mgr.Add(started)); err != nil {
 		return err
 	}
@@ -252,7 +253,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Log: log.WithName("webhooks"),
 	})
 	checks.ledger.Store(l)
-	return l, mgr.Add(everywhere(func(ctx context.Context) error {
+	return l, mgr.Add(work.Everywhere(func(ctx context.Context) error {
 		if !feed.Synced(ctx) || !clusters.Known(ctx) {
 			return nil
 		}
@@ -265,15 +266,6 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		return nil
 	}))
 }
-
-// everywhere is a part that runs on every replica, once the informers are filled. The webhook server ends after it.
-type everywhere func(context.Context) error
-
-// Start implements manager.Runnable.
-func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (everywhere) NeedLeaderElection() bool { return false }
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 

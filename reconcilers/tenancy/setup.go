@@ -77,17 +77,8 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	d := &desk{
 		Options: o, client: mgr.GetClient(), platform: p, secrets: core, events: events{o.Recorder}, metrics: newMetrics(o.Registry),
 	}
-	return mgr.Add(everywhere(func(ctx context.Context) error { return d.start(ctx, mgr) }))
+	return mgr.Add(work.Everywhere(func(ctx context.Context) error { return d.start(ctx, mgr) }))
 }
-
-// everywhere is a part that runs on every replica.
-type everywhere func(context.Context) error
-
-// Start implements manager.Runnable.
-func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
-
-// NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (everywhere) NeedLeaderElection() bool { return false }
 
 // start adds the controllers to the manager as soon as what they work on is served, and has them look at everything whenever a term begins.
 func (d *desk) start(ctx context.Context, mgr manager.Manager) (err error) {

@@ -109,7 +109,6 @@ func TestOnlyAServiceThatOurAddressesCanServeWaitsForOne(t *testing.T) {
 	}
 	cases := map[string]struct {
 		change func(*corev1.Service)
-		class  string
 		want   bool
 	}{
 		"plain":           {change: func(*corev1.Service) {}, want: true},
@@ -122,8 +121,6 @@ func TestOnlyAServiceThatOurAddressesCanServeWaitsForOne(t *testing.T) {
 		}},
 		"going":                               {change: func(s *corev1.Service) { s.DeletionTimestamp = &metav1.Time{Time: noon} }},
 		"of another class":                    {change: func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("cilium") }},
-		"of no class, MetalLB has one":        {change: func(*corev1.Service) {}, class: "metallb"},
-		"of MetalLB's class":                  {change: func(s *corev1.Service) { s.Spec.LoadBalancerClass = ptr.To("metallb") }, class: "metallb", want: true},
 		"asks for an address":                 {change: func(s *corev1.Service) { s.Spec.LoadBalancerIP = "10.40.0.9" }},
 		"asks for an address, annotation":     {change: note("metallb.io/loadBalancerIPs", "10.40.0.9")},
 		"asks for an address, old annotation": {change: note("metallb.universe.tf/loadBalancerIPs", "10.40.0.9")},
@@ -141,9 +138,7 @@ func TestOnlyAServiceThatOurAddressesCanServeWaitsForOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := balancer("web")
 			tc.change(s)
-			m := ipv4
-			m.Class = tc.class
-			if got := tenants.ServiceOf(s, m, noon, false).Waits; got != tc.want {
+			if got := tenants.ServiceOf(s, ipv4, noon, false).Waits; got != tc.want {
 				t.Errorf("want %t, got %t", tc.want, got)
 			}
 		})

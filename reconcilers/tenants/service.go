@@ -50,7 +50,6 @@ type sharing struct {
 
 // MetalLB is which Services a tenant's MetalLB serves, and with what.
 type MetalLB struct {
-	Class    string            // the loadBalancerClass it answers to; "" for Services without
 	Families []corev1.IPFamily // of the addresses in its pools
 }
 
@@ -78,7 +77,7 @@ func ServiceOf(s *corev1.Service, m MetalLB, since time.Time, refused bool) Serv
 	}
 	pool := annotation(s, metallbPool)
 	served.Waits = len(s.Status.LoadBalancer.Ingress) == 0 && s.DeletionTimestamp == nil && asks == "" && m.suits(s) &&
-		ptr.Deref(s.Spec.LoadBalancerClass, "") == m.Class && (pool == "" || pool == MetalLBPool)
+		s.Spec.LoadBalancerClass == nil && (pool == "" || pool == MetalLBPool)
 	return served
 }
 

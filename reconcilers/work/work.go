@@ -1,8 +1,9 @@
-// Package work has the queues that reconcilers take their work from. They are there before a manager is, as the ledger tells of changes from its first
+// Package work has the queues that reconcilers take their work from, and the parts of a manager that run everywhere. Queues are there before a manager is, as the ledger tells of changes from its first
 // moment on, and are worked on every replica: the ledger says whether it acts.
 package work
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
@@ -44,3 +45,12 @@ func Add(mgr manager.Manager, name string, q Queue, workers int, r reconcile.Rec
 	_, err := controller.New(name, mgr, options)
 	return err
 }
+
+// Everywhere is a part of a manager that runs on every replica, once the informers are filled. The webhook server ends after it.
+type Everywhere func(context.Context) error
+
+// Start implements manager.Runnable.
+func (f Everywhere) Start(ctx context.Context) error { return f(ctx) }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (Everywhere) NeedLeaderElection() bool { return false }

@@ -34,7 +34,7 @@ const (
 
 // Finalizers.
 const (
-	// FinalizerNetworkPool keeps a pool while an IPAllocation holds addresses of it.
+	// FinalizerNetworkPool keeps a pool while a claim holds addresses of it.
 	FinalizerNetworkPool = "butler.butlerlabs.dev/networkpool"
 	// FinalizerIPAllocation keeps an IPAllocation until its release is recorded.
 	FinalizerIPAllocation = "butler.butlerlabs.dev/ipallocation"
@@ -124,7 +124,7 @@ const (
 	ReasonReady            = "Ready"            // NetworkPool Ready=True
 	ReasonAllocated        = "Allocated"        // IPAllocation Ready=True
 	ReasonValidationFailed = "ValidationFailed" // the spec breaks a rule; the message names field, value and rule
-	ReasonDeleting         = "Deleting"         // the pool waits for IPAllocations that still hold addresses of it
+	ReasonDeleting         = "Deleting"         // the pool waits for claims that still hold addresses of it
 	ReasonPoolExhausted    = "PoolExhausted"    // no free block is large enough
 	ReasonPoolNotFound     = "PoolNotFound"     // the pool that poolRef names does not exist (yet)
 	ReasonAllocationFailed = "AllocationFailed" // the range asked for cannot be given
