@@ -257,7 +257,8 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	case create && errors.Is(err, ledger.ErrNoGrant):
 		// Its answer is one that it had before, as a backup's has, and the first call came to nothing: the second was not made. A new create may fare better.
 		err = &ledger.NotServingError{Here: true, RetryAfter: time.Second,
-			Reason: fmt.Sprintf("%s comes with a token in annotation %s that was not given just now", described(stored), v1alpha1.AnnotationGrant)}
+			Reason: fmt.Sprintf("%s comes with a token in annotation %s that was not given just now: the allocator's first call was lost, "+
+				"or another webhook or client has changed what it answered", described(stored), v1alpha1.AnnotationGrant)}
 	case errors.Is(err, ledger.ErrForged):
 		err = fmt.Errorf("%s: %w: another webhook or client has changed what the allocator answered, find and correct it", described(stored), err)
 	}

@@ -113,7 +113,7 @@ func TestAnAnswerThatAnotherWebhookChangedIsNotStored(t *testing.T) {
 		"another range": {`[{"op":"replace","path":"/spec/pinnedRange","value":{"startAddress":"10.50.0.8","endAddress":"10.50.0.11"}}]`,
 			403, []string{"range 10.50.0.8-10.50.0.11", "another webhook or client has changed"}},
 		"another token": {`[{"op":"replace","path":"/metadata/annotations/butler.butlerlabs.dev~1grant","value":"AAAAAAAAAAAAAAAB"}]`,
-			403, []string{"another webhook or client has changed"}},
+			503, []string{"that was not given just now", "another webhook or client has changed", "try again"}},
 		"no token": {`[{"op":"remove","path":"/metadata/annotations/butler.butlerlabs.dev~1grant"}]`,
 			503, []string{"comes without annotation butler.butlerlabs.dev/grant", "try again"}},
 	} {

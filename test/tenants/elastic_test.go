@@ -362,41 +362,6 @@ func TestARotatedKubeconfigLeavesNoGap(t *testing.T) {
 	})
 }
 
-// A control plane that was restored, or made anew, counts its versions from further back.
-func TestATenantMadeAnewIsOfferedItsAddressesAgain(t *testing.T) {
-	pool(t, "anew", "10.39.0.0/24", "10.39.0.0", "10.39.0.255")
-	elastic(t, "anew", "")
-	startPlane(t)
-	for range 500 {
-		if err := tenantPlane.Client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "past-"}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := live(t, "anew", "anew")
-	offers(t, "10.39.0.0-10.39.0.1")
-	anew, err := plane.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := anew.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Status.TenantNamespace, Name: c.Name + "-admin-kubeconfig"}}
-	suite.Change(t, admin, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{"admin.svc": kubeconfigOf(t, anew.Config())} })
-	if err := tenantPlane.APIServer().Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-tenantPlane.APIServer().Exited()
-	t.Cleanup(func() {
-		if err := errors.Join(tenantPlane.APIServer().Start(), tenantPlane.APIServer().Ready(context.Background())); err != nil {
-			t.Error(err)
-		}
-	})
-	suite.Eventually(t, time.Minute, func(ctx context.Context) error { return offeredIn(ctx, anew, "10.39.0.0-10.39.0.1") })
-}
-
 // A kubeconfig whose user is gone is read anew when the tenant refuses it, not when its time has come.
 func TestCredentialsThatAreRefusedAreReadAnewAtOnce(t *testing.T) {
 	pool(t, "refused", "10.37.0.0/24", "10.37.0.0", "10.37.0.255")
@@ -517,4 +482,39 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 		t.Errorf("in sync %s after it was back, want at most 2s", took)
 	}
 	hears(t, c, "TenantReachable", "")
+}
+
+// A control plane that was restored, or made anew, counts its versions from further back.
+func TestATenantMadeAnewIsOfferedItsAddressesAgain(t *testing.T) {
+	pool(t, "anew", "10.39.0.0/24", "10.39.0.0", "10.39.0.255")
+	elastic(t, "anew", "")
+	startPlane(t)
+	for range 500 {
+		if err := tenantPlane.Client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "past-"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := live(t, "anew", "anew")
+	offers(t, "10.39.0.0-10.39.0.1")
+	anew, err := plane.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := anew.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Status.TenantNamespace, Name: c.Name + "-admin-kubeconfig"}}
+	suite.Change(t, admin, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{"admin.svc": kubeconfigOf(t, anew.Config())} })
+	if err := tenantPlane.APIServer().Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-tenantPlane.APIServer().Exited()
+	t.Cleanup(func() {
+		if err := errors.Join(tenantPlane.APIServer().Start(), tenantPlane.APIServer().Ready(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+	suite.Eventually(t, time.Minute, func(ctx context.Context) error { return offeredIn(ctx, anew, "10.39.0.0-10.39.0.1") })
 }

@@ -93,7 +93,7 @@ func TestCRDsThatComeLaterArePickedUpWithoutARestart(t *testing.T) {
 	says("any", "loadbalancer 10.60.0.12/31, nodes 10.60.0.7-10.60.0.11")
 	install("test/tenants/testdata/butlerconfigs.yaml")
 	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: ButlerConfig, metadata: {name: butler}, spec: {defaultProviderConfigRef: {name: platform}}}`)
-	says("any", `ButlerConfig butler: ProviderConfig.butler.butlerlabs.dev "platform" not found`)
+	says("any", `ButlerConfig butler: providerconfigs.butler.butlerlabs.dev "platform" not found`)
 	apply(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: ProviderConfig, metadata: {namespace: butler-system, name: platform,
 		annotations: {butler.butlerlabs.dev/node-addresses: external}},
 		spec: {provider: harvester, network: {mode: ipam, poolRefs: [{name: vlan40-pool}], loadBalancer: {defaultPoolSize: 3}}}}`)
