@@ -395,7 +395,7 @@ func (b *book) heldError(held allocator.Held) *HeldError {
 	case h.claim != nil:
 		e.Holder = h.claim.Key
 	case len(h.lines) > 0:
-		e.Holder, e.Promised = h.key, true
+		e.Holder, e.Promised = h.key, h.lines[0].Stored == ""
 	case h.away():
 		e.Holder, e.Moved = h.key, true
 	default:

@@ -116,7 +116,7 @@ type HeldError struct {
 	Holder Key             // of the stored claim or the open grant; zero where only a release rests on it
 	Until  time.Time       // set where the range was released and rests for the pool's reuse delay
 	Moved  bool            // the range went to another cluster with Holder, a claim that is no longer stored here
-	// Promised says that the holder is an open grant alone: its create is under way, or has failed.
+	// Promised says that the holder is an open grant to a create alone, which is under way or has failed.
 	Promised bool
 }
 

@@ -1,5 +1,5 @@
-// Package work has the queues that reconcilers take their work from, and the parts of a manager that run everywhere. Queues are there before a manager is, as the ledger tells of changes from its first
-// moment on, and are worked on every replica: the ledger says whether it acts.
+// Package work has the queues that reconcilers take their work from, and the parts of a manager that run everywhere. Queues are there before a manager
+// is, as the ledger tells of changes from its first moment on, and are worked on every replica: the ledger says whether it acts.
 package work
 
 import (

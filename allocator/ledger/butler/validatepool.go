@@ -19,7 +19,7 @@ const (
 	warningIgnored    = "spec.tenantAllocation.start and end are ignored because ranges is set: remove them"
 	warningRepeated   = "%s %s lies inside %s %s already: remove one of them"
 	warningEdge       = "%s, the %s address of spec.cidr, can be handed out, and no machine behind spec.gateway can use it: add %s to spec.reserved"
-	warningMisplaced  = "%s %s counts for nothing on a NetworkPool, which has %s"
+	warningMisplaced  = "%s %s counts for nothing on a NetworkPool: set %s instead"
 	warningNothing    = "spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool"
 )
 

@@ -264,8 +264,8 @@ func TestWarningsFor(t *testing.T) {
 	misplaced.Labels = map[string]string{v1alpha1.LabelRoutingDomain: "b"}
 	misplaced.Annotations = map[string]string{v1alpha1.AnnotationReuseDelay: "10m"}
 	if diff := cmp.Diff([]string{
-		"label butler.butlerlabs.dev/routing-domain counts for nothing on a NetworkPool, which has spec.routingDomain",
-		"annotation butler.butlerlabs.dev/reuse-delay counts for nothing on a NetworkPool, which has spec.reuseDelay",
+		"label butler.butlerlabs.dev/routing-domain counts for nothing on a NetworkPool: set spec.routingDomain instead",
+		"annotation butler.butlerlabs.dev/reuse-delay counts for nothing on a NetworkPool: set spec.reuseDelay instead",
 	}, butler.WarningsFor(misplaced)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
