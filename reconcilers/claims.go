@@ -252,7 +252,10 @@ func (r *claims[T]) refuse(ctx context.Context, c T, wants []ledger.Want, refusa
 	was, is := r.api.condition(before), r.api.condition(c)
 	isNew := is != nil && (was == nil || was.Reason != is.Reason)
 	written, err := r.saveStatus(ctx, before, c)
-	if written && isNew && r.api.failed(c) {
+	switch {
+	case is == nil:
+		r.events.waitsForPool(c, r.api.claim(c).Pool, refusal)
+	case written && isNew && r.api.failed(c):
 		r.events.failed(c, is.Message)
 	}
 	return err

@@ -23,6 +23,7 @@ const (
 	eventAddressConflict = "AddressConflict"
 	eventReleaseFailed   = "ReleaseFailed"
 	eventWaiting         = "WaitingForCluster" // on pools as well
+	eventWaitingForPool  = "WaitingForPool"
 )
 
 // Those on a NetworkPool:
@@ -81,6 +82,13 @@ func (e *events) allocated(claim client.Object, pool ledger.Key, message string)
 func (e *events) waits(o client.Object, pool ledger.Key, why error) {
 	if wait := (*metal3.WaitError)(nil); errors.As(why, &wait) && wait.Missing && e.mayTell(pool) {
 		e.recorder.Event(o, corev1.EventTypeNormal, eventWaiting, wait.Why+": nothing is done until it does")
+	}
+}
+
+// waitsForPool tells of a claim whose pool has nothing to give yet, and whose status has no word for that.
+func (e *events) waitsForPool(claim client.Object, pool ledger.Key, why error) {
+	if e.mayTell(pool) {
+		e.recorder.Event(claim, corev1.EventTypeNormal, eventWaitingForPool, why.Error())
 	}
 }
 

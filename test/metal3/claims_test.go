@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -30,6 +31,24 @@ func ten(ns, name string) *v1alpha1.IPPool {
 // single is a pool of one address.
 func single(ns, name string) *v1alpha1.IPPool {
 	return ipPool(ns, name, v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.1")}})
+}
+
+// The status of an IPClaim has no word for it, the conditions of an IPAddressClaim have.
+func TestWhoWaitsForAPoolIsTold(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	waits, says := ipClaims.claim(ns, "web", "pool", ""), ipAddressClaims.claim(ns, "db", "pool", "")
+	suite.Create(t, admin, waits, says)
+	told(t, waits, "WaitingForPool", "pool "+ns+"/pool does not exist")
+	suite.Becomes(t, admin, says, func(o client.Object) string {
+		ready := meta.FindStatusCondition(o.(*ipamv1.IPAddressClaim).Status.Conditions, clusterv1.ReadyCondition)
+		if ready != nil && ready.Reason == ipamv1.IPAddressClaimReadyPoolNotReadyReason && strings.Contains(ready.Message, "pool "+ns+"/pool does not exist") {
+			return ""
+		}
+		return fmt.Sprintf("%+v", ready)
+	})
+	suite.Create(t, admin, ten(ns, "pool"))
+	ipClaims.bound(t, waits)
+	ipAddressClaims.bound(t, says)
 }
 
 func TestWhatStandsOnTheObjectsIsWhatTheExistingProviderPutsThere(t *testing.T) {
