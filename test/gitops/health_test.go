@@ -67,6 +67,48 @@ func TestHealth(t *testing.T) {
 	becomes(bad, "is outside the pool", "Failed", "Degraded")
 }
 
+// Flux knows of the condition Ready alone, which a ProxyVIP does not have: its health is for Argo CD.
+func TestHealthOfVIPs(t *testing.T) {
+	t.Parallel()
+	name := newNamespace(t) // a ProxyIPPool has none
+	becomes := func(o *unstructured.Unstructured, want, message string) {
+		t.Helper()
+		must(t, eventually(t.Context(), func() error {
+			if err := stored.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+				return err
+			}
+			argo, err := health.GetResourceHealth(o, customization(t))
+			if err != nil {
+				return err
+			}
+			if string(argo.Status) != want || !strings.Contains(argo.Message, message) {
+				return fmt.Errorf("%s: got %s %q, want %s %q", o.GetName(), argo.Status, argo.Message, want, message)
+			}
+			return nil
+		}))
+	}
+	object := func(kind, name string, spec map[string]any) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+		o.SetAPIVersion("novaedge.io/v1alpha1")
+		o.SetKind(kind)
+		o.SetName(name)
+		return o
+	}
+	vip := func(name, pool, address string) *unstructured.Unstructured {
+		return object("ProxyVIP", name, map[string]any{"mode": "L2ARP", "poolRef": map[string]any{"name": pool}, "address": address, "ports": []any{int64(443)}})
+	}
+	good, bad := vip(name+"-good", name, "10.9.9.1/32"), vip(name+"-bad", name, "10.9.8.1/32")
+	for _, o := range []*unstructured.Unstructured{good, bad} {
+		must(t, stored.Create(t.Context(), o))
+		becomes(o, "Progressing", "does not exist")
+	}
+	pool := object("ProxyIPPool", name, map[string]any{"cidrs": []any{"10.9.9.0/24"}})
+	must(t, stored.Create(t.Context(), pool))
+	becomes(pool, "Healthy", "")
+	becomes(good, "Healthy", "10.9.9.1")
+	becomes(bad, "Degraded", "outside")
+}
+
 // A Kustomization that waits is done when the addresses may be used, and not earlier.
 func TestFluxWaitsForTheAddresses(t *testing.T) {
 	t.Parallel()
