@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +18,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 )
 
+// settleEvery is how often it is looked whether the informers have caught up with a live read.
+const settleEvery = time.Second
+
 // scanPage is how many objects one page of a live read has.
 const scanPage = 500
 
@@ -24,6 +29,8 @@ type Feed struct {
 	ledger *ledger.Ledger
 	live   client.Reader
 	kinds  map[string]*kind // ledger.Key.Kind ->
+
+	ctx context.Context // of the process
 
 	// mu orders the informers' events and the whole copies that Refresh hands over: an object that an event brought in after the
 	// copy was taken must not be missing from it when it arrives.
@@ -43,6 +50,8 @@ type kind struct {
 	forget func(o client.Object, resourceVersion uint64)
 	// replace takes all objects of the kind.
 	replace func([]client.Object)
+	// read is the newest version that was read live, of which the store may have shown nothing yet.
+	read uint64
 
 	// touch is ledger.Source's.
 	touch func(ctx context.Context, k ledger.Key, uid string) (resourceVersion uint64, err error)
@@ -51,7 +60,7 @@ type kind struct {
 
 // NewFeed registers with the informers of a manager that has not started.
 func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, apis ...API) (*Feed, error) {
-	f := &Feed{ledger: l, live: mgr.GetAPIReader(), kinds: map[string]*kind{}}
+	f := &Feed{ledger: l, live: mgr.GetAPIReader(), kinds: map[string]*kind{}, ctx: ctx}
 	for _, a := range apis {
 		if err := a.feed(ctx, f, mgr); err != nil {
 			return nil, err
@@ -72,7 +81,7 @@ func (a *api[T, P]) feed(ctx context.Context, f *Feed, mgr manager.Manager) erro
 	if a.poolKind == "" {
 		return nil
 	}
-	return f.add(ctx, mgr, a.poolKind, a.pools.empty(), poolsOf(f, a.pools))
+	return f.add(ctx, mgr, a.poolKind, a.pools.empty(), poolsOf(f, a.poolKind, a.pools))
 }
 
 // addressesOf tells the ledger of objects that hold addresses for claims.
@@ -109,16 +118,18 @@ func claimKindOf(f *Feed, name string, emptyList func() client.ObjectList, claim
 }
 
 // poolsOf tells the ledger of one kind of pools. One that breaks a rule offers nothing; its status says why.
-func poolsOf[P client.Object](f *Feed, api poolAPI[P]) *kind {
+func poolsOf[P client.Object](f *Feed, name string, api poolAPI[P]) *kind {
 	pool := func(o client.Object) ledger.Pool { p, _ := api.pool(o.(P)); return p }
 	return &kind{
 		newList: api.emptyList,
 		observe: func(o client.Object) { f.ledger.SetPool(pool(o)) },
 		forget:  func(o client.Object, version uint64) { f.ledger.RemovePool(pool(o).Key, version) },
 		replace: func(all []client.Object) {
-			for _, o := range all {
-				f.ledger.SetPool(pool(o))
+			pools := make([]ledger.Pool, len(all))
+			for i, o := range all {
+				pools[i] = pool(o)
 			}
+			f.ledger.ReplacePools(name, pools)
 		},
 		touch: func(ctx context.Context, k ledger.Key, _ string) (uint64, error) {
 			return f.version(ctx, k, "", api.empty()) // a change of a pool is a request like a create, and ends with it
@@ -199,8 +210,10 @@ func (f *Feed) Seen(name string) uint64 {
 	if k == nil {
 		return 0
 	}
-	return fields.Version(k.store.LastStoreSyncResourceVersion())
+	return k.seen()
 }
+
+func (k *kind) seen() uint64 { return fields.Version(k.store.LastStoreSyncResourceVersion()) }
 
 // Refresh implements ledger.Source.
 func (f *Feed) Refresh(ctx context.Context, name string, live bool) error {
@@ -210,18 +223,43 @@ func (f *Feed) Refresh(ctx context.Context, name string, live bool) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var all []client.Object
-	if live {
-		if all, err = f.list(ctx, k); err != nil {
-			return err
-		}
-	} else {
-		for _, o := range k.store.List() {
-			all = append(all, o.(client.Object))
-		}
+	if !live {
+		k.replace(k.stored())
+		return nil
+	}
+	all, err := f.list(ctx, k)
+	if err != nil {
+		return err
 	}
 	k.replace(all)
+	for _, o := range all {
+		k.read = max(k.read, fields.ResourceVersion(o))
+	}
+	go f.settle(k)
 	return nil
+}
+
+// stored is the local copy.
+func (k *kind) stored() []client.Object {
+	var all []client.Object
+	for _, o := range k.store.List() {
+		all = append(all, o.(client.Object))
+	}
+	return all
+}
+
+// settle hands the local copy over once it has passed what was read live: what was gone before it came that far has no event.
+func (f *Feed) settle(k *kind) {
+	passed := func(context.Context) (bool, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if k.seen() < k.read {
+			return false, nil
+		}
+		k.replace(k.stored())
+		return true, nil
+	}
+	_ = wait.PollUntilContextCancel(f.ctx, settleEvery, true, passed) // its only error is the end of the process
 }
 
 // Scan implements ledger.Source.

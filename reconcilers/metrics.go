@@ -18,7 +18,7 @@ type poolGauge struct {
 }
 
 func newPoolGauge(name, help string, value func(ledger.Usage) float64) poolGauge {
-	return poolGauge{prometheus.NewDesc("butler_network_pool_"+name, help, []string{"pool", "namespace"}, nil), value}
+	return poolGauge{prometheus.NewDesc("butler_network_pool_"+name, help, []string{"resource", "pool", "namespace"}, nil), value}
 }
 
 var poolGauges = []poolGauge{
@@ -68,7 +68,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 				continue
 			}
 			for _, g := range poolGauges {
-				metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(usage), p.Name, p.Namespace)
+				metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(usage), p.Kind, p.Name, p.Namespace)
 			}
 		}
 	}

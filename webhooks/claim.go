@@ -123,6 +123,9 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 		origin string
 	)
 	grant, err := k.allocate(ctx, &q, c, isDryRun(req))
+	if err != nil && !isDryRun(req) {
+		k.ledger.CountRefused(q.Pool, err)
+	}
 	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) {
 		// Without a range, or with one that it has only then: in both cases the reconciler answers.
 		hints = []string{fmt.Sprintf("pool %s does not exist: the claim waits, and gets what it asks for when the pool appears", missing.Pool)}

@@ -122,12 +122,19 @@ func (b *book) account(l *line, sign int) {
 	}
 }
 
-// retire ends a grant. Whoever waits for it is told that it came to nothing.
+// retire ends a grant. Whoever waits for it is told that it came to nothing, and to ask again.
 func (b *book) retire(l *line) {
 	if b.lines[l.Token] != l {
 		return
 	}
 	delete(b.lines, l.Token)
+	if l.state == queued {
+		b.queued--
+	}
+	if l.done != nil {
+		l.done <- &NotServingError{Reason: "what it rests on has changed meanwhile"}
+		l.done = nil
+	}
 	h := l.holding
 	h.lines = slices.DeleteFunc(h.lines, func(o *line) bool { return o == l })
 	b.account(l, -1)
@@ -140,15 +147,12 @@ func (b *book) withdraw(l *line) {
 	if b.lines[l.Token] != l { // it has ended already, or takes nothing
 		return
 	}
-	switch l.state {
-	case queued:
-		b.queued--
-		b.retire(l)
-	case open:
-		b.retire(l)
-	case inFlight:
-		l.done, l.dropped = nil, true
+	l.done = nil
+	if l.state == inFlight {
+		l.dropped = true
+		return
 	}
+	b.retire(l)
 }
 
 // begin starts a commit: what it is to hold.
@@ -368,7 +372,7 @@ func (b *book) sees(l *line) bool {
 	case c != nil:
 		return c.ResourceVersion >= l.outlived
 	case p != nil:
-		return p.ResourceVersion >= l.outlived && !p.ahead
+		return p.ResourceVersion >= l.outlived && p.ahead.IsZero()
 	default:
 		return b.seen[l.Kind] >= l.outlived
 	}
@@ -393,7 +397,7 @@ func (b *book) end(l *line) {
 	}
 }
 
-// tick ends rests and quarantine, on every replica, and forgets routing domains that somebody only asked for.
+// tick ends rests and quarantine, on every replica, and forgets pools that have no event and routing domains that somebody only asked for.
 func (b *book) tick(now time.Time) {
 	if b.serving && b.quarantined && now.Sub(b.served) >= b.limits.life {
 		b.quarantined, b.wanted = false, true
@@ -411,5 +415,6 @@ func (b *book) tick(now time.Time) {
 		}
 		b.restSums[k] = b.sumRests(k)
 	}
+	b.dropGhosts(now)
 	maps.DeleteFunc(b.spaces, func(_ string, s *space) bool { return s.core.Idle() })
 }

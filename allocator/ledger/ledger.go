@@ -23,8 +23,8 @@ const DefaultGrantLife = 120 * time.Second
 type Source interface {
 	// Seen gives the resourceVersion up to which the local copy of a kind is complete.
 	Seen(kind string) uint64
-	// Refresh feeds all objects of a kind into the ledger (ReplaceClaims or SetPool): the local copy, or, with live, a consistent
-	// read of the API server.
+	// Refresh feeds all objects of a kind into the ledger (ReplaceClaims or ReplacePools): the local copy, or, with live, a consistent
+	// read of the API server, and the local copy once that has caught up with it.
 	Refresh(ctx context.Context, kind string, live bool) error
 	// Scan reads all claims of a kind in one namespace from the API server, consistently.
 	Scan(ctx context.Context, kind, namespace string, visit func(Claim)) error
@@ -172,12 +172,15 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	if err == nil && len(ln.Ranges) > 0 {
 		err = l.committed(ctx, ln, done)
 	}
-	l.cfg.Metrics.granted(q.Pool, err)
 	if err != nil {
 		return Grant{}, err
 	}
+	l.cfg.Metrics.granted(q.Pool)
 	return Grant{Ranges: ln.Ranges, Space: ln.Space, Token: ln.Token}, nil
 }
+
+// CountRefused counts a request whose refusal stands: some are asked about once more first.
+func (l *Ledger) CountRefused(pool Key, err error) { l.cfg.Metrics.refused(pool, err) }
 
 // committed waits until done says that the journal holds a line.
 func (l *Ledger) committed(ctx context.Context, ln *line, done <-chan error) error {
@@ -364,6 +367,25 @@ func (l *Ledger) SetPool(p Pool) {
 	l.do(func(b *book) {
 		b.saw(p.Key.Kind, p.ResourceVersion)
 		b.setPool(l.cfg.Now(), p)
+	})
+}
+
+// ReplacePools takes in all pools of a kind: what is not among them is gone, but for those that were read by themselves.
+func (l *Ledger) ReplacePools(kind string, all []Pool) {
+	l.do(func(b *book) {
+		there := make(map[Key]struct{}, len(all))
+		for _, p := range all {
+			there[p.Key] = struct{}{}
+		}
+		for k, p := range b.pools {
+			if _, ok := there[k]; !ok && k.Kind == kind && p.ahead.IsZero() {
+				b.removePool(k, 0)
+			}
+		}
+		for _, p := range all {
+			b.saw(kind, p.ResourceVersion)
+			b.setPool(l.cfg.Now(), p)
+		}
 	})
 }
 

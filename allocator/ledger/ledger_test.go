@@ -149,6 +149,67 @@ func request(name string) Request {
 	return Request{Claim: key(name), Pool: modelPool, Wants: []Want{{Count: 1}}}
 }
 
+// Two who take the same addresses from a pool: the event of the faster one ends what was to hold them back for the other, who waits for that.
+func TestAChangeOfAPoolThatAnotherMadeMeanwhileIsAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		l, stop := running(t, s, "a", &stores{})
+		defer stop()
+		s.slow(300 * time.Millisecond)
+		smaller := Pool{Key: modelPool, ResourceVersion: 2, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.49")}}
+		time.AfterFunc(100*time.Millisecond, func() { l.SetPool(smaller) })
+		began, again := time.Now(), (*NotServingError)(nil)
+		if err := l.ChangePool(t.Context(), smaller, false); !errors.As(err, &again) || again.Here || time.Since(began) > time.Second {
+			t.Errorf("after %s: %v, want to be asked again at once", time.Since(began), err)
+		}
+		if err := l.ChangePool(t.Context(), smaller, false); err != nil {
+			t.Errorf("asked again: %v", err)
+		}
+		s.slow(0)
+		if _, err := l.Grant(t.Context(), request("x")); err != nil {
+			t.Errorf("after that: %v", err)
+		}
+	})
+}
+
+func TestOnlyTheHolderHasOpenGrants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, reg := &shelf{}, prometheus.NewRegistry()
+		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}, Metrics: NewMetrics(reg)})
+		shown := func() float64 {
+			all, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range all {
+				if f.GetName() == "butler_ipam_open_grants" {
+					return f.Metric[0].GetGauge().GetValue()
+				}
+			}
+			return -1
+		}
+		l.SetPool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.99")}})
+		go func() { _ = l.Run(t.Context(), &stores{}) }()
+		for !l.Serving() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if _, err := l.Grant(t.Context(), request("x")); err != nil || shown() != 1 {
+			t.Fatalf("%v open grants: %v", shown(), err)
+		}
+		s.mu.Lock()
+		s.stored, s.writes = s.stored.TakenOver("b"), s.writes+1
+		s.stored.ResourceVersion = fmt.Sprint(s.writes)
+		s.mu.Unlock()
+		for l.Serving() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		if got := shown(); got != 0 {
+			t.Errorf("who lost the journal has %v open grants", got)
+		}
+	})
+}
+
 func TestWhatTheLastHolderDidNotCountIsReadBeforeAnythingIsGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, source := &shelf{}, &stores{}

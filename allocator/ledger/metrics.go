@@ -22,8 +22,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		processed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "butler_ip_allocation_processed_total",
-			Help: "Requests for a range that were answered, by pool and result (success, failed).",
-		}, []string{"pool", "namespace", "result"}),
+			Help: "Requests for a range that were answered, by pool, its resource, and result (success, failed).",
+		}, []string{"resource", "pool", "namespace", "result"}),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "butler_ipam_journal_commit_duration_seconds",
 			Help:    "Time to write the journal, until it is known to be stored.",
@@ -53,22 +53,27 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// granted counts an answered request of a pool. One that does not exist makes no series, a replica that cannot serve no result.
-func (m *Metrics) granted(pool Key, err error) {
+// granted counts a request of a pool that was given what it asked for.
+func (m *Metrics) granted(pool Key) { m.count(pool, "success") }
+
+// refused counts one that was not. A pool that does not exist makes no series, a replica that cannot serve no result.
+func (m *Metrics) refused(pool Key, err error) {
 	var noPool *NoPoolError
 	var notServing *NotServingError
-	switch {
-	case pool == Key{}, errors.As(err, &noPool), errors.As(err, &notServing):
-	case err != nil:
-		m.processed.WithLabelValues(pool.Name, pool.Namespace, "failed").Inc()
-	default:
-		m.processed.WithLabelValues(pool.Name, pool.Namespace, "success").Inc()
+	if !errors.As(err, &noPool) && !errors.As(err, &notServing) {
+		m.count(pool, "failed")
+	}
+}
+
+func (m *Metrics) count(pool Key, result string) {
+	if pool != (Key{}) {
+		m.processed.WithLabelValues(pool.Kind, pool.Name, pool.Namespace, result).Inc()
 	}
 }
 
 // ForgetPool drops the series of a pool that is gone.
 func (m *Metrics) ForgetPool(pool Key) {
-	m.processed.DeletePartialMatch(prometheus.Labels{"pool": pool.Name, "namespace": pool.Namespace})
+	m.processed.DeletePartialMatch(prometheus.Labels{"resource": pool.Kind, "pool": pool.Name, "namespace": pool.Namespace})
 }
 
 func (m *Metrics) committed(took time.Duration, batch, lines int) {
@@ -85,5 +90,6 @@ func (m *Metrics) holding(now bool) {
 		m.holder.Set(1)
 	} else {
 		m.holder.Set(0)
+		m.grants.Set(0)
 	}
 }

@@ -249,6 +249,36 @@ func TestAPoolThatIsGoneIsNotLearntAgain(t *testing.T) {
 	}
 }
 
+// What was gone before a list of the informers has no event at all.
+func TestAPoolThatWasReadAndHasNoEventIsForgotten(t *testing.T) {
+	d := newDesk(t)
+	read := d.pool("10.9.0.0-10.9.0.9")
+	read.Key.Name, read.ResourceVersion = "ghost", d.seen[modelPools]+2
+	d.learnPool(d.now, read)
+	ask := Request{Claim: key("a"), Pool: read.Key, Wants: []Want{{Count: 1}}}
+	for _, step := range []struct {
+		after time.Duration
+		seen  uint64
+		known bool
+	}{
+		{2 * ghostAfter, read.ResourceVersion - 1, true}, // its event is yet to come
+		{0, read.ResourceVersion + 1, false},
+	} {
+		d.now = d.now.Add(step.after)
+		d.saw(modelPools, step.seen)
+		d.tick(d.now)
+		if _, err := d.preview(ask); (err == nil) != step.known {
+			t.Errorf("with events up to %d, the pool of version %d: %v", step.seen, read.ResourceVersion, err)
+		}
+	}
+	read.ResourceVersion += 2
+	d.learnPool(d.now, read)
+	d.saw(modelPools, read.ResourceVersion+1) // in the middle of a list
+	if d.tick(d.now); !d.knows(read.Key, 0) {
+		t.Error("it is forgotten before its event can have come")
+	}
+}
+
 // Its label says nothing where its pool says in which routing domain the addresses are.
 func TestTheSpaceOfAClaimIsThatOfItsPoolWhateverItsLabelSays(t *testing.T) {
 	d := newDesk(t)

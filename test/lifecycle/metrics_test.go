@@ -9,6 +9,10 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
 var _ = It("shows every metric that the chart's alerts and dashboard read", func(ctx SpecContext) {
@@ -33,3 +37,12 @@ var _ = It("shows every metric that the chart's alerts and dashboard read", func
 func (c *cluster) metrics(ctx context.Context) func() (string, error) {
 	return func() (string, error) { return get(ctx, "http://"+c.Managers()[0].MetricsAddress+"/metrics") }
 }
+
+var _ = It("tells pools of one name and two kinds apart", func(ctx SpecContext) {
+	namespace := shared.namespace(ctx)
+	other := &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pool"}, Spec: metal3v1.IPPoolSpec{Prefix: 24, NamePrefix: "pool", Pools: []metal3v1.Pool{{Subnet: ptr.To(metal3v1.Subnet("10.61.0.0/24"))}}}}
+	shared.create(ctx, butlerPool(namespace), other)
+	for _, resource := range []string{"networkpools.butler.butlerlabs.dev", "ippools.ipam.metal3.io"} {
+		Eventually(shared.metrics(ctx)).Should(ContainSubstring(`butler_network_pool_total_ips{namespace=%q,pool="pool",resource=%q} `, namespace, resource))
+	}
+})

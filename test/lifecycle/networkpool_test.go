@@ -111,7 +111,7 @@ var _ = Describe("a NetworkPool", func() {
 		Expect(c.Status).To(Equal(metav1.ConditionFalse), c.Message)
 		Expect(c.Message).To(Equal("0% of the addresses are allocated (1.845e+19 of 1.209e+24)"))
 		Expect(meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady).Message).To(HavePrefix("1.209e+24 of 1.209e+24 addresses available"))
-		labels := fmt.Sprintf(`{namespace=%q,pool="six"} `, namespace)
+		labels := fmt.Sprintf(`{namespace=%q,pool="six",resource="networkpools.butler.butlerlabs.dev"} `, namespace)
 		Expect(shared.metrics(ctx)()).To(SatisfyAll( // 2^64 of 2^80
 			ContainSubstring("butler_network_pool_allocated_ips"+labels+"1.8446744073709552e+19\n"),
 			ContainSubstring("butler_network_pool_total_ips"+labels+"1.2089258196146292e+24\n")))
@@ -182,7 +182,7 @@ var _ = Describe("a NetworkPool", func() {
 	It("is measured while it exists, and not after", func(ctx SpecContext) {
 		shared.create(ctx, claim(namespace, "measured", 8))
 		series := func() string {
-			return fmt.Sprintf(`butler_network_pool_allocated_ips{namespace=%q,pool="pool"} 8`, namespace)
+			return fmt.Sprintf(`butler_network_pool_allocated_ips{namespace=%q,pool="pool",resource="networkpools.butler.butlerlabs.dev"} 8`, namespace)
 		}
 		Eventually(shared.metrics(ctx)).Should(ContainSubstring(series()))
 		Expect(shared.Delete(ctx, claim(namespace, "measured", 8))).To(Succeed())
@@ -200,6 +200,8 @@ var _ = Describe("a NetworkPool that is full", func() {
 		err := shared.Create(ctx, claim(namespace, "more", 4))
 		Expect(apierrors.IsForbidden(err)).To(BeTrue(), "got %v", err)
 		Eventually(stored(ctx, shared, p)).Should(WithTransform(numbers, Equal("8/8/0")))
+		Expect(shared.metrics(ctx)()).To(ContainSubstring(
+			`butler_ip_allocation_processed_total{namespace=%q,pool="pool",resource="networkpools.butler.butlerlabs.dev",result="failed"} 1`, namespace))
 
 		By("growing")
 		shared.resize(ctx, p, "10.41.0.0/28")

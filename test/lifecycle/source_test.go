@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -25,16 +26,26 @@ var _ = Describe("what the ledger asks of the API server", Ordered, func() {
 		c    *cluster
 		feed *reconcilers.Feed
 		l    *ledger.Ledger
+
+		startInformers func()
 	)
 	const namespace = sandbox.Namespace
 	BeforeAll(func(ctx SpecContext) {
 		c = start(ctx, sandbox.Options{}) // nobody else writes here
 		DeferCleanup(c.Stop)
+		process, end := context.WithCancel(context.Background())
+		DeferCleanup(end)
 		mgr, err := manager.New(c.Config(), manager.Options{Scheme: c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 		Expect(err).NotTo(HaveOccurred())
 		l = ledger.New(ledger.Config{ClaimKinds: []string{butler.KindIPAllocation}, PoolKinds: []string{butler.KindNetworkPool}})
-		feed, err = reconcilers.NewFeed(ctx, mgr, l, reconcilers.Butler)
+		feed, err = reconcilers.NewFeed(process, mgr, l, reconcilers.Butler)
 		Expect(err).NotTo(HaveOccurred())
+		startInformers = func() {
+			go func() {
+				defer GinkgoRecover()
+				Expect(mgr.Start(process)).To(Succeed())
+			}()
+		}
 	})
 
 	It("says whether anything is stored", func(ctx SpecContext) {
@@ -104,5 +115,24 @@ var _ = Describe("what the ledger asks of the API server", Ordered, func() {
 		Expect(c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "pool"}, p)).To(Succeed())
 		Expect(feed.Touch(ctx, butler.NetworkPoolKey(namespace, "pool"), "")).To(Equal(fields.ResourceVersion(p)))
 		Expect(feed.Touch(ctx, butler.NetworkPoolKey(namespace, "missing"), "")).To(BeZero())
+	})
+
+	It("forgets what was read live and is gone before the informers have come that far, as that has no event", func(ctx SpecContext) {
+		p := pool(namespace, "10.60.0.0/24")
+		p.Name = "brief"
+		a, stays := pinned(namespace, "brief", "10.60.0.0", "10.60.0.3"), pinned(namespace, "stays", "10.0.99.0", "10.0.99.3")
+		a.Spec.PoolRef.Name = p.Name
+		c.create(ctx, p, a, stays)
+		Expect(feed.Refresh(ctx, butler.KindIPAllocation, true)).To(Succeed())
+		Expect(feed.Refresh(ctx, butler.KindNetworkPool, true)).To(Succeed())
+		Expect(l.Standing(string(a.UID)).Known).To(BeTrue())
+		Expect(c.Delete(ctx, a)).To(Succeed())
+		Expect(c.Delete(ctx, p)).To(Succeed())
+		Consistently(func() bool { return l.Standing(string(a.UID)).Known }, "1500ms").Should(BeTrue())
+
+		startInformers()
+		Eventually(func() bool { return l.Standing(string(a.UID)).Known }).Should(BeFalse())
+		Eventually(func() bool { _, known := l.Usage(butler.NetworkPoolKey(namespace, p.Name)); return known }).Should(BeFalse())
+		Expect(l.Standing(string(stays.UID)).Answered).To(BeTrue())
 	})
 })
