@@ -148,7 +148,11 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 		}
 		hints = k.fill(&p, c, grant.Ranges)
 	}
-	p.annotations(c, map[string]string{v1alpha1.AnnotationGrant: token, v1alpha1.AnnotationOrigin: origin})
+	answer := map[string]string{v1alpha1.AnnotationGrant: token, v1alpha1.AnnotationOrigin: origin}
+	if stored == nil && c.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" {
+		answer[v1alpha1.AnnotationTenantUID] = "" // it is restored, and whoever it is for is too, as another object
+	}
+	p.annotations(c, answer)
 	k.complete(&p, c, grant.Space)
 	if stored == nil {
 		p.unowned(c)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -86,8 +87,8 @@ func (o *tenantOptions) register(ctx context.Context, mgr manager.Manager, l *le
 	}
 	return tenancy.Register(ctx, mgr, tenancy.Options{
 		Namespace: o.namespace, Timing: o.timing, OrphanAfter: o.orphanAfter, ReleaseLimit: o.releaseLimit, MaxServices: o.maxServices,
-		Serving: l.Serving, Unheld: func(pool string, addresses []netip.Addr) []netip.Addr {
-			return l.Unheld(butler.NetworkPoolKey(o.namespace, pool), addresses)
+		Serving: l.Serving, Unheld: func(pool types.NamespacedName, addresses []netip.Addr) []netip.Addr {
+			return l.Unheld(butler.NetworkPoolKey(pool.Namespace, pool.Name), addresses)
 		}, Recorder: recorder, Now: now, Registry: metrics.Registry, Log: log,
 	})
 }

@@ -47,7 +47,10 @@ func sameContent(a, b client.Object) bool {
 // versionOf is in which version the objects of a kind are known; nil where it is not installed. That they are not known yet is an error.
 func (p platform) versionOf(ctx context.Context, kind *foreign) (*schema.GroupVersionKind, error) {
 	version := kind.version.Load()
-	if version == nil && p.defined(ctx, kind.Group, kind.plural) {
+	switch {
+	case !p.defined(ctx, kind.Group, kind.plural): // its objects went with it, whatever the informer has
+		return nil, nil
+	case version == nil:
 		return nil, fmt.Errorf("the objects of kind %s are not known yet", kind.GroupKind)
 	}
 	return version, nil

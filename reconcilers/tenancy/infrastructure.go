@@ -44,7 +44,7 @@ func (r *platformUse) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	declared := p.DeepCopy()
 	declared.Status = v1alpha1.NetworkPoolStatus{} // what is written here must not decide on itself
 	use := infrastructure.Of(declared, seen)
-	avoided := r.Unheld(p.Name, use.Inside) // the addresses of a tenant's machines are held for their tenant
+	avoided := r.Unheld(req.NamespacedName, use.Inside) // the addresses of a tenant's machines are held for their tenant
 	all := slices.Concat(infrastructure.Entries(avoided, seen), use.Allocations)
 	all = all[:min(len(all), maxShown)]
 	infrastructure.Sort(all)

@@ -27,40 +27,57 @@ var machineAddresses = []string{"status", "addresses"}
 // nothing is in the way, the API server itself says.
 func (d *desk) holds(ctx context.Context, c *v1alpha1.TenantCluster, blocks []tenants.Block) (string, error) {
 	for _, from := range []client.Reader{d.Cache, d.live} {
-		machines, seen, err := d.machinesOf(ctx, c, from)
+		machines, seen, err := d.machinesAnd(ctx, from)
 		if err != nil {
 			return "", err
 		}
-		if why := tenants.Holds(blocks, machines, seen, c.DeletionTimestamp.Time, d.ReleaseLimit, d.Now()); why != "" {
+		own := 0
+		for i := range machines {
+			if machines[i].GetNamespace() == c.Status.TenantNamespace {
+				own++
+			}
+		}
+		if why := tenants.Holds(blocks, own, seen, c.DeletionTimestamp.Time, d.ReleaseLimit, d.Now()); why != "" {
 			return why, nil
 		}
 	}
 	return "", nil
 }
 
-// machinesOf counts the Machines in the namespace of a tenant's control plane, and gives every address that Nodes and Machines have, whoever's.
-// Where Cluster API is not installed there are no Machines.
-func (d *desk) machinesOf(ctx context.Context, c *v1alpha1.TenantCluster, from client.Reader) (count int, seen []netip.Addr, err error) {
-	machines, err := d.machines(ctx, from)
+// inUse says which address of an allocation whose tenant is gone a Node or Machine has still; "" where none does. As long as that is so it holds.
+func (d *desk) inUse(ctx context.Context, a *v1alpha1.IPAllocation) (string, error) {
+	for _, from := range []client.Reader{d.Cache, d.live} {
+		_, seen, err := d.machinesAnd(ctx, from)
+		if err != nil {
+			return "", err
+		}
+		if why := tenants.InUse(a, seen); why != "" {
+			return why, nil
+		}
+	}
+	return "", nil
+}
+
+// machinesAnd is the Machines, and every address that Nodes and Machines have, whoever's.
+func (d *desk) machinesAnd(ctx context.Context, from client.Reader) (machines []unstructured.Unstructured, seen []netip.Addr, err error) {
+	machines, err = d.machines(ctx, from)
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	for i := range machines {
-		if machines[i].GetNamespace() == c.Status.TenantNamespace {
-			count++
-		}
 		seen = append(seen, infrastructure.OfMachine(&machines[i]).Addresses...)
 	}
 	nodes := &corev1.NodeList{}
 	if err := from.List(ctx, nodes); err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	for i := range nodes.Items {
 		seen = append(seen, infrastructure.OfNode(&nodes.Items[i]).Addresses...)
 	}
-	return count, seen, nil
+	return machines, seen, nil
 }
 
+// machines is those that there are. Where Cluster API is not installed, or is no more, there are none.
 func (d *desk) machines(ctx context.Context, from client.Reader) ([]unstructured.Unstructured, error) {
 	kind, err := d.versionOf(ctx, d.machine)
 	if err != nil || kind == nil {

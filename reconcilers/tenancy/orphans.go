@@ -69,6 +69,13 @@ func (r *orphans) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 			ref.Namespace, ref.Name, r.OrphanAfter, v1alpha1.AnnotationKeep))
 		return reconcile.Result{RequeueAfter: max(at.Sub(r.Now()), time.Millisecond)}, err
 	}
+	switch why, err := r.inUse(ctx, a); {
+	case err != nil:
+		return reconcile.Result{}, err
+	case why != "":
+		err := r.say(ctx, a, v1alpha1.ReasonTenantGone, fmt.Sprintf("TenantCluster %s/%s is gone, but %s: the allocation is released when it is not", ref.Namespace, ref.Name, why))
+		return reconcile.Result{RequeueAfter: lookAtMachines}, err
+	}
 	if slot := r.pace.ReserveN(r.Now(), 1); slot.DelayFrom(r.Now()) > 0 {
 		wait := slot.DelayFrom(r.Now())
 		slot.CancelAt(r.Now())

@@ -61,6 +61,9 @@ func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short .
 	}
 	if err := on(ctx, shared, &v1alpha1.IPAllocation{}, func(_, o client.Object) {
 		q.orphans.Add(request(o))
+		if a := o.(*v1alpha1.IPAllocation); a.DeletionTimestamp != nil { // what a node keeps of it becomes the platform's
+			q.platform.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: a.Namespace, Name: a.Spec.PoolRef.Name}}, gather)
+		}
 		if ref := o.(*v1alpha1.IPAllocation).Spec.TenantClusterRef; ref.Name != "" {
 			q.network.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}})
 		}

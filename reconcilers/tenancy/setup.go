@@ -9,6 +9,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,7 +34,7 @@ type Options struct {
 	// Serving tells whether this replica holds the journal.
 	Serving func() bool
 	// Unheld is those of some addresses that nobody holds in the routing domain of a NetworkPool.
-	Unheld func(pool string, addresses []netip.Addr) []netip.Addr
+	Unheld func(pool types.NamespacedName, addresses []netip.Addr) []netip.Addr
 	// Recorder takes events about TenantClusters, ProviderConfigs, IPAllocations and NetworkPools.
 	Recorder record.EventRecorder
 	Now      func() time.Time

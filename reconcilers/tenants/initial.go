@@ -143,6 +143,7 @@ func Capacity(p Policy, pools map[string]*v1alpha1.NetworkPool) (v1alpha1.Provid
 		}
 		available += min(pools[name].Status.AvailableIPs, math.MaxInt64-available)
 	}
+	size = max(size, 1)
 	capacity := v1alpha1.ProviderCapacity{AvailableIPs: saturated(available), EstimatedTenants: saturated(available / size)}
 	c := metav1.Condition{Type: v1alpha1.ConditionPoolAvailable, Status: metav1.ConditionFalse}
 	switch {

@@ -23,7 +23,7 @@ const (
 	Unknown
 	// Orphaned: the recorded tenant is gone. That is to be said, and the allocation stays for a while.
 	Orphaned
-	// Abandoned: the tenant has been gone for long, and the allocation goes.
+	// Abandoned: the tenant has been gone for long, and the allocation goes, once nothing uses it.
 	Abandoned
 	// Kept: the tenant is gone, and the allocation stays because its annotation says so.
 	Kept
@@ -64,9 +64,19 @@ func Holds(blocks []Block, machines int, seen []netip.Addr, deleting time.Time, 
 		return fmt.Sprintf("%d machines of the tenant are left", machines)
 	}
 	for _, b := range blocks {
-		if i := slices.IndexFunc(seen, b.Range.Contains); i >= 0 {
-			return fmt.Sprintf("%s of IPAllocation %s is still in use by a node", seen[i], b.Name)
+		if why := b.inUse(seen); why != "" {
+			return why
 		}
+	}
+	return ""
+}
+
+// InUse says why an allocation whose tenant is gone may not be released yet, going by the addresses that are seen on Nodes and Machines; "" when it may.
+func InUse(a *v1alpha1.IPAllocation, seen []netip.Addr) string { return blockOf(a).inUse(seen) }
+
+func (b Block) inUse(seen []netip.Addr) string {
+	if i := slices.IndexFunc(seen, b.Range.Contains); i >= 0 {
+		return fmt.Sprintf("%s of IPAllocation %s is still in use by a node", seen[i], b.Name)
 	}
 	return ""
 }

@@ -153,10 +153,7 @@ func answer(o client.Object) string { return o.GetAnnotations()[v1alpha1.Annotat
 // stored reads an object.
 func stored[T client.Object](t *testing.T, o T) T {
 	t.Helper()
-	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
-		t.Fatal(err)
-	}
-	return o
+	return suite.Stored(t, admin, o)
 }
 
 // gets creates a claim and fails the test unless the create's own answer has this address, and later an address object that the claim names.

@@ -260,6 +260,15 @@ func Delete(t *testing.T, c client.Client, o client.Object) {
 	Gone(t, c, o)
 }
 
+// Stored reads an object into o, and gives it back.
+func Stored[T client.Object](t *testing.T, c client.Reader, o T) T {
+	t.Helper()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
 // Gone waits for the end of an object.
 func Gone(t *testing.T, c client.Reader, o client.Object) {
 	t.Helper()

@@ -247,6 +247,62 @@ func TestAnAllocationWhoseTenantIsGoneIsReleasedLater(t *testing.T) {
 	}
 }
 
+// Whoever made it away, its machines run on.
+func TestWhatANodeUsesIsNotReleasedThoughItsTenantIsGone(t *testing.T) {
+	installMachines(t)
+	p := pool(t, "orphan-used", "10.36.0.0/24", "10.36.0.0", "10.36.0.31")
+	provider(t, "orphan-used", `{mode: ipam, poolRefs: [{name: orphan-used}]}`, false)
+	c := tenant(t, suite.Namespace(t, admin), "one", "orphan-used", "")
+	suite.Lend(t, admin, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	giveAccess(t, c, cluster.Config())
+	node := nodeWith(t, "node-of-orphan", "10.36.0.2")
+	orphan(t, c)
+	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: c.Namespace + "-one-lb"}}
+	hears(t, suite.Stored(t, admin, a), "TenantClusterMissing", "10.36.0.2 of IPAllocation "+a.Name+" is still in use by a node: the allocation is released when it is not")
+	always(t, orphanAfter, func(ctx context.Context) error { return admin.Get(ctx, client.ObjectKeyFromObject(a), a) })
+
+	// Deleted by hand, what the node keeps is the platform's, and nobody else's.
+	if err := admin.Delete(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	uses(t, p, v1alpha1.InfrastructureAllocation{IP: "10.36.0.2", Source: "node", NodeRef: &v1alpha1.NodeReference{Name: node.Name}})
+	free(t, p, 31)
+}
+
+// A backup brings objects of the same names, and other UIDs.
+func TestARestoredTenantHasTheAddressesThatItHad(t *testing.T) {
+	installMachines(t)
+	p := pool(t, "restored", "10.43.0.0/24", "10.43.0.0", "10.43.0.31")
+	provider(t, "restored", `{mode: ipam, poolRefs: [{name: restored}]}`, false)
+	ns := suite.Namespace(t, admin)
+	c := tenant(t, ns, "one", "restored", "")
+	suite.Lend(t, admin, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	giveAccess(t, c, cluster.Config())
+	a := suite.Stored(t, admin, &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: ns + "-one-lb"}})
+	orphan(t, c)
+	suite.Gone(t, admin, a)
+	free(t, p, 32)
+
+	a.ObjectMeta = metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name, Labels: a.Labels, Annotations: a.Annotations, Finalizers: a.Finalizers}
+	if a.Annotations[v1alpha1.AnnotationTenantUID] != string(c.UID) {
+		t.Fatalf("the backup names no tenant: %v", a.Annotations)
+	}
+	suite.Create(t, admin, a)
+	again := tenant(t, ns, "one", "restored", "")
+	suite.Lend(t, admin, again)
+	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
+		if got := a.Annotations[v1alpha1.AnnotationTenantUID]; got != string(again.UID) {
+			return fmt.Sprintf("its tenant is %q, want %q", got, again.UID)
+		}
+		return ""
+	})
+	networkReady(t, again, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	always(t, orphanAfter+time.Second, func(ctx context.Context) error { return holds(ctx, again, a.Name+" 10.43.0.0-10.43.0.7") })
+	free(t, p, 24)
+}
+
 // installMachines has the Machines of Cluster API served, and waits until the managers know.
 func installMachines(t *testing.T) {
 	t.Helper()
