@@ -154,7 +154,7 @@ func (standIn[T]) restore(*patch, T, T) {}
 
 func (standIn[T]) complete(*patch, T, string) {}
 
-// unmetBy is what becomes of such an object: that its claim has the address is as it should be, and outside of its pool it counts too.
+// unmetBy is what becomes of such an object: that its claim has the address is as it should be, and what its pool does not offer it holds all the same.
 func unmetBy(held ledger.Claim, err error) (hint string, refusal error) {
 	var (
 		by       *ledger.HeldError

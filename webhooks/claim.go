@@ -123,12 +123,20 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 		origin string
 	)
 	grant, err := k.allocate(ctx, &q, c, isDryRun(req))
+	if hint, _ := k.unmet(c, err); asked.For != (ledger.Key{}) && hint != "" {
+		hints, q.Unoffered = []string{hint}, true
+		grant, err = k.allocate(ctx, &q, c, isDryRun(req))
+	}
 	if err != nil && !isDryRun(req) {
 		k.ledger.CountRefused(q.Pool, err)
 	}
 	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) {
 		// Without a range, or with one that it has only then: in both cases the reconciler answers.
-		hints = []string{fmt.Sprintf("pool %s does not exist: the claim waits, and gets what it asks for when the pool appears", missing.Pool)}
+		hint := "the claim waits, and gets what it asks for when the pool appears"
+		if asked.For != (ledger.Key{}) {
+			hint = "the address is held for its claim as soon as the pool appears, unless another holds it by then"
+		}
+		hints = []string{fmt.Sprintf("pool %s does not exist: %s", missing.Pool, hint)}
 	} else if err != nil {
 		hint, refusal := k.unmet(c, err)
 		if refusal != nil {
@@ -146,7 +154,7 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 		if !slices.ContainsFunc(q.Wants, func(w ledger.Want) bool { return !w.Exact.IsValid() }) {
 			origin = v1alpha1.OriginPinned
 		}
-		hints = k.fill(&p, c, grant.Ranges)
+		hints = append(hints, k.fill(&p, c, grant.Ranges)...)
 	}
 	answer := map[string]string{v1alpha1.AnnotationGrant: token, v1alpha1.AnnotationOrigin: origin}
 	if stored == nil && c.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" {
@@ -243,8 +251,8 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	}
 	if stored.Token.IsZero() && stored.For != (ledger.Key{}) {
 		q := ledger.Request{Claim: stored.Key, ID: string(req.UID), Pool: stored.Pool, Space: stored.Space}
-		if _, err := k.allocate(ctx, &q, c, true); err != nil {
-			_, refusal := k.unmet(c, err)
+		_, err := k.allocate(ctx, &q, c, true)
+		if hint, refusal := k.unmet(c, err); err != nil && (refusal != nil || hint == "") {
 			return admission.Allowed(""), refusal
 		}
 	}

@@ -29,6 +29,8 @@ type Request struct {
 	ID      string // of the admission request, the same for each repetition of one call; empty for a reconciler
 	Pool    Key    // zero for a claim that asks for exact ranges, of no certain pool
 	Space   string // of a claim of no pool
+	// Unoffered asks for exact ranges of the pool's routing domain, whatever the pool says of them: what stands in for a claim holds what it names.
+	Unoffered bool
 	Wants   []Want // that share no address
 }
 

@@ -66,17 +66,20 @@ func (b *book) look(p *pool, w Want) (r allocator.Range, err error) {
 	return r, b.poolError(p, w.named(p, err))
 }
 
-// checkExact says what stands against an exact range. One that the pool keeps for the claim only others can block.
+// checkExact says what stands against an exact range. One that the pool keeps for the claim only others can block, and of one that no pool need offer
+// that counts only who has it.
 func (b *book) checkExact(p *pool, w Want) error {
 	if !w.Kept {
 		return p.CheckExact(w.Exact)
 	}
-	if !slices.ContainsFunc(p.Window, func(r allocator.Range) bool { return r.Covers(w.Exact) }) {
-		return &allocator.OutsideError{Range: w.Exact, Window: p.Window}
-	}
-	for _, o := range b.pools {
-		if i := slices.IndexFunc(o.Blocked, w.Exact.Overlaps); i >= 0 && o != p && o.Space == p.Space {
-			return &allocator.BlockedError{Range: o.Blocked[i]}
+	if p.Key != (Key{}) {
+		if !slices.ContainsFunc(p.Window, func(r allocator.Range) bool { return r.Covers(w.Exact) }) {
+			return &allocator.OutsideError{Range: w.Exact, Window: p.Window}
+		}
+		for _, o := range b.pools {
+			if i := slices.IndexFunc(o.Blocked, w.Exact.Overlaps); i >= 0 && o != p && o.Space == p.Space {
+				return &allocator.BlockedError{Range: o.Blocked[i]}
+			}
 		}
 	}
 	for held := range b.space(p.Space).core.HeldIn(w.Exact) {
@@ -113,6 +116,8 @@ func (w Want) named(p *pool, err error) error {
 func (b *book) poolFor(q Request) (*pool, error) {
 	p := b.pools[q.Pool]
 	switch {
+	case q.Unoffered && p != nil:
+		return &pool{Pool: Pool{Space: p.Space}, exactly: b.space(p.Space).core}, nil
 	case q.Pool == Key{}:
 		return &pool{Pool: Pool{Space: q.Space}, exactly: b.space(q.Space).core}, nil
 	case p == nil:

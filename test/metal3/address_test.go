@@ -32,6 +32,21 @@ func TestAnAddressThatSomebodyElseMakesCountsFromItsCreation(t *testing.T) {
 	}
 }
 
+// Outside of its pool as well. What is there for its claim that gets.
+func TestAnAddressThatNoPoolOffersHasOneOwnerToo(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			suite.Create(t, admin, ten(ns, "pool"), k.holds(ns, "first", "pool", "web", "10.9.0.1"))
+			for _, other := range bothKinds {
+				suite.Refused(t, admin.Create(t.Context(), other.holds(ns, "second", "pool", "db", "10.9.0.1")), 403, "10.9.0.1", "is held by ipaddresses/first")
+			}
+			c := k.claim(ns, "web", "pool", "")
+			k.gets(t, c, "10.9.0.1")
+		})
+	}
+}
+
 func TestAClaimGetsTheAddressThatIsThereForIt(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
