@@ -100,8 +100,11 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 	case errors.As(err, &exhausted):
 		return refusal(s, req, s.count, err.Error())
 	case errors.As(err, &unserved) && !errors.As(err, &held):
-		return invalidStatus(s, req, field.ErrorList{field.Invalid(s.exact(allocator.Range{}), field.OmitValueType{},
-			err.Error()+": leave the annotation out, or ask for an address that the pool can give to this claim")})
+		at, way := s.exact(allocator.Range{}), "leave the annotation out, or ask for an address that the pool can give to this claim"
+		if unserved == metal3.FailureOutside {
+			at, way = field.NewPath("metadata", "name"), "take another name, or have the pool's spec.preAllocations corrected"
+		}
+		return invalidStatus(s, req, field.ErrorList{field.Invalid(at, field.OmitValueType{}, err.Error()+": "+way)})
 	case errors.As(err, &held):
 		return refusal(s, req, s.exact(held.Range), heldMessage(err, held, req.Namespace))
 	case errors.As(err, &inUse):

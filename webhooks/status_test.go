@@ -20,6 +20,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 )
 
 func addresses(first, last string) allocator.Range {
@@ -65,6 +66,15 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 				`pool team-a/vlan40: 10.0.0.0-10.0.0.3 is reserved: choose a range outside it`,
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec.pinnedRange", Message: "Invalid value: " +
 				"pool team-a/vlan40: 10.0.0.0-10.0.0.3 is reserved: choose a range outside it"}},
+		},
+		"what the pool keeps for the claim and cannot give": {
+			err:        fmt.Errorf("%w: the pool keeps %q for a claim of this name, which is in none of its entries", metal3.FailureOutside, "10.0.0.3"),
+			wantCode:   http.StatusUnprocessableEntity,
+			wantReason: metav1.StatusReasonInvalid,
+			wantMessage: `IPAllocation.butler.butlerlabs.dev "web" is invalid: metadata.name: Invalid value: Pre-allocated IP out of bounds: ` +
+				`the pool keeps "10.0.0.3" for a claim of this name, which is in none of its entries: take another name, or have the pool's spec.preAllocations corrected`,
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueInvalid, Field: "metadata.name", Message: "Invalid value: Pre-allocated IP out of bounds: " +
+				`the pool keeps "10.0.0.3" for a claim of this name, which is in none of its entries: take another name, or have the pool's spec.preAllocations corrected`}},
 		},
 		"an exhausted pool": {
 			err:        in(&allocator.ExhaustedError{Requested: 9, Available: 7, Largest: 4}),

@@ -31,7 +31,7 @@ type Request struct {
 	Space   string // of a claim of no pool
 	// Unoffered asks for exact ranges of the pool's routing domain, whatever the pool says of them: what stands in for a claim holds what it names.
 	Unoffered bool
-	Wants   []Want // that share no address
+	Wants     []Want // that share no address
 }
 
 // Grant is the answer to a Request: committed to the journal, and marked by a token that no other answer carries.

@@ -20,9 +20,10 @@ const (
 	warningNothing     = "%s has no address: nothing can be handed out of it"
 	warningUnreachable = "%s: no entry of spec.pools reaches %s: a claim of this name gets no address"
 	warningGateway     = "%s: the gateway %s can be handed out: keep it with preAllocations, under a name that no claim has"
+	warningOtherKind   = "%s: the gateway %s is of another address family than the addresses: name one of theirs"
 	warningBroadcast   = "%s: %s, the broadcast address of %s, can be handed out: keep it with preAllocations, under a name that no claim has"
 	warningPrefix      = "%s: prefix %d is none of an %s address: use one from 0 to %d"
-	warningNames       = "spec.namePrefix: no IPAddress can have a name that begins with it, so no claim gets one: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
+	warningNames       = "spec.namePrefix: with it the names of some IPAddresses, or of all, are none that Kubernetes takes, and claims do not get those: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
 		" instead, a letter or digit first, no more than %d characters"
 )
 
@@ -149,7 +150,12 @@ func WarningsFor(p *v1alpha1.IPPool) []string {
 		}
 		reached = append(reached, stretch{part.First, part.Last})
 		if part.Settings.Gateway != nil {
-			if gateway, err := fields.At(path, string(*part.Settings.Gateway)).Address(); err == nil && handedOut(part, gateway) {
+			gateway, err := fields.At(path, string(*part.Settings.Gateway)).Address()
+			switch {
+			case err != nil:
+			case gateway.BitLen() != part.First.BitLen():
+				warn(warningOtherKind, path, gateway)
+			case handedOut(part, gateway):
 				warn(warningGateway, path, gateway)
 			}
 		}

@@ -142,7 +142,7 @@ func TestUpdateOfAnIPPoolIsHeldToWhatItChanges(t *testing.T) {
 }
 
 func TestWhatIsMostLikelyNotMeantIsWarnedOf(t *testing.T) {
-	const nameless = "spec.namePrefix: no IPAddress can have a name that begins with it, so no claim gets one: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
+	const nameless = "spec.namePrefix: with it the names of some IPAddresses, or of all, are none that Kubernetes takes, and claims do not get those: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
 		" instead, a letter or digit first, no more than 240 characters"
 	cases := map[string]struct {
 		spec string
@@ -161,6 +161,13 @@ func TestWhatIsMostLikelyNotMeantIsWarnedOf(t *testing.T) {
 		"gateway": {
 			spec: `{pools: [{start: 192.168.0.1, end: 192.168.0.30}], gateway: 192.168.0.1}`,
 			want: []string{`spec.pools[0]: the gateway 192.168.0.1 can be handed out: keep it with preAllocations, under a name that no claim has`},
+		},
+		"gateway of another family": {
+			spec: `{pools: [{start: 192.168.0.10, end: 192.168.0.30, gateway: "fe80::1"}, {subnet: "2001:db8::/64"}], gateway: 192.168.0.1}`,
+			want: []string{
+				`spec.pools[0]: the gateway fe80::1 is of another address family than the addresses: name one of theirs`,
+				`spec.pools[1]: the gateway 192.168.0.1 is of another address family than the addresses: name one of theirs`,
+			},
 		},
 		"end without start": {
 			spec: `{pools: [{subnet: 192.168.0.0/31, end: 192.168.0.0}, {end: 192.168.0.9}]}`,

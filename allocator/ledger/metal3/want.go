@@ -20,7 +20,7 @@ const (
 	FailureExhausted     Failure = "Exhausted IP Pools"                                     // no address is free, or the one asked for is in no pool
 	FailureHeld          Failure = "Requested IP not available"                             // somebody has the address asked for, or it is kept
 	failureContradiction Failure = "PreAllocation and requested ip address are conflicting" // the pool keeps one address for the claim, which asks for another
-	failureOutside       Failure = "Pre-allocated IP out of bounds"                         // no entry of the pool reaches the address that it keeps for the claim
+	FailureOutside       Failure = "Pre-allocated IP out of bounds"                         // no entry of the pool reaches the address that it keeps for the claim
 )
 
 func (f Failure) Error() string { return string(f) }
@@ -94,7 +94,7 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 		case err == nil && request.IsValid() && request != own:
 			return Want{}, fmt.Errorf("%w: the pool keeps %s for a claim of this name", failureContradiction, own)
 		case err != nil || !reached(p, own):
-			return Want{}, failureOutside
+			return Want{}, fmt.Errorf("%w: the pool keeps %q for a claim of this name, which is in none of its entries", FailureOutside, p.Spec.PreAllocations[name])
 		}
 		return Want{Address: own, Kept: true}, nil
 	}
