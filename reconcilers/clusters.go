@@ -57,7 +57,7 @@ func NewClusters(config *rest.Config, log logr.Logger) (*Clusters, error) {
 	err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *toolscache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {
 			learn()
-			log.V(1).Info("Cluster API is not installed: pools that name a Cluster wait for it")
+			log.V(1).Info("Cluster API is not installed, or is older than 1.11: pools that name a Cluster wait for it")
 			return
 		}
 		toolscache.DefaultWatchErrorHandler(ctx, r, err)

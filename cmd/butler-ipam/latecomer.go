@@ -35,7 +35,7 @@ func (c *latecomer) without(switchedOn apis) (apis, error) {
 	if err != nil || len(missing) == 0 {
 		return switchedOn, err
 	}
-	c.log.Info("Cluster API is not installed: its claims are served when it is", "missing", missing)
+	c.log.Info("Cluster API is not installed, or is older than 1.11: its claims are served when it is", "missing", missing)
 	return switchedOn.except(clusterAPI), nil
 }
 
