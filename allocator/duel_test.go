@@ -98,13 +98,13 @@ func (d *duel) step() {
 		o.setPools(func(pools map[string]*oraclePool) {
 			for range 1 + d.below(4) {
 				name, window, blocked := d.pool(), d.stretches(d.below(4)), d.stretches(d.below(3))
-				before = append(before, d.space.Pool(name))
+				before = append(before, d.space.pools[name])
 				offers = append(offers, Offer{name, o.asRanges(window), o.asRanges(blocked)})
 				pools[name] = &oraclePool{window: o.declared(window), blocked: o.declared(blocked)}
 			}
 		})
 		for i, p := range d.space.SetPools(offers...) {
-			if before[i] != nil && before[i] != p || d.space.Pool(offers[i].Name) != p {
+			if before[i] != nil && before[i] != p || d.space.pools[offers[i].Name] != p {
 				d.t.Error("a resized pool is another one")
 			}
 		}
@@ -113,7 +113,7 @@ func (d *duel) step() {
 		for range 1 + d.below(3) {
 			names = append(names, d.pool())
 		}
-		removed := d.space.Pool(names[0])
+		removed := d.space.pools[names[0]]
 		d.space.RemovePools(names...)
 		o.setPools(func(pools map[string]*oraclePool) {
 			for _, name := range names {
@@ -143,7 +143,7 @@ func (d *duel) step() {
 		d.same("held in", o.heldIn(st), slices.Collect(d.space.HeldIn(o.asRange(st))))
 	default:
 		name := d.pool()
-		if p := d.space.Pool(name); p != nil {
+		if p := d.space.pools[name]; p != nil {
 			d.ask(op, p, o.pools[name])
 		}
 	}
@@ -229,7 +229,7 @@ func (d *duel) compare() {
 	}
 	d.same("all that is held", want, got)
 	for name, op := range o.pools {
-		p := d.space.Pool(name)
+		p := d.space.pools[name]
 		d.same("statistics", o.stats(op), p.Stats())
 		d.same("window", o.asRanges(op.window), p.Window())
 		for _, n := range []int64{1, 2, 5} {

@@ -102,7 +102,7 @@ func TestAPoolThatShrinksOrGoesForgetsNobody(t *testing.T) {
 	}
 	s.RemovePool("a")
 	s.RemovePool("a")
-	if s.Pool("a") != nil {
+	if s.pools["a"] != nil {
 		t.Error("a removed pool is found")
 	}
 	if _, err := p.Allocate(1, nil, 8); !errors.Is(err, ErrExhausted) {

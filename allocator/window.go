@@ -13,9 +13,6 @@ type pane struct {
 	reach number // the highest last address of this pane and all before it
 }
 
-// Pool returns the pool of that name, nil when there is none.
-func (s *Space) Pool(name string) *Pool { return s.pools[name] }
-
 // Offer is what a pool declares.
 type Offer struct {
 	Name string

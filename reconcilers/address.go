@@ -112,11 +112,8 @@ func (a addressed[T, A]) complete(c T, space string) bool {
 	return controllerutil.AddFinalizer(c, finalizer) || lacked
 }
 
-// annotationClaimTouched is when a claim was written to so that nothing older can land any more.
-const annotationClaimTouched = "butler.butlerlabs.dev/touched"
-
 func (a addressed[T, A]) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (uint64, error) {
-	return touchWith(ctx, c, live, k, uid, a.fresh(), annotationClaimTouched)
+	return touchWith(ctx, c, live, k, uid, a.fresh())
 }
 
 // addresses lists the objects that hold an address for a claim, as the informers have them: copy before changing.

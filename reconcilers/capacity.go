@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
@@ -38,11 +39,10 @@ func poolStatus(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.ErrorL
 	s.FragmentationPercent, s.LargestFreeBlock = ptr.To(usage.Fragmentation), usage.LargestFree
 
 	layout := butler.LayoutOf(p)
-	s.PoolSizeIPs, s.ReservedIPs, s.UnmanagedScopeIPs = layout.Size, layout.Reserved, 0
+	s.PoolSizeIPs, s.ReservedIPs, s.UnmanagedScopeIPs = layout.Size, layout.Reserved, allocator.Total(layout.Unmanaged)
 	s.UnmanagedRanges = nil
 	for _, r := range layout.Unmanaged {
 		s.UnmanagedRanges = append(s.UnmanagedRanges, v1alpha1.UnmanagedRange{Start: r.First.String(), End: r.Last.String()})
-		s.UnmanagedScopeIPs = addSaturating(s.UnmanagedScopeIPs, r.Size())
 	}
 	meta.SetStatusCondition(&s.Conditions, readyCondition(p, usage, faults))
 	for _, t := range tiers {
@@ -108,11 +108,4 @@ func crossingOf(before, after []metav1.Condition) (crossing, bool) {
 		}
 	}
 	return crossing{}, false
-}
-
-func addSaturating(a, b int64) int64 {
-	if sum := a + b; sum >= a {
-		return sum
-	}
-	return math.MaxInt64
 }

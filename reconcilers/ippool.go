@@ -154,11 +154,8 @@ func equalIndexes(x, y map[string]v1alpha1.IP) bool {
 
 func setCapacity(p *v1alpha1.IPPool, usage ledger.Usage) {
 	pool, _ := metal3.PoolOf(p, nil)
-	capacity, capped := int64(0), false
-	for _, r := range allocator.Union(pool.Window) {
-		capacity = addSaturating(capacity, r.Size())
-	}
-	capped = capacity == math.MaxInt64
+	capacity := allocator.Total(pool.Window)
+	capped := capacity == math.MaxInt64
 	p.Status.Capacity, p.Status.CapacityCapped, p.Status.AvailableIPCount = &capacity, nil, nil
 	if capped {
 		p.Status.CapacityCapped = &capped

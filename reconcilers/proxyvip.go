@@ -153,12 +153,9 @@ func (proxyVIPs) release(context.Context, *desk, *v1alpha1.ProxyVIP) (time.Durat
 	return 0, nil
 }
 
-// annotationTouched is when a VIP was written to so that nothing older can land any more.
-const annotationTouched = "novaedge.io/ipam-touched"
-
 // touch writes to the VIP, whatever it has: an update that is still on its way may give it other addresses.
 func (proxyVIPs) touch(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (uint64, error) {
-	return touchWith(ctx, c, live, k, uid, &v1alpha1.ProxyVIP{}, annotationTouched)
+	return touchWith(ctx, c, live, k, uid, &v1alpha1.ProxyVIP{})
 }
 
 // boundSince is since when a VIP has its addresses.
