@@ -150,13 +150,22 @@ func decodeLease(lease *coordinationv1.Lease) (Version, error) {
 	}
 	b, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		return v, fmt.Errorf("lease %s/%s, annotation %s: %w: %w", lease.Namespace, lease.Name, annotationRecord, errCorrupt, err)
+		return v, illegible(lease, annotationRecord, fmt.Errorf("%w: %w", errCorrupt, err))
 	}
 	if v.Record, err = Decode(b); err != nil {
-		return v, fmt.Errorf("lease %s/%s, annotation %s: %w", lease.Namespace, lease.Name, annotationRecord, err)
+		return v, illegible(lease, annotationRecord, err)
 	}
 	if v.Commit, err = strconv.ParseUint(lease.Annotations[annotationCommit], 10, 64); err != nil {
-		return v, fmt.Errorf("lease %s/%s, annotation %s: %w", lease.Namespace, lease.Name, annotationCommit, err)
+		return v, illegible(lease, annotationCommit, fmt.Errorf("%w: %w", errCorrupt, err))
 	}
 	return v, nil
+}
+
+// illegible says where on a Lease what cannot be read stands, and what to do where it is no newer release that wrote it.
+func illegible(lease *coordinationv1.Lease, annotation string, err error) error {
+	err = fmt.Errorf("Lease %s/%s, annotation %s: %w", lease.Namespace, lease.Name, annotation, err) //nolint:staticcheck // a kind
+	if errors.Is(err, errCorrupt) {
+		err = fmt.Errorf("%w: put it back as it was, or delete the Lease: then nothing is granted for the life of a grant, and all that is stored is counted anew", err)
+	}
+	return err
 }

@@ -54,7 +54,7 @@ type Session struct {
 	ousting bool                   // the journal that Follow found last is to be taken over for that
 	ousted  time.Time              // when one last was
 
-	// Unwritten, where set, is told of every write that fails, and is tried again.
+	// Unwritten, where set, is told of every write that fails, or whose outcome cannot be read, and is tried again.
 	Unwritten func(error)
 }
 
@@ -172,8 +172,8 @@ func (s *Session) Fence(ctx context.Context, quarantine bool) error {
 	return err
 }
 
-// Commit writes a record and returns when it is known to be stored. ErrLost, ErrSetBack: the term is over, the record is not stored. When ctx
-// ends first, the outcome stays unknown and the term is over as well.
+// Commit writes a record and returns when it is known to be stored. ErrLost, ErrSetBack: the term is over, the record is not stored. When the journal
+// is illegible now, or ctx ends first, the outcome stays unknown and the term is over as well.
 func (s *Session) Commit(ctx context.Context, r Record) error {
 	return s.write(ctx, s.current.Next(r))
 }
@@ -203,10 +203,13 @@ func (s *Session) write(ctx context.Context, attempt Version) error {
 			}
 		}
 		stored, rerr := s.read(ctx)
-		if errors.Is(rerr, ErrSetBack) {
-			return rerr
+		if errors.Is(rerr, ErrSetBack) || errors.Is(rerr, errCorrupt) || errors.Is(rerr, ErrFormat) {
+			return rerr // the two last: somebody else has written it
 		}
 		if rerr != nil {
+			if s.Unwritten != nil {
+				s.Unwritten(rerr)
+			}
 			if perr := Pause(ctx, wait); perr != nil {
 				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, rerr)
 			}

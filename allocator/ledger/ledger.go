@@ -69,7 +69,7 @@ const (
 	catchUpLimit = 10 * time.Second      // after which the API server is asked for what the informers do not deliver
 	stopLimit    = 3 * time.Second       // for the last commit of a process that stops
 	unreadyAfter = 10 * time.Second      // of a journal that nobody holds, or that cannot be read
-	tellEvery    = 10 * time.Second      // how often the log says that the journal cannot be written
+	tellEvery    = 10 * time.Second      // how often the log says the same of why nobody is served
 )
 
 // Ledger answers for who holds which address. See the package comment for what it promises.
@@ -81,7 +81,7 @@ type Ledger struct {
 	mu      sync.Mutex
 	book    *book
 	holder  string        // of the journal, as last read
-	refused error         // why the journal cannot be followed
+	refused error         // why the journal cannot be followed, or taken over
 	able    bool          // this replica could take part in serving at some time
 	unable  time.Time     // since when it cannot; zero where it can
 	moved   chan struct{} // closed when the holder changes
@@ -89,7 +89,8 @@ type Ledger struct {
 	read    time.Time     // when the journal was last read, while another holds it
 	version string        // that was read then
 	written time.Time     // when that was first read
-	told    time.Time     // when the log last said that the journal cannot be written
+
+	told map[string]time.Time // when the log last said what
 }
 
 // New makes a ledger that serves once Run has taken the journal over.
@@ -106,7 +107,7 @@ func New(cfg Config) *Ledger {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), moved: make(chan struct{})}
+	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), moved: make(chan struct{}), told: map[string]time.Time{}}
 	l.session = journal.NewSession(cfg.Store, cfg.Identity, l.kinds(), cfg.Timing)
 	l.session.Unwritten = l.unwritten
 	l.book = newBook(l.kinds(), limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -614,6 +615,44 @@ func TestAReplicaStaysReadyWhileNobodyHoldsTheJournal(t *testing.T) {
 			if err := l.Ready(); (err == nil) != step.ready {
 				t.Errorf("step %d: %v, want ready: %t", i, err, step.ready)
 			}
+		}
+	})
+}
+
+// sealed is a journal that can be read only, as without the right to update Leases.
+type sealed struct {
+	*shelf
+	open atomic.Bool
+}
+
+func (s *sealed) Write(ctx context.Context, v journal.Version) (string, error) {
+	if !s.open.Load() {
+		return "", errors.New("leases are forbidden to be updated")
+	}
+	return s.shelf.Write(ctx, v)
+}
+
+func TestWhoCannotTakeTheJournalOverIsNotReady(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sealed{shelf: &shelf{stored: journal.Version{ResourceVersion: "0", Holder: "b"}}}
+		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+		run, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = l.Run(run, &stores{}) })
+		defer running.Wait()
+		defer stop()
+		time.Sleep(time.Second)
+		if err := l.Ready(); err != nil {
+			t.Errorf("while another holds it: %v", err)
+		}
+		time.Sleep(l.Expiry() + unreadyAfter)
+		if err := l.Ready(); err == nil || !strings.Contains(err.Error(), "forbidden") {
+			t.Errorf("got %v, want what stands against the write", err)
+		}
+		s.open.Store(true)
+		time.Sleep(time.Second)
+		if err := l.Ready(); err != nil || !l.Serving() {
+			t.Errorf("when it can be written: %v", err)
 		}
 	})
 }

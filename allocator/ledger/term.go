@@ -38,23 +38,34 @@ func (l *Ledger) Run(ctx context.Context, source Source) error {
 // followed takes note of a read of the journal while another replica holds it.
 func (l *Ledger) followed(v journal.Version, err error) {
 	if err != nil {
-		l.cfg.Log.Error(err, "Journal cannot be read")
+		l.tell(err, "Journal cannot be read, and is tried again")
 		v.Holder, _ = l.HeldBy() // who it was stays the best guess
 	}
 	l.note(v.Holder, err)
 	l.sight(v, err)
 }
 
-// unwritten says in the log, now and then, why the journal cannot be written: that may be so for good, as where a right is missing.
+// unwritten takes note of why the journal cannot be written: that may be so for good, as where a right is missing. Who is yet to take it over is not
+// able to serve meanwhile.
 func (l *Ledger) unwritten(err error) {
+	l.tell(err, "Journal cannot be written, and is tried again")
 	l.mu.Lock()
-	news := time.Since(l.told) >= tellEvery
+	defer l.mu.Unlock()
+	if !l.book.serving {
+		l.refuse(err)
+	}
+}
+
+// tell has the log say why nobody is served, now and then: it may be so for long, and calls that wait have it tried ever again.
+func (l *Ledger) tell(err error, message string) {
+	l.mu.Lock()
+	news := time.Since(l.told[message]) >= tellEvery
 	if news {
-		l.told = time.Now()
+		l.told[message] = time.Now()
 	}
 	l.mu.Unlock()
 	if news {
-		l.cfg.Log.Error(err, "Journal cannot be written, and is tried again")
+		l.cfg.Log.Error(err, message)
 	}
 }
 
@@ -78,11 +89,18 @@ func (l *Ledger) note(holder string, err error) {
 		close(l.moved)
 		l.moved = make(chan struct{})
 	}
-	l.holder, l.refused = holder, err
-	switch {
-	case err == nil && holder != "" && (holder != l.cfg.Identity || l.book.serving):
-		l.able, l.unable = true, time.Time{}
-	case l.unable.IsZero():
+	l.holder = holder
+	if err == nil && holder != "" && (holder != l.cfg.Identity || l.book.serving) {
+		l.able, l.unable, l.refused = true, time.Time{}, nil
+	} else {
+		l.refuse(err)
+	}
+}
+
+// refuse takes note of why this replica cannot take part in serving. The caller holds mu.
+func (l *Ledger) refuse(err error) {
+	l.refused = err
+	if l.unable.IsZero() {
 		l.unable = time.Now()
 	}
 }

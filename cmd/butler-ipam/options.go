@@ -7,10 +7,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -142,6 +144,8 @@ func (o *options) complete(getenv func(string) string) error {
 	}
 	if o.namespace == "" {
 		fault("--namespace is missing: name the namespace of the journal, or set POD_NAMESPACE")
+	} else if faults := validation.IsDNS1123Label(o.namespace); len(faults) > 0 {
+		fault("--namespace %q is no name of a namespace: %s", o.namespace, faults[0])
 	}
 	if o.identity == "" {
 		o.identity = getenv("POD_NAME")
@@ -163,6 +167,13 @@ func (o *options) complete(getenv func(string) string) error {
 	}
 	if host, _, err := splitAddress(o.advertise); err != nil || host == "" {
 		fault("--advertise-address %q must be host:port, as other replicas reach this one: give it, or set POD_IP", o.advertise)
+	}
+	for _, bind := range []struct{ flag, is string }{
+		{"health-probe-bind-address", o.probeBind}, {"metrics-bind-address", o.metricsBind}, {"pprof-bind-address", o.pprofBind},
+	} {
+		if _, _, err := splitAddress(bind.is); err != nil && bind.is != "0" {
+			fault("--%s %q must be host:port, or 0 for none: %w", bind.flag, bind.is, err)
+		}
 	}
 	if o.serviceVIPs && !o.apis.has("novaedge") {
 		fault("--service-vips needs novaedge among --apis, which are %s: add it, or leave the flag out", o.apis)
@@ -200,6 +211,9 @@ type names []string
 // Set implements flag.Value.
 func (n *names) Set(text string) error {
 	*n = strings.Split(text, ",")
+	if slices.Contains(*n, "") {
+		return errors.New("a name is empty: write names, separated by commas")
+	}
 	return nil
 }
 

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -188,6 +189,33 @@ func TestALeaseThatSaysNothingIsALostJournal(t *testing.T) {
 	d.update(l)
 	if v, err := d.store.Read(t.Context()); err == nil {
 		t.Errorf("a record that does not parse is read as %+v", v)
+	}
+}
+
+// Whoever holds it learns that at the next commit, and is told what to do.
+func TestAJournalThatSomebodySpoiltEndsATerm(t *testing.T) {
+	t.Parallel()
+	for annotation, says := range map[string]string{
+		"butler.butlerlabs.dev/journal":        "butler.butlerlabs.dev/journal: journal is corrupt",
+		"butler.butlerlabs.dev/journal-commit": "butler.butlerlabs.dev/journal-commit: journal is corrupt",
+	} {
+		d := newDesk(t)
+		s := journal.NewSession(d.store, "a", nil, journal.Timing{})
+		if _, err := s.Follow(t.Context(), func(journal.Version, error) {}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Fence(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		l := d.lease()
+		if _, there := l.Annotations[annotation]; !there {
+			t.Fatalf("%s is not among %v", annotation, l.Annotations)
+		}
+		l.Annotations[annotation] = "garbage"
+		d.update(l)
+		if err := s.Commit(t.Context(), record(1)); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "delete the Lease") {
+			t.Errorf("got %v", err)
+		}
 	}
 }
 
