@@ -39,8 +39,9 @@ func newLogger(format, level string) (logr.Logger, error) {
 // withoutProbes leaves out what controller-runtime logs with each probe that fails: all but the reason. What logged makes of a check logs that, once.
 type withoutProbes struct{ zapcore.Core }
 
+// With writes the fields out when a line is: controller-runtime puts some to each reconciliation, of which hardly one logs anything.
 func (c withoutProbes) With(fields []zapcore.Field) zapcore.Core {
-	return withoutProbes{c.Core.With(fields)}
+	return withoutProbes{zapcore.NewLazyWith(c.Core, fields)}
 }
 
 func (c withoutProbes) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
