@@ -97,8 +97,8 @@ func (a *api[T, P]) collect(c *collector) (pools []ledger.Key, conflicts int, er
 		return nil, 0, err
 	}
 	err = meta.EachListItem(all, func(o runtime.Object) error {
-		p, _ := a.pools.pool(o.(P))
-		pools = append(pools, p.Key)
+		p := o.(P)
+		pools = append(pools, ledger.Key{Kind: a.poolKind, Namespace: p.GetNamespace(), Name: p.GetName()})
 		return nil
 	})
 	return pools, conflicts, err

@@ -821,6 +821,9 @@ func TestNothingIsGrantedWhileAnEarlierJournalMayHavePromisedIt(t *testing.T) {
 	if _, err := d.ask(Request{Claim: key("a")}); !errors.As(err, &wait) {
 		t.Errorf("granted: %v", err)
 	}
+	if _, err := d.preview(Request{Claim: key("a"), Pool: modelPool, Wants: []Want{{Count: 1}}}); !errors.As(err, &wait) {
+		t.Errorf("a dry run says that it would be: %v", err)
+	}
 	if !d.commit().Quarantine {
 		t.Error("the journal forgets its quarantine")
 	}

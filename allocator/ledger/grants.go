@@ -20,25 +20,28 @@ type breaks struct {
 	freeAway         bool // the range of a claim that went to another cluster is free here
 }
 
-// grant takes a range for the request. The line it returns waits for the next commit.
-func (b *book) grant(now time.Time, q Request) (*line, error) {
-	if !b.serving {
-		return nil, errNotHolding
-	}
-	if b.quarantined {
-		return nil, &NotServingError{Reason: "an earlier journal was lost: waiting until every grant it may have held has ended", RetryAfter: 5 * time.Second, Here: true}
-	}
-	if b.behind(q.UID, q.Version) {
-		return nil, errBehind
-	}
-	if b.inScope[q.Claim.Namespace].bytes >= b.limits.share {
+// grants says why nothing is granted to a request now, whatever it asks for; nil where something may be.
+func (b *book) grants(q Request) error {
+	switch {
+	case !b.serving:
+		return errNotHolding
+	case b.quarantined:
+		return &NotServingError{Reason: "an earlier journal was lost: waiting until every grant it may have held has ended", RetryAfter: 5 * time.Second, Here: true}
+	case b.behind(q.UID, q.Version):
+		return errBehind
+	case b.inScope[q.Claim.Namespace].bytes >= b.limits.share:
 		whose := "namespace " + q.Claim.Namespace + " has its"
 		if q.Claim.Namespace == "" {
 			whose = "cluster-scoped claims have their"
 		}
-		return nil, &NotServingError{Reason: whose + " share of open grants: creates that fail keep theirs for " + b.limits.life.String(), RetryAfter: time.Second, Here: true}
+		return &NotServingError{Reason: whose + " share of open grants: creates that fail keep theirs for " + b.limits.life.String(), RetryAfter: time.Second, Here: true}
 	}
-	if err := b.full(ordinaryLine); err != nil {
+	return b.full(ordinaryLine)
+}
+
+// grant takes a range for the request. The line it returns waits for the next commit.
+func (b *book) grant(now time.Time, q Request) (*line, error) {
+	if err := b.grants(q); err != nil {
 		return nil, err
 	}
 	p, err := b.poolFor(q)

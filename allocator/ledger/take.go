@@ -11,11 +11,8 @@ import (
 
 // preview says what grant would answer, and takes nothing.
 func (b *book) preview(q Request) (Grant, error) {
-	if !b.serving {
-		return Grant{}, errNotHolding
-	}
-	if b.behind(q.UID, q.Version) {
-		return Grant{}, errBehind
+	if err := b.grants(q); err != nil {
+		return Grant{}, err
 	}
 	p, err := b.poolFor(q)
 	if err != nil {
