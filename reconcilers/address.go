@@ -156,13 +156,32 @@ func (a addressed[T, A]) address(ctx context.Context, d *desk, c T) (string, err
 	}
 	if i := slices.IndexFunc(all, isIt); i >= 0 {
 		d.made.forget(client.ObjectKeyFromObject(c))
-		return all[i].GetName(), nil
+		return all[i].GetName(), a.own(ctx, d, c, all[i])
 	}
 	want, err := a.want(ctx, d, c)
 	if err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
 	return a.make(ctx, d, c, want, isIt)
+}
+
+// own has an address that we made say whose it is, where it was made for another claim of that name: one before it, or one in a backup.
+func (a addressed[T, A]) own(ctx context.Context, d *desk, c T, stored A) error {
+	_, finalizer := a.finalizers(c)
+	isOwned := slices.ContainsFunc(stored.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == c.GetUID() })
+	if isOwned || !controllerutil.ContainsFinalizer(stored, finalizer) || stored.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	want, err := a.want(ctx, d, c)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	o := copied(stored)
+	others := slices.DeleteFunc(slices.Clone(o.GetOwnerReferences()), func(r metav1.OwnerReference) bool {
+		return slices.ContainsFunc(want.GetOwnerReferences(), func(w metav1.OwnerReference) bool { return w.Kind == r.Kind })
+	})
+	o.SetOwnerReferences(append(others, want.GetOwnerReferences()...))
+	return overtaken.Ignore(ctx, d.live, stored, d.save(ctx, stored, o))
 }
 
 // make makes the address object of a claim. Where another object has that name, which may stand for several addresses, it gets a longer one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +67,37 @@ func TestAClaimGetsTheAddressThatIsThereForIt(t *testing.T) {
 }
 
 // The garbage collector deletes them, and whoever cleans up. Until somebody does, they stay for a while: a restore may bring the claim.
+// Its claim lost its finalizer, and another of the name comes: the address is that one's, and says so.
+func TestAnAddressThatIsLeftBehindIsTheNextClaims(t *testing.T) {
+	for _, k := range bothKinds {
+		t.Run(k.name, func(t *testing.T) {
+			ns := suite.Namespace(t, admin)
+			suite.Create(t, admin, ten(ns, "pool"))
+			first := k.claim(ns, "web", "pool", "")
+			k.gets(t, first, "10.0.0.1")
+			suite.Change(t, admin, first, func(c client.Object) { c.SetFinalizers([]string{"example.com/test"}) })
+			if err := admin.Delete(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+			suite.Change(t, admin, first, func(c client.Object) { c.SetFinalizers(nil) })
+			suite.Gone(t, admin, first)
+			next := k.claim(ns, "web", "pool", "")
+			k.gets(t, next, "10.0.0.1")
+			name, _ := k.address(stored(t, next))
+			suite.Becomes(t, admin, k.holds(ns, name, "pool", "web", "10.0.0.1"), func(o client.Object) string {
+				var owners []string
+				for _, r := range o.GetOwnerReferences() {
+					owners = append(owners, r.Kind+" "+string(r.UID))
+				}
+				if len(owners) == 2 && slices.Contains(owners, k.name+" "+string(next.GetUID())) {
+					return ""
+				}
+				return fmt.Sprintf("owners %q, want %s among two", owners, next.GetUID())
+			})
+		})
+	}
+}
+
 func TestAnAddressWhoseClaimIsGoneCanBeDeleted(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
