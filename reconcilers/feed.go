@@ -50,7 +50,7 @@ type kind struct {
 	forget func(o client.Object, resourceVersion uint64)
 	// replace takes all objects of the kind.
 	replace func([]client.Object)
-	// read is the newest version that was read live, of which the store may have shown nothing yet.
+	// read is the newest version as of which all objects were read live, which the store may not have come to yet.
 	read uint64
 
 	// touch is ledger.Source's.
@@ -227,14 +227,12 @@ func (f *Feed) Refresh(ctx context.Context, name string, live bool) error {
 		k.replace(k.stored())
 		return nil
 	}
-	all, err := f.list(ctx, k)
+	all, version, err := f.list(ctx, k)
 	if err != nil {
 		return err
 	}
 	k.replace(all)
-	for _, o := range all {
-		k.read = max(k.read, fields.ResourceVersion(o))
-	}
+	k.read = max(k.read, version)
 	go f.settle(k)
 	return nil
 }
@@ -268,7 +266,7 @@ func (f *Feed) Scan(ctx context.Context, name, namespace string, visit func(ledg
 	if err != nil {
 		return err
 	}
-	all, err := f.list(ctx, k, client.InNamespace(namespace))
+	all, _, err := f.list(ctx, k, client.InNamespace(namespace))
 	if err != nil {
 		return err
 	}
@@ -301,24 +299,23 @@ func (f *Feed) Any(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// list reads from the API server, consistently: the first page is of the latest state, the others are of the same.
-func (f *Feed) list(ctx context.Context, k *kind, options ...client.ListOption) ([]client.Object, error) {
-	var all []client.Object
+// list reads from the API server, consistently: the first page is of the latest state, whose resourceVersion it gives, the others are of the same.
+func (f *Feed) list(ctx context.Context, k *kind, options ...client.ListOption) (all []client.Object, version uint64, err error) {
 	page := &client.ListOptions{Limit: scanPage}
 	for {
 		list := k.newList()
 		if err := f.live.List(ctx, list, append(options, page)...); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		err := meta.EachListItem(list, func(o runtime.Object) error {
 			all = append(all, o.(client.Object))
 			return nil
 		})
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if page.Continue = list.GetContinue(); page.Continue == "" {
-			return all, nil
+			return all, fields.Version(list.GetResourceVersion()), nil
 		}
 	}
 }

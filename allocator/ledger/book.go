@@ -75,7 +75,8 @@ type pool struct {
 	families map[int]*allocator.Pool // bits of an address -> the ranges of that family, core itself where it has no other
 	shown    []allocator.Range       // its ranges that are shown one by one, where they have an order; nil for one range
 	parts    []*allocator.Pool       // of each of them
-	ahead    time.Time               // when it was read, where its event is yet to come; else zero
+	ahead    bool                    // it was read, and its event is yet to come
+	overdue  time.Time               // since when later events have come; zero where none have
 }
 
 // exactly is where an exact range is asked for: in a pool, or for claims of no pool in the whole space.

@@ -375,7 +375,7 @@ func (b *book) sees(l *line) bool {
 	case c != nil:
 		return c.ResourceVersion >= l.outlived
 	case p != nil:
-		return p.ResourceVersion >= l.outlived && p.ahead.IsZero()
+		return p.ResourceVersion >= l.outlived && !p.ahead
 	default:
 		return b.seen[l.Kind] >= l.outlived
 	}

@@ -89,8 +89,9 @@ type Ledger struct {
 	read    time.Time     // when the journal was last read, while another holds it
 	version string        // that was read then
 	written time.Time     // when that was first read
+	broken  error         // why the journal could last not be written; nil when it was since
 
-	told map[string]time.Time // when the log last said what
+	told map[string]told // message -> when it was last told
 }
 
 // New makes a ledger that serves once Run has taken the journal over.
@@ -107,7 +108,7 @@ func New(cfg Config) *Ledger {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), moved: make(chan struct{}), told: map[string]time.Time{}}
+	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), moved: make(chan struct{}), told: map[string]told{}}
 	l.session = journal.NewSession(cfg.Store, cfg.Identity, l.kinds(), cfg.Timing)
 	l.session.Unwritten = l.unwritten
 	l.book = newBook(l.kinds(), limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken)
@@ -379,7 +380,7 @@ func (l *Ledger) ReplacePools(kind string, all []Pool) {
 			there[p.Key] = struct{}{}
 		}
 		for k, p := range b.pools {
-			if _, ok := there[k]; !ok && k.Kind == kind && p.ahead.IsZero() {
+			if _, ok := there[k]; !ok && k.Kind == kind && !p.ahead {
 				b.removePool(k, 0)
 			}
 		}
@@ -471,6 +472,9 @@ func (l *Ledger) Ready() error {
 	defer l.mu.Unlock()
 	switch {
 	case l.book.serving:
+		if doubt := l.doubt(); doubt != nil && l.broken != nil {
+			return fmt.Errorf("%w: %w", doubt, l.broken)
+		}
 		return l.doubt()
 	case l.able && (l.unable.IsZero() || time.Since(l.unable) < unreadyAfter):
 		return nil

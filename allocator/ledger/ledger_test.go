@@ -654,6 +654,16 @@ func TestWhoCannotTakeTheJournalOverIsNotReady(t *testing.T) {
 		if err := l.Ready(); err != nil || !l.Serving() {
 			t.Errorf("when it can be written: %v", err)
 		}
+		s.open.Store(false) // for who holds it too
+		time.Sleep(l.Expiry() + time.Second)
+		if err := l.Ready(); err == nil || !strings.Contains(err.Error(), "forbidden") {
+			t.Errorf("got %v, want what stands against the write", err)
+		}
+		s.open.Store(true)
+		time.Sleep(2 * time.Second)
+		if err := l.Ready(); err != nil {
+			t.Errorf("when it can be written again: %v", err)
+		}
 	})
 }
 

@@ -56,11 +56,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 // granted counts a request of a pool that was given what it asked for.
 func (m *Metrics) granted(pool Key) { m.count(pool, "success") }
 
-// refused counts one that was not. A pool that does not exist makes no series, a replica that cannot serve no result.
+// refused counts one that was not, by the ledger. A pool that does not exist makes no series, a replica that cannot serve no result.
 func (m *Metrics) refused(pool Key, err error) {
-	var noPool *NoPoolError
-	var notServing *NotServingError
-	if !errors.As(err, &noPool) && !errors.As(err, &notServing) {
+	var (
+		of       *PoolError
+		held     *HeldError
+		deleting *PoolDeletingError
+		faulty   *FaultyPoolError
+		manual   *NotAutomaticError
+		family   *FamilyError
+	)
+	if errors.As(err, &of) || errors.As(err, &held) || errors.As(err, &deleting) || errors.As(err, &faulty) || errors.As(err, &manual) || errors.As(err, &family) {
 		m.count(pool, "failed")
 	}
 }

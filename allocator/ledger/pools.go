@@ -32,13 +32,13 @@ func (e *InUseError) SeenFrom(namespace string) string {
 func (k Key) coreName() string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
 
 // setPool takes in the event of a pool.
-func (b *book) setPool(now time.Time, p Pool) { b.takePool(now, p, time.Time{}) }
+func (b *book) setPool(now time.Time, p Pool) { b.takePool(now, p, false) }
 
 // learnPool takes in a pool that was read ahead of its event. Who looks at it before that comes may not find it.
 // One that is not known although events have come since may be gone.
 func (b *book) learnPool(now time.Time, p Pool) {
 	if b.pools[p.Key] != nil || p.ResourceVersion > b.seen[p.Key.Kind] {
-		b.takePool(now, p, now)
+		b.takePool(now, p, true)
 	}
 }
 
@@ -48,14 +48,19 @@ const ghostAfter = 10 * time.Second
 // dropGhosts forgets pools that were read and have no event: gone before a list of the informers that would have shown them, they never will.
 func (b *book) dropGhosts(now time.Time) {
 	for k, p := range b.pools {
-		if !p.ahead.IsZero() && now.Sub(p.ahead) >= ghostAfter && b.seen[k.Kind] >= p.ResourceVersion {
+		switch {
+		case !p.ahead, b.seen[k.Kind] < p.ResourceVersion:
+			p.overdue = time.Time{}
+		case p.overdue.IsZero():
+			p.overdue = now
+		case now.Sub(p.overdue) >= ghostAfter:
 			b.removePool(k, 0)
 		}
 	}
 }
 
-// takePool takes in a pool as stored: by its event, or, where it was read, at the time ahead of that. Versions older than the one known are ignored.
-func (b *book) takePool(now time.Time, p Pool, ahead time.Time) {
+// takePool takes in a pool as stored: by its event, or ahead of that. Versions older than the one known are ignored.
+func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	known, moved, same := b.pools[p.Key], true, false
 	var before Pool
 	if known != nil {
@@ -67,8 +72,8 @@ func (b *book) takePool(now time.Time, p Pool, ahead time.Time) {
 		b.pools[p.Key] = known
 		b.stored[p.Key.Kind]++
 	case p.ResourceVersion <= known.ResourceVersion:
-		if !known.ahead.IsZero() && ahead.IsZero() && p.ResourceVersion == known.ResourceVersion {
-			known.ahead = time.Time{}
+		if known.ahead && !ahead && p.ResourceVersion == known.ResourceVersion {
+			known.ahead = false
 			b.changed[p.Key] = struct{}{}
 			b.endWithdrawals(known)
 		}
@@ -107,7 +112,7 @@ func (b *book) takePool(now time.Time, p Pool, ahead time.Time) {
 	} else {
 		b.admitAll()
 	}
-	if ahead.IsZero() { // else the next holder may know an older version, and go by the journal
+	if !ahead { // else the next holder may know an older version, and go by the journal
 		b.endWithdrawals(known)
 	}
 	b.recall(now, known)

@@ -27,7 +27,9 @@ func (l *Ledger) Run(ctx context.Context, source Source) error {
 		case errors.Is(err, journal.ErrSetBack):
 			return err
 		case err != nil && ctx.Err() == nil:
-			l.cfg.Log.Info("Journal is not held", "reason", err.Error())
+			if message, why := "Journal is not held", err.Error(); l.isNews(message, why) {
+				l.cfg.Log.Info(message, "reason", why)
+			}
 			l.note(l.session.Current().Holder, err)
 			_ = journal.Pause(ctx, 200*time.Millisecond) // the loop looks at ctx itself
 		}
@@ -51,6 +53,7 @@ func (l *Ledger) unwritten(err error) {
 	l.tell(err, "Journal cannot be written, and is tried again")
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.broken = err
 	if !l.book.serving {
 		l.refuse(err)
 	}
@@ -58,15 +61,27 @@ func (l *Ledger) unwritten(err error) {
 
 // tell has the log say why nobody is served, now and then: it may be so for long, and calls that wait have it tried ever again.
 func (l *Ledger) tell(err error, message string) {
-	l.mu.Lock()
-	news := time.Since(l.told[message]) >= tellEvery
-	if news {
-		l.told[message] = time.Now()
-	}
-	l.mu.Unlock()
-	if news {
+	if l.isNews(message, "") {
 		l.cfg.Log.Error(err, message)
 	}
+}
+
+// isNews tells whether a message, with these words, is to be told, and takes it that it is.
+func (l *Ledger) isNews(message, words string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last := l.told[message]
+	if last.words == words && time.Since(last.at) < tellEvery {
+		return false
+	}
+	l.told[message] = told{time.Now(), words}
+	return true
+}
+
+// told is when the log last said something, and in which words.
+type told struct {
+	at    time.Time
+	words string
 }
 
 // sight takes note of when the journal was read, and of when it was found written anew.
@@ -268,7 +283,7 @@ func (l *Ledger) write(ctx context.Context, commit func(context.Context, journal
 	}
 	l.cfg.Metrics.committed(time.Since(started), batch, len(r.Lines))
 	l.do(func(b *book) {
-		l.proven = started
+		l.proven, l.broken = started, nil
 		b.landed(l.cfg.Now())
 	})
 	return nil

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,12 +45,15 @@ func sameContent(a, b client.Object) bool {
 	return equality.Semantic.DeepEqual(was["spec"], is["spec"]) && equality.Semantic.DeepEqual(was["status"], is["status"])
 }
 
-// versionOf is in which version the objects of a kind are known; nil where it is not installed. That they are not known yet is an error.
+// versionOf is in which version the objects of a kind are known; nil where it is not installed. That they are not known yet is an error. While their CRD
+// is being deleted they are there still.
 func (p platform) versionOf(ctx context.Context, kind *foreign) (*schema.GroupVersionKind, error) {
 	version := kind.version.Load()
-	switch {
-	case !p.defined(ctx, kind.Group, kind.plural): // its objects went with it, whatever the informer has
+	switch _, err := p.crd(ctx, kind.Group, kind.plural); {
+	case apierrors.IsNotFound(err): // its objects went with it, whatever the informer has
 		return nil, nil
+	case err != nil:
+		return nil, err
 	case version == nil:
 		return nil, fmt.Errorf("the objects of kind %s are not known yet", kind.GroupKind)
 	}

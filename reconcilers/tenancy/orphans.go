@@ -69,17 +69,18 @@ func (r *orphans) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 			ref.Namespace, ref.Name, r.OrphanAfter, v1alpha1.AnnotationKeep))
 		return reconcile.Result{RequeueAfter: max(at.Sub(r.Now()), time.Millisecond)}, err
 	}
+	slot := r.pace.ReserveN(r.Now(), 1)
+	if wait := slot.DelayFrom(r.Now()); wait > 0 {
+		slot.CancelAt(r.Now())
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	switch why, err := r.inUse(ctx, a); {
 	case err != nil:
 		return reconcile.Result{}, err
 	case why != "":
+		slot.CancelAt(r.Now())
 		err := r.say(ctx, a, v1alpha1.ReasonTenantGone, fmt.Sprintf("TenantCluster %s/%s is gone, but %s: the allocation is released when it is not", ref.Namespace, ref.Name, why))
 		return reconcile.Result{RequeueAfter: lookAtMachines}, err
-	}
-	if slot := r.pace.ReserveN(r.Now(), 1); slot.DelayFrom(r.Now()) > 0 {
-		wait := slot.DelayFrom(r.Now())
-		slot.CancelAt(r.Now())
-		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if dropped, err := r.drop(ctx, a); !dropped {
 		return reconcile.Result{}, err

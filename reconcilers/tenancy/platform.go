@@ -134,9 +134,14 @@ func (p platform) await(ctx context.Context, kind schema.GroupKind, plural strin
 
 // defined tells whether a CRD is there and stays.
 func (p platform) defined(ctx context.Context, group, plural string) bool {
+	crd, err := p.crd(ctx, group, plural)
+	return err == nil && crd.DeletionTimestamp == nil
+}
+
+func (p platform) crd(ctx context.Context, group, plural string) (*metav1.PartialObjectMetadata, error) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(crdKind)
-	return p.Get(ctx, client.ObjectKey{Name: plural + "." + group}, crd) == nil && crd.DeletionTimestamp == nil
+	return crd, p.Get(ctx, client.ObjectKey{Name: plural + "." + group}, crd)
 }
 
 // on has a function told of every event of a kind: of the object before, nil where it is new or gone, and of the object.

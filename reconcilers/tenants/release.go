@@ -74,9 +74,11 @@ func Holds(blocks []Block, machines int, seen []netip.Addr, deleting time.Time, 
 // InUse says why an allocation whose tenant is gone may not be released yet, going by the addresses that are seen on Nodes and Machines; "" when it may.
 func InUse(a *v1alpha1.IPAllocation, seen []netip.Addr) string { return blockOf(a).inUse(seen) }
 
+// inUse names the first address, as what is seen comes in no order, and what is said is to stay the same.
 func (b Block) inUse(seen []netip.Addr) string {
-	if i := slices.IndexFunc(seen, b.Range.Contains); i >= 0 {
-		return fmt.Sprintf("%s of IPAllocation %s is still in use by a node", seen[i], b.Name)
+	used := slices.DeleteFunc(slices.Clone(seen), func(a netip.Addr) bool { return !b.Range.Contains(a) })
+	if len(used) == 0 {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("%s of IPAllocation %s is still in use by a node", slices.MinFunc(used, netip.Addr.Compare), b.Name)
 }

@@ -72,8 +72,8 @@ const MaxReuseDelay = 720 * time.Hour
 // Annotations around TenantClusters.
 const (
 	// AnnotationTenantUID on an IPAllocation is the UID of the TenantCluster that it was made for, or was first seen to be for.
-	// Another TenantCluster of the same name does not inherit it. An IPAllocation that is restored from a backup comes without: its TenantCluster is
-	// another object then too.
+	// Another TenantCluster of the same name does not inherit it. An IPAllocation that is restored from a backup loses it on its way through
+	// the webhooks: its TenantCluster is another object then too.
 	AnnotationTenantUID = "butler.butlerlabs.dev/tenant-uid"
 	// AnnotationIdleSince on an IPAllocation of role growth is since when none of its addresses is used, in RFC 3339. It is persisted
 	// so that a restart does not begin to wait anew.
