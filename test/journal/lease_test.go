@@ -87,6 +87,19 @@ func (d *desk) update(l *coordinationv1.Lease) {
 	}
 }
 
+// taken is a session that holds the journal.
+func (d *desk) taken() *journal.Session {
+	d.t.Helper()
+	s := journal.NewSession(d.store, "a", nil, journal.Timing{})
+	if _, err := s.Follow(d.t.Context(), func(journal.Version, error) {}); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := s.Fence(d.t.Context(), false); err != nil {
+		d.t.Fatal(err)
+	}
+	return s
+}
+
 func record(lines int) journal.Record {
 	r := journal.Record{Seen: map[string]uint64{"claims.test": 42}}
 	addr, _ := allocator.ParseRange("10.0.0.0-10.0.0.7")
@@ -200,13 +213,7 @@ func TestAJournalThatSomebodySpoiltEndsATerm(t *testing.T) {
 		"butler.butlerlabs.dev/journal-commit": "butler.butlerlabs.dev/journal-commit: journal is corrupt",
 	} {
 		d := newDesk(t)
-		s := journal.NewSession(d.store, "a", nil, journal.Timing{})
-		if _, err := s.Follow(t.Context(), func(journal.Version, error) {}); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Fence(t.Context(), false); err != nil {
-			t.Fatal(err)
-		}
+		s := d.taken()
 		l := d.lease()
 		if _, there := l.Annotations[annotation]; !there {
 			t.Fatalf("%s is not among %v", annotation, l.Annotations)
@@ -221,13 +228,7 @@ func TestAJournalThatSomebodySpoiltEndsATerm(t *testing.T) {
 
 func TestASessionSurvivesARestartOfTheAPIServer(t *testing.T) {
 	d := newDesk(t)
-	s := journal.NewSession(d.store, "a", nil, journal.Timing{})
-	if _, err := s.Follow(t.Context(), func(journal.Version, error) {}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Fence(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	s := d.taken()
 	if err := box.APIServer().Kill(); err != nil {
 		t.Fatal(err)
 	}
