@@ -165,7 +165,8 @@ func (a addressed[T, A]) address(ctx context.Context, d *desk, c T) (string, err
 	return a.make(ctx, d, c, want, isIt)
 }
 
-// own has an address that we made say whose it is, where it was made for another claim of that name: one before it, or one in a backup.
+// own has an address that we made say whose it is, where it was made for another claim of that name: one before it, or one in a backup. Where that is
+// refused it is the claim's all the same.
 func (a addressed[T, A]) own(ctx context.Context, d *desk, c T, stored A) error {
 	_, finalizer := a.finalizers(c)
 	isOwned := slices.ContainsFunc(stored.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == c.GetUID() })
@@ -181,7 +182,10 @@ func (a addressed[T, A]) own(ctx context.Context, d *desk, c T, stored A) error 
 		return slices.ContainsFunc(want.GetOwnerReferences(), func(w metav1.OwnerReference) bool { return w.Kind == r.Kind })
 	})
 	o.SetOwnerReferences(append(others, want.GetOwnerReferences()...))
-	return overtaken.Ignore(ctx, d.live, stored, d.save(ctx, stored, o))
+	if err := overtaken.Ignore(ctx, d.live, stored, d.save(ctx, stored, o)); !refused(err) {
+		return err
+	}
+	return nil
 }
 
 // make makes the address object of a claim. Where another object has that name, which may stand for several addresses, it gets a longer one.

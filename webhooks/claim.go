@@ -122,10 +122,9 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 		token  string
 		origin string
 	)
-	grant, err := k.allocate(ctx, &q, c, isDryRun(req))
-	if hint, _ := k.unmet(c, err); asked.For != (ledger.Key{}) && hint != "" {
-		hints, q.Unoffered = []string{hint}, true
-		grant, err = k.allocate(ctx, &q, c, isDryRun(req))
+	grant, unoffered, err := k.allocate(ctx, &q, c, isDryRun(req))
+	if unoffered != "" {
+		hints = append(hints, unoffered)
 	}
 	if err != nil && !isDryRun(req) {
 		k.ledger.CountRefused(q.Pool, err)
@@ -168,9 +167,22 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 	return admission.Patched("", p...).WithWarnings(hints...), nil
 }
 
-// allocate asks the ledger, and where the answer rests on what it knows of the pool, once more with the pool as it is stored now.
-func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun bool) (ledger.Grant, error) {
-	ask := func(pools client.Reader) (g ledger.Grant, err error) {
+// allocate asks the ledger. What stands in for a claim holds what its pool does not offer as well, unless another does: then the hint says so.
+func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun bool) (g ledger.Grant, hint string, err error) {
+	g, err = k.ask(ctx, q, c, dryRun)
+	if k.claim(c).For == (ledger.Key{}) {
+		return g, "", err
+	}
+	if hint, _ = k.unmet(c, err); hint != "" {
+		q.Unoffered = true
+		g, err = k.ask(ctx, q, c, dryRun)
+	}
+	return g, hint, err
+}
+
+// ask asks the ledger, and where the answer rests on what it knows of the pool, once more with the pool as it is stored now.
+func (k *claims[T]) ask(ctx context.Context, q *ledger.Request, c T, dryRun bool) (ledger.Grant, error) {
+	from := func(pools client.Reader) (g ledger.Grant, err error) {
 		if q.Wants, err = k.wants(ctx, c, pools); err != nil {
 			return g, err
 		}
@@ -185,7 +197,7 @@ func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun
 		return g, err
 	}
 	if !k.ledger.Changing(q.Pool) {
-		g, err := ask(k.cached)
+		g, err := from(k.cached)
 		if q.Pool == (ledger.Key{}) || !restsOnPool(err) {
 			return g, err
 		}
@@ -195,7 +207,7 @@ func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun
 		return ledger.Grant{}, err
 	}
 	k.ledger.LearnPool(pool)
-	return ask(k.live)
+	return from(k.live)
 }
 
 // restsOnPool tells whether another version of the pool could give another answer than err.
@@ -251,8 +263,8 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	}
 	if stored.Token.IsZero() && stored.For != (ledger.Key{}) {
 		q := ledger.Request{Claim: stored.Key, ID: string(req.UID), Pool: stored.Pool, Space: stored.Space}
-		_, err := k.allocate(ctx, &q, c, true)
-		if hint, refusal := k.unmet(c, err); err != nil && (refusal != nil || hint == "") {
+		if _, _, err := k.allocate(ctx, &q, c, true); err != nil {
+			_, refusal := k.unmet(c, err)
 			return admission.Allowed(""), refusal
 		}
 	}

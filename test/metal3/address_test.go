@@ -44,6 +44,7 @@ func TestAnAddressThatNoPoolOffersHasOneOwnerToo(t *testing.T) {
 			}
 			c := k.claim(ns, "web", "pool", "")
 			k.gets(t, c, "10.9.0.1")
+			suite.Create(t, admin, k.holds(ns, "again", "pool", "web", "10.9.0.1")) // which its claim has
 		})
 	}
 }
@@ -66,7 +67,6 @@ func TestAClaimGetsTheAddressThatIsThereForIt(t *testing.T) {
 	}
 }
 
-// The garbage collector deletes them, and whoever cleans up. Until somebody does, they stay for a while: a restore may bring the claim.
 // Its claim lost its finalizer, and another of the name comes: the address is that one's, and says so.
 func TestAnAddressThatIsLeftBehindIsTheNextClaims(t *testing.T) {
 	for _, k := range bothKinds {
@@ -98,6 +98,7 @@ func TestAnAddressThatIsLeftBehindIsTheNextClaims(t *testing.T) {
 	}
 }
 
+// The garbage collector deletes them, and whoever cleans up. Until somebody does, they stay for a while: a restore may bring the claim.
 func TestAnAddressWhoseClaimIsGoneCanBeDeleted(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
