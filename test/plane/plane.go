@@ -22,7 +22,8 @@ import (
 // Plane is the control plane of a tenant.
 type Plane struct {
 	*sandbox.Sandbox
-	Client client.Client
+	Client  client.Client
+	MetalLB *sandbox.Process
 }
 
 // Start starts one, and returns when MetalLB works. ctx bounds the start only: it runs until Stop.
@@ -35,7 +36,7 @@ func Start(ctx context.Context) (*Plane, error) {
 	config := s.Config()
 	config.WarningHandler = rest.NoWarnings{}
 	if p.Client, err = client.New(config, client.Options{Scheme: clientgoscheme.Scheme}); err == nil {
-		_, err = s.StartMetalLB(ctx)
+		p.MetalLB, err = s.StartMetalLB(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())

@@ -426,10 +426,7 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 	elastic(t, "back", "")
 	c := live(t, "back", "back")
 	offers(t, "10.26.0.0-10.26.0.1")
-	if err := tenantPlane.APIServer().Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-tenantPlane.APIServer().Exited()
+	takeDown(t)
 	away := time.Now()
 	// Meanwhile, another tenant comes and grows as if nothing were.
 	elsewhere, err := plane.Start(t.Context())
@@ -469,12 +466,7 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 	a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: by-hand}, spec: {poolRef: {name: back}, type: loadbalancer,
 		tenantClusterRef: {namespace: %s, name: back}, pinnedRange: {startAddress: 10.26.0.100, endAddress: 10.26.0.101}}}`, cluster.Namespace(), c.Namespace))
 	suite.Lend(t, admin, a)
-	if err := tenantPlane.APIServer().Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := tenantPlane.APIServer().Ready(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	bringUp(t, tenantPlane.APIServer())
 	back := time.Now()
 	offers(t, "10.26.0.0-10.26.0.1", "10.26.0.100-10.26.0.101")
 	t.Logf("in sync %s after it was back, %s after it went", time.Since(back), time.Since(away))
@@ -507,14 +499,6 @@ func TestATenantMadeAnewIsOfferedItsAddressesAgain(t *testing.T) {
 	})
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Status.TenantNamespace, Name: c.Name + "-admin-kubeconfig"}}
 	suite.Change(t, admin, secret, func(s *corev1.Secret) { s.Data = map[string][]byte{"admin.svc": kubeconfigOf(t, anew.Config())} })
-	if err := tenantPlane.APIServer().Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-tenantPlane.APIServer().Exited()
-	t.Cleanup(func() {
-		if err := errors.Join(tenantPlane.APIServer().Start(), tenantPlane.APIServer().Ready(context.Background())); err != nil {
-			t.Error(err)
-		}
-	})
+	takeDown(t)
 	suite.Eventually(t, time.Minute, func(ctx context.Context) error { return offeredIn(ctx, anew, "10.39.0.0-10.39.0.1") })
 }

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -44,6 +45,34 @@ func stopPlane() error {
 	return tenantPlane.Stop()
 }
 
+// takeDown kills the plane's API server. After the test it is there again, with a MetalLB that knows: one that ran on would look for it once a
+// minute, and serve nothing in the next tests.
+func takeDown(t *testing.T) {
+	t.Helper()
+	server, metallb := tenantPlane.APIServer(), tenantPlane.MetalLB
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-server.Exited()
+	t.Cleanup(func() {
+		if !server.Serving() {
+			bringUp(t, server)
+		}
+		if err := metallb.Kill(); err != nil {
+			t.Error(err)
+		}
+		<-metallb.Exited()
+		bringUp(t, metallb)
+	})
+}
+
+func bringUp(t *testing.T, p *sandbox.Process) {
+	t.Helper()
+	if err := errors.Join(p.Start(), p.Ready(context.Background())); err != nil {
+		t.Error(err)
+	}
+}
+
 // live creates a TenantCluster whose control plane is the plane, with more of its spec in YAML. The plane is empty again after the test.
 func live(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantCluster {
 	t.Helper()
@@ -57,6 +86,13 @@ func liveAs(t *testing.T, config *rest.Config, name, provider string, more ...st
 	c := tenant(t, suite.Namespace(t, admin), name, provider, strings.Join(more, ""))
 	t.Cleanup(func() {
 		ctx := context.Background()
+		if t.Failed() {
+			t.Log("is there a pool? ", offered(ctx))
+			for _, m := range cluster.Managers() {
+				t.Log(m.Tail())
+			}
+			t.Log(tenantPlane.MetalLB.Tail())
+		}
 		_ = admin.Delete(ctx, c)
 		_ = tenantPlane.Client.DeleteAllOf(ctx, metallbPool(), client.InNamespace(sandbox.MetalLBNamespace))
 		_ = tenantPlane.Client.DeleteAllOf(ctx, &corev1.Event{}, client.InNamespace("default"))
