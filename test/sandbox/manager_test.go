@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -64,6 +65,10 @@ func runManager() error {
 	if *curious {
 		fmt.Fprintln(os.Stderr, readSecrets(*values["kubeconfig"]))
 	}
+	webhooks, err := net.Listen("tcp", *values["webhook-bind-address"]) // before it is Ready
+	if err != nil {
+		return err
+	}
 	failed := make(chan error, 2)
 	go func() {
 		failed <- http.ListenAndServe(*values["health-probe-bind-address"], http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -74,17 +79,16 @@ func runManager() error {
 	}()
 	go func() {
 		dir := *values["webhook-cert-dir"]
-		failed <- http.ListenAndServeTLS(*values["webhook-bind-address"], filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"),
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				answer := *values["identity"]
-				if peer := r.URL.Query().Get("peer"); peer != "" {
-					var err error
-					if answer, err = get(r.Context(), dir, "https://"+peer); err != nil {
-						answer = err.Error()
-					}
+		failed <- http.ServeTLS(webhooks, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			answer := *values["identity"]
+			if peer := r.URL.Query().Get("peer"); peer != "" {
+				var err error
+				if answer, err = get(r.Context(), dir, "https://"+peer); err != nil {
+					answer = err.Error()
 				}
-				fmt.Fprint(w, answer)
-			}))
+			}
+			fmt.Fprint(w, answer)
+		}), filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 	}()
 	fmt.Println(*values["identity"], "started")
 	terminated := make(chan os.Signal, 1)
