@@ -90,6 +90,8 @@ func readCluster(from *api.Cluster, to *rest.Config) error {
 		return errors.New("certificate-authority names a file, which is refused: set certificate-authority-data")
 	case len(from.CertificateAuthorityData) == 0:
 		return errors.New("certificate-authority-data is missing: set the CA of the API server")
+	case oversized(from.CertificateAuthorityData):
+		return fmt.Errorf("certificate-authority-data holds a key of more than %d bits", maxBits)
 	case !x509.NewCertPool().AppendCertsFromPEM(from.CertificateAuthorityData):
 		return errors.New("certificate-authority-data holds no certificate in PEM")
 	}
@@ -121,6 +123,9 @@ func readUser(from *api.AuthInfo, to *rest.Config) error {
 		return errors.New("there are no credentials: " + inline)
 	}
 	if len(from.ClientCertificateData) > 0 {
+		if oversized(from.ClientKeyData) || oversized(from.ClientCertificateData) {
+			return fmt.Errorf("client-key-data or client-certificate-data holds a key of more than %d bits", maxBits)
+		}
 		if _, err := tls.X509KeyPair(from.ClientCertificateData, from.ClientKeyData); err != nil {
 			return errors.New("client-certificate-data and client-key-data are no pair in PEM")
 		}

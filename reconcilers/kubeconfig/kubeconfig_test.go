@@ -2,11 +2,15 @@ package kubeconfig_test
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"math/big"
 	"strings"
@@ -157,6 +161,89 @@ func TestAKubeconfigThatNeedsMoreThanItselfIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			refused(t, tc.want)(kubeconfig.Parse(with(t, tc.change)))
 		})
+	}
+}
+
+// Reading it would take a processor for minutes, or hours.
+func TestAKeyThatTakesLongToReadIsRefused(t *testing.T) {
+	der := func(value any) []byte {
+		t.Helper()
+		text, err := asn1.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	odd := func(bits uint) *big.Int { return new(big.Int).SetBit(big.NewInt(1), int(bits-1), 1) }
+	type pkcs1 struct {
+		Version       int
+		N             *big.Int
+		E             int
+		D, P, Q       *big.Int
+		Dp, Dq, Coeff *big.Int `asn1:"optional"`
+	}
+	type pkcs8 struct {
+		Version   int
+		Algorithm pkix.AlgorithmIdentifier
+		Key       []byte
+	}
+	large := der(pkcs1{N: odd(2048), E: 65537, D: odd(2048), P: odd(1 << 16), Q: odd(1024), Dp: big.NewInt(0), Dq: big.NewInt(0), Coeff: big.NewInt(0)})
+	sequence := asn1.RawValue{}
+	if _, err := asn1.Unmarshal(large, &sequence); err != nil {
+		t.Fatal(err)
+	}
+	sequence.Bytes, sequence.FullBytes = append(sequence.Bytes, 0xff), nil // which is read over
+	wrapped := func(key []byte) []byte {
+		return der(pkcs8{Algorithm: pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}, Parameters: asn1.NullRawValue}, Key: key})
+	}
+	for name, tc := range map[string]struct {
+		kind string
+		key  []byte
+	}{
+		"PKCS #1":                  {"RSA PRIVATE KEY", large},
+		"PKCS #8":                  {"PRIVATE KEY", wrapped(large)},
+		"with a tail":              {"RSA PRIVATE KEY", der(sequence)},
+		"PKCS #8, with a tail":     {"PRIVATE KEY", wrapped(der(sequence))},
+		"under the name of others": {"EC PRIVATE KEY", large},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := with(t, func(_ *api.Config, _ *api.Cluster, u *api.AuthInfo) {
+				u.ClientKeyData = pem.EncodeToMemory(&pem.Block{Type: tc.kind, Bytes: tc.key})
+			})
+			refused(t, `user "admin": client-key-data or client-certificate-data holds a key of more than 8192 bits`)(kubeconfig.Parse(text))
+		})
+	}
+}
+
+func TestAKeyOfAnyUsualKindIsRead(t *testing.T) {
+	p256, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsa4096, err := rsa.GenerateKey(rand.Reader, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, key := range map[string]crypto.Signer{"ECDSA": p256, "Ed25519": ed, "RSA": rsa4096} {
+		of := &x509.Certificate{SerialNumber: big.NewInt(1)}
+		certificate, err := x509.CreateCertificate(rand.Reader, of, of, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kubeconfig.Parse(with(t, func(_ *api.Config, c *api.Cluster, u *api.AuthInfo) {
+			c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+			u.ClientCertificateData, u.ClientKeyData = c.CertificateAuthorityData, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
+		})); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

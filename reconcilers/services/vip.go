@@ -89,6 +89,9 @@ var verbatim = map[string]string{
 	v1alpha1.AnnotationNodeSelector: "nodeSelector",
 }
 
+// maxVerbatim is how many bytes each of them may have: all of them together, and each as much larger as JSON may write it, leave room in etcd.
+const maxVerbatim = 16 << 10
+
 // specOf is what a Service says of the spec of its ProxyVIP: field -> value, nil for those that are not to be there. Fields that it says
 // nothing of are the allocator's, or somebody else's. The error is a *refusal.
 func specOf(s *corev1.Service) (map[string]any, error) {
@@ -120,6 +123,9 @@ func specOf(s *corev1.Service) (map[string]any, error) {
 		text := s.Annotations[annotation]
 		if text == "" {
 			continue
+		}
+		if len(text) > maxVerbatim {
+			return fault(annotation, "it has %d bytes, and at most %d are taken", len(text), maxVerbatim)
 		}
 		var value map[string]any
 		if err := utiljson.Unmarshal([]byte(text), &value); err != nil || value == nil {

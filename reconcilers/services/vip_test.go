@@ -1,6 +1,7 @@
 package services
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -70,6 +71,17 @@ func TestOneOfTwoEqualPortsIsEnough(t *testing.T) {
 	spec, err := specOf(s)
 	if diff := cmp.Diff([]any{int64(53), int64(80)}, spec["ports"]); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
+	}
+}
+
+// It would make an object of which the webhooks have answered for the address, and which etcd does not take.
+func TestAnAnnotationThatIsTooLargeForAProxyVIPIsRefused(t *testing.T) {
+	s := &corev1.Service{}
+	s.Annotations = map[string]string{v1alpha1.AnnotationVIPMode: "BGP", v1alpha1.AnnotationBGPConfig: `{"a": "` + strings.Repeat("<", maxVerbatim) + `"}`}
+	_, err := specOf(s)
+	var why *refusal
+	if !errors.As(err, &why) || why.reason != eventInvalidAnnotation || !strings.Contains(why.message, "it has 16393 bytes, and at most 16384 are taken") {
+		t.Errorf("the answer is %v", err)
 	}
 }
 

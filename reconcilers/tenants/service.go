@@ -157,9 +157,13 @@ func appendAddress(to []netip.Addr, text string) []netip.Addr {
 	return to
 }
 
+// maxShared is how many ports are compared at most to find which Services may share an address. Those that are left then count as sharing none.
+const maxShared = 1 << 20
+
 // addressesFor is how many addresses Services need that have none: one each, or one for several that may share it. It is found by giving
 // each to the first that it fits, as MetalLB does.
 func addressesFor(waiting []Service) (n int32) {
+	compared := 0
 	type address map[string]bool // ports that are used
 	type users struct {
 		addresses []address
@@ -167,7 +171,7 @@ func addressesFor(waiting []Service) (n int32) {
 	}
 	shared := map[[2]string]*users{} // key and backend ->
 	for _, s := range waiting {
-		if s.sharing.key == "" {
+		if s.sharing.key == "" || compared >= maxShared {
 			n++
 			continue
 		}
@@ -181,7 +185,7 @@ func addressesFor(waiting []Service) (n int32) {
 		for _, port := range s.sharing.ports {
 			at = max(at, u.full[port])
 		}
-		for at < len(u.addresses) && slices.ContainsFunc(s.sharing.ports, func(port string) bool { return u.addresses[at][port] }) {
+		for at < len(u.addresses) && slices.ContainsFunc(s.sharing.ports, func(port string) bool { compared++; return u.addresses[at][port] }) {
 			at++
 		}
 		if at == len(u.addresses) {
