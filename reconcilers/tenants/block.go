@@ -26,8 +26,8 @@ type Block struct {
 	Ready       bool            // the range may be used
 	Failed      bool            // it cannot have what it asks for
 	Deleting    bool
-	Replaceable bool // made by address management, so that it may delete it
-	Fixed       bool // pinned, or kept by its annotation
+	Replaceable bool // made by address management, so that it may delete it, and not kept
+	Fixed       bool // kept by its annotation, or pinned by its author
 	Created     time.Time
 	IdleSince   time.Time // zero while used, or not looked at yet
 }
@@ -56,7 +56,9 @@ func Owns(t Tenant, a *v1alpha1.IPAllocation) bool {
 	return a.Spec.TenantClusterRef == t.ref() && (!recorded || uid == t.UID)
 }
 
+// blockOf reads an allocation. One that address management made never had its range from an author: it counts as pinned since it was restored.
 func blockOf(a *v1alpha1.IPAllocation) Block {
+	made, keep := a.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByIPAM, a.Annotations[v1alpha1.AnnotationKeep] == "true"
 	b := Block{
 		Name: a.Name, Pool: a.Spec.PoolRef.Name, Kind: a.Spec.Type,
 		Growth:      a.Spec.Type == v1alpha1.TypeLoadBalancer && roleOf(a) == v1alpha1.RoleGrowth,
@@ -64,8 +66,8 @@ func blockOf(a *v1alpha1.IPAllocation) Block {
 		Ready:       meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionReady),
 		Failed:      a.Status.Phase == v1alpha1.PhaseFailed,
 		Deleting:    a.DeletionTimestamp != nil,
-		Replaceable: a.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByIPAM,
-		Fixed:       isPinned(a) || a.Annotations[v1alpha1.AnnotationKeep] == "true",
+		Replaceable: made && !keep,
+		Fixed:       keep || isPinned(a) && !made,
 		Created:     a.CreationTimestamp.Time,
 	}
 	if r, _, err := butler.RangeOf(a); err == nil {

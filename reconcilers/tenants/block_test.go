@@ -85,7 +85,7 @@ func TestTheRoleOfABlockWithoutLabelIsFoundByItsName(t *testing.T) {
 				delete(a.Labels, v1alpha1.LabelAllocationRole)
 			}
 			if tc.pinned {
-				a.Annotations[v1alpha1.AnnotationOrigin] = v1alpha1.OriginPinned
+				pinned(&a)
 			}
 			blocks := tenants.BlocksOf(tenant, []v1alpha1.IPAllocation{a})
 			if blocks[0].Growth != tc.growth {

@@ -16,8 +16,9 @@
 // from there for Timing.Settle and still nobody uses it. With Services that do not change, decisions come to an end: what a waiting
 // Service keeps busy is not idle, so nothing is given back in order to be asked for again.
 //
-// The first blocks stay, and so do those of origin "pinned", of annotation keep, and of other tenants: a block belongs to a tenant by
-// its tenantClusterRef and, once recorded, the tenant's UID; never by its name.
+// The first blocks stay, and so do those whose range was pinned by an author, of annotation keep, and of other tenants: a block belongs to
+// a tenant by its tenantClusterRef and, once recorded, the tenant's UID; never by its name. One that address management made (label
+// managed-by) and that cannot have what it names is replaced, or given up, unless it is kept.
 //
 // # How it is built
 //

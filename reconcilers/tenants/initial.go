@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,6 +24,10 @@ type Try struct {
 	Pool  string
 	Count int32
 }
+
+// ReplaceAfter is how old a block must be that failed, to be replaced: where no webhook refuses what a full pool has no room for, a block fails
+// in the moment in which it is made, and so would the next.
+const ReplaceAfter = 10 * time.Second
 
 // Missing is the first blocks that a tenant lacks: one for nodes and one for load balancers. pools is the NetworkPools that exist, by name;
 // others are passed over. A block in any state stands for its kind, but for one of address management's own that failed: that is asked

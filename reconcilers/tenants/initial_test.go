@@ -25,14 +25,15 @@ func TestWhatATenantStartsWith(t *testing.T) {
 	nodes := tenants.Wish{Kind: v1alpha1.TypeNodes, Tries: tries(5, 3)}
 	lb := func(n int32) tenants.Wish { return tenants.Wish{Kind: v1alpha1.TypeLoadBalancer, Tries: tries(n, n)} }
 	first := allocation(t, "team-x-mycluster-lb", "initial", "10.40.0.0/29")
-	failed := func(made bool) v1alpha1.IPAllocation {
+	failed := func(change ...func(*v1alpha1.IPAllocation)) v1alpha1.IPAllocation {
 		f := allocation(t, "team-x-mycluster-lb", "initial", "")
 		f.Status.Phase, f.Spec.PoolRef.Name = v1alpha1.PhaseFailed, "a"
-		if !made {
-			delete(f.Labels, v1alpha1.LabelManagedBy)
+		for _, c := range change {
+			c(&f)
 		}
 		return f
 	}
+	replaced := []tenants.Wish{nodes, {Kind: v1alpha1.TypeLoadBalancer, Stale: "team-x-mycluster-lb", Tries: []tenants.Try{{"b", 8}, {"a", 8}}}}
 	cases := map[string]struct {
 		network string
 		tenant  tenants.Tenant
@@ -51,8 +52,10 @@ func TestWhatATenantStartsWith(t *testing.T) {
 		"pools that do not exist":               {network: `{mode: ipam, poolRefs: [{name: x}, {name: a}]}`, want: []tenants.Wish{{Kind: v1alpha1.TypeNodes, Tries: []tenants.Try{{"a", 5}}}, {Kind: v1alpha1.TypeLoadBalancer, Tries: []tenants.Try{{"a", 8}}}}},
 		"none that exists":                      {network: `{mode: ipam, poolRefs: [{name: x}]}`, want: []tenants.Wish{{Kind: v1alpha1.TypeNodes}, {Kind: v1alpha1.TypeLoadBalancer}}},
 		"one that it has":                       {network: static, have: []v1alpha1.IPAllocation{first}, want: []tenants.Wish{nodes}},
-		"one that failed, made for it":          {network: static, have: []v1alpha1.IPAllocation{failed(true)}, want: []tenants.Wish{nodes, {Kind: v1alpha1.TypeLoadBalancer, Stale: "team-x-mycluster-lb", Tries: []tenants.Try{{"b", 8}, {"a", 8}}}}},
-		"one that failed, made by hand":         {network: static, have: []v1alpha1.IPAllocation{failed(false)}, want: []tenants.Wish{nodes}},
+		"one that failed, made for it":          {network: static, have: []v1alpha1.IPAllocation{failed()}, want: replaced},
+		"one that failed, restored":             {network: static, have: []v1alpha1.IPAllocation{failed(restored)}, want: replaced},
+		"one that failed, made by hand":         {network: static, have: []v1alpha1.IPAllocation{failed(pinned)}, want: []tenants.Wish{nodes}},
+		"one that failed, kept":                 {network: static, have: []v1alpha1.IPAllocation{failed(kept)}, want: []tenants.Wish{nodes}},
 		"added ones, which count for the quota": {network: `{mode: ipam, poolRefs: [{name: a}], quotaPerTenant: {maxLoadBalancerIPs: 9}}`, have: []v1alpha1.IPAllocation{allocation(t, "team-x-mycluster-lb-1", "growth", "10.40.0.0/29")}, want: []tenants.Wish{{Kind: v1alpha1.TypeNodes, Tries: []tenants.Try{{"a", 5}}}, {Kind: v1alpha1.TypeLoadBalancer, Tries: []tenants.Try{{"a", 1}}}}},
 	}
 	for name, tc := range cases {

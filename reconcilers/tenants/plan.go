@@ -155,7 +155,7 @@ func (d *decision) shrink() {
 		switch {
 		case !b.Growth || b.Deleting:
 		case b.Failed:
-			if b.Replaceable && !b.Fixed {
+			if b.Replaceable && d.passed(b.Created, ReplaceAfter) {
 				d.plan.Discard = append(d.plan.Discard, b.Name)
 			}
 		case !b.usable() || d.used[b.Name] > 0 || d.view.Partial:

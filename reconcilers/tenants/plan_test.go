@@ -2,6 +2,7 @@ package tenants_test
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -161,10 +162,36 @@ func TestServicesThatShareAnAddressWaitForOne(t *testing.T) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: 443})
 		return tenants.ServiceOf(s, ipv4, ago(2), false)
 	}
+	// Each fits none of those before it, the first for a reason of its own, and is compared with all of them by nearly all its ports.
+	hostile := func(n, ports int) (services []tenants.Service) {
+		tcp := func(port int) corev1.ServicePort {
+			return corev1.ServicePort{Protocol: corev1.ProtocolTCP, Port: int32(port)}
+		}
+		first := balancer("hostile")
+		for i := range n {
+			first.Spec.Ports = append(first.Spec.Ports, tcp(2+i))
+		}
+		all := []*corev1.Service{first}
+		for i := range n {
+			s := balancer("hostile-" + strconv.Itoa(i))
+			s.Spec.Ports = nil
+			for p := range ports {
+				s.Spec.Ports = append(s.Spec.Ports, tcp(2+n+i*ports+p))
+			}
+			s.Spec.Ports = append(s.Spec.Ports, tcp(2+i), tcp(1))
+			all = append(all, s)
+		}
+		for _, s := range all {
+			s.Annotations = map[string]string{"metallb.io/allow-shared-ip": "h"}
+			services = append(services, tenants.ServiceOf(s, ipv4, ago(2), false))
+		}
+		return services
+	}
 	cases := map[string]struct {
 		services []tenants.Service
 		want     int32
 	}{
+		"too many to compare":   {append(hostile(200, 100), sharing("a", "k", 80, cluster), sharing("b", "k", 443, cluster)), 203},
 		"ports apart":           {[]tenants.Service{sharing("a", "k", 80, cluster), sharing("b", "k", 443, cluster), sharing("c", "k", 53, cluster)}, 1},
 		"one port":              {[]tenants.Service{sharing("a", "k", 80, cluster), sharing("b", "k", 80, cluster)}, 2},
 		"two keys":              {[]tenants.Service{sharing("a", "k", 80, cluster), sharing("b", "l", 443, cluster)}, 2},
@@ -220,13 +247,19 @@ func TestABlockIsGivenBackOnlyAfterItWasIdleAndHasLeftThePool(t *testing.T) {
 		"waits for range": {block: idle(time.Time{}, func(a *v1alpha1.IPAllocation) {
 			a.Spec.PinnedRange, a.Status.Conditions, a.Status.Phase = nil, nil, v1alpha1.PhasePending
 		})},
-		"pinned":                  {block: idle(time.Time{}, func(a *v1alpha1.IPAllocation) { a.Annotations[v1alpha1.AnnotationOrigin] = "pinned" })},
-		"pinned, clock of before": {block: idle(ago(60), func(a *v1alpha1.IPAllocation) { a.Annotations[v1alpha1.AnnotationOrigin] = "pinned" }), gone: ago(1), want: shrink{Stop: mine}},
-		"kept":                    {block: idle(ago(60), func(a *v1alpha1.IPAllocation) { a.Annotations[v1alpha1.AnnotationKeep] = "true" }), gone: ago(1), want: shrink{Stop: mine}},
+		"pinned":                  {block: idle(time.Time{}, pinned)},
+		"pinned, clock of before": {block: idle(ago(60), pinned), gone: ago(1), want: shrink{Stop: mine}},
+		"restored":                {block: idle(time.Time{}, restored), want: shrink{Start: mine}},
+		"restored long ago":       {block: idle(ago(60), restored), gone: ago(1), want: shrink{Withdrawn: mine, Release: mine}},
+		"kept":                    {block: idle(ago(60), kept), gone: ago(1), want: shrink{Stop: mine}},
 		"going":                   {block: idle(ago(60), func(a *v1alpha1.IPAllocation) { a.DeletionTimestamp = &metav1.Time{Time: noon} }), gone: ago(1)},
 		"failed": {block: idle(time.Time{}, func(a *v1alpha1.IPAllocation) {
 			a.Spec.PinnedRange, a.Status.Conditions, a.Status.Phase = nil, nil, v1alpha1.PhaseFailed
 		}), want: shrink{Discard: mine}},
+		"failed, kept": {block: idle(time.Time{}, func(a *v1alpha1.IPAllocation) {
+			a.Spec.PinnedRange, a.Status.Conditions, a.Status.Phase = nil, nil, v1alpha1.PhaseFailed
+			kept(a)
+		})},
 		"failed, made by hand": {block: idle(time.Time{}, func(a *v1alpha1.IPAllocation) {
 			a.Spec.PinnedRange, a.Status.Conditions, a.Status.Phase = nil, nil, v1alpha1.PhaseFailed
 			delete(a.Labels, v1alpha1.LabelManagedBy)

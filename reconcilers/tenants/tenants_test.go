@@ -64,6 +64,20 @@ func allocation(t *testing.T, name, role, addresses string) v1alpha1.IPAllocatio
 	return *a
 }
 
+// restored is an allocation that came back from a backup: with a range, as if its author had asked for that.
+func restored(a *v1alpha1.IPAllocation) {
+	a.Annotations[v1alpha1.AnnotationOrigin] = v1alpha1.OriginPinned
+}
+
+// pinned is an allocation of which that is so.
+func pinned(a *v1alpha1.IPAllocation) {
+	restored(a)
+	delete(a.Labels, v1alpha1.LabelManagedBy)
+}
+
+// kept is an allocation that is never to be deleted.
+func kept(a *v1alpha1.IPAllocation) { a.Annotations[v1alpha1.AnnotationKeep] = "true" }
+
 // waiting is Services, so many, that have waited for so long.
 func waiting(n int, since time.Time) (services []tenants.Service) {
 	for i := range n {
