@@ -120,7 +120,7 @@ func (s *session) sayGrowth(ctx context.Context, p tenants.Policy, plan tenants.
 
 func sizeOf(plan tenants.Plan) (n int64) {
 	for _, r := range plan.Addresses {
-		n = min(n+r.Size(), math.MaxInt32)
+		n = min(n+min(r.Size(), math.MaxInt32), math.MaxInt32)
 	}
 	return n
 }

@@ -24,8 +24,12 @@ var machineKind = schema.GroupKind{Group: "cluster.x-k8s.io", Kind: "Machine"}
 var machineAddresses = []string{"status", "addresses"}
 
 // holds says why the addresses of a tenant may not be released yet; "" when they may. What the informers know is enough to wait; that
-// nothing is in the way, the API server itself says.
+// nothing is in the way, the API server itself says. After ReleaseLimit none of this counts any more, nor whether it can be read: something is
+// broken then that waiting does not mend.
 func (d *desk) holds(ctx context.Context, c *v1alpha1.TenantCluster, blocks []tenants.Block) (string, error) {
+	if !d.Now().Before(c.DeletionTimestamp.Add(d.ReleaseLimit)) {
+		return "", nil
+	}
 	for _, from := range []client.Reader{d.Cache, d.live} {
 		machines, seen, err := d.machinesAnd(ctx, from)
 		if err != nil {
@@ -37,7 +41,7 @@ func (d *desk) holds(ctx context.Context, c *v1alpha1.TenantCluster, blocks []te
 				own++
 			}
 		}
-		if why := tenants.Holds(blocks, own, seen, c.DeletionTimestamp.Time, d.ReleaseLimit, d.Now()); why != "" {
+		if why := tenants.Holds(blocks, own, seen); why != "" {
 			return why, nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -54,11 +55,14 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		return reconcile.Result{}, err
 	}
 	policy, err := r.policyOf(ctx, c)
+	none := metav1.Condition{Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady}
 	if apierrors.IsNotFound(err) {
-		return reconcile.Result{}, r.leave(ctx, c, tenants.BlocksOf(t, stored), metav1.Condition{
-			Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady,
-			Message: err.Error() + ": create it, or name another in spec.providerConfigRef",
-		})
+		none.Message = err.Error() + ": create it, or name another in spec.providerConfigRef"
+		return reconcile.Result{}, r.leave(ctx, c, tenants.BlocksOf(t, stored), none)
+	}
+	if others := (*tenants.OtherTeamError)(nil); errors.As(err, &others) {
+		none.Message = err.Error() + ": name another in spec.providerConfigRef"
+		return reconcile.Result{}, r.leave(ctx, c, tenants.BlocksOf(t, stored), none)
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -71,9 +75,11 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	}
 	blocks, wishes, refusals, err := r.begin(ctx, c, t, policy, stored)
 	if err != nil {
-		return reconcile.Result{}, errors.Join(err, r.say(ctx, c, blocks, metav1.Condition{
-			Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady, Message: oneLine(err.Error()) + "; it is tried again",
-		}))
+		none.Message = oneLine(err.Error()) + "; it is tried again"
+		if was := meta.FindStatusCondition(c.Status.Conditions, none.Type); was != nil && withoutNumbers(was.Message) == withoutNumbers(none.Message) {
+			none.Message = was.Message // such as the ports of a connection: writing them would bring the tenant back at once
+		}
+		return reconcile.Result{}, errors.Join(err, r.say(ctx, c, blocks, none))
 	}
 	ready := tenants.NetworkReady(policy, blocks, wishes, refusals)
 	if fault != nil && ready.Status == metav1.ConditionTrue {
@@ -84,7 +90,19 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	}
 	r.sessions.ensure(c, t, policy)
 	r.short.put(req.NamespacedName, len(refusals) > 0 || ready.Reason == v1alpha1.ReasonPoolNotFound)
+	if slices.ContainsFunc(wishes, func(w tenants.Wish) bool { return w.Stale != "" }) {
+		return reconcile.Result{RequeueAfter: tenants.ReplaceAfter}, nil
+	}
 	return reconcile.Result{}, nil
+}
+
+func withoutNumbers(text string) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // leave ends the session of a tenant that gets nothing from here any more, with what it said. Blocks that it has it keeps.
@@ -110,8 +128,10 @@ func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenant
 	refusals = map[v1alpha1.IPAllocationType]string{}
 	for _, w := range tenants.Missing(t, p, tenants.BlocksOf(t, stored), pools) {
 		if at := slices.IndexFunc(stored, func(a v1alpha1.IPAllocation) bool { return a.Name == w.Stale }); at >= 0 {
-			if _, err := r.drop(ctx, &stored[at]); err != nil {
-				return tenants.BlocksOf(t, stored), nil, nil, err
+			if r.Now().Sub(stored[at].CreationTimestamp.Time) >= tenants.ReplaceAfter {
+				if _, err := r.drop(ctx, &stored[at]); err != nil {
+					return tenants.BlocksOf(t, stored), nil, nil, err
+				}
 			}
 			wishes = append(wishes, w)
 			continue // its end brings the tenant here again
@@ -187,12 +207,7 @@ func (r *network) hold(ctx context.Context, c *v1alpha1.TenantCluster) error {
 	if slices.Contains(c.Finalizers, v1alpha1.FinalizerTenantAddresses) {
 		return nil
 	}
-	return r.finalizers(ctx, c, v1alpha1.FinalizerTenantAddresses)
-}
-
-// finalizers writes those of a tenant that are ours; others' stay.
-func (r *network) finalizers(ctx context.Context, c *v1alpha1.TenantCluster, ours ...string) error {
 	u := applied(tenantClusterKind, c, map[string]any{})
-	u.SetFinalizers(ours)
+	u.SetFinalizers([]string{v1alpha1.FinalizerTenantAddresses}) // others' stay
 	return r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(ownerNetwork), client.ForceOwnership)
 }

@@ -89,6 +89,9 @@ func (d *desk) platformProvider(ctx context.Context) (string, error) {
 // policyOf is what holds for a tenant.
 func (d *desk) policyOf(ctx context.Context, c *v1alpha1.TenantCluster) (tenants.Policy, error) {
 	provider, err := d.providerOf(ctx, c)
+	if err == nil {
+		err = tenants.MayUse(provider, c)
+	}
 	if err != nil {
 		return tenants.Policy{}, err
 	}

@@ -34,10 +34,16 @@ func (d *desk) watchPlatform(ctx context.Context, shared cache.Cache, q *queues)
 		}
 	}
 	return on(ctx, shared, &v1alpha1.NetworkPool{}, func(before, o client.Object) {
-		if before == nil || before.GetGeneration() != o.GetGeneration() {
+		if before == nil || before.GetUID() != o.GetUID() || changesUse(before.(*v1alpha1.NetworkPool), o.(*v1alpha1.NetworkPool)) {
 			q.platform.Add(request(o))
 		}
 	})
+}
+
+// changesUse tells whether the platform may use other addresses of a pool than before: those that a node has, and a claim had until now, become
+// the platform's, whatever that claim was. What is written to a pool first shows that the ledger knows it.
+func changesUse(was, is *v1alpha1.NetworkPool) bool {
+	return was.Generation != is.Generation || was.Status.ObservedGeneration != is.Status.ObservedGeneration || is.Status.AllocatedIPs < was.Status.AllocatedIPs
 }
 
 // watch feeds the queues of tenants.
@@ -53,7 +59,7 @@ func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short .
 	if err := on(ctx, d.Cache, &v1alpha1.ProviderConfig{}, func(before, o client.Object) {
 		q.providers.Add(request(o))
 		nodes := func(o client.Object) string { return o.GetAnnotations()[v1alpha1.AnnotationNodeAddresses] }
-		if before == nil || before.GetGeneration() != o.GetGeneration() || nodes(before) != nodes(o) {
+		if before == nil || before.GetUID() != o.GetUID() || before.GetGeneration() != o.GetGeneration() || nodes(before) != nodes(o) {
 			q.addTenants(ctx, d)
 		}
 	}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -63,7 +64,11 @@ func (r *network) release(ctx context.Context, c *v1alpha1.TenantCluster) (recon
 	if unseen, err := r.unseen(ctx, t); err != nil || unseen {
 		return reconcile.Result{}, err // the informers bring it
 	}
-	return reconcile.Result{}, overtaken.Ignore(ctx, r.live, c, r.finalizers(ctx, c))
+	// Not by server-side apply, which takes away only what it has put there: ours may have come with a copy of the object.
+	before := c.DeepCopy()
+	controllerutil.RemoveFinalizer(c, v1alpha1.FinalizerTenantAddresses)
+	err = r.client.Patch(ctx, c, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(ownerNetwork))
+	return reconcile.Result{}, overtaken.Ignore(ctx, r.live, before, err)
 }
 
 // unseen tells whether a tenant has a block that the informers, which show none, have yet to bring: one that was made a moment ago. Without its

@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -90,4 +91,30 @@ func (p Policy) lbSize(t Tenant) int32 {
 // nodesIn is how many addresses for nodes a tenant gets of a pool: the pool's own number, within the quota.
 func (p Policy) nodesIn(pool *v1alpha1.NetworkPool) int32 {
 	return min(p.MaxNodes, butler.CountFor(&v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.TypeNodes}}, pool))
+}
+
+// OtherTeamError says that a provider's addresses are not for a tenant.
+type OtherTeamError struct {
+	Provider, Team string // whose they are
+	Of             string // the team of the tenant, "" where it names none
+}
+
+func (e *OtherTeamError) Error() string {
+	of := "names no team in spec.teamRef"
+	if e.Of != "" {
+		of = "is of team " + e.Of
+	}
+	return fmt.Sprintf("ProviderConfig %s is for team %s alone (spec.scope), and the TenantCluster %s", e.Provider, e.Team, of)
+}
+
+// MayUse is nil where a tenant may have addresses of a provider, else an [*OtherTeamError].
+func MayUse(p *v1alpha1.ProviderConfig, c *v1alpha1.TenantCluster) error {
+	if p.Spec.Scope == nil || p.Spec.Scope.Type != v1alpha1.ScopeTeam {
+		return nil
+	}
+	team, of := ptr.Deref(p.Spec.Scope.TeamRef, v1alpha1.LocalObjectReference{}).Name, ptr.Deref(c.Spec.TeamRef, v1alpha1.LocalObjectReference{}).Name
+	if team != "" && team == of {
+		return nil
+	}
+	return &OtherTeamError{Provider: p.Name, Team: team, Of: of}
 }

@@ -55,11 +55,8 @@ func KinshipOf(a *v1alpha1.IPAllocation, uid string, orphanAfter time.Duration, 
 
 // Holds says why the blocks of a tenant that is being deleted may not be released yet; "" when they may. Nodes announce the addresses of
 // load balancers too, so any Machine that is left holds every block; and so does an address of a block that is still seen on a Node or
-// Machine, whoever's it is. Neither counts any more after limit: something is broken then that waiting does not mend.
-func Holds(blocks []Block, machines int, seen []netip.Addr, deleting time.Time, limit time.Duration, now time.Time) string {
-	if !now.Before(deleting.Add(limit)) {
-		return ""
-	}
+// Machine, whoever's it is.
+func Holds(blocks []Block, machines int, seen []netip.Addr) string {
 	if machines > 0 {
 		return fmt.Sprintf("%d machines of the tenant are left", machines)
 	}

@@ -270,6 +270,17 @@ func TestWhatANodeUsesIsNotReleasedThoughItsTenantIsGone(t *testing.T) {
 	free(t, p, 31)
 }
 
+// As who stores a copy of it has: another field manager then owns the finalizer.
+func TestATenantThatCameWithOurFinalizerGoes(t *testing.T) {
+	pool(t, "copied", "10.44.0.0/24", "10.44.0.0", "10.44.0.31")
+	provider(t, "copied", `{mode: ipam, poolRefs: [{name: copied}]}`, false)
+	c := tenant(t, suite.Namespace(t, admin), "one", "copied", "")
+	c.Finalizers = []string{v1alpha1.FinalizerTenantAddresses}
+	suite.Create(t, admin, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	suite.Delete(t, admin, c)
+}
+
 // A backup brings objects of the same names, and other UIDs.
 func TestARestoredTenantHasTheAddressesThatItHad(t *testing.T) {
 	installMachines(t)

@@ -81,7 +81,7 @@ func TestAPoolShowsWhatThePlatformItselfUses(t *testing.T) {
 	uses(t, p)
 }
 
-// Whoever asks the pool for it, by whichever API.
+// Whoever asks the pool for it, by whichever API; and until it is given back.
 func TestAnAddressOfANodeThatAClaimHoldsIsNotThePlatforms(t *testing.T) {
 	p := pool(t, "claimed", "10.52.0.0/28", "10.52.0.0", "10.52.0.7")
 	c := read[ipamv1.IPAddressClaim](t, fmt.Sprintf(`{metadata: {namespace: %s, name: claimed-node, annotations: {ipAddress: 10.52.0.1}}, spec: {poolRef: {apiGroup: butler.butlerlabs.dev, kind: NetworkPool, name: claimed}}}`, cluster.Namespace()))
@@ -89,6 +89,10 @@ func TestAnAddressOfANodeThatAClaimHoldsIsNotThePlatforms(t *testing.T) {
 	nodeWith(t, "of-claim", "10.52.0.1")
 	nodeWith(t, "of-nobody", "10.52.0.2")
 	uses(t, p, v1alpha1.InfrastructureAllocation{IP: "10.52.0.2", Source: "node", NodeRef: &v1alpha1.NodeReference{Name: "of-nobody"}})
+	free(t, p, 6)
+	suite.Delete(t, admin, c)
+	uses(t, p, v1alpha1.InfrastructureAllocation{IP: "10.52.0.1", Source: "node", NodeRef: &v1alpha1.NodeReference{Name: "of-claim"}},
+		v1alpha1.InfrastructureAllocation{IP: "10.52.0.2", Source: "node", NodeRef: &v1alpha1.NodeReference{Name: "of-nobody"}})
 	free(t, p, 6)
 }
 

@@ -161,6 +161,29 @@ func TestATenantOnACloudGetsNothing(t *testing.T) {
 	}
 }
 
+func TestATenantGetsNothingOfAnotherTeamsProvider(t *testing.T) {
+	pool(t, "team", "10.45.0.0/24", "10.45.0.0", "10.45.0.127")
+	p := read[v1alpha1.ProviderConfig](t, fmt.Sprintf(`{metadata: {namespace: %s, name: team}, spec: {provider: harvester, scope: {type: team, teamRef: {name: blue}},
+		network: {mode: ipam, poolRefs: [{name: team}]}}}`, cluster.Namespace()))
+	suite.Lend(t, admin, p)
+	ns := suite.Namespace(t, admin)
+	red, nobody, blue := tenant(t, ns, "red", "team", ", teamRef: {name: red}"), tenant(t, ns, "nobody", "team", ""), tenant(t, ns, "blue", "team", ", teamRef: {name: blue}")
+	suite.Lend(t, admin, red, nobody, blue)
+	networkReady(t, blue, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	const alone = "ProviderConfig team is for team blue alone (spec.scope), and the TenantCluster "
+	for c, want := range map[*v1alpha1.TenantCluster]string{
+		red:    alone + "is of team red: name another in spec.providerConfigRef",
+		nobody: alone + "names no team in spec.teamRef: name another in spec.providerConfigRef",
+	} {
+		if got := networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady); got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+		has(t, c)
+	}
+	suite.Change(t, admin, p, func(p *v1alpha1.ProviderConfig) { p.Spec.Scope = nil })
+	networkReady(t, red, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
 func TestATenantWaitsForItsProviderAndItsPool(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	c := tenant(t, ns, "early", "later", "")
