@@ -107,6 +107,9 @@ func (r *pending[T]) serve(ctx context.Context, c T, grant ledger.Grant, origin 
 	if r.movable {
 		if may, err := r.hold(ctx, c); err != nil || !may {
 			r.ledger.Withdraw(grant.Token) // nothing that says it was written
+			if err == nil {
+				r.tries.failed(client.ObjectKeyFromObject(c), r.now()) // what the informer does not see yet keeps it: its own change would bring it back at once
+			}
 			return r.unwritten(ctx, c, err)
 		}
 	}

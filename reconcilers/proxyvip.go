@@ -140,6 +140,7 @@ func (proxyVIPs) refused(v *v1alpha1.ProxyVIP, _ []ledger.Want, err error) {
 		reason, message = v1alpha1.ReasonPoolExhausted, fmt.Sprintf("pool exhausted: %s has no free address: enlarge it or release some", v.Spec.PoolRef.Name)
 	}
 	setBound(v, metav1.ConditionFalse, reason, message)
+	meta.RemoveStatusCondition(&v.Status.Conditions, v1alpha1.ConditionConflict) // nobody else has what it holds
 }
 
 func setBound(v *v1alpha1.ProxyVIP, status metav1.ConditionStatus, reason, message string) {

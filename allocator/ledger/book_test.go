@@ -546,9 +546,10 @@ func TestAClaimGoesWhenItsRestIsRecorded(t *testing.T) {
 		p.Cooling = []Cooling{{Range: mustRange("10.0.0.1"), Since: since, Until: since.Add(p.ReuseDelay)}}
 		d.setPool(d.now, p)
 	}
-	record(d.now.Add(-time.Minute)) // of an earlier rest
-	if wait := d.leave(d.now, "a"); wait != recordWithin {
-		t.Errorf("it waits for the record for %s, want %s", wait, recordWithin)
+	record(d.now.Add(-time.Minute))          // of an earlier rest
+	within := recordWithin + 2*recordForEach // of a pool with two claims
+	if wait := d.leave(d.now, "a"); wait != within {
+		t.Errorf("it waits for the record for %s, want %s", wait, within)
 	}
 	if list := d.restingOf(modelPool); len(list) != 1 || list[0].Range != mustRange("10.0.0.1") || !list[0].Until.Equal(d.now.Add(time.Hour)) {
 		t.Errorf("to be recorded: %+v", list)
@@ -556,7 +557,7 @@ func TestAClaimGoesWhenItsRestIsRecorded(t *testing.T) {
 	began := d.now
 	d.tick(d.now.Add(time.Second))
 	d.now = d.now.Add(time.Second)
-	if wait := d.leave(d.now, "a"); wait != recordWithin-time.Second {
+	if wait := d.leave(d.now, "a"); wait != within-time.Second {
 		t.Errorf("it waits for the record for %s after a second", wait)
 	}
 	clear(d.changed)
@@ -572,7 +573,7 @@ func TestAClaimGoesWhenItsRestIsRecorded(t *testing.T) {
 		t.Errorf("another record is to be written: %+v", list)
 	}
 	d.leave(d.now, "b") // whose record cannot be written
-	if wait := d.leave(d.now.Add(recordWithin), "b"); wait != 0 {
+	if wait := d.leave(d.now.Add(within), "b"); wait != 0 {
 		t.Errorf("it waits for %s more", wait)
 	}
 	stored("brief", "10.0.0.3")

@@ -273,8 +273,12 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	b.detach(c, now, rest)
 }
 
-// recordWithin is how long a claim waits for its pool to record the rest of its range. Where that cannot be written people are told, and releases go on.
-const recordWithin = 5 * time.Second
+// recordWithin is how long a claim waits for its pool to record the rest of its range, longer by recordForEach for each claim of the pool: the more
+// they are, the less often it is written. Where that cannot be written people are told, and releases go on.
+const (
+	recordWithin  = 5 * time.Second
+	recordForEach = 2 * time.Millisecond
+)
 
 // leave begins the rest of what a claim has that is about to go, and says for how long its end is to wait: the pool's record of the rest is to be
 // stored first, as nothing else tells of it once the claim is gone.
@@ -295,7 +299,8 @@ func (b *book) leave(now time.Time, uid string) time.Duration {
 		b.putToRest(c.holding)
 		b.changed[p.Key] = struct{}{}
 	}
-	return max(0, c.leaves.Add(min(recordWithin, p.ReuseDelay)).Sub(now)) // a rest that is over needs no record
+	within := recordWithin + time.Duration(len(b.ofPool[c.Pool]))*recordForEach
+	return max(0, c.leaves.Add(min(within, p.ReuseDelay)).Sub(now)) // a rest that is over needs no record
 }
 
 // detach takes a claim off its holding, whose range rests until the given time, if there is one.

@@ -9,11 +9,11 @@
 // a write that nothing older can follow: whoever holds the journal next has seen as much, and needs no line to know what the grant came to. What an
 // earlier holder of the journal had granted is never granted again: it waits for its claim, or for its end.
 //
-// What is stored counts, however it got there: a claim that came in around the webhooks holds its range if it is free, where its status says that
-// somebody gave it that, or its pool offers it, and no pool keeps it from everybody. Else it is barred, holds nothing, and has what it names as soon as its pool offers that: before anybody
-// else is given of that pool, but not before its pool is there. Who may create claims could hold every address there is otherwise. Where two
-// claims overlap, the one stored as Ready keeps the range, then the one whose token the journal holds, then the older, then the
-// smaller UID. The other one keeps what nobody else has of its range, and is told whom it clashes with.
+// What is stored counts, however it got there: a claim that came in around the webhooks holds its range if it is free, where it carries a token, its
+// status says that somebody gave it that, or its pool offers it, and no pool keeps it from everybody. Else it is barred, holds nothing, and has what it
+// names as soon as its pool offers that: before anybody else is given of that pool, but not before its pool is there. Who may create claims could hold
+// every address there is otherwise. Where two claims overlap, the one stored as Ready keeps the range, then the one whose token the journal holds, then
+// the older, then the smaller UID. The other one keeps what nobody else has of its range, and is told whom it clashes with.
 //
 // A replica grants only where it counts every kind of which something is stored or granted. One that counts all that the holder does, and more,
 // takes the journal from it at once, and reads what is stored of the others first: an API is switched on by replacing replicas one by one.
@@ -30,10 +30,11 @@
 // holder, and the range is free when both are gone. Of a claim that went to another cluster the range is not free: it is alive there. Its pool
 // records that, and only the claim gets it back.
 //
-// A rest is recorded before the claim goes, which is made to wait for it: after that nothing else tells of it, and all replicas may end. That a claim
-// went to another cluster is recorded when it is gone, as clusterctl waits for no finalizer, and so is the rest of one whose finalizer somebody took
-// off. If a replica that started after the claim had gone takes the journal over before, the range is free. A record that was decided before the
-// claim came back, and lands after it is gone once more, keeps the range until somebody takes the entry out.
+// A rest is recorded before the claim goes, which is made to wait for it: an IPAllocation for as long as it takes, others for some seconds. After that
+// nothing else tells of it, and all replicas may end. That a claim went to another cluster is recorded when it is gone, as clusterctl waits for no
+// finalizer, and so is the rest of one whose finalizer somebody took off. If a replica that started after the claim had gone takes the journal over
+// before, the range is free. A record that was decided before the claim came back, and lands after it is gone once more, keeps the range until somebody
+// takes the entry out.
 //
 // What a change of a pool takes away is held back from the moment that it is let through, in the journal, until the change is seen or cannot come any
 // more. Whoever holds some of it keeps that, and is followed by nobody.
