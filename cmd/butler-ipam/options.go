@@ -81,7 +81,7 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 	o.mutating, o.validating = names{"zz-butler-ipam"}, names{"butler-ipam"}
 	flags.Var(&o.mutating, "mutating-webhook-configurations", "`names` of the MutatingWebhookConfigurations whose caBundle comes from --webhook-cert-secret, separated by commas")
 	flags.Var(&o.validating, "validating-webhook-configurations", "`names` of the ValidatingWebhookConfigurations whose caBundle comes from --webhook-cert-secret, separated by commas")
-	flags.StringVar(&o.clientCA, "webhook-client-ca", "", "`file` with the CA of the client certificate that the API server presents; without it, whoever reaches the port can ask for grants")
+	flags.StringVar(&o.clientCA, "webhook-client-ca", "", "`file` with the CA of the client certificate that the API server presents, and of nobody else's; without it, whoever reaches the port can ask for grants")
 	flags.StringVar(&o.probeBind, "health-probe-bind-address", ":8081", "`host:port` of /healthz and /readyz, HTTP; 0 for none")
 	flags.StringVar(&o.metricsBind, "metrics-bind-address", ":8080", "`host:port` of /metrics; 0 for none")
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve /metrics over HTTPS with the certificate of the webhooks, and only to those whose bearer token may get the non-resource URL /metrics")

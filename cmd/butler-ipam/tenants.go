@@ -35,7 +35,7 @@ type tenantOptions struct {
 func (o *tenantOptions) addTo(flags *flag.FlagSet) {
 	t := tenants.DefaultTiming
 	flags.BoolVar(&o.on, "tenants", false, "give TenantClusters their addresses, from when the CRDs of TenantCluster and ProviderConfig are installed")
-	flags.StringVar(&o.namespace, "tenants-namespace", "butler-system", "`namespace` of the NetworkPools and IPAllocations of tenants")
+	flags.StringVar(&o.namespace, "tenants-namespace", "butler-system", "`namespace` of the NetworkPools and IPAllocations of tenants, and of the ProviderConfigs that are named without one")
 	flags.DurationVar(&o.timing.PendingAfter, "tenants-pending-after", t.PendingAfter, "how long a tenant's Service waits before it gets an address of its own, unless MetalLB has none for it")
 	flags.DurationVar(&o.timing.HeadroomAfter, "tenants-headroom-after", t.HeadroomAfter, "how long a tenant's Service waits before free addresses no longer count that MetalLB could have given it")
 	flags.DurationVar(&o.timing.ShrinkAfter, "tenants-shrink-after", t.ShrinkAfter, "how long addresses that were added are unused before they are released")

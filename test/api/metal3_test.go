@@ -76,7 +76,7 @@ func TestMetal3Rules(t *testing.T) {
 		"address: of nobody": {
 			kind: "IPAddress", spec: `{claim: {name: ""}, pool: {}, address: 192.168.0.13}`,
 			want: []string{
-				`spec.claim.name: Required value: name the claim that the address is for; to keep an address from everybody, a claim that does not exist`,
+				`spec.claim.name: Required value: name the claim that the address is for or, to keep it from everybody, what no claim can be called, such as _nobody`,
 				`spec.pool.name: Required value: name the IPPool that the address belongs to`,
 			},
 		},

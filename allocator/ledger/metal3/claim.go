@@ -181,7 +181,7 @@ func ValidateIPAddress(old, o *v1alpha1.IPAddress) field.ErrorList {
 		errs = append(errs, field.Required(spec.Child("pool", "name"), "name the IPPool that the address belongs to"))
 	}
 	if o.Spec.Claim.Name == "" {
-		errs = append(errs, field.Required(spec.Child("claim", "name"), "name the claim that the address is for; to keep an address from everybody, a claim that does not exist"))
+		errs = append(errs, field.Required(spec.Child("claim", "name"), "name the claim that the address is for or, to keep it from everybody, what no claim can be called, such as _nobody"))
 	}
 	if _, err := fields.At(spec.Child("address"), string(o.Spec.Address)).Address(); err != nil {
 		errs = append(errs, err)

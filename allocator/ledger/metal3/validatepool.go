@@ -19,9 +19,9 @@ const (
 	warningFamilies    = "%s: start and end are of two address families, so that end bounds nothing: use one family in an entry"
 	warningNothing     = "%s has no address: nothing can be handed out of it"
 	warningUnreachable = "%s: no entry of spec.pools reaches %s: a claim of this name gets no address"
-	warningGateway     = "%s: the gateway %s can be handed out: keep it with preAllocations, under a name that no claim has"
+	warningGateway     = "%s: the gateway %s can be handed out: keep it with preAllocations, under a name that no claim can have, such as _gateway"
 	warningOtherKind   = "%s: the gateway %s is of another address family than the addresses: name one of theirs"
-	warningBroadcast   = "%s: %s, the broadcast address of %s, can be handed out: keep it with preAllocations, under a name that no claim has"
+	warningBroadcast   = "%s: %s, the broadcast address of %s, can be handed out: keep it with preAllocations, under a name that no claim can have, such as _broadcast"
 	warningPrefix      = "%s: prefix %d is none of an %s address: use one from 0 to %d"
 	warningNames       = "spec.namePrefix: with it the names of some IPAddresses, or of all, are none that Kubernetes takes, and claims do not get those: create the pool with a prefix of lower case letters, digits, '-' and '.'" +
 		" instead, a letter or digit first, no more than %d characters"

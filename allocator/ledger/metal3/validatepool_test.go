@@ -154,13 +154,13 @@ func TestWhatIsMostLikelyNotMeantIsWarnedOf(t *testing.T) {
 		"broadcast": {
 			spec: `{pools: [{subnet: 192.168.1.1/26}, {subnet: 192.168.1.128/25}]}`,
 			want: []string{
-				`spec.pools[0]: 192.168.1.63, the broadcast address of 192.168.1.0/26, can be handed out: keep it with preAllocations, under a name that no claim has`,
-				`spec.pools[1]: 192.168.1.255, the broadcast address of 192.168.1.128/25, can be handed out: keep it with preAllocations, under a name that no claim has`,
+				`spec.pools[0]: 192.168.1.63, the broadcast address of 192.168.1.0/26, can be handed out: keep it with preAllocations, under a name that no claim can have, such as _broadcast`,
+				`spec.pools[1]: 192.168.1.255, the broadcast address of 192.168.1.128/25, can be handed out: keep it with preAllocations, under a name that no claim can have, such as _broadcast`,
 			},
 		},
 		"gateway": {
 			spec: `{pools: [{start: 192.168.0.1, end: 192.168.0.30}], gateway: 192.168.0.1}`,
-			want: []string{`spec.pools[0]: the gateway 192.168.0.1 can be handed out: keep it with preAllocations, under a name that no claim has`},
+			want: []string{`spec.pools[0]: the gateway 192.168.0.1 can be handed out: keep it with preAllocations, under a name that no claim can have, such as _gateway`},
 		},
 		"gateway of another family": {
 			spec: `{pools: [{start: 192.168.0.10, end: 192.168.0.30, gateway: "fe80::1"}, {subnet: "2001:db8::/64"}], gateway: 192.168.0.1}`,

@@ -104,7 +104,7 @@ const (
 	// ConditionNetworkReady on a TenantCluster: it has the addresses that it starts with.
 	ConditionNetworkReady = "NetworkReady"
 	// ConditionLoadBalancerIPsAvailable on a TenantCluster: every Service that waits for an address can be given one. False says
-	// what is in the way, such as a quota.
+	// what is in the way, such as a quota. Of a tenant whose addresses do not grow it says only how many it has.
 	ConditionLoadBalancerIPsAvailable = "LoadBalancerIPsAvailable"
 	// ConditionTenantClusterMissing on an IPAllocation: the TenantCluster that it is for does not exist, or is another one of the same
 	// name. Its lastTransitionTime says since when.
@@ -133,7 +133,7 @@ const (
 	ReasonReleased         = "Released"         // the claim is being deleted and its addresses are given back
 
 	ReasonPoolAvailable   = "PoolAvailable"   // ProviderConfig PoolAvailable=True
-	ReasonNetworkNotReady = "NetworkNotReady" // the provider of a TenantCluster names no pool
+	ReasonNetworkNotReady = "NetworkNotReady" // the provider of a TenantCluster names no pool, does not exist, or is not for it
 	ReasonReconciling     = "Reconciling"     // an IPAllocation of a TenantCluster waits for its range
 	ReasonQuotaExceeded   = "QuotaExceeded"   // a tenant's quota is in the way
 

@@ -37,7 +37,7 @@ type ProviderReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// namespace of the ProviderConfig; butler-system where absent.
+	// namespace of the ProviderConfig; where absent that of --tenants-namespace, butler-system by default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`

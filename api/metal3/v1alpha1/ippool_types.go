@@ -32,7 +32,7 @@ type IPPoolSpec struct {
 	AllocationStrategy AllocationStrategy `json:"allocationStrategy,omitempty"`
 
 	// preAllocations keeps addresses for claims: name of the claim, of either kind, to address. Nobody else gets one of them, whether or
-	// not that claim exists. An address that must not be given at all is kept for a name that no claim has.
+	// not that claim exists. An address that must not be given at all is kept for a name that no claim can have, such as _gateway.
 	// +optional
 	PreAllocations map[string]IP `json:"preAllocations,omitempty"`
 

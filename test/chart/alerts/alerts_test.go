@@ -72,8 +72,8 @@ var examples = map[string]example{
 		load: `journal_holder{instance="a"} 1x4 0x20
 		       journal_holder{instance="b"} 0x4 1x20
 		       open_grants{instance="a"} 5000x30
-		       open_grants{instance="b"} 4500x9 4501x20`,
-		quiet: "9m", fires: "10m", want: `{} 4501`,
+		       open_grants{instance="b"} 500x9 501x20`,
+		quiet: "9m", fires: "10m", want: `{} 501`,
 	},
 	"ButlerIPAMCertificateExpiry": {
 		load: `certificate_expiry_timestamp_seconds{instance="a"} 864000x5000
