@@ -256,6 +256,10 @@ func TestABlockIsGivenBackOnlyAfterItWasIdleAndHasLeftThePool(t *testing.T) {
 		"failed": {block: idle(time.Time{}, func(a *v1alpha1.IPAllocation) {
 			a.Spec.PinnedRange, a.Status.Conditions, a.Status.Phase = nil, nil, v1alpha1.PhaseFailed
 		}), want: shrink{Discard: mine}},
+		"failed a moment ago": {block: idle(time.Time{}, func(a *v1alpha1.IPAllocation) {
+			a.Spec.PinnedRange, a.Status.Conditions, a.Status.Phase = nil, nil, v1alpha1.PhaseFailed
+			a.CreationTimestamp = metav1.NewTime(noon.Add(-tenants.ReplaceAfter + time.Second))
+		})},
 		"failed, kept": {block: idle(time.Time{}, func(a *v1alpha1.IPAllocation) {
 			a.Spec.PinnedRange, a.Status.Conditions, a.Status.Phase = nil, nil, v1alpha1.PhaseFailed
 			kept(a)
