@@ -24,7 +24,7 @@ const butlerConfigName = "butler"
 // defaultProvider is the field of it that is read.
 var defaultProvider = []string{"spec", "defaultProviderConfigRef"}
 
-// providerOf is the ProviderConfig of a tenant: the one it names, else the platform's, else the one called default, else the first. The error of
+// providerOf is the ProviderConfig of a tenant: the one it names, else the platform's, else the one called default, else the first that it may use. The error of
 // one that does not exist says which.
 func (d *desk) providerOf(ctx context.Context, c *v1alpha1.TenantCluster) (*v1alpha1.ProviderConfig, error) {
 	provider := &v1alpha1.ProviderConfig{}
@@ -52,7 +52,7 @@ func (d *desk) providerOf(ctx context.Context, c *v1alpha1.TenantCluster) (*v1al
 		return nil, err
 	}
 	for i := range all.Items {
-		if p := &all.Items[i]; provider.Name == "" || p.Name < provider.Name {
+		if p := &all.Items[i]; tenants.MayUse(p, c) == nil && (provider.Name == "" || p.Name < provider.Name) {
 			provider = p
 		}
 	}

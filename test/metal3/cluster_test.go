@@ -1,10 +1,14 @@
 package metal3
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -12,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
@@ -276,4 +281,71 @@ func TestAClaimThatGetsNoAddressCanBeMoved(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Its own change must not bring it back at once: each round would be two writes of it, and two of the journal.
+func TestAClaimWhoseClusterCannotBeReadIsLeftAloneForAWhile(t *testing.T) {
+	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns := suite.Namespace(t, c)
+	p := single(ns, "pool")
+	p.Spec.ClusterName = ptr.To("c")
+	first, waits := ipClaims.claim(ns, "first", "pool", ""), ipClaims.claim(ns, "waits", "pool", "")
+	suite.Create(t, c, clusterNamed(ns, "c", false), p, first, waits)
+	suite.Becomes(t, c, waits, func(c client.Object) string {
+		if _, failure := ipClaims.address(c); failure != "" {
+			return ""
+		}
+		return "it does not say that its pool is full"
+	})
+	mayRead := func(may bool) {
+		t.Helper()
+		roles := &rbacv1.ClusterRoleList{}
+		if err := c.List(t.Context(), roles); err != nil {
+			t.Fatal(err)
+		}
+		for i := range roles.Items {
+			for j, rule := range roles.Items[i].Rules {
+				if slices.Equal(rule.Resources, []string{"clusters"}) && strings.HasPrefix(roles.Items[i].Name, "butler-ipam") {
+					suite.Change(t, c, &roles.Items[i], func(r *rbacv1.ClusterRole) {
+						if r.Rules[j].Verbs = []string{"list", "watch"}; may {
+							r.Rules[j].Verbs = append(r.Rules[j].Verbs, "get")
+						}
+					})
+				}
+			}
+		}
+		suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+			stdout, _, _ := box.Kubectl(ctx, "", "auth", "can-i", "get", "clusters.cluster.x-k8s.io", "--as=system:serviceaccount:"+sandbox.ManagerNamespace+":butler-ipam")
+			if want := map[bool]string{true: "yes", false: "no"}[may]; strings.TrimSpace(stdout) != want {
+				return fmt.Errorf("can-i says %q, want %s", stdout, want)
+			}
+			return nil
+		})
+	}
+	mayRead(false)
+	w, err := c.Watch(t.Context(), ipClaims.list(), client.InNamespace(ns), client.MatchingFields{"metadata.name": "waits"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	suite.Change(t, c, p, func(p *v1alpha1.IPPool) { p.Spec.Pools = append(p.Spec.Pools, between("10.0.0.2", "10.0.0.9")) })
+	writes := 0
+	for end := time.After(4 * time.Second); end != nil; {
+		select {
+		case <-w.ResultChan():
+			writes++
+		case <-end:
+			end = nil
+		}
+	}
+	if writes < 2 || writes > 12 { // on and off, a few times
+		t.Errorf("it was written to %d times in four seconds", writes)
+	}
+	mayRead(true)
+	suite.Becomes(t, c, waits, func(c client.Object) string {
+		if answer(c) == "10.0.0.2" {
+			return ""
+		}
+		return fmt.Sprintf("it has %q", answer(c))
+	})
 }
