@@ -24,8 +24,8 @@ const butlerConfigName = "butler"
 // defaultProvider is the field of it that is read.
 var defaultProvider = []string{"spec", "defaultProviderConfigRef"}
 
-// providerOf is the ProviderConfig of a tenant: the one it names, else the platform's, else the one called default, else the first that it may use. The error of
-// one that does not exist says which.
+// providerOf is the ProviderConfig of a tenant: the one it names, else the platform's, else the one called default, else the first that it may use.
+// The error of one that does not exist says which.
 func (d *desk) providerOf(ctx context.Context, c *v1alpha1.TenantCluster) (*v1alpha1.ProviderConfig, error) {
 	provider := &v1alpha1.ProviderConfig{}
 	key := client.ObjectKey{Namespace: d.Namespace}
