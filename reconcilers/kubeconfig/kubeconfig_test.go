@@ -215,6 +215,24 @@ func TestAKeyThatTakesLongToReadIsRefused(t *testing.T) {
 	}
 }
 
+// Checking what it has signed would.
+func TestAnAuthorityWithALongKeyIsRefused(t *testing.T) {
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	long := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 8192, 1), E: 65537}
+	certificate, err := x509.CreateCertificate(rand.Reader, of, of, long, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := with(t, func(_ *api.Config, c *api.Cluster, _ *api.AuthInfo) {
+		c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
+	})
+	refused(t, `cluster "tenant": certificate-authority-data holds a key of more than 8192 bits`)(kubeconfig.Parse(text))
+}
+
 func TestAKeyOfAnyUsualKindIsRead(t *testing.T) {
 	p256, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

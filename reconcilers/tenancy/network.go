@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -76,9 +75,6 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	blocks, wishes, refusals, err := r.begin(ctx, c, t, policy, stored)
 	if err != nil {
 		none.Message = oneLine(err.Error()) + "; it is tried again"
-		if was := meta.FindStatusCondition(c.Status.Conditions, none.Type); was != nil && withoutNumbers(was.Message) == withoutNumbers(none.Message) {
-			none.Message = was.Message // such as the ports of a connection: writing them would bring the tenant back at once
-		}
 		return reconcile.Result{}, errors.Join(err, r.say(ctx, c, blocks, none))
 	}
 	ready := tenants.NetworkReady(policy, blocks, wishes, refusals)
@@ -94,15 +90,6 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		return reconcile.Result{RequeueAfter: tenants.ReplaceAfter}, nil
 	}
 	return reconcile.Result{}, nil
-}
-
-func withoutNumbers(text string) string {
-	return strings.Map(func(r rune) rune {
-		if '0' <= r && r <= '9' {
-			return -1
-		}
-		return r
-	}, text)
 }
 
 // leave ends the session of a tenant that gets nothing from here any more, with what it said. Blocks that it has it keeps.

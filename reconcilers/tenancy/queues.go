@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,7 +51,9 @@ func changesUse(was, is *v1alpha1.NetworkPool) bool {
 // watch feeds the queues of tenants.
 func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short ...*names) error {
 	if err := on(ctx, d.Cache, &v1alpha1.TenantCluster{}, func(before, o client.Object) {
-		q.network.Add(request(o))
+		if before == nil || !reworded(before.(*v1alpha1.TenantCluster), o.(*v1alpha1.TenantCluster)) {
+			q.network.Add(request(o))
+		}
 		if before == nil || before.GetUID() != o.GetUID() {
 			q.addAllocations(ctx, d, o.(*v1alpha1.TenantCluster))
 		}
@@ -88,6 +92,18 @@ func (d *desk) watch(ctx context.Context, shared cache.Cache, q *queues, short .
 			}
 		}
 	})
+}
+
+// reworded tells whether nothing has changed but the words in which we say that the network is not ready. They may differ with each try, as an error
+// may name the port of a connection: looking at them would be a loop, past all pauses.
+func reworded(was, is *v1alpha1.TenantCluster) bool {
+	other := was.DeepCopy()
+	said, says := meta.FindStatusCondition(other.Status.Conditions, v1alpha1.ConditionNetworkReady), meta.FindStatusCondition(is.Status.Conditions, v1alpha1.ConditionNetworkReady)
+	if said == nil || says == nil || said.Message == says.Message {
+		return false
+	}
+	said.Message, other.ResourceVersion, other.ManagedFields = says.Message, is.ResourceVersion, is.ManagedFields
+	return equality.Semantic.DeepEqual(other, is)
 }
 
 // addLeaving has the tenants looked at that are being deleted.

@@ -45,7 +45,7 @@ func TestAPolicyBoundsWhatHangsOnAClaim(t *testing.T) {
 		change(a)
 		return a
 	}
-	early := made("early", with(100, 0, 0))
+	early := made("early", with(100, 3, 40000))
 	suite.Create(t, admin, pool(ns, "10.57.0.0/24"), early)
 	suite.Lend(t, admin, policy, binding)
 	tooMany := made("too-many", with(65, 0, 0))
@@ -65,6 +65,9 @@ func TestAPolicyBoundsWhatHangsOnAClaim(t *testing.T) {
 	grown := a.DeepCopy()
 	with(65, 0, 0)(grown)
 	suite.Refused(t, admin.Update(t.Context(), grown), 422, "metadata.labels: at most 64 are taken")
-	suite.Change(t, admin, early, func(a *v1alpha1.IPAllocation) { delete(a.Labels, "l0") }) // it has more, and fewer than before
+	suite.Change(t, admin, early, func(a *v1alpha1.IPAllocation) { // it has more, and less than before
+		delete(a.Labels, "l0")
+		delete(a.Annotations, "a0")
+	})
 	suite.Delete(t, admin, early)
 }

@@ -23,11 +23,15 @@ func TestAnAddressThatSomebodyElseMakesCountsFromItsCreation(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
-			suite.Create(t, admin, ten(ns, "pool"))
-			suite.Create(t, admin, k.holds(ns, "router", "pool", "no-such-claim", "10.0.0.1"))
-			k.gets(t, k.claim(ns, "web", "pool", ""), "10.0.0.2")
+			p, nobody := ten(ns, "pool"), "_nobody" // as no claim can be called
+			p.Spec.PreAllocations = map[string]v1alpha1.IP{"_gateway": "10.0.0.2"}
+			if k.name == ipAddressClaims.name {
+				nobody = "no-such-claim" // Cluster API's schema takes no other name
+			}
+			suite.Create(t, admin, p, k.holds(ns, "router", "pool", nobody, "10.0.0.1"))
+			k.gets(t, k.claim(ns, "web", "pool", ""), "10.0.0.3")
 			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "greedy", "pool", "10.0.0.1")), 403, "Requested IP not available")
-			suite.Refused(t, admin.Create(t.Context(), k.holds(ns, "thief", "pool", "other", "10.0.0.2")), 403, "10.0.0.2", "web")
+			suite.Refused(t, admin.Create(t.Context(), k.holds(ns, "thief", "pool", "other", "10.0.0.3")), 403, "10.0.0.3", "web")
 			suite.Create(t, admin, k.holds(ns, "outside", "pool", "elsewhere", "10.9.0.1")) // as Metal3 does
 		})
 	}
