@@ -76,6 +76,7 @@ func (proxyVIPs) fill(p *patch, v *v1alpha1.ProxyVIP, ranges []allocator.Range) 
 }
 
 func (proxyVIPs) restore(p *patch, stored, updated *v1alpha1.ProxyVIP) {
+	p.spec(novaedge.FitFamily(stored, updated))
 	p.spec(novaedge.Restore(stored, updated))
 }
 
@@ -83,9 +84,13 @@ func (proxyVIPs) complete(p *patch, v *v1alpha1.ProxyVIP, space string) {
 	p.entries("labels", v.Labels, novaedge.MissingLabels(v, space))
 }
 
-// spec sets fields of spec: name -> value.
+// spec sets fields of spec, and removes those with an empty value: name -> value.
 func (p *patch) spec(values map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		p.set(values[name], "spec", name)
+		if values[name] == "" {
+			p.remove("spec", name)
+		} else {
+			p.set(values[name], "spec", name)
+		}
 	}
 }

@@ -122,6 +122,47 @@ func TestUpdatesOfAVIPThatHasItsAddresses(t *testing.T) {
 	}
 }
 
+func TestFitFamily(t *testing.T) {
+	const (
+		auto   = `metadata: {annotations: {butler.butlerlabs.dev/origin: auto}}`
+		dual   = `{` + auto + `, spec: {addressFamily: dual, address: 10.0.0.1/32, ipv6Address: "2001:db8::1/128"}}`
+		four   = `{` + auto + `, spec: {address: 10.0.0.1/32}}`
+		six    = `{` + auto + `, spec: {addressFamily: ipv6, address: "2001:db8::1/128"}}`
+		pinned = `{metadata: {annotations: {butler.butlerlabs.dev/origin: pinned}}, spec: {addressFamily: dual, address: 10.0.0.1/32, ipv6Address: "2001:db8::1/128"}}`
+		both   = `address: 10.0.0.1/32, ipv6Address: "2001:db8::1/128"`
+	)
+	type values = map[string]string
+	for name, tc := range map[string]struct {
+		stored, updated string
+		want            values
+	}{
+		"dual to ipv4":             {dual, `{spec: {addressFamily: ipv4, ` + both + `}}`, values{"ipv6Address": ""}},
+		"dual to the default":      {dual, `{spec: {` + both + `}}`, values{"ipv6Address": ""}},
+		"dual to ipv6":             {dual, `{spec: {addressFamily: ipv6, ` + both + `}}`, values{"address": ""}},
+		"ipv4 to ipv6":             {four, `{spec: {addressFamily: ipv6, address: 10.0.0.1/32}}`, values{"address": ""}},
+		"ipv4 to dual":             {four, `{spec: {addressFamily: dual, address: 10.0.0.1/32}}`, values{}},
+		"ipv6 to dual":             {six, `{spec: {addressFamily: dual, address: "2001:db8::1/128"}}`, values{"address": "", "ipv6Address": "2001:db8::1/128"}},
+		"ipv6 to ipv4":             {six, `{spec: {address: "2001:db8::1/128"}}`, values{"address": ""}},
+		"same family":              {dual, `{spec: {addressFamily: dual, ` + both + `}}`, values{}},
+		"another address written":  {dual, `{spec: {addressFamily: ipv4, address: 10.0.0.1/32, ipv6Address: "2001:db8::2/128"}}`, values{}},
+		"left out already":         {dual, `{spec: {addressFamily: ipv4, address: 10.0.0.1/32}}`, values{}},
+		"pinned":                   {pinned, `{spec: {addressFamily: ipv4, ` + both + `}}`, values{}},
+		"not allocated":            {`{spec: {addressFamily: dual, ` + both + `}}`, `{spec: {addressFamily: ipv4, ` + both + `}}`, values{}},
+		"in the applied manifest":  {dual, `{metadata: {annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"spec":{"ipv6Address":"2001:db8::1/128"}}'}}, spec: {` + both + `}}`, values{}},
+		"manifest without address": {dual, `{metadata: {annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"spec":{"ipv6Address":""}}'}}, spec: {` + both + `}}`, values{"ipv6Address": ""}},
+		"applied to the server": {dual, `{metadata: {managedFields: [{manager: flux, operation: Apply, fieldsV1: {"f:spec": {"f:ipv6Address": {}}}}]}, spec: {` + both + `}}`,
+			values{}},
+		"owned by an update": {dual, `{metadata: {managedFields: [{manager: kubectl, operation: Update, fieldsV1: {"f:spec": {"f:ipv6Address": {}}}}]}, spec: {` + both + `}}`,
+			values{"ipv6Address": ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, FitFamily(vipOf(t, tc.stored), vipOf(t, tc.updated))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func paths(errs field.ErrorList) []string {
 	var all []string
 	for _, err := range errs {

@@ -221,6 +221,46 @@ func Restore(stored, updated *v1alpha1.ProxyVIP) map[string]string {
 	return restored
 }
 
+// FitFamily adapts the addresses that the allocator filled into a VIP to the address family that an update chooses instead of the stored one, as a
+// Service drops its second clusterIP: an address of a family that the VIP no longer has is removed, and an IPv6 address in spec.address moves to
+// spec.ipv6Address of a dual VIP. Addresses that the update itself changes stay, and so do those that a person wrote: all of a VIP whose answer is
+// pinned, and fields that were applied (kubectl apply, server-side apply). It changes the updated VIP and returns each changed field with its new
+// value, "" where the field is removed.
+func FitFamily(stored, updated *v1alpha1.ProxyVIP) map[string]string {
+	changed := map[string]string{}
+	family := Family(updated)
+	if origin := stored.Annotations[butlerv1.AnnotationOrigin]; family == Family(stored) || origin == "" || origin == butlerv1.OriginPinned {
+		return changed
+	}
+	applied := fields.AppliedIn(updated, "spec")
+	set := func(name string, field *string, value string) {
+		*field = value
+		changed[name] = value
+	}
+	for _, f := range []struct {
+		name        string
+		was         string
+		value       *string
+		holdsEither bool // an address of IPv6 as well
+	}{
+		{"address", stored.Spec.Address, &updated.Spec.Address, true},
+		{"ipv6Address", stored.Spec.IPv6Address, &updated.Spec.IPv6Address, false},
+	} {
+		a, _, err := readAddress(fields.Text{Value: *f.value})
+		if err != nil || *f.value != f.was || applied[f.name] {
+			continue
+		}
+		switch {
+		case a.Is4() && family == v1alpha1.FamilyIPv6, a.Is6() && family == v1alpha1.FamilyIPv4:
+			set(f.name, f.value, "")
+		case a.Is6() && family == v1alpha1.FamilyDual && f.holdsEither && updated.Spec.IPv6Address == "":
+			set(f.name, f.value, "")
+			set("ipv6Address", &updated.Spec.IPv6Address, f.was)
+		}
+	}
+	return changed
+}
+
 // MissingLabels is the labels that a VIP in a space should carry and does not: the routing domain, outside the default one.
 func MissingLabels(v *v1alpha1.ProxyVIP, space string) map[string]string {
 	if _, has := v.Labels[butlerv1.LabelRoutingDomain]; has || space == "" {
