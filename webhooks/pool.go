@@ -49,8 +49,8 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 	if !stores(req) {
 		return admission.Allowed(""), nil
 	}
-	pool, err := n.decode(req.Object.Raw)
-	if err != nil || pool.GetDeletionTimestamp() != nil {
+	pool, err := n.decode(req.Object.Raw) // of one that is being deleted too: its claims keep their addresses as long as it is stored
+	if err != nil {
 		return admission.Allowed(""), err
 	}
 	pool.SetNamespace(req.Namespace)
