@@ -25,7 +25,7 @@ ARCHS ?= $(shell $(GO) env GOARCH)
 
 CHART := charts/butler-ipam
 # Modules of their own with code of this project: their dependencies are not the manager's.
-MODULES := $(addprefix test/,gitops clusterctl chart/alerts tools/image cluster/cert-manager cluster/coredns)
+MODULES := $(addprefix test/,gitops clusterctl api/costs chart/alerts tools/image cluster/cert-manager cluster/coredns)
 CLUSTER := $(BIN)/cluster
 
 ##@ General
@@ -115,6 +115,7 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSET
 test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server
 	$(GO) test -race -timeout 15m $(addprefix ./test/,tenants lifecycle novaedge admission replicas) ./... # the longest first, so that none is left alone at the end
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
+	$(GO) test -C test/api/costs ./...
 	$(GO) test -C test/chart/alerts ./...
 	$(GO) test -C test/gitops -count=1 ./...
 	$(GO) test -C test/clusterctl -count=1 ./...

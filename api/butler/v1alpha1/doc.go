@@ -3,7 +3,8 @@
 //
 // The answer of an IPAllocation is spec.pinnedRange (and spec.count): the field by which its author could have asked for that very
 // range. Status only mirrors it. Every rule that CEL can state stands in the markers of this package, so that it holds whether or
-// not any webhook is running; rules that need arithmetic on addresses, or other objects, are left to the webhooks.
+// not any webhook is running; rules that need arithmetic on addresses, or other objects, are left to the webhooks. The functions isIP and
+// isCIDR need Kubernetes 1.31; test/api/costs checks the rules with the code of that version.
 //
 // ProviderConfig and TenantCluster belong to the platform around the allocator: where Butler is installed their CRDs exist already and
 // know many more fields. The types here have the few that address management reads or writes; the CRDs generated from them keep every

@@ -7,7 +7,7 @@ import (
 
 // IPClaimSpec is which pool an address is asked of. Which address, the annotation ipAddress says.
 // +kubebuilder:validation:XValidation:rule="self.pool.?name.orValue(\"\") != \"\"",fieldPath=".pool.name",reason=FieldValueRequired,message="name the IPPool, in the same namespace, that the address is to come from"
-// +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool || [self.pool.?name, self.pool.?namespace, self.pool.?kind].map(v, v.orValue(\"\")) == [oldSelf.pool.?name, oldSelf.pool.?namespace, oldSelf.pool.?kind].map(v, v.orValue(\"\"))",fieldPath=".pool",reason=FieldValueForbidden,message="name, namespace and kind of the pool cannot be changed: create another IPClaim in the other pool and delete this one"
+// +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool || [self.pool.?name, self.pool.?__namespace__, self.pool.?kind].map(v, v.orValue(\"\")) == [oldSelf.pool.?name, oldSelf.pool.?__namespace__, oldSelf.pool.?kind].map(v, v.orValue(\"\"))",fieldPath=".pool",reason=FieldValueForbidden,message="name, namespace and kind of the pool cannot be changed: create another IPClaim in the other pool and delete this one"
 type IPClaimSpec struct {
 	// pool names the IPPool, in the same namespace, that the address comes from. It need not exist yet. Only name counts; name,
 	// namespace and kind are immutable.

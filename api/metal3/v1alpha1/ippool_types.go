@@ -24,6 +24,7 @@ type IPPoolSpec struct {
 
 	// pools is the addresses of the pool: each entry is used up before the next is looked at.
 	// +optional
+	// +kubebuilder:validation:MaxItems=131072
 	Pools []Pool `json:"pools,omitempty"`
 
 	// allocationStrategy is how an address is picked inside an entry of pools. Immutable.
