@@ -121,6 +121,24 @@ func (a addressed[T, A]) addresses(ctx context.Context, d *desk, claim types.Nam
 	return listIndexed[A](ctx, d.client, a.kind.emptyList(), metal3.IndexFor, claim.Namespace, claim.Name)
 }
 
+// heldFor is what a claim wants by an address object of its pool; false where there is none.
+func (a addressed[T, A]) heldFor(ctx context.Context, d *desk, c T) ([]ledger.Want, bool, error) {
+	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
+	if err != nil {
+		return nil, false, err
+	}
+	objects := make([]ledger.Claim, len(all))
+	for i, o := range all {
+		objects[i] = a.kind.claim(o)
+	}
+	asked, _ := metal3.Asked(c)
+	held, has := metal3.HeldFor(a.claimOf(c).Pool, asked, objects...)
+	if !has {
+		return nil, false, nil
+	}
+	return metal3.WantOfStandIn(held), true, nil
+}
+
 // attempt is the last try to make an address for a claim, from its beginning.
 type attempt struct {
 	claim  types.UID

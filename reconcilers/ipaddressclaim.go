@@ -90,14 +90,8 @@ var errForeign = errors.New("its pool is another provider's")
 
 func (a ipAddressClaims) wants(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) ([]ledger.Want, string, error) {
 	pool, _ := clusterapi.PoolKeyOf(c)
-	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
-	if err != nil {
-		return nil, "", err
-	}
-	for _, o := range all {
-		if held := clusterapi.AddressClaimOf(o); held.Pool == pool && len(held.Ranges) == 1 {
-			return metal3.WantOfStandIn(held), butlerv1.OriginAdopted, nil
-		}
+	if held, has, err := a.heldFor(ctx, d, c); has || err != nil {
+		return held, butlerv1.OriginAdopted, err
 	}
 	if pool.Kind == butler.KindNetworkPool {
 		return clusterapi.WantsOfNetworkPool(c), butlerv1.OriginAuto, nil

@@ -94,24 +94,9 @@ func (d *desk) poolRests(ctx context.Context, c client.Object, pool ledger.Key, 
 	return err
 }
 
-// found is the address of a claim that an IPAddress says it has, of the pool that it asks.
-func (a ipClaims) found(ctx context.Context, d *desk, c *v1alpha1.IPClaim) (*v1alpha1.IPAddress, error) {
-	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
-	for _, o := range all {
-		if o.Spec.Pool.Name == c.Spec.Pool.Name && len(metal3.AddressClaimOf(o).Ranges) == 1 {
-			return o, nil
-		}
-	}
-	return nil, err
-}
-
 func (a ipClaims) wants(ctx context.Context, d *desk, c *v1alpha1.IPClaim) ([]ledger.Want, string, error) {
-	o, err := a.found(ctx, d, c)
-	if err != nil {
-		return nil, "", err
-	}
-	if o != nil {
-		return metal3.WantOfStandIn(metal3.AddressClaimOf(o)), butlerv1.OriginAdopted, nil
+	if held, has, err := a.heldFor(ctx, d, c); has || err != nil {
+		return held, butlerv1.OriginAdopted, err
 	}
 	return wantsOfIPPool(ctx, d, metal3.PoolKeyOf(c), c)
 }

@@ -90,13 +90,12 @@ func (a annotated[T]) wantsOfIPPool(ctx context.Context, c T, pool ledger.Key, p
 		return nil, err
 	}
 	want, err := metal3.WantOfClaim(p, c)
+	asked, _ := metal3.Asked(c)
+	if wait := metal3.WaitPool(p, a.clusters); wait != nil && (!asked.IsValid() && err == nil || errors.Is(err, metal3.FailureHeld)) {
+		return nil, wait // clusterctl creates the address object, by which the claim has what is kept, after the claim and before it unpauses the Cluster
+	}
 	if err != nil {
 		return nil, err
-	}
-	if asked, _ := metal3.Asked(c); !asked.IsValid() {
-		if err := metal3.WaitPool(p, a.clusters); err != nil {
-			return nil, err
-		}
 	}
 	return want.Ledger(), nil
 }
@@ -125,16 +124,6 @@ func completeWith(p *patch, c metav1.Object, space, finalizer string) {
 	if _, has := c.GetLabels()[butlerv1.LabelRoutingDomain]; !has && space != "" {
 		p.entries("labels", c.GetLabels(), map[string]string{butlerv1.LabelRoutingDomain: space})
 	}
-}
-
-// heldFor is the address that an object says a claim has, in its pool; there is none where all is empty.
-func heldFor(pool ledger.Key, all ...ledger.Claim) []ledger.Want {
-	for _, held := range all {
-		if held.Pool == pool && len(held.Ranges) == 1 && !held.Deleting {
-			return metal3.WantOfStandIn(held)
-		}
-	}
-	return nil
 }
 
 // standIn is the part of an adapter whose objects hold an address for a claim, and ask for nothing.

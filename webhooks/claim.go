@@ -261,14 +261,13 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 		_, err := k.ledger.Term()         // the pool may be new: the holder of the journal knows it if it has given of it
 		return admission.Allowed(""), err // else it waits for its pool, and is adopted then
 	}
-	if stored.Token.IsZero() && stored.For != (ledger.Key{}) {
+	if stored.Token.IsZero() {
 		q := ledger.Request{Claim: stored.Key, ID: string(req.UID), Pool: stored.Pool, Space: stored.Space}
 		if _, _, err := k.allocate(ctx, &q, c, true); err != nil {
-			_, refusal := k.unmet(c, err)
-			return admission.Allowed(""), refusal
+			if hint, refusal := k.unmet(c, err); hint != "" || stored.For != (ledger.Key{}) {
+				return admission.Allowed(""), refusal
+			}
 		}
-	}
-	if stored.Token.IsZero() {
 		// The pool may have appeared since the range was looked at, or nobody looked.
 		return admission.Response{}, &ledger.NotServingError{Here: true, RetryAfter: time.Second,
 			Reason: fmt.Sprintf("%s comes without annotation %s", described(stored), v1alpha1.AnnotationGrant)}

@@ -58,9 +58,10 @@ func (a ipAddressClaims) wants(ctx context.Context, c *ipamv1.IPAddressClaim, po
 	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{metal3.IndexFor: c.Name}); err != nil {
 		return nil, readError(err, pool)
 	}
+	asked, _ := metal3.Asked(c)
 	for _, o := range all.Items {
-		if has := heldFor(pool, clusterapi.AddressClaimOf(&o)); has != nil && c.Name != "" && !named {
-			return has, nil
+		if held, has := metal3.HeldFor(pool, asked, clusterapi.AddressClaimOf(&o)); has && c.Name != "" {
+			return metal3.WantOfStandIn(held), nil
 		}
 	}
 	if err := metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), a.clusters); err != nil && !named {

@@ -49,9 +49,10 @@ func (a ipClaims) wants(ctx context.Context, c *v1alpha1.IPClaim, pools client.R
 	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{metal3.IndexFor: c.Name}); err != nil {
 		return nil, readError(err, metal3.PoolKeyOf(c))
 	}
+	asked, _ := metal3.Asked(c)
 	for _, o := range all.Items {
-		if has := heldFor(metal3.PoolKeyOf(c), metal3.AddressClaimOf(&o)); has != nil && c.Name != "" && !named {
-			return has, nil
+		if held, has := metal3.HeldFor(metal3.PoolKeyOf(c), asked, metal3.AddressClaimOf(&o)); has && c.Name != "" {
+			return metal3.WantOfStandIn(held), nil
 		}
 	}
 	if err := metal3.Wait(c, "IPClaim", "", a.clusters); err != nil && !named {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -58,24 +59,45 @@ func (w Want) Ledger() []ledger.Want {
 	return []ledger.Want{{Exact: allocator.Range{First: w.Address, Last: w.Address}, Kept: w.Kept}}
 }
 
-// WantOfStandIn is the address that an address object holds for a claim, whoever its IPPool keeps it for: the claim may have had it before that.
+// HeldFor is the claim that the first of some address objects makes, which holds an address of a pool for a claim: the address that the claim names, or any
+// where the claim names none. False where no object does. Objects of other pools do not count: the name of a claim is the same in every pool.
+func HeldFor(pool ledger.Key, named netip.Addr, objects ...ledger.Claim) (ledger.Claim, bool) {
+	for _, o := range objects {
+		if o.Pool == pool && len(o.Ranges) == 1 && !o.Deleting && (!named.IsValid() || o.Ranges[0].First == named) {
+			return o, true
+		}
+	}
+	return ledger.Claim{}, false
+}
+
+// WantOfStandIn is the address that an address object holds for a claim, whatever its IPPool keeps: the claim may have had it before that, and only the
+// manager and admins of pools make such objects.
 func WantOfStandIn(held ledger.Claim) []ledger.Want {
 	return []ledger.Want{{Exact: held.Ranges[0], Kept: held.Pool.Kind == KindIPPool}}
 }
 
-// WantOfClaim is what a claim of either kind asks a pool for. One that brings an answer of ours along, from another cluster or a backup, keeps its
-// address as it would have there, whatever pins say by now. An answer that somebody wrote by hand opens nothing: who makes claims in the pool's
-// namespace chooses their names, and pins are for names.
+// WantOfClaim is what a claim of either kind asks a pool for.
+//
+//	the claim brings an answer   its address, unless preAllocations keeps that under a name that no claim can have
+//	else                         what WantOf returns
+//
+// An answer is an annotation, and every author of claims can write it. So it opens only addresses that are kept for a possible name, which the same
+// author gets by creating the claim of that name. For the others see WantOfStandIn.
 func WantOfClaim(p *v1alpha1.IPPool, c metav1.Object) (Want, error) {
-	if !Answered(c) {
-		return WantOf(p, c.GetName(), c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
-	}
 	has, _ := Asked(c)
-	if !reached(p, has) {
+	switch {
+	case !Answered(c):
+		return WantOf(p, c.GetName(), c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
+	case !reached(p, has):
 		return Want{}, FailureExhausted
+	case isKept(p, has, func(name string) bool { return !canName(name) }):
+		return Want{}, fmt.Errorf("%w: the pool keeps %s from every claim", FailureHeld, has)
 	}
 	return Want{Address: has, Kept: true}, nil
 }
+
+// canName tells whether a claim can have a name: the API server takes DNS subdomains.
+func canName(name string) bool { return len(validation.NameIsDNSSubdomain(name, false)) == 0 }
 
 // WantOf is what a claim asks a pool for that has no answer of ours. name is empty while it is to be generated: no address is kept for it then. asked is
 // its annotation ipAddress, empty without one. The error has a Failure in it, and says more.
@@ -103,7 +125,7 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 		return Want{}, nil
 	case !reached(p, request):
 		return Want{}, fmt.Errorf("%w: %s is in no entry of the pool", FailureExhausted, request)
-	case keptForSome(p, request):
+	case isKept(p, request, func(string) bool { return true }):
 		return Want{}, fmt.Errorf("%w: the pool keeps %s for another claim", FailureHeld, request)
 	}
 	return Want{Address: request}, nil
@@ -115,10 +137,10 @@ func reached(p *v1alpha1.IPPool, a netip.Addr) bool {
 	return has
 }
 
-// keptForSome tells whether a pool keeps an address for any claim.
-func keptForSome(p *v1alpha1.IPPool, a netip.Addr) bool {
-	for claim := range p.Spec.PreAllocations {
-		if kept, err := readPin(p, claim); err == nil && kept == a {
+// isKept tells whether a pool keeps an address under a name that counts.
+func isKept(p *v1alpha1.IPPool, a netip.Addr, counts func(name string) bool) bool {
+	for name := range p.Spec.PreAllocations {
+		if kept, err := readPin(p, name); err == nil && kept == a && counts(name) {
 			return true
 		}
 	}
