@@ -116,6 +116,12 @@ func (a addressed[T, A]) touch(ctx context.Context, c client.Client, live client
 	return touchWith(ctx, c, live, k, uid, a.fresh())
 }
 
+// isFor tells whether an address object holds its address for a claim. One of another pool is there for another claim of that name.
+func (a addressed[T, A]) isFor(c T, held ledger.Claim) bool {
+	claim := a.claimOf(c)
+	return held.For == claim.Key && held.Pool == claim.Pool
+}
+
 // addresses lists the objects that hold an address for a claim, as the informers have them: copy before changing.
 func (a addressed[T, A]) addresses(ctx context.Context, d *desk, claim types.NamespacedName) ([]A, error) {
 	return listIndexed[A](ctx, d.client, a.kind.emptyList(), metal3.IndexFor, claim.Namespace, claim.Name)
@@ -163,10 +169,9 @@ func (a *attempts) forget(claim types.NamespacedName) { a.of.Delete(claim) }
 // or is not to be because the claim goes: either brings the claim back. The error is a later where nothing else would.
 func (a addressed[T, A]) address(ctx context.Context, d *desk, c T) (string, error) {
 	asked, _ := metal3.Asked(c)
-	key := a.claimOf(c).Key
 	isIt := func(o A) bool {
 		held := a.kind.claim(o)
-		return held.For == key && len(held.Ranges) == 1 && held.Ranges[0].First == asked
+		return a.isFor(c, held) && len(held.Ranges) == 1 && held.Ranges[0].First == asked
 	}
 	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
 	if err != nil {
@@ -342,6 +347,7 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 	if err != nil {
 		return 0, err
 	}
+	all = slices.DeleteFunc(all, func(o A) bool { return !a.isFor(c, a.kind.claim(o)) })
 	claimFinalizer, addressFinalizer := a.finalizers(c)
 	users := slices.DeleteFunc(slices.Clone(c.GetFinalizers()), func(f string) bool {
 		return f == claimFinalizer || f == metav1.FinalizerDeleteDependents // by which the garbage collector waits for the address to go
@@ -390,7 +396,7 @@ func (a addressed[T, A]) stored(ctx context.Context, d *desk, c T, name string) 
 	}
 	o := a.kind.empty()
 	err := d.live.Get(ctx, client.ObjectKey{Namespace: c.GetNamespace(), Name: name}, o)
-	if err != nil || a.kind.claim(o).For != a.claimOf(c).Key {
+	if err != nil || !a.isFor(c, a.kind.claim(o)) {
 		return nil, client.IgnoreNotFound(err)
 	}
 	return o, nil

@@ -152,7 +152,7 @@ func unmetBy(held ledger.Claim, err error) (hint string, refusal error) {
 		faulty   *ledger.FaultyPoolError
 	)
 	switch {
-	case errors.As(err, &by) && (by.Holder == held.For || by.Moved):
+	case errors.As(err, &by) && (by.Moved || by.Holder == held.For && (by.Pool == held.Pool || by.Pool == (ledger.Key{}))):
 		return "", nil
 	case errors.As(err, &by):
 		return "", fmt.Errorf("%w: %w", metal3.FailureHeld, err)

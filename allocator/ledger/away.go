@@ -18,7 +18,7 @@ func (h *holding) away() bool { return h.until.Equal(never) }
 // left behind, or has gone itself, which is yet to be seen.
 func (b *book) keepAway(p *pool, c Cooling) {
 	for _, h := range b.byName[c.Claim] {
-		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.away() || h.standsIn(c.Claim) || h.claim != nil && h.claim.UID == c.Left) {
+		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.away() || h.standsIn(c.Claim, p.Key) || h.claim != nil && h.claim.UID == c.Left) {
 			h.until, h.recorded, h.left = never, true, cmp.Or(h.left, c.Left)
 			b.putToRest(h)
 			return

@@ -176,7 +176,7 @@ func (b *book) admitAll() {
 // seen, by its name. What stands in for a claim that went to another cluster has the range that is kept for that.
 func (b *book) grantOf(c *claim) *holding {
 	fits := func(h *holding) bool {
-		return (h.claim == nil || h.standsIn(c.Key)) && h.space == b.spaceOf(c) && slices.Equal(h.ranges, c.Ranges)
+		return (h.claim == nil || h.standsIn(c.Key, c.Pool)) && h.space == b.spaceOf(c) && slices.Equal(h.ranges, c.Ranges)
 	}
 	if l := b.lines[c.Token]; l != nil && l.names(c.Key, c.UID) && fits(l.holding) {
 		return l.holding
@@ -187,7 +187,7 @@ func (b *book) grantOf(c *claim) *holding {
 		}
 	}
 	for _, h := range b.byName[c.For] {
-		if fits(h) && h.away() {
+		if fits(h) && h.away() && h.pool == c.Pool {
 			return h
 		}
 	}
@@ -395,6 +395,9 @@ func (b *book) clash(h *holding) *HeldError {
 func (b *book) heldError(held allocator.Held) *HeldError {
 	h := b.holdings[held.Holder]
 	e := &HeldError{Range: held.Range}
+	if h != nil {
+		e.Pool = h.pool
+	}
 	switch {
 	case h == nil:
 	case h.claim != nil:

@@ -116,6 +116,7 @@ func (e *PoolError) Unwrap() error { return e.Err }
 type HeldError struct {
 	Range  allocator.Range // the part of the wanted range that is held
 	Holder Key             // of the stored claim or the open grant; zero where only a release rests on it
+	Pool   Key             // that the holder draws from, zero where that is not known
 	Until  time.Time       // set where the range was released and rests for the pool's reuse delay
 	Moved  bool            // the range went to another cluster with Holder, a claim that is no longer stored here
 	// Promised says that the holder is an open grant to a create alone, which is under way or has failed.

@@ -2,13 +2,16 @@ package ledger
 
 import "slices"
 
-// An object may hold a range for a claim (Claim.For): it stands in for the claim while that does not hold the range itself.
+// An object may hold a range for a claim (Claim.For): it stands in for the claim while that does not hold the range itself. Both name the same pool: a
+// claim of the same name and another pool is another claim.
 //
 //	claim     ├── holds ──┤
 //	stand-in      ├──────────────┤   its range is held until here, by one holding, which first the claim has and then the stand-in
 
-// standsIn tells whether a holding is that of an object which holds its range for the claim of this key.
-func (h *holding) standsIn(k Key) bool { return h.claim != nil && h.claim.For == k }
+// standsIn tells whether a holding is that of an object which holds its range of a pool for the claim of this key.
+func (h *holding) standsIn(claim, pool Key) bool {
+	return h.claim != nil && h.claim.For == claim && h.pool == pool
+}
 
 // covering is the holding of the claim that c holds its range for, where that has the very range.
 func (b *book) covering(c *claim) *holding {
@@ -16,7 +19,7 @@ func (b *book) covering(c *claim) *holding {
 		return nil
 	}
 	for _, h := range b.byName[c.For] {
-		if h.claim != nil && h.claim.Key == c.For && h.space == b.spaceOf(c) && slices.Equal(h.ranges, c.Ranges) {
+		if h.claim != nil && h.claim.Key == c.For && h.pool == c.Pool && h.space == b.spaceOf(c) && slices.Equal(h.ranges, c.Ranges) {
 			return h
 		}
 	}
@@ -35,7 +38,7 @@ func (b *book) cover(c *claim, h *holding) {
 func (b *book) succeed(c *claim) bool {
 	h := c.holding
 	for _, heir := range b.standIns[c.Key] {
-		if heir.holding != nil || h.space != b.spaceOf(heir) || !slices.Equal(h.ranges, heir.Ranges) {
+		if heir.holding != nil || heir.Pool != h.pool || h.space != b.spaceOf(heir) || !slices.Equal(h.ranges, heir.Ranges) {
 			continue
 		}
 		b.leavePool(c)
