@@ -42,7 +42,10 @@ type pools[P client.Object] struct {
 	poolAdapter[P]
 	ledger *ledger.Ledger
 	live   client.Reader
-	log    logr.Logger
+	owners owners
+	// waiting bounds the denials that wait for owners to be deleted.
+	waiting chan struct{}
+	log     logr.Logger
 }
 
 func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
@@ -117,25 +120,6 @@ func (n *pools[P]) taken(pool ledger.Pool) []string {
 		return nil
 	}
 	return []string{fmt.Sprintf("pool %s takes nothing from who has it already: %s, and stays so until that is over", pool.Key, held.SeenFrom(pool.Key.Namespace))}
-}
-
-// validateDelete refuses to delete a pool that claims hold addresses of. The pool's finalizer would keep it in any case; this says so at
-// once, and leaves the pool as it is.
-func (n *pools[P]) validateDelete(ctx context.Context, req *admission.Request) (admission.Response, error) {
-	if req.Operation != admissionv1.Delete {
-		return admission.Allowed(""), nil
-	}
-	pool, err := n.decode(req.OldObject.Raw) // the request of a deletecollection has no name
-	if err != nil || pool.GetDeletionTimestamp() != nil {
-		return admission.Allowed(""), err
-	}
-	pool.SetNamespace(req.Namespace)
-	key := n.pool(pool).Key
-	holders := n.ledger.Holders(key)
-	if len(holders) == 0 || req.Namespace != "" && n.going(ctx, req.Namespace) {
-		return admission.Allowed(""), nil
-	}
-	return admission.Response{}, &poolInUse{pool: key, holders: holders}
 }
 
 // going tells whether a namespace is being deleted, and lets the delete through where that cannot be told.

@@ -84,7 +84,7 @@ func providerFaults(s v1alpha1.ProviderConfigSpec) (faults field.ErrorList) {
 	return faults
 }
 
-// validateDelete refuses to delete what a TenantCluster names, but with its namespace. Where that cannot be told, it lets the delete through.
+// validateDelete denies the deletion of what a TenantCluster names that stays, except in a terminating namespace. What cannot be read denies nothing.
 func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	if req.Operation != admissionv1.Delete {
 		return admission.Allowed(""), nil
@@ -100,7 +100,7 @@ func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Req
 	var users []string
 	for i := range all.Items {
 		ref := all.Items[i].Spec.ProviderConfigRef
-		if ref == nil || ref.Name != config.Name {
+		if ref == nil || ref.Name != config.Name || all.Items[i].DeletionTimestamp != nil { // the release of a tenant's addresses needs no provider
 			continue
 		}
 		if namespace := ref.Namespace; namespace == req.Namespace || namespace == "" && p.defaultNamespace == req.Namespace {

@@ -55,6 +55,8 @@ type Options struct {
 	Live client.Reader
 	// Clusters are those of Cluster API.
 	Clusters metal3.Clusters
+	// Tenants reports whether TenantClusters are served: only then may they be read.
+	Tenants bool
 	// Identity of this replica in the journal, and a client that reaches the others at the addresses which theirs say; nil where there
 	// are none.
 	Identity string
@@ -132,7 +134,8 @@ func addClaim[T metav1.Object](o Options, hooks map[string]hook, claim adapter[T
 
 // addPool adds the webhooks of a pool, of one that cannot be deleted while it is in use also that for deletes.
 func addPool[P client.Object](o Options, hooks map[string]hook, pool poolAdapter[P], keeps bool) {
-	p := &pools[P]{poolAdapter: pool, ledger: o.Ledger, live: o.Live, log: o.Log}
+	p := &pools[P]{poolAdapter: pool, ledger: o.Ledger, live: o.Live, owners: owners{cached: o.Cached, live: o.Live, tenants: o.Tenants},
+		waiting: make(chan struct{}, maxWaitingDeletes), log: o.Log}
 	addHook(hooks, p.subject(), verbValidate, "", p.validate)
 	if keeps {
 		addHook(hooks, p.subject(), verbValidateDelete, "", p.validateDelete)

@@ -15,15 +15,32 @@ func (l *Ledger) Usage(pool Key) (u Usage, ok bool) {
 	return u, ok
 }
 
-// Holders counts the stored claims that have a range of a pool: kind -> how many. The cost grows with their number.
-func (l *Ledger) Holders(pool Key) map[string]int {
-	holders := map[string]int{}
+// Owner is a stored claim, or an address object, that has a range of a pool.
+type Owner struct {
+	Key Key
+	UID string
+}
+
+// StayingOwners lists the owners of a pool's ranges that are not being deleted, as far as the informers show, in no order. The cost grows with the
+// number of all owners.
+func (l *Ledger) StayingOwners(pool Key) (owners []Owner) {
 	l.do(func(b *book) {
 		for c := range b.ofPool[pool] {
-			holders[c.Key.Kind]++
+			if !c.Deleting {
+				owners = append(owners, Owner{c.Key, c.UID})
+			}
 		}
 	})
-	return holders
+	return owners
+}
+
+// Stays reports whether the owner with this UID is stored, has a range, and is not being deleted, as far as the informers show.
+func (l *Ledger) Stays(uid string) (yes bool) {
+	l.do(func(b *book) {
+		c := b.claims[uid]
+		yes = c != nil && c.holding != nil && !c.Deleting
+	})
+	return yes
 }
 
 // HeldOf lists what stored claims of some kinds have of a pool's addresses, through this pool or not, in address order and up to a limit, and

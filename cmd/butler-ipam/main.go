@@ -250,7 +250,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	hooks, others := o.apis.webhooks()
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
 		Ledger: l, APIs: append(hooks, o.tenants.webhooks()...), Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
-		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Log: log.WithName("webhooks"),
+		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Tenants: o.tenants.on, Log: log.WithName("webhooks"),
 	})
 	checks.ledger.Store(l)
 	return l, mgr.Add(work.Everywhere(func(ctx context.Context) error {

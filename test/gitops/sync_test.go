@@ -152,8 +152,23 @@ func TestPruneFreesTheAddresses(t *testing.T) {
 		if err := different(map[string]v1alpha1.PinnedIPRange{"kept": ranges["kept"], "next": ranges["pruned"]}, settled(t, namespace, 2)); err != nil {
 			t.Error(err)
 		}
-		// The pool may be refused to go before its allocations have gone: an engine tries again.
-		must(t, eventually(t.Context(), func() error { return e.sync(t.Context(), nil) }))
+		must(t, e.sync(t.Context(), nil))
+		must(t, nothingLeft(t, namespace))
+	})
+}
+
+// Flux deletes a pool before its allocations, Argo CD all of them at the same time.
+func TestPruneOfAPoolWithItsAllocationsTakesOneSync(t *testing.T) {
+	onEveryEngine(t, func(t *testing.T, namespace string, e gitops) {
+		objects, pattern := repository(t, namespace, "pool"), repository(t, namespace, "allocations")[0]
+		for i := range 20 {
+			o := pattern.DeepCopy()
+			o.SetName(fmt.Sprintf("cluster-%02d", i))
+			objects = append(objects, o)
+		}
+		must(t, e.sync(t.Context(), objects))
+		settled(t, namespace, 20)
+		must(t, e.sync(t.Context(), nil))
 		must(t, nothingLeft(t, namespace))
 	})
 }
