@@ -25,7 +25,7 @@ ARCHS ?= $(shell $(GO) env GOARCH)
 
 CHART := charts/butler-ipam
 # Modules of their own with code of this project: their dependencies are not the manager's.
-MODULES := $(addprefix test/,gitops clusterctl api/costs chart/alerts tools/image cluster/cert-manager cluster/coredns)
+MODULES := $(addprefix test/,gitops clusterctl api/costs chart/alerts tools/image tools/envtest cluster/cert-manager cluster/coredns)
 CLUSTER := $(BIN)/cluster
 
 ##@ General
@@ -107,7 +107,7 @@ image: ## Write bin/butler-ipam-image.tar, an OCI archive of IMAGE:VERSION for A
 	$(GO) run -C test/tools/image . -name $(IMAGE):$(VERSION) -out $(BIN)/butler-ipam-image.tar $(foreach arch,$(ARCHS),$(arch)=$(BIN)/image/$(arch)/butler-ipam)
 
 .PHONY: controlplane
-controlplane: ## Build etcd, kube-apiserver and kubectl, once; KUBEBUILDER_ASSETS is used instead when set
+controlplane: ## Download etcd, kube-apiserver and kubectl or, where that fails, build them; ENVTEST_INDEX=none, or KUBEBUILDER_ASSETS with others
 
 ##@ Test
 
@@ -120,6 +120,7 @@ test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi 
 	$(GO) test -C test/gitops -count=1 ./...
 	$(GO) test -C test/clusterctl -count=1 ./...
 	$(GO) test -C test/tools/image ./...
+	$(GO) test -C test/tools/envtest ./...
 
 .PHONY: test-chart
 test-chart: controlplane $(BIN)/helm $(BIN)/crds ## Run the tests of the Helm chart
@@ -204,12 +205,20 @@ sandbox: controlplane build $(if $(filter 1,$(CLUSTERAPI)),$(BIN)/clusterapi) ##
 
 bin/%: $(BIN)/% ; @:
 
-KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' test/controlplane/go.mod)
-KUBE_MAJOR_MINOR := $(subst ., ,$(KUBE_VERSION:v%=%))
+# The version of Kubernetes that KUBE_MOD requires.
+KUBE_MOD := go.mod
+KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' test/controlplane/$(KUBE_MOD))
+KUBE_MAJOR_MINOR = $(subst ., ,$(KUBE_VERSION:v%=%))
 # Clients and servers compare these numbers, so a build without them behaves like Kubernetes 0.0.
 KUBE_VERSION_PKG := k8s.io/component-base/version
-KUBE_LDFLAGS := -s -w -X $(KUBE_VERSION_PKG).gitVersion=$(KUBE_VERSION) \
+KUBE_LDFLAGS = -s -w -X $(KUBE_VERSION_PKG).gitVersion=$(KUBE_VERSION) \
   -X $(KUBE_VERSION_PKG).gitMajor=$(word 1,$(KUBE_MAJOR_MINOR)) -X $(KUBE_VERSION_PKG).gitMinor=$(word 2,$(KUBE_MAJOR_MINOR))
+
+# Compiles up to 1,500 packages, and prints how many it has compiled.
+KUBE_BUILD = echo "building $(@F) from test/controlplane/$(KUBE_MOD) (once; some minutes with an empty build cache)" >&2; \
+  export CGO_ENABLED=0; flags='-C test/controlplane -modfile=$(KUBE_MOD)'; \
+  $(GO) build $$flags -v -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ $(PACKAGE) 2>&1 | \
+  awk -v total="$$($(GO) list $$flags -deps $(PACKAGE) | wc -l)" -f test/controlplane/progress.awk >&2
 
 CONTROLPLANE := etcd kube-apiserver kubectl
 NODE := kube-controller-manager kube-scheduler kube-proxy kubelet
@@ -228,9 +237,16 @@ export KUBEBUILDER_ASSETS = $(ASSETS)
 $(addprefix $(BIN)/,$(CONTROLPLANE) $(NODE)): PACKAGE = k8s.io/kubernetes/cmd/$(notdir $@)
 $(BIN)/etcd: PACKAGE := go.etcd.io/etcd/server/v3
 $(addprefix $(BIN)/,$(CONTROLPLANE) $(NODE)): test/controlplane/go.mod test/controlplane/go.sum
-	@echo "building $(notdir $@) from test/controlplane/go.mod (once; some minutes with an empty build cache)" >&2
-	@CGO_ENABLED=0 $(GO) build -C test/controlplane -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ $(PACKAGE)
+	@if [ -x $(BIN)/prebuilt/$(@F) ]; then mv $(BIN)/prebuilt/$(@F) $@; else $(KUBE_BUILD); fi
 	@touch $@
+
+# Where the control plane is missing, a release of it is downloaded if one can be had: that takes seconds where building takes minutes.
+ifneq ($(words $(wildcard $(addprefix $(BIN)/,$(CONTROLPLANE)))),$(words $(CONTROLPLANE)))
+$(addprefix $(BIN)/,$(CONTROLPLANE)): | prebuilt
+endif
+.PHONY: prebuilt
+prebuilt:
+	@test/tools/envtest/prebuilt.sh $(KUBE_VERSION) $(BIN)/prebuilt
 
 $(BIN)/controller-gen: PACKAGE := sigs.k8s.io/controller-tools/cmd/controller-gen
 $(BIN)/kustomize: PACKAGE := sigs.k8s.io/kustomize/kustomize/v5
