@@ -46,7 +46,7 @@ func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocat
 	}
 	if !released(a) {
 		before := a.DeepCopy()
-		a.Status = *releasedStatus(a, metav1.NewTime(d.now()))
+		a.Status = *releasedStatus(a, metav1.NewTime(releasedAt(a, d.now())))
 		_, err := d.saveStatus(ctx, before, a)
 		return 0, err
 	}
@@ -59,6 +59,14 @@ func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocat
 		d.changes.pools.Add(request(pool))
 	}
 	return 0, err
+}
+
+// releasedAt is the time of a release: now, or where this replica's clock is behind the API server's, the deletion, which no release precedes.
+func releasedAt(o client.Object, now time.Time) time.Time {
+	if deleted := o.GetDeletionTimestamp(); deleted != nil && deleted.After(now) {
+		return deleted.Time
+	}
+	return now
 }
 
 // dropFinalizer lets a claim go.
@@ -88,7 +96,7 @@ type recording struct {
 // recordReleases adds the records of the leaving allocations to a pool's. Records that are more than enough go when their range no
 // longer rests, the oldest first.
 func recordReleases(p *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation, now time.Time) recording {
-	shorten(p)
+	shorten(p, now)
 	known := keysOf(p.Status.Releases)
 	var fresh []v1alpha1.Release
 	for i := range leaving {
@@ -132,15 +140,17 @@ func rests(r v1alpha1.Release, now time.Time) bool {
 	return r.ReusableAt != nil && r.ReusableAt.After(now)
 }
 
-// shorten ends the recorded rests as early as they would have ended with the delay that the pool has now.
-func shorten(p *v1alpha1.NetworkPool) {
+// shorten ends the recorded cooldowns within the delay that the pool has now: of their release, and of now, as that may have been recorded by a
+// clock that was ahead.
+func shorten(p *v1alpha1.NetworkPool, now time.Time) {
+	delay := ptr.Deref(p.Spec.ReuseDelay, metav1.Duration{}).Duration
+	latest := now.Add(delay + time.Second - time.Nanosecond).Truncate(time.Second) // as it is stored, and no shorter
 	for i := range p.Status.Releases {
 		r := &p.Status.Releases[i]
-		if r.ReusableAt == nil {
-			continue
-		}
-		if end := r.ReleasedAt.Add(ptr.Deref(p.Spec.ReuseDelay, metav1.Duration{}).Duration); end.Before(r.ReusableAt.Time) {
-			r.ReusableAt = ptr.To(metav1.NewTime(end))
+		for _, end := range []time.Time{r.ReleasedAt.Add(delay), latest} {
+			if r.ReusableAt != nil && end.Before(r.ReusableAt.Time) {
+				r.ReusableAt = ptr.To(metav1.NewTime(end))
+			}
 		}
 	}
 }

@@ -151,3 +151,42 @@ func TestTheRecordOfAnEarlierRestIsNoneOfThis(t *testing.T) {
 		t.Errorf("unrecorded: %v", got)
 	}
 }
+
+func TestRecordReleases_EndsWithinTheDelayOfNow(t *testing.T) {
+	p := poolWithDelay(10 * time.Minute)
+	record, _ := releaseOf(leavingAt(t, "ahead", "10.0.0.1", 2*time.Hour), p)
+	behind, _ := releaseOf(leavingAt(t, "right", "10.0.0.2", -time.Minute), p)
+	p.Status.Releases = []v1alpha1.Release{record, behind}
+	now := releaseTime.Add(300 * time.Millisecond)
+	until := func(at int) time.Duration { return p.Status.Releases[at].ReusableAt.Sub(releaseTime) }
+	for range 3 { // the bound is of when it was first applied
+		p.Status.Releases = recordReleases(p, nil, now).records
+		if until(0) != 10*time.Minute+time.Second || until(1) != 9*time.Minute {
+			t.Fatalf("in cooldown for %s and %s more", until(0), until(1))
+		}
+		now = now.Add(time.Minute)
+	}
+	p.Spec.ReuseDelay.Duration = time.Second
+	p.Status.Releases = recordReleases(p, nil, now).records
+	if left := p.Status.Releases[0].ReusableAt.Sub(now); left > 2*time.Second {
+		t.Errorf("with a reuse delay of a second, in cooldown for %s more", left)
+	}
+	p.Spec.ReuseDelay = nil
+	p.Status.Releases = recordReleases(p, nil, now).records
+	if left := p.Status.Releases[0].ReusableAt.Sub(now); left >= time.Second {
+		t.Errorf("without a reuse delay, in cooldown for %s more", left)
+	}
+}
+
+func TestReleasedAt_IsNotBeforeTheDeletion(t *testing.T) {
+	a := allocation("a")
+	if at := releasedAt(a, releaseTime); !at.Equal(releaseTime) {
+		t.Errorf("released at %s", at)
+	}
+	for ahead, want := range map[time.Duration]time.Duration{-time.Hour: 0, time.Hour: time.Hour} {
+		a.DeletionTimestamp = &metav1.Time{Time: releaseTime.Add(ahead)}
+		if at := releasedAt(a, releaseTime); !at.Equal(releaseTime.Add(want)) {
+			t.Errorf("deleted %s after now: released at %s", ahead, at)
+		}
+	}
+}

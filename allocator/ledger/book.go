@@ -35,7 +35,9 @@ type book struct {
 	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
 	resting  map[Key]map[*holding]struct{} // pool -> holdings of its ranges with an end of rest
 	restSums map[Key]restSum               // pool -> what rests of it, as of the last tick
-	lastID   allocator.Holder
+	// recordsAhead is by how much the clock of recorded times is ahead of the book's. All times in the book are by its own clock.
+	recordsAhead time.Duration
+	lastID       allocator.Holder
 
 	serving     bool      // fenced and caught up: may grant
 	served      time.Time // since when
@@ -77,6 +79,7 @@ type pool struct {
 	parts    []*allocator.Pool       // of each of them
 	ahead    bool                    // it was read, and its event is yet to come
 	overdue  time.Time               // since when later events have come; zero where none have
+	observed map[recordID]cooldown   // record of Cooling -> what it came to when it was first observed
 }
 
 // exactly is where an exact range is asked for: in a pool, or for claims of no pool in the whole space.
@@ -121,6 +124,8 @@ type claim struct {
 	// leaves is when the rest of its range began ahead of its end, zero where it has not; rested says that its pool has recorded it.
 	leaves time.Time
 	rested bool
+	// deleted is when the book observed that the deletion of the claim had begun, zero where it had when the claim was first observed.
+	deleted time.Time
 }
 
 // holding is a set of ranges that is not free: a claim has it, grants on it are open, or it rests.

@@ -97,7 +97,7 @@ func (d *desk) stored(name, ranges string, t journal.Token, more ...func(*Claim)
 		m(&c)
 	}
 	d.saw(modelClaims, d.rv)
-	d.observe(c)
+	d.book.observe(d.now, c)
 }
 
 func (d *desk) gone(name string) {
@@ -766,6 +766,7 @@ func TestAReleasedRangeRestsForTheReuseDelay(t *testing.T) {
 func TestRecordedReleasesRestAfterARestart(t *testing.T) {
 	d := newDesk(t)
 	p := d.pool("10.0.0.0-10.0.0.3")
+	p.ReuseDelay = time.Minute
 	p.Cooling = []Cooling{
 		{Range: mustRange("10.0.0.0-10.0.0.1"), Until: d.now.Add(time.Minute)},
 		{Range: mustRange("10.0.0.3"), Until: d.now.Add(-time.Minute)},

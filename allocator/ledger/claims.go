@@ -11,7 +11,7 @@ import (
 )
 
 // observe takes in a stored claim. Versions older than the one known are ignored.
-func (b *book) observe(c Claim) {
+func (b *book) observe(now time.Time, c Claim) {
 	known := b.claims[c.UID]
 	if known == nil {
 		known = &claim{}
@@ -24,6 +24,9 @@ func (b *book) observe(c Claim) {
 		return
 	}
 	before := known.Claim
+	if before.UID != "" && !before.Deleting && c.Deleting {
+		known.deleted = now
+	}
 	b.unbar(known)
 	if c.Away && len(before.Ranges) > 0 {
 		c.Ranges = before.Ranges // clusterctl takes the annotations off what it deletes
@@ -407,7 +410,7 @@ func (b *book) heldError(held allocator.Held) *HeldError {
 	case h.away():
 		e.Holder, e.Moved = h.key, true
 	default:
-		e.Until = h.until
+		e.Until = h.until.Add(b.recordsAhead)
 	}
 	return e
 }

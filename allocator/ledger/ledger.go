@@ -45,9 +45,12 @@ type Config struct {
 	Timing     journal.Timing
 	Metrics    *Metrics
 	Log        logr.Logger
-	// Now is the clock, time.Now where nil. By its wall clock ranges come to rest and end it, as that has to outlive the process; grants end by
-	// its monotonic one.
+	// Now is the clock, time.Now where nil. Every span is measured by its monotonic reading. Its wall clock only counts for the times of
+	// cooldowns that pools record, see Skew.
 	Now func() time.Time
+	// Skew is by how much the clock that the recorded times are of is ahead of Now's wall clock; zero where nil. A record whose author had
+	// another clock is bounded all the same: a cooldown ends within the pool's ReuseDelay.
+	Skew func() time.Duration
 	// Changed is told which claims and pools may stand differently now. It is called without locks and must not block.
 	Changed func([]Key)
 }
@@ -77,6 +80,7 @@ type Ledger struct {
 	cfg     Config
 	session *journal.Session
 	wake    chan struct{}
+	started time.Time // with its monotonic reading
 
 	mu      sync.Mutex
 	book    *book
@@ -102,17 +106,43 @@ func New(cfg Config) *Ledger {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Skew == nil {
+		cfg.Skew = func() time.Duration { return 0 }
+	}
 	if cfg.Changed == nil {
 		cfg.Changed = func([]Key) {}
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), moved: make(chan struct{}), told: map[string]told{}}
+	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), started: cfg.Now(), moved: make(chan struct{}), told: map[string]told{}}
 	l.session = journal.NewSession(cfg.Store, cfg.Identity, l.kinds(), cfg.Timing)
 	l.session.Unwritten = l.unwritten
 	l.book = newBook(l.kinds(), limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken)
 	return l
+}
+
+// own is a time by this process's own clock: it starts at the time of the wall clock and advances as the monotonic clock does, whoever sets the
+// wall clock. The book knows no other.
+func (l *Ledger) own(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return l.started.Add(t.Sub(l.started)).Round(0)
+}
+
+// recordsMoved is by how much the clock of recorded times must have moved against this process's own to count: less is the work of a clock
+// that is kept right, and would have every record written anew.
+const recordsMoved = 2 * time.Second
+
+// now reads this process's own clock, and has the book know how far the clock of recorded times is ahead of it. The caller holds mu.
+func (l *Ledger) now() time.Time {
+	read := l.cfg.Now()
+	now := l.own(read)
+	if ahead := read.Round(0).Add(l.cfg.Skew()).Sub(now); (ahead - l.book.recordsAhead).Abs() > recordsMoved {
+		l.book.recordsAhead = ahead
+	}
+	return now
 }
 
 func randomToken() journal.Token {
@@ -166,7 +196,7 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	var ln *line
 	done := make(chan error, 1)
 	err := l.sure(ctx, false, func(b *book) (err error) {
-		if ln, err = b.grant(l.cfg.Now(), q); err == nil {
+		if ln, err = b.grant(l.now(), q); err == nil {
 			ln.done = done
 		}
 		return err
@@ -320,19 +350,19 @@ func (l *Ledger) ChangePool(ctx context.Context, p Pool, dryRun bool) error {
 func (l *Ledger) Observe(c Claim) {
 	l.do(func(b *book) {
 		b.saw(c.Key.Kind, c.ResourceVersion)
-		b.observe(c)
+		b.observe(l.now(), c)
 	})
 }
 
 // Forget takes in that the claim with this UID is gone.
 func (l *Ledger) Forget(kind, uid string, resourceVersion uint64) {
-	l.do(func(b *book) { b.forget(l.cfg.Now(), kind, uid, resourceVersion) })
+	l.do(func(b *book) { b.forget(l.now(), kind, uid, resourceVersion) })
 }
 
 // Leave begins the rest of what a claim has that is about to go, and says for how long its end is to wait for the record of that in its pool. The
 // claim is told of as changed when that is stored.
 func (l *Ledger) Leave(uid string) (wait time.Duration) {
-	l.do(func(b *book) { wait = b.leave(l.cfg.Now(), uid) })
+	l.do(func(b *book) { wait = b.leave(l.now(), uid) })
 	return wait
 }
 
@@ -352,13 +382,13 @@ func (l *Ledger) ReplaceClaims(kind string, all []Listed) {
 		}
 		for uid, c := range b.claims {
 			if _, ok := there[uid]; !ok && c.Key.Kind == kind {
-				b.forget(l.cfg.Now(), kind, uid, 0)
+				b.forget(l.now(), kind, uid, 0)
 			}
 		}
 		for _, c := range all {
 			b.saw(kind, c.ResourceVersion)
 			if known := b.claims[c.UID]; known == nil || known.ResourceVersion < c.ResourceVersion {
-				b.observe(c.Read())
+				b.observe(l.now(), c.Read())
 			}
 		}
 	})
@@ -368,7 +398,7 @@ func (l *Ledger) ReplaceClaims(kind string, all []Listed) {
 func (l *Ledger) SetPool(p Pool) {
 	l.do(func(b *book) {
 		b.saw(p.Key.Kind, p.ResourceVersion)
-		b.setPool(l.cfg.Now(), p)
+		b.setPool(l.now(), p)
 	})
 }
 
@@ -386,13 +416,13 @@ func (l *Ledger) ReplacePools(kind string, all []Pool) {
 		}
 		for _, p := range all {
 			b.saw(kind, p.ResourceVersion)
-			b.setPool(l.cfg.Now(), p)
+			b.setPool(l.now(), p)
 		}
 	})
 }
 
 // LearnPool takes in a pool that was read by itself, ahead of its events.
-func (l *Ledger) LearnPool(p Pool) { l.do(func(b *book) { b.learnPool(l.cfg.Now(), p) }) }
+func (l *Ledger) LearnPool(p Pool) { l.do(func(b *book) { b.learnPool(l.now(), p) }) }
 
 // RemovePool takes in that a pool is gone.
 func (l *Ledger) RemovePool(k Key, resourceVersion uint64) {
@@ -413,7 +443,7 @@ func (l *Ledger) Standing(uid string) (st Standing) {
 // Landing says for how long an object that was made for the claim with this UID may still turn up, where nobody knows whether it was stored: one
 // made by this replica at the time sent, zero where it made none, or by the journal's holder before it.
 func (l *Ledger) Landing(uid string, sent time.Time) (wait time.Duration) {
-	l.do(func(b *book) { wait = b.landing(l.cfg.Now(), uid, sent) })
+	l.do(func(b *book) { wait = b.landing(l.now(), uid, l.own(sent)) })
 	return wait
 }
 

@@ -82,7 +82,7 @@ func (w *world) list(r *replica, to int) {
 	r.book.setPool(w.now, pool)
 	for _, e := range w.events[:to] {
 		if last, there := alive[e.claim.UID]; there && e.pool == nil && last.resourceVersion == e.resourceVersion {
-			r.book.observe(e.claim)
+			r.book.observe(w.now, e.claim)
 		}
 	}
 }

@@ -282,7 +282,7 @@ func (w *world) deliver(r *replica) bool {
 		r.book.forget(w.now, e.claim.Key.Kind, e.claim.UID, e.resourceVersion)
 	default:
 		r.book.saw(e.claim.Key.Kind, e.resourceVersion)
-		r.book.observe(e.claim)
+		r.book.observe(w.now, e.claim)
 	}
 	return true
 }

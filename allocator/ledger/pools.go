@@ -88,7 +88,7 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	}
 	b.changedByBlocks(p.Space, known.Blocked, p.Blocked)
 	if p.ReuseDelay < known.ReuseDelay {
-		b.shorten(p)
+		b.shorten(now, p)
 	}
 	crowded := b.crowded(p.Key)
 	known.Pool, known.ahead = p, ahead

@@ -35,11 +35,44 @@ func (b *book) unrest(h *holding) {
 	}
 }
 
+// cooldown of a range, by the book's own clock.
+type cooldown struct{ since, until time.Time } // since is zero where it is not known
+
+// recordID identifies a record of a cooldown among those of its pool. No two replicas need to have one clock, so what a record says is converted
+// and bounded once, when it is first observed.
+type recordID struct {
+	allocator.Range
+	since, until int64 // in milliseconds
+}
+
+// firstObserved is what a record comes to that is observed now for the first time. Its author's clock may have been wrong: a release is not
+// later than its observation.
+func (b *book) firstObserved(now time.Time, c Cooling) (r cooldown) {
+	r.until = c.Until.Add(-b.recordsAhead)
+	if !c.Since.IsZero() {
+		if r.since = c.Since.Add(-b.recordsAhead); r.since.After(now) {
+			r.since = now
+		}
+	}
+	return r
+}
+
+// bound ends a cooldown of one of the pool's ranges within the reuse delay that the pool has now: of the release, and of now.
+func (p *Pool) bound(now time.Time, r cooldown) cooldown {
+	if end := r.since.Add(p.ReuseDelay); !r.since.IsZero() && end.Before(r.until) {
+		r.until = end
+	}
+	if end := now.Add(p.ReuseDelay); end.Before(r.until) {
+		r.until = end
+	}
+	return r
+}
+
 // shorten ends the rests of a pool's ranges as early as they would have ended with the delay that it has now.
-func (b *book) shorten(p Pool) {
+func (b *book) shorten(now time.Time, p Pool) {
 	end := func(h *holding) {
 		if !h.until.IsZero() && !h.away() {
-			h.until = p.end(h.since, h.until)
+			h.until = p.bound(now, cooldown{h.since, h.until}).until
 		}
 	}
 	for h := range b.resting[p.Key] {
@@ -73,14 +106,6 @@ func (b *book) endRest(h *holding) {
 	b.freeIfIdle(h)
 }
 
-// end is when a rest of one of the pool's ranges ends: not later than its delay says.
-func (p *Pool) end(since, until time.Time) time.Time {
-	if end := since.Add(p.ReuseDelay); !since.IsZero() && end.Before(until) {
-		return end
-	}
-	return until
-}
-
 // recall takes in what a pool has recorded of ranges that rest, or went to another cluster.
 func (b *book) recall(now time.Time, p *pool) {
 	known := map[allocator.Range]*holding{}
@@ -91,19 +116,31 @@ func (b *book) recall(now time.Time, p *pool) {
 			}
 		}
 	}
+	before := p.observed
+	p.observed = make(map[recordID]cooldown, len(p.Cooling))
 	for _, c := range p.Cooling {
-		if !c.Until.IsZero() {
-			c.Until = p.end(c.Since, c.Until)
-		}
-		switch {
-		case c.Until.IsZero():
+		if c.Until.IsZero() {
 			b.keepAway(p, c)
-		case now.Before(c.Until):
-			h := known[c.Range]
-			if h == nil {
-				h = b.leaving(p, c.Range)
+			continue
+		}
+		id := recordID{c.Range, c.Since.UnixMilli(), c.Until.UnixMilli()}
+		r, seen := before[id]
+		if !seen {
+			r = b.firstObserved(now, c)
+		}
+		r = p.bound(now, r)
+		h := known[c.Range]
+		if h == nil {
+			h = b.leaving(p, c.Range)
+		}
+		if h != nil && h.claim != nil && !seen { // the release is no older than the deletion that was observed
+			if end := h.claim.deleted.Add(p.ReuseDelay); !h.claim.deleted.IsZero() && end.After(r.until) {
+				r = cooldown{h.claim.deleted, end}
 			}
-			b.rest(p, h, c)
+		}
+		p.observed[id] = r
+		if now.Before(r.until) {
+			b.rest(p, h, c, r)
 		}
 	}
 }
@@ -120,20 +157,22 @@ func (b *book) leaving(p *pool, r allocator.Range) *holding {
 
 // rest keeps a recorded release from being handed out before its time: h is the holding that rests already, or will when its claim is gone, nil where
 // there is none.
-func (b *book) rest(p *pool, h *holding, c Cooling) {
+func (b *book) rest(p *pool, h *holding, c Cooling, r cooldown) {
 	if h == nil {
 		h = b.newHolding(Key{}, p.Key, p.Space, c.Range)
-		h.since, h.until = c.Since, c.Until
+		h.since, h.until = r.since, r.until
 		b.putToRest(h)
 		b.place(h)
 		return
 	}
-	if gone := h.claim; gone != nil && !c.Until.Before(h.until) && (!gone.leaves.IsZero() || gone.Deleting && !c.Since.Before(gone.Created)) { // not of who had it before
+	// Not of who had it before. Two clocks are compared here; whichever way that goes, the cooldown ends within the reuse delay and not before that of the
+	// deletion that was observed.
+	if gone := h.claim; gone != nil && !r.until.Before(h.until) && (!gone.leaves.IsZero() || gone.Deleting && !c.Since.Before(gone.Created)) {
 		gone.rested = true
 		b.changed[gone.Key] = struct{}{}
 	}
-	if c.Until.After(h.until) {
-		h.since, h.until = c.Since, c.Until
+	if r.until.After(h.until) {
+		h.since, h.until = r.since, r.until
 	}
 }
 
@@ -192,7 +231,7 @@ func (b *book) sumRests(pool Key) (all restSum) {
 // thousands may rest, and every refusal asks.
 func (b *book) firstRested(pool Key, lacking int64) time.Time {
 	if all := b.restSums[pool]; all.addresses >= lacking {
-		return all.first
+		return all.first.Add(b.recordsAhead)
 	}
 	return time.Time{}
 }
@@ -205,9 +244,14 @@ func (b *book) restingOf(k Key) []Cooling {
 			continue
 		}
 		for _, r := range h.ranges {
-			c := Cooling{Range: r, Since: h.since, Until: h.until}
-			if h.away() {
-				c.Since, c.Until, c.Claim, c.Left = time.Time{}, time.Time{}, h.key, h.left
+			c := Cooling{Range: r}
+			switch {
+			case h.away():
+				c.Claim, c.Left = h.key, h.left
+			case h.since.IsZero():
+				c.Until = h.until.Add(b.recordsAhead)
+			default:
+				c.Since, c.Until = h.since.Add(b.recordsAhead), h.until.Add(b.recordsAhead)
 			}
 			list = append(list, c)
 		}

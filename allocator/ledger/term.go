@@ -150,8 +150,8 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 		return err
 	}
 	l.do(func(b *book) {
-		b.tick(l.cfg.Now())
-		b.serve(l.cfg.Now())
+		b.tick(l.now())
+		b.serve(l.now())
 	})
 	l.note(v.Holder, nil)
 	l.cfg.Metrics.holding(true)
@@ -284,7 +284,7 @@ func (l *Ledger) write(ctx context.Context, commit func(context.Context, journal
 	l.cfg.Metrics.committed(time.Since(started), batch, len(r.Lines))
 	l.do(func(b *book) {
 		l.proven, l.broken = started, nil
-		b.landed(l.cfg.Now())
+		b.landed(l.now())
 	})
 	return nil
 }
@@ -321,7 +321,7 @@ func (l *Ledger) await(ctx context.Context) bool {
 // tick ends rests, while this replica follows as well: else they would pile up, with nobody to know that their ranges were given again.
 func (l *Ledger) tick(ctx context.Context) {
 	for journal.Pause(ctx, sweepEvery) == nil {
-		l.do(func(b *book) { b.tick(l.cfg.Now()) })
+		l.do(func(b *book) { b.tick(l.now()) })
 	}
 }
 
@@ -329,7 +329,7 @@ func (l *Ledger) tick(ctx context.Context) {
 func (l *Ledger) sweep(ctx context.Context, source Source) {
 	for journal.Pause(ctx, sweepEvery) == nil {
 		var due []*line
-		l.do(func(b *book) { due = b.due(l.cfg.Now()) })
+		l.do(func(b *book) { due = b.due(l.now()) })
 		if len(due) == 0 {
 			continue
 		}
@@ -361,10 +361,10 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) (failed er
 			version, err := source.Touch(ctx, ln.object(), ln.UID)
 			if err != nil {
 				fail(fmt.Errorf("%s: %w", ln.object(), err))
-				l.do(func(*book) { ln.tried = l.cfg.Now() })
+				l.do(func(*book) { ln.tried = l.now() })
 				continue
 			}
-			l.do(func(b *book) { b.outlive(l.cfg.Now(), ln, version) })
+			l.do(func(b *book) { b.outlive(l.now(), ln, version) })
 		default:
 			s := scope{ln.Kind, ln.Namespace}
 			creates[s] = append(creates[s], ln)
