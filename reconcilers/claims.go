@@ -25,6 +25,7 @@ type desk struct {
 	ledger   *ledger.Ledger
 	changes  *lane
 	now      func() time.Time
+	wall     func() time.Time // see Options.Wall
 	events   *events
 	sent     *sent
 	made     attempts      // to make addresses for claims

@@ -106,7 +106,7 @@ func (ipAllocations) complete(a *v1alpha1.IPAllocation, space string) bool {
 
 func (ipAllocations) allocated(_ context.Context, d *desk, a *v1alpha1.IPAllocation) (bool, error) {
 	r, _, _ := butler.RangeOf(a)
-	a.Status = *allocatedStatus(a, r, metav1.NewTime(d.now()))
+	a.Status = *allocatedStatus(a, r, metav1.NewTime(d.wall()))
 	return true, nil
 }
 

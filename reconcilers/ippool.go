@@ -68,7 +68,7 @@ func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, 
 	case p.Status.LastUpdated == nil && len(indexes) == 0:
 		p.Status.LastUpdated = p.CreationTimestamp.DeepCopy()
 	case p.Status.LastUpdated == nil || !equalIndexes(p.Status.Indexes, indexes):
-		p.Status.LastUpdated = ptr.To(metav1.NewTime(d.now()))
+		p.Status.LastUpdated = ptr.To(metav1.NewTime(d.wall()))
 	}
 	p.Status.Indexes = indexes
 	setCapacity(p, usage)

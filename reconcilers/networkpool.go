@@ -45,7 +45,7 @@ func (networkPools) urgent(ctx context.Context, d *desk, req reconcile.Request) 
 // status writes counters, conditions and releases in one, and lets go of the allocations whose release is recorded then.
 func (n networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	resting := d.ledger.Resting(butler.NetworkPoolKey(p.Namespace, p.Name))
-	written, unwritten := d.recordResting(ctx, before, unrecorded(resting, p.Status.Releases, d.now()), memory)
+	written, unwritten := d.recordResting(ctx, before, unrecorded(resting, p.Status.Releases, d.wall()), memory)
 	if written {
 		return reconcile.Result{}, nil
 	}
@@ -60,7 +60,7 @@ func (networkPools) counters(ctx context.Context, d *desk, before, p *v1alpha1.N
 		return reconcile.Result{}, err
 	}
 	_, faults := butler.PoolOf(p)
-	releases := recordReleases(p, waiting, d.now())
+	releases := recordReleases(p, waiting, d.wall())
 	p.Status = *poolStatus(p, usage, faults)
 	p.Status.Releases = releases.records
 	if !equality.Semantic.DeepEqual(before, p) {

@@ -46,7 +46,7 @@ func (ipAllocations) release(ctx context.Context, d *desk, a *v1alpha1.IPAllocat
 	}
 	if !released(a) {
 		before := a.DeepCopy()
-		a.Status = *releasedStatus(a, metav1.NewTime(releasedAt(a, d.now())))
+		a.Status = *releasedStatus(a, metav1.NewTime(releasedAt(a, d.wall())))
 		_, err := d.saveStatus(ctx, before, a)
 		return 0, err
 	}

@@ -46,8 +46,10 @@ type Options struct {
 	Changes *Changes
 	// Recorder takes events about claims and pools.
 	Recorder record.EventRecorder
-	// Now is the clock of the times in statuses.
+	// Now is the clock that measures spans.
 	Now func() time.Time
+	// Wall is the clock of the times in statuses and records, which outlive the process and are read by others; Now where nil.
+	Wall func() time.Time
 	// Clusters are those of Cluster API.
 	Clusters *Clusters
 	// Registry takes the gauges; nil for none.
@@ -57,6 +59,9 @@ type Options struct {
 // Register adds every reconciler to a manager that has not started. They run on every replica, and act on the one that holds the
 // journal.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
+	if o.Wall == nil {
+		o.Wall = o.Now
+	}
 	for _, a := range o.APIs {
 		if err := a.register(ctx, mgr, o); err != nil {
 			return err
@@ -78,7 +83,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 		turns, workers = newTurns(addressEvery), addressWorkers
 	}
 	d := &desk{
-		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),
+		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, wall: o.Wall, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),
 		sent: newSent(), mirrors: turns, whole: a.wholeStatus, movable: a.addresses != nil,
 	}
 	lane.wake = wake(ctx, mgr.GetCache(), a.claims.emptyList, lane.claims)

@@ -36,6 +36,11 @@
 // before, the range is free. A record that was decided before the claim came back, and lands after it is gone once more, keeps the range until somebody
 // takes the entry out.
 //
+// A recorded cooldown is converted when a process first observes the record, and measured by that process's monotonic clock from then on. It ends
+// within the pool's reuse delay of the observation, so a record of a clock that was ahead cannot last; and where the process observed the deletion of the
+// claim, not before deletion + reuse delay, so a record of a clock that was behind does not cut it short. Records are written and read by the API server's
+// clock as far as that is known (Config.Skew): a replica with a wrong clock that starts later reads the same end.
+//
 // What a change of a pool takes away is held back from the moment that it is let through, in the journal, until the change is seen or cannot come any
 // more. Whoever holds some of it keeps that, and is followed by nobody.
 //

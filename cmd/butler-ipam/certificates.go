@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"butlerlabs.dev/ipam/webhooks/certificates"
+	"butlerlabs.dev/ipam/webhooks/servertime"
 )
 
 // certificateParts say where the certificate of the webhooks comes from, and who sees to its renewal. The last two are nil where they are not
@@ -22,7 +23,7 @@ type certificateParts struct {
 	certManager *certificates.CertManager
 }
 
-func newCertificates(o *options, kube *rest.Config, log logr.Logger) (p certificateParts, err error) {
+func newCertificates(o *options, kube *rest.Config, clock *servertime.Clock, log logr.Logger) (p certificateParts, err error) {
 	if o.certSecret != "" {
 		p.selfManaged = certificates.NewSelfManaged(certificates.SelfManagedConfig{
 			Secret:   types.NamespacedName{Namespace: o.namespace, Name: o.certSecret},
@@ -36,7 +37,7 @@ func newCertificates(o *options, kube *rest.Config, log logr.Logger) (p certific
 		return p, fmt.Errorf("--webhook-cert-dir: %w", err)
 	}
 	if o.certificate != "" {
-		p.certManager, err = certificates.NewCertManager(kube, types.NamespacedName{Namespace: o.namespace, Name: o.certificate}, now, log)
+		p.certManager, err = certificates.NewCertManager(kube, types.NamespacedName{Namespace: o.namespace, Name: o.certificate}, clock.Now, log)
 		p.renewal = p.certManager
 	}
 	return p, err

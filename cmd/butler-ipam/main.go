@@ -35,6 +35,7 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/work"
 	"butlerlabs.dev/ipam/webhooks"
 	"butlerlabs.dev/ipam/webhooks/certificates"
+	"butlerlabs.dev/ipam/webhooks/servertime"
 )
 
 // version is set when the binary is built.
@@ -101,7 +102,9 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 	kube.UserAgent = "butler-ipam/" + version
 	kube.QPS = -1 // a write held back here is an allocation that is not Ready: the API server's own fairness decides
 	reach(kube)
-	certs, err := newCertificates(o, kube, log.WithName("certificates"))
+	clock := servertime.New(now)
+	kube.Wrap(clock.Wrap)
+	certs, err := newCertificates(o, kube, clock, log.WithName("certificates"))
 	if err != nil {
 		return err
 	}
@@ -109,6 +112,7 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 	if err != nil {
 		return err
 	}
+	server.now = clock.Now
 	metrics.Registry.MustRegister(certificateMetrics{certs.source, certs.renewal})
 	checks := newProbes(server, certs, log)
 	if err := checks.serve(o.probeBind, log); err != nil {
@@ -130,7 +134,7 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 	if err != nil {
 		return err
 	}
-	l, err := wire(ctx, mgr, o, newPeerClient(server), checks, log)
+	l, err := wire(ctx, mgr, o, newPeerClient(server), clock, checks, log)
 	if err != nil {
 		return err
 	}
@@ -189,12 +193,12 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 }
 
 // wire puts the parts together around a ledger. What one of them needs of another it gets here.
-func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, checks *probes, log logr.Logger) (*ledger.Ledger, error) {
+func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, clock *servertime.Clock, checks *probes, log logr.Logger) (*ledger.Ledger, error) {
 	store, err := journal.NewLeaseStore(forCalls(mgr.GetConfig()), o.namespace, takeOverAfter)
 	if err != nil {
 		return nil, err
 	}
-	store.Now = now
+	store.Now = clock.Now
 	identity := journal.NewIdentity(o.identity, o.advertise)
 	served, claimKinds, poolKinds := o.apis.parts()
 	if stored, err := store.Read(ctx); err == nil { // who holds the journal later looks again
@@ -214,6 +218,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Metrics:    ledgerMetrics,
 		Log:        log.WithName("ledger"),
 		Now:        now,
+		Skew:       func() time.Duration { by, _ := clock.Ahead(); return by },
 		Changed:    func(keys []ledger.Key) { changes.Notify(keys); forServices.Notify(keys) },
 	})
 	feed, err := reconcilers.NewFeed(ctx, mgr, l, served...)
@@ -234,7 +239,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		}
 	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Registry: metrics.Registry, Clusters: clusters,
+		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: clusters,
 	})
 	if err != nil {
 		return nil, err
@@ -244,7 +249,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 			return nil, err
 		}
 	}
-	if err := o.tenants.register(ctx, mgr, l, recorder, log.WithName("tenants")); err != nil {
+	if err := o.tenants.register(ctx, mgr, l, recorder, clock, log.WithName("tenants")); err != nil {
 		return nil, err
 	}
 	hooks, others := o.apis.webhooks()

@@ -25,7 +25,7 @@ func newPeerClient(s *webhookServer) *http.Client {
 		if err != nil {
 			return nil, err
 		}
-		config := &tls.Config{RootCAs: s.peerRoots(own.Leaf), ServerName: serverName(own.Leaf), Certificates: []tls.Certificate{*own}}
+		config := &tls.Config{RootCAs: s.peerRoots(own.Leaf), ServerName: serverName(own.Leaf), Certificates: []tls.Certificate{*own}, Time: s.now}
 		overHTTP1(config)
 		dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: peerDialLimit}, Config: config}
 		return dialer.DialContext(ctx, network, address)
@@ -69,7 +69,7 @@ func (s *webhookServer) verifyClient(state tls.ConnectionState) error {
 	}
 	if own, err := s.certificates.GetCertificate(nil); err == nil {
 		_, err := leaf.Verify(x509.VerifyOptions{
-			Roots: s.peerRoots(own.Leaf), Intermediates: between, DNSName: serverName(own.Leaf),
+			Roots: s.peerRoots(own.Leaf), Intermediates: between, DNSName: serverName(own.Leaf), CurrentTime: s.now(),
 			// Not every issuer gives both.
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		})
@@ -77,7 +77,7 @@ func (s *webhookServer) verifyClient(state tls.ConnectionState) error {
 			return nil
 		}
 	}
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: s.clients, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: s.clients, Intermediates: between, CurrentTime: s.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
 		return fmt.Errorf("client certificate of %q: %w", leaf.Subject, err)
 	}

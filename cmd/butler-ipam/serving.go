@@ -40,10 +40,11 @@ type webhookServer struct {
 	certificates certificates.Source
 	log          logr.Logger
 	serving      atomic.Bool
+	now          func() time.Time // by which certificates are judged
 }
 
 func newWebhookServer(o *options, source certificates.Source, log logr.Logger) (*webhookServer, error) {
-	s := &webhookServer{DefaultServer: &webhook.DefaultServer{}, address: o.webhookBind, certificates: source, log: log}
+	s := &webhookServer{DefaultServer: &webhook.DefaultServer{}, address: o.webhookBind, certificates: source, log: log, now: time.Now}
 	if o.clientCA == "" {
 		return s, nil
 	}
@@ -111,7 +112,7 @@ func (s *webhookServer) StartedChecker() healthz.Checker {
 		if err != nil {
 			return err
 		}
-		return validAt(certificate.Leaf, time.Now())
+		return validAt(certificate.Leaf, s.now())
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenancy"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 	"butlerlabs.dev/ipam/webhooks"
+	"butlerlabs.dev/ipam/webhooks/servertime"
 )
 
 // tenantOptions are what the command line says about TenantClusters.
@@ -81,7 +82,7 @@ func (o *tenantOptions) webhooks() []webhooks.API {
 	return []webhooks.API{webhooks.Tenants(o.namespace)}
 }
 
-func (o *tenantOptions) register(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, recorder record.EventRecorder, log logr.Logger) error {
+func (o *tenantOptions) register(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, recorder record.EventRecorder, clock *servertime.Clock, log logr.Logger) error {
 	if !o.on {
 		return nil
 	}
@@ -89,6 +90,6 @@ func (o *tenantOptions) register(ctx context.Context, mgr manager.Manager, l *le
 		Namespace: o.namespace, Timing: o.timing, OrphanAfter: o.orphanAfter, ReleaseLimit: o.releaseLimit, MaxServices: o.maxServices,
 		Serving: l.Serving, Unheld: func(pool types.NamespacedName, addresses []netip.Addr) []netip.Addr {
 			return l.Unheld(butler.NetworkPoolKey(pool.Namespace, pool.Name), addresses)
-		}, Recorder: recorder, Now: now, Registry: metrics.Registry, Log: log,
+		}, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Log: log,
 	})
 }

@@ -37,7 +37,10 @@ type Options struct {
 	Unheld func(pool types.NamespacedName, addresses []netip.Addr) []netip.Addr
 	// Recorder takes events about TenantClusters, ProviderConfigs, IPAllocations and NetworkPools.
 	Recorder record.EventRecorder
-	Now      func() time.Time
+	// Now is the clock that measures spans.
+	Now func() time.Time
+	// Wall is the clock of the times in objects, which outlive the process and are read by others; Now where nil.
+	Wall func() time.Time
 	// Registry takes the metrics; nil for none.
 	Registry prometheus.Registerer
 	Log      logr.Logger
@@ -61,6 +64,9 @@ const (
 
 // Register adds everything to a manager that has not started. It works from when the CRDs are served, on the replica that holds the journal.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
+	if o.Wall == nil {
+		o.Wall = o.Now
+	}
 	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err

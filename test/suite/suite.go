@@ -46,12 +46,17 @@ const pollGap = 20 * time.Millisecond
 // Main runs the tests of a package on one sandbox and ends the process. prepare gets it before the first test. It fails where a manager has asked
 // for more than its role allows. What ended does comes before the sandbox stops.
 func Main(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox.Sandbox) error, ended ...func() error) {
+	os.Exit(Run(m, o, prepare, ended...))
+}
+
+// Run is Main without the end of the process, of which it returns the code.
+func Run(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox.Sandbox) error, ended ...func() error) int {
 	code, err := run(m, o, prepare, ended)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 1
+		return 1
 	}
-	os.Exit(code)
+	return code
 }
 
 func run(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox.Sandbox) error, ended []func() error) (code int, err error) {

@@ -14,6 +14,10 @@
 //
 // An authority signs earlier only where no certificate that is good is left: at the first start, or when all of them have expired.
 //
+// No single clock decides what is due. Each turn compares this machine's clock with the API server's (package servertime). While the two differ by more
+// than ten minutes, the replica serves what is valid by either, renews nothing and says so (Trouble); it makes certificates only where no clock finds
+// anything of use. An authority that is not valid yet counts as none. What cannot be served is replaced in growing pauses, as something else may undo that.
+//
 // The caBundle is written by a patch of that field alone, locked to the version of the configuration that was read before the Secret: a
 // replica that is behind cannot take an authority away again. It is no server-side apply. That would own the entries of the list by their
 // names, and whoever installs the webhooks could then take none away: what is left of it would be an entry with a caBundle and nothing else,

@@ -28,8 +28,13 @@ const (
 	caKeyName = "ca.key"
 )
 
-// backdate is by how much a certificate is good before it is made, for clocks that are behind.
-const backdate = time.Hour
+const (
+	// backdate is by how much a certificate is good before it is made, for clocks that are behind.
+	backdate = time.Hour
+	// disagreement is how far the clocks of this machine and of the API server may differ while this replica renews certificates. It is
+	// less than backdate, so what one replica makes is valid for every other that may replace it.
+	disagreement = 10 * time.Minute
+)
 
 // Common names of authorities and certificates. Nobody goes by them.
 const (
@@ -53,6 +58,10 @@ func (t terms) settling() time.Duration { return t.life / 20 }
 type authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer // nil when a newer one signs
+}
+
+func (a authority) validAt(now time.Time) bool {
+	return !now.Before(a.certificate.NotBefore) && !now.After(a.certificate.NotAfter)
 }
 
 // keys are what the Secret holds.
@@ -132,7 +141,7 @@ func (k keys) bundle() ([]byte, error) {
 func (k keys) renewed(now time.Time, t terms) (keys, error) {
 	next := keys{serving: k.serving}
 	for _, a := range k.authorities {
-		if !now.After(a.certificate.NotAfter) {
+		if a.validAt(now) { // one that is not valid yet is made by a clock that was wrong
 			next.authorities = append(next.authorities, a)
 		}
 	}
@@ -179,6 +188,11 @@ func (k keys) good(now time.Time, t terms) bool {
 		Roots: k.pool(), DNSName: t.host, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	return err == nil
+}
+
+// contested tells whether an authority is valid at one of two times only.
+func (k keys) contested(x, y time.Time) bool {
+	return slices.ContainsFunc(k.authorities, func(a authority) bool { return a.validAt(x) != a.validAt(y) })
 }
 
 // pool is the authorities.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -28,6 +29,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/webhooks/servertime"
 )
 
 // fieldManager is the name under which the caBundle is written.
@@ -41,6 +44,8 @@ const (
 	longestWait = time.Hour
 	// conflictWait is when a replica that was not the first looks again; it hears of what the first wrote before that.
 	conflictWait = time.Second
+	// disagreedWait is when a replica whose clock is not the API server's looks again.
+	disagreedWait = time.Minute
 )
 
 // SelfManagedConfig is what SelfManaged stands on.
@@ -62,11 +67,24 @@ type SelfManaged struct {
 	SelfManagedConfig
 	client client.Client
 	live   client.Reader
+	server *servertime.Clock // as of the last response to live
+
+	// Of the controller, which takes one turn after the other.
+	repairs  int       // writes that replaced what could not be served, in a row
+	repaired time.Time // the last of them
 
 	mu        sync.Mutex
 	held      keys  // as stored
 	published bool  // once: the API servers know the authorities
 	trouble   error // of the last turn
+}
+
+// clockError says that this machine's clock and the API server's differ, so that this replica does not know what is due.
+type clockError struct{ own, server time.Time }
+
+func (e *clockError) Error() string {
+	return fmt.Sprintf("the clock of this machine (%s) and the API server's (%s) differ by more than %s: this replica renews no certificate until they agree",
+		e.own.UTC().Format(time.RFC3339), e.server.UTC().Format(time.RFC3339), disagreement)
 }
 
 // NewSelfManaged serves nothing until its controller has run. SetupWithManager adds that to a manager that has AddToScheme's types and
@@ -95,7 +113,14 @@ const (
 
 // SetupWithManager implements Source.
 func (s *SelfManaged) SetupWithManager(mgr manager.Manager) error {
-	s.client, s.live = mgr.GetClient(), mgr.GetAPIReader()
+	config := rest.CopyConfig(mgr.GetConfig())
+	s.server = servertime.New(s.Now)
+	config.Wrap(s.server.Wrap)
+	live, err := client.New(config, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return err
+	}
+	s.client, s.live = mgr.GetClient(), live
 	everywhere := false
 	turn := func(names []string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
@@ -162,11 +187,37 @@ func (s *SelfManaged) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		return reconcile.Result{RequeueAfter: conflictWait}, nil
 	}
 	s.mu.Lock()
-	s.trouble = err
-	s.mu.Unlock()
-	return reconcile.Result{RequeueAfter: next}, err
+	defer s.mu.Unlock()
+	before := s.trouble
+	if s.trouble = err; err == nil || next == 0 {
+		return reconcile.Result{RequeueAfter: next}, err
+	}
+	if before == nil {
+		s.Log.Info("Certificates not renewed", "reason", err.Error())
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
 }
 
+// errUnusable says that what was stored in place of something that could not be served cannot be served either.
+var errUnusable = errors.New("what is stored cannot be served, though it was replaced a moment ago: look for what else writes the Secret, and at the clocks")
+
+// clocks are this machine's time and the API server's, as of the last response. They are the same where no response had a Date.
+func (s *SelfManaged) clocks() (own, server time.Time) {
+	own = s.Now()
+	ahead, _ := s.server.Ahead()
+	return own, own.Add(ahead)
+}
+
+// repairAfter is for how long a write has to wait that replaces what cannot be served. Something else may undo each of them.
+func (s *SelfManaged) repairAfter(now time.Time) time.Duration {
+	if s.repairs == 0 || now.Sub(s.repaired) > 2*lastRetry {
+		s.repairs = 0
+		return 0
+	}
+	return s.repaired.Add(min(firstRetry<<min(s.repairs, 16), lastRetry)).Sub(now)
+}
+
+// turn returns when the next one is due; with an error, when it is tried again, zero for growing pauses.
 func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) {
 	configurations, err := s.configurations(ctx)
 	if err != nil {
@@ -180,9 +231,12 @@ func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) 
 	case err != nil:
 		return 0, err
 	}
-	now, t := s.Now(), terms{host: s.Host, life: s.Life}
+	own, now := s.clocks()
+	agree, t := now.Sub(own).Abs() <= disagreement, terms{host: s.Host, life: s.Life}
 	held := readKeys(secret.Data)
-	if held.good(now, t) {
+	// The API servers judge a certificate. Where the clocks disagree either may be wrong: what one of them accepts is served, and is not replaced.
+	good := held.good(now, t) || !agree && held.good(own, t)
+	if good {
 		s.serve(held)
 		bundle, err := held.bundle()
 		if err != nil {
@@ -195,6 +249,9 @@ func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) 
 		}
 		s.markPublished()
 	}
+	if !agree && (good || held.contested(own, now)) {
+		return disagreedWait, &clockError{own, now}
+	}
 	due, err := held.renewed(now, t)
 	if err != nil {
 		return 0, err
@@ -204,6 +261,12 @@ func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) 
 		return 0, err
 	}
 	if !maps.EqualFunc(data, secret.Data, bytes.Equal) {
+		if !good {
+			if wait := s.repairAfter(own); wait > 0 {
+				return wait, errUnusable
+			}
+			s.repairs, s.repaired = s.repairs+1, own
+		}
 		secret.Data = data
 		if err := s.client.Update(ctx, &secret, client.FieldOwner(fieldManager)); err != nil {
 			return 0, err
