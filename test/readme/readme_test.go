@@ -76,4 +76,12 @@ func TestTheReadmesExamplesDoWhatItSays(t *testing.T) {
 			t.Errorf("the refusal is\n%s\nwithout what the README shows:\n%s", stderr, part)
 		}
 	}
+	nine := strings.Replace(allocation, "count: 8", "count: 9", 1)
+	if _, stderr, err := box.Kubectl(ctx, nine, "apply", "-f", "-"); err == nil || !strings.Contains(stderr, "cannot be changed") {
+		t.Errorf("another count is applied: %v", err)
+	}
+	kubectl(nine, "apply", "--force", "--timeout=1m", "-f", "-")
+	if got, _ := kubectl("", "get", "ipallocation", "-n", "butler-system", "my-cluster-lb", "-o", "jsonpath={.spec.count}"); got != "9" {
+		t.Errorf("applied with --force it has count %s", got)
+	}
 }
