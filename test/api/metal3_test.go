@@ -202,14 +202,18 @@ func TestColumnsOfMetal3(t *testing.T) {
 	if diff := cmp.Diff(want, columns(t, metal3.GroupVersion, "ippools", "columns")); diff != "" {
 		t.Errorf("columns of a pool (-want +got):\n%s", diff)
 	}
-	for resource, o := range map[string]*unstructured.Unstructured{
-		"ipclaims":    metal3Object(t, "IPClaim", `{pool: {name: p}}`),
-		"ipaddresses": metal3Object(t, "IPAddress", `{claim: {name: c}, pool: {name: p}, address: 192.168.0.13}`),
+	for resource, tc := range map[string]struct {
+		o    *unstructured.Unstructured
+		want map[string]string
+	}{
+		"ipclaims":    {metal3Object(t, "IPClaim", `{pool: {name: p}}`), map[string]string{"Address": "<nil>", "Pool": "p"}},
+		"ipaddresses": {metal3Object(t, "IPAddress", `{claim: {name: c}, pool: {name: p}, address: 192.168.0.13}`), map[string]string{"Address": "192.168.0.13", "Pool": "p", "Claim": "c"}},
 	} {
-		o.SetGenerateName("")
-		o.SetName("columns")
-		suite.Lend(t, admin, o)
-		if diff := cmp.Diff(map[string]string{"Name": "columns"}, columns(t, metal3.GroupVersion, resource, "columns")); diff != "" {
+		tc.o.SetGenerateName("")
+		tc.o.SetName("columns")
+		suite.Lend(t, admin, tc.o)
+		tc.want["Name"] = "columns"
+		if diff := cmp.Diff(tc.want, columns(t, metal3.GroupVersion, resource, "columns")); diff != "" {
 			t.Errorf("columns of %s (-want +got):\n%s", resource, diff)
 		}
 	}

@@ -172,7 +172,7 @@ type IPAllocationStatus struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
 // +kubebuilder:validation:XValidation:rule="self.?status.?phase.hasValue() != oldSelf.?status.?phase.hasValue() || self.spec == oldSelf.spec || !has(oldSelf.spec.pinnedRange) || (has(self.spec.pinnedRange) && self.spec.pinnedRange == oldSelf.spec.pinnedRange && self.spec.poolRef == oldSelf.spec.poolRef && self.spec.tenantClusterRef == oldSelf.spec.tenantClusterRef && self.spec.type == oldSelf.spec.type && (!has(oldSelf.spec.count) || (has(self.spec.count) && self.spec.count == oldSelf.spec.count)))",fieldPath=".spec",reason=FieldValueForbidden,messageExpression="!has(self.spec.pinnedRange) ? 'pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them' : self.spec.pinnedRange != oldSelf.spec.pinnedRange ? 'pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses' : self.spec.poolRef != oldSelf.spec.poolRef ? 'poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one' : self.spec.tenantClusterRef != oldSelf.spec.tenantClusterRef ? 'tenantClusterRef cannot be changed while addresses are held: create another IPAllocation for the other cluster and delete this one' : self.spec.type != oldSelf.spec.type ? 'type cannot be changed while addresses are held: create another IPAllocation of the other type and delete this one' : 'count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one'"
-// +kubebuilder:resource:scope=Namespaced,shortName=ipa
+// +kubebuilder:resource:scope=Namespaced,categories=ipam,shortName=ipa
 // +kubebuilder:selectablefield:JSONPath=".spec.poolRef.name"
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=".spec.poolRef.name"
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=".spec.tenantClusterRef.name"
@@ -181,6 +181,10 @@ type IPAllocationStatus struct {
 // +kubebuilder:printcolumn:name="Start",type=string,JSONPath=".spec.pinnedRange.startAddress"
 // +kubebuilder:printcolumn:name="End",type=string,JSONPath=".spec.pinnedRange.endAddress"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="Count",type=integer,JSONPath=".spec.count",priority=1
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].status",priority=1
+// +kubebuilder:printcolumn:name="Tenant namespace",type=string,JSONPath=".spec.tenantClusterRef.namespace",priority=1
+// +kubebuilder:printcolumn:name="Origin",type=string,JSONPath=".metadata.annotations.butler\\.butlerlabs\\.dev/origin",priority=1
 type IPAllocation struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -333,12 +333,17 @@ type Release struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:resource:scope=Namespaced,shortName=np
+// +kubebuilder:resource:scope=Namespaced,categories=ipam,shortName=np
 // +kubebuilder:printcolumn:name="CIDR",type=string,JSONPath=".spec.cidr"
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=".status.availableIPs"
 // +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=".status.allocatedIPs"
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=".status.totalIPs"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].status",priority=1
+// +kubebuilder:printcolumn:name="Gateway",type=string,JSONPath=".spec.gateway",priority=1
+// +kubebuilder:printcolumn:name="Routing domain",type=string,JSONPath=".spec.routingDomain",priority=1
+// +kubebuilder:printcolumn:name="Largest free block",type=integer,JSONPath=".status.largestFreeBlock",priority=1
+// +kubebuilder:printcolumn:name="Fragmentation",type=integer,JSONPath=".status.fragmentationPercent",priority=1
 type NetworkPool struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

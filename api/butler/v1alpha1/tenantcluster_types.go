@@ -133,7 +133,7 @@ type TenantClusterStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:resource:scope=Namespaced,shortName=tc
+// +kubebuilder:resource:scope=Namespaced,categories=ipam,shortName=tc
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=".status.phase"
 // +kubebuilder:printcolumn:name="Network",type=string,JSONPath=".status.conditions[?(@.type=='NetworkReady')].status"
 // +kubebuilder:printcolumn:name="Load balancers",type=string,JSONPath=".status.lbAllocationRef.name"

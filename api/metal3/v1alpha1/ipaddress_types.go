@@ -42,9 +42,15 @@ type IPAddressSpec struct {
 // address just as well.
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
-// +kubebuilder:resource:scope=Namespaced,categories=metal3,shortName=ipaddress;m3ipa;m3ipaddress;m3ipaddresses;metal3ipa;metal3ipaddress;metal3ipaddresses
+// +kubebuilder:resource:scope=Namespaced,categories=metal3;ipam,shortName=ipaddress;m3ipa;m3ipaddress;m3ipaddresses;metal3ipa;metal3ipaddress;metal3ipaddresses
 // +kubebuilder:metadata:labels={"clusterctl.cluster.x-k8s.io=","cluster.x-k8s.io/provider=ipam-metal3","cluster.x-k8s.io/v1alpha2=v1alpha2","cluster.x-k8s.io/v1alpha3=v1alpha3_v1alpha4","cluster.x-k8s.io/v1alpha4=v1alpha5","cluster.x-k8s.io/v1beta1=v1beta1"}
+// +kubebuilder:selectablefield:JSONPath=".spec.pool.name"
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=".spec.address",description="The address"
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=".spec.pool.name",description="Pool of the address"
+// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=".spec.claim.name",description="Claim that the address is for"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the address was created"
+// +kubebuilder:printcolumn:name="Prefix",type=integer,JSONPath=".spec.prefix",priority=1,description="Length of the network prefix"
+// +kubebuilder:printcolumn:name="Gateway",type=string,JSONPath=".spec.gateway",priority=1,description="Gateway of the address"
 type IPAddress struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

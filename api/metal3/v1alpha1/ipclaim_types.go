@@ -30,9 +30,15 @@ type IPClaimStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:resource:scope=Namespaced,categories=cluster-api,shortName=ipc;ipclaim;m3ipc;m3ipclaim;m3ipclaims;metal3ipc;metal3ipclaim;metal3ipclaims
+// +kubebuilder:resource:scope=Namespaced,categories=cluster-api;ipam,shortName=ipc;ipclaim;m3ipc;m3ipclaim;m3ipclaims;metal3ipc;metal3ipclaim;metal3ipclaims
 // +kubebuilder:metadata:labels={"clusterctl.cluster.x-k8s.io=","cluster.x-k8s.io/provider=ipam-metal3","cluster.x-k8s.io/v1alpha2=v1alpha2","cluster.x-k8s.io/v1alpha3=v1alpha3_v1alpha4","cluster.x-k8s.io/v1alpha4=v1alpha5","cluster.x-k8s.io/v1beta1=v1beta1"}
+// +kubebuilder:selectablefield:JSONPath=".spec.pool.name"
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=".metadata.annotations.ipAddress",description="Address that the claim has"
+// +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=".spec.pool.name",description="Pool that the address comes from"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the claim was created"
+// +kubebuilder:printcolumn:name="IPAddress",type=string,JSONPath=".status.address.name",priority=1,description="IPAddress object of the claim"
+// +kubebuilder:printcolumn:name="Error",type=string,JSONPath=".status.errorMessage",priority=1,description="Why the claim has no address"
+// +kubebuilder:printcolumn:name="Routing domain",type=string,JSONPath=".metadata.labels.butler\\.butlerlabs\\.dev/routing-domain",priority=1,description="Routing domain of the address"
 type IPClaim struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -118,13 +118,16 @@ type IPPoolStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:resource:scope=Namespaced,categories=cluster-api,shortName=ipp;ippool;m3ipp;m3ippool;m3ippools;metal3ipp;metal3ippool;metal3ippools
+// +kubebuilder:resource:scope=Namespaced,categories=cluster-api;ipam,shortName=ipp;ippool;m3ipp;m3ippool;m3ippools;metal3ipp;metal3ippool;metal3ippools
 // +kubebuilder:metadata:labels={"clusterctl.cluster.x-k8s.io=","cluster.x-k8s.io/provider=ipam-metal3","cluster.x-k8s.io/v1alpha2=v1alpha2","cluster.x-k8s.io/v1alpha3=v1alpha3_v1alpha4","cluster.x-k8s.io/v1alpha4=v1alpha5","cluster.x-k8s.io/v1beta1=v1beta1"}
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=".metadata.labels.cluster\\.x-k8s\\.io/cluster-name",description="Cluster that the pool belongs to"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the pool was created"
 // +kubebuilder:printcolumn:name="Capacity",type=integer,JSONPath=".status.capacity",description="Addresses of the pool"
 // +kubebuilder:printcolumn:name="Available IPs",type=integer,JSONPath=".status.availableIPCount",description="Free addresses of the pool"
 // +kubebuilder:printcolumn:name="Capacity Capped",type=boolean,JSONPath=".status.capacityCapped",description="Whether the pool has more addresses than can be counted"
+// +kubebuilder:printcolumn:name="Gateway",type=string,JSONPath=".spec.gateway",priority=1,description="Gateway of the pool"
+// +kubebuilder:printcolumn:name="Prefix",type=integer,JSONPath=".spec.prefix",priority=1,description="Length of the network prefix"
+// +kubebuilder:printcolumn:name="Routing domain",type=string,JSONPath=".metadata.labels.butler\\.butlerlabs\\.dev/routing-domain",priority=1,description="Routing domain of the pool"
 type IPPool struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

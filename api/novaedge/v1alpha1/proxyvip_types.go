@@ -100,7 +100,8 @@ type ProxyVIPStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:resource:scope=Cluster,categories=ipam
+// +kubebuilder:selectablefield:JSONPath=".spec.poolRef.name"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=".spec.address"
 // +kubebuilder:printcolumn:name="IPv6",type=string,JSONPath=".spec.ipv6Address"
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=".spec.mode"
@@ -109,6 +110,7 @@ type ProxyVIPStatus struct {
 // +kubebuilder:printcolumn:name="Bound",type=string,JSONPath=".status.conditions[?(@.type==\"Bound\")].status"
 // +kubebuilder:printcolumn:name="Active Node",type=string,JSONPath=".status.activeNode"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="Routing domain",type=string,JSONPath=".metadata.labels.butler\\.butlerlabs\\.dev/routing-domain",priority=1
 type ProxyVIP struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
