@@ -95,6 +95,9 @@ func pauseOnly(o any) (any, error) {
 	small.SetName(c.GetName())
 	small.SetUID(c.GetUID())
 	small.SetResourceVersion(c.GetResourceVersion())
+	if metal3.Paused(c) {
+		small.SetAnnotations(map[string]string{clusterv1.PausedAnnotation: ""})
+	}
 	return small, nil
 }
 
@@ -142,7 +145,7 @@ func (c *Clusters) Cluster(namespace, name string) (metal3.Cluster, bool) {
 
 func clusterOf(o *unstructured.Unstructured) metal3.Cluster {
 	paused, _, _ := unstructured.NestedBool(o.Object, "spec", "paused")
-	return metal3.Cluster{UID: o.GetUID(), Paused: paused}
+	return metal3.Cluster{UID: o.GetUID(), Paused: paused, Annotated: metal3.Paused(o)}
 }
 
 // clustersFunc finds Clusters as metal3.Clusters does.

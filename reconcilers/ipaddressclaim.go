@@ -79,10 +79,17 @@ func (ipAddressClaims) rests(ctx context.Context, d *desk, c *ipamv1.IPAddressCl
 	if !ours {
 		return errForeign
 	}
-	if err := metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), clusters); err != nil || pool.Kind != metal3.KindIPPool {
+	if err := clusterapi.Wait(c, clusters); err != nil {
 		return err
 	}
-	return d.poolRests(ctx, c, pool, clusters)
+	if pool.Kind == metal3.KindIPPool {
+		return d.poolRests(ctx, c, pool, clusters)
+	}
+	p := &butlerv1.NetworkPool{}
+	if d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
+		return nil // a missing pool pauses no claim
+	}
+	return clusterapi.WaitForNetworkPool(p)
 }
 
 // errForeign is why the claims of other providers are left alone.

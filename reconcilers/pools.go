@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
@@ -76,10 +77,10 @@ func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	p, rested := copied(before), memory.resting
-	memory.resting = false
+	memory.resting = metal3.Paused(before) // claims of a paused pool wait
 	changed := memory.spec != 0 && memory.spec != before.GetGeneration()
 	memory.spec = before.GetGeneration()
-	if rested || changed { // what stands in its spec may have kept a claim that holds an address from being Ready
+	if rested && !memory.resting || changed { // what stands in its spec may have kept a claim that holds an address from being Ready
 		r.wake(req.Namespace)
 	}
 	pool, _ := r.api.pool(p)

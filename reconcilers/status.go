@@ -88,9 +88,12 @@ func refusal(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IPAlloc
 	var (
 		noPool   *ledger.NoPoolError
 		deleting *ledger.PoolDeletingError
+		paused   *butler.PoolPausedError
 		held     *ledger.HeldError
 	)
 	switch {
+	case errors.As(err, &paused):
+		return refusedStatus(a, v1alpha1.PhasePending, v1alpha1.ReasonPoolPaused, err.Error())
 	case errors.As(err, &noPool):
 		return refusedStatus(a, v1alpha1.PhasePending, v1alpha1.ReasonPoolNotFound,
 			fmt.Sprintf("pool %s does not exist: the allocation is made as soon as it does", pool))

@@ -13,6 +13,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
@@ -64,10 +65,15 @@ func (a ipAddressClaims) wants(ctx context.Context, c *ipamv1.IPAddressClaim, po
 			return metal3.WantOfStandIn(held), nil
 		}
 	}
-	if err := metal3.Wait(c, "IPAddressClaim", clusterapi.ClusterOf(c), a.clusters); err != nil && !named {
+	if err := clusterapi.Wait(c, a.clusters); err != nil && !named {
 		return nil, err
 	}
 	if pool.Kind == butler.KindNetworkPool {
+		if p, err := readPool(ctx, pool, pools, &butlerv1.NetworkPool{}, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		} else if err := clusterapi.WaitForNetworkPool(p); err != nil && !named {
+			return nil, err
+		}
 		return clusterapi.WantsOfNetworkPool(c), nil
 	}
 	return a.wantsOfIPPool(ctx, c, pool, pools)

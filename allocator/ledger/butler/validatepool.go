@@ -18,7 +18,7 @@ const (
 	warningDeprecated = "spec.tenantAllocation.start and end are deprecated: write ranges: [{start: %q, end: %q}] instead"
 	warningIgnored    = "spec.tenantAllocation.start and end are ignored because ranges is set: remove them"
 	warningRepeated   = "%s %s lies inside %s %s already: remove one of them"
-	warningEdge       = "%s, the %s address of spec.cidr, can be handed out, and no machine behind spec.gateway can use it: add %s to spec.reserved"
+	warningEdge       = "%s, the %s address of spec.cidr, can be allocated, and no machine can use it: add %s to spec.reserved, unless the pool is for load balancers alone"
 	warningMisplaced  = "%s %s counts for nothing on a NetworkPool: set %s instead"
 	warningNothing    = "spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool"
 )
@@ -96,7 +96,7 @@ func WarningsFor(p *v1alpha1.NetworkPool) []string {
 	if len(offered) == 0 {
 		warnings = append(warnings, warningNothing)
 	}
-	if first, last := read.network.First, read.network.Last; p.Spec.Gateway != "" && first.Is4() && read.network.Size() > 2 {
+	if first, last := read.network.First, read.network.Last; first.Is4() && read.network.Size() > 2 {
 		for _, edge := range []struct {
 			name    string
 			address netip.Addr

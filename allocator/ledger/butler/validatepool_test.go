@@ -239,17 +239,23 @@ func TestWarningsFor(t *testing.T) {
 			want: []string{`spec.tenantAllocation.start and end are ignored because ranges is set: remove them`},
 		},
 		"reserved twice": {
-			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0/29}, {cidr: 10.40.0.0/28}, {cidr: 10.40.0.0/28}]}`,
+			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0/29}, {cidr: 10.40.0.0/28}, {cidr: 10.40.0.0/28}, {cidr: 10.40.0.255/32}]}`,
 			want: []string{
 				`spec.reserved[0].cidr 10.40.0.0/29 lies inside spec.reserved[1].cidr 10.40.0.0/28 already: remove one of them`,
 				`spec.reserved[2].cidr 10.40.0.0/28 lies inside spec.reserved[1].cidr 10.40.0.0/28 already: remove one of them`,
 			},
 		},
+		"the ends of a network without gateway": {
+			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0/28}]}`,
+			want: []string{
+				`10.40.0.255, the broadcast address of spec.cidr, can be allocated, and no machine can use it: add 10.40.0.255/32 to spec.reserved, unless the pool is for load balancers alone`,
+			},
+		},
 		"a gateway, and the ends of the network": {
 			spec: `{cidr: 10.40.0.0/24, gateway: 10.40.0.1}`,
 			want: []string{
-				`10.40.0.0, the network address of spec.cidr, can be handed out, and no machine behind spec.gateway can use it: add 10.40.0.0/32 to spec.reserved`,
-				`10.40.0.255, the broadcast address of spec.cidr, can be handed out, and no machine behind spec.gateway can use it: add 10.40.0.255/32 to spec.reserved`,
+				`10.40.0.0, the network address of spec.cidr, can be allocated, and no machine can use it: add 10.40.0.0/32 to spec.reserved, unless the pool is for load balancers alone`,
+				`10.40.0.255, the broadcast address of spec.cidr, can be allocated, and no machine can use it: add 10.40.0.255/32 to spec.reserved, unless the pool is for load balancers alone`,
 			},
 		},
 		"a gateway, and one end reserved":            {spec: `{cidr: 10.40.0.0/24, gateway: 10.40.0.1, reserved: [{cidr: 10.40.0.0/28}], tenantAllocation: {ranges: [{start: 10.40.0.16, end: 10.40.0.254}]}}`},
@@ -260,7 +266,7 @@ func TestWarningsFor(t *testing.T) {
 			want: []string{`spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool`},
 		},
 	}
-	misplaced := poolWith(t, `{cidr: 10.40.0.0/24, routingDomain: a}`)
+	misplaced := poolWith(t, `{cidr: 10.40.0.0/31, routingDomain: a}`)
 	misplaced.Labels = map[string]string{v1alpha1.LabelRoutingDomain: "b"}
 	misplaced.Annotations = map[string]string{v1alpha1.AnnotationReuseDelay: "10m"}
 	if diff := cmp.Diff([]string{

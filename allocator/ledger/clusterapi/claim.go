@@ -2,6 +2,7 @@ package clusterapi
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -88,6 +89,23 @@ func ClusterOf(c *ipamv1.IPAddressClaim) string {
 	}
 	return c.Labels[clusterv1.ClusterNameLabel]
 }
+
+// Wait returns a *metal3.WaitError while a claim must be left alone: it carries the annotation cluster.x-k8s.io/paused, or its Cluster does, is paused
+// by spec.paused, or does not exist.
+func Wait(c *ipamv1.IPAddressClaim, clusters metal3.Clusters) error {
+	const kind = "IPAddressClaim"
+	name := ClusterOf(c)
+	if err := metal3.Wait(c, kind, name, clusters); err != nil || name == "" {
+		return err
+	}
+	if cluster, there := clusters.Cluster(c.Namespace, name); there && cluster.Annotated {
+		return &metal3.WaitError{Why: fmt.Sprintf("Cluster %s of %s %s is paused", name, kind, c.Name)}
+	}
+	return nil
+}
+
+// WaitForNetworkPool returns a *metal3.WaitError while a NetworkPool carries the annotation cluster.x-k8s.io/paused.
+func WaitForNetworkPool(p *butlerv1.NetworkPool) error { return metal3.Wait(p, "NetworkPool", "", nil) }
 
 // ReasonFor is the reason of condition Ready=False for a claim that got no address.
 func ReasonFor(err error) string {

@@ -24,7 +24,9 @@ const (
 // Cluster is what there is to know of a Cluster of Cluster API.
 type Cluster struct {
 	UID    types.UID
-	Paused bool
+	Paused bool // spec.paused
+	// Annotated says that the Cluster carries the annotation cluster.x-k8s.io/paused. Cluster API's own objects wait for it, Metal3's do not.
+	Annotated bool
 	// Unknown says that nobody knows yet whether it is there. It counts as there, and as paused.
 	Unknown bool
 }
@@ -43,10 +45,16 @@ type WaitError struct {
 
 func (e *WaitError) Error() string { return e.Why + ": an address is assigned when that has changed" }
 
+// Paused tells whether an object carries the annotation that pauses its reconciliation.
+func Paused(o metav1.Object) bool {
+	_, paused := o.GetAnnotations()[annotationPaused]
+	return paused
+}
+
 // Wait says whether an object may be worked on that belongs to a Cluster of its namespace, or to none (""): it is nil, or a *WaitError. What is
 // being deleted does not wait for a Cluster that is not there.
 func Wait(o metav1.Object, kind, cluster string, clusters Clusters) error {
-	if _, paused := o.GetAnnotations()[annotationPaused]; paused {
+	if Paused(o) {
 		return &WaitError{Why: fmt.Sprintf("%s %s is paused", kind, o.GetName())}
 	}
 	if cluster == "" {

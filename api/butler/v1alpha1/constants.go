@@ -128,6 +128,7 @@ const (
 	ReasonDeleting         = "Deleting"         // the pool waits for claims that still hold addresses of it
 	ReasonPoolExhausted    = "PoolExhausted"    // no free block is large enough
 	ReasonPoolNotFound     = "PoolNotFound"     // the pool that poolRef names does not exist (yet)
+	ReasonPoolPaused       = "PoolPaused"       // the pool carries the annotation cluster.x-k8s.io/paused
 	ReasonAllocationFailed = "AllocationFailed" // the range asked for cannot be given
 	ReasonAddressConflict  = "AddressConflict"  // another claim holds the range, or a part of it
 	ReasonReleased         = "Released"         // the claim is being deleted and its addresses are given back
