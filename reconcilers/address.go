@@ -36,8 +36,40 @@ import (
 // Somebody else may make such an object, before its claim or after: it is the claim's then. One of a claim that is gone, which nobody can be
 // expected to restore any more, goes after orphanAge.
 
-// orphanAge is how old an address is at least that is deleted because it has no claim. A restore brings the one soon after the other.
+// orphanAge is for how long an address is without its claim, as the leader of this term has observed it, before it is deleted. A restore brings the one
+// soon after the other. When the API server says that they were made does not count: its clock may be another.
 const orphanAge = 10 * time.Minute
+
+// orphans are addresses without their claim. The zero value is ready.
+type orphans struct {
+	mu   sync.Mutex
+	term time.Time // in which they were observed: what another leader saw is not known
+	of   map[types.NamespacedName]map[types.UID]time.Time
+}
+
+// since returns when an address was first observed without its claim.
+func (o *orphans) since(term time.Time, claim types.NamespacedName, address types.UID, now time.Time) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of == nil || !o.term.Equal(term) {
+		o.term, o.of = term, map[types.NamespacedName]map[types.UID]time.Time{}
+	}
+	if o.of[claim] == nil {
+		o.of[claim] = map[types.UID]time.Time{}
+	}
+	first, known := o.of[claim][address]
+	if !known {
+		first = now
+		o.of[claim][address] = now
+	}
+	return first
+}
+
+func (o *orphans) forget(claim types.NamespacedName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.of, claim)
+}
 
 // addressed is the part of an API whose claims, T, have their answer in the annotation ipAddress, and then in an address object, A.
 type addressed[T, A client.Object] struct {
@@ -430,6 +462,14 @@ func (a addressed[T, A]) gone(ctx context.Context, d *desk, name types.Namespace
 	if err != nil {
 		return 0, err
 	}
+	if len(all) == 0 {
+		d.orphans.forget(name)
+		return 0, nil
+	}
+	term, err := d.ledger.Term()
+	if err != nil {
+		return 0, later(lookForAddress)
+	}
 	for _, stored := range all {
 		finalizer := slices.IndexFunc(a.ours, func(f string) bool { return controllerutil.ContainsFinalizer(stored, f) })
 		if finalizer < 0 || metal3.Away(stored) {
@@ -443,7 +483,7 @@ func (a addressed[T, A]) gone(ctx context.Context, d *desk, name types.Namespace
 			if !apierrors.IsNotFound(err) {
 				return 0, err
 			}
-		} else if left := stored.GetCreationTimestamp().Add(orphanAge).Sub(d.now()); left > 0 {
+		} else if left := d.orphans.since(term, name, stored.GetUID(), d.now()).Add(orphanAge).Sub(d.now()); left > 0 {
 			if wait == 0 || left < wait {
 				wait = left
 			}

@@ -29,6 +29,7 @@ type desk struct {
 	events   *events
 	sent     *sent
 	made     attempts      // to make addresses for claims
+	orphans  orphans       // addresses of claims that are gone
 	tries    tries         // to answer claims
 	live     client.Reader // the API server itself
 	clusters metal3.Clusters
@@ -66,6 +67,7 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		after, err := r.api.gone(ctx, r.desk, req.NamespacedName)
 		return reconcile.Result{RequeueAfter: after}, err
 	}
+	r.orphans.forget(req.NamespacedName)
 	standing := r.ledger.Standing(string(c.GetUID()))
 	if standing.Clash != nil && !r.api.flagged(c) { // whatever else is true of it: who has the addresses waits for this
 		return reconcile.Result{}, r.flag(ctx, c, standing.Clash)

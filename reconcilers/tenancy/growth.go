@@ -137,7 +137,7 @@ func (s *session) say(ctx context.Context, c metav1.Condition) error {
 	if err := s.Get(ctx, s.name, cluster); err != nil || cluster.UID != s.uid {
 		return client.IgnoreNotFound(err)
 	}
-	applied, changed := condition(cluster.Status.Conditions, c, s.Now())
+	applied, changed := condition(cluster.Status.Conditions, c, s.Wall())
 	if !changed || s.said == c && s.Now().Sub(s.saidAt) < seenWithin {
 		return nil
 	}

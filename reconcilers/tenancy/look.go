@@ -39,6 +39,7 @@ func (s *session) look(ctx context.Context, c *connection) (time.Time, error) {
 		return time.Time{}, nil // MetalLB comes later
 	}
 	blocks := tenants.BlocksOf(t, stored)
+	s.measure(blocks)
 	metallb := tenants.MetalLB{Families: familiesOf(blocks, p, pools)}
 	view := s.view(c, metallb, blocks)
 	plan := tenants.Decide(t, p, blocks, view, s.Timing, s.Now())
@@ -81,11 +82,49 @@ func familiesOf(blocks []tenants.Block, p tenants.Policy, pools map[string]*v1al
 	return families
 }
 
+// idle is how long a block has been idle, as far as this process goes by it.
+type idle struct {
+	written time.Time // by the clock of the replica that recorded it
+	since   time.Time // by this process's clock
+}
+
+// idleShare of ShrinkAfter is what a block has to be idle for at least under the eyes of one session, whatever an earlier one has recorded.
+const idleShare = 10
+
+// measure has the times of blocks be this process's own. A failed block counts from when it was first observed to have failed. What another replica
+// recorded of an idle block counts, as its clock may have been wrong, for no less than nothing and no more than all but one idleShare of ShrinkAfter.
+func (s *session) measure(blocks []tenants.Block) {
+	now, failed, idles := s.Now(), map[string]time.Time{}, map[string]idle{}
+	for i := range blocks {
+		b := &blocks[i]
+		if b.Failed {
+			if b.Created = now; !s.failed[b.Name].IsZero() {
+				b.Created = s.failed[b.Name]
+			}
+			failed[b.Name] = b.Created
+		}
+		if b.IdleSince.IsZero() {
+			continue
+		}
+		known := s.idles[b.Name]
+		if !known.written.Equal(b.IdleSince) {
+			credit := min(max(s.Wall().Sub(b.IdleSince), 0), s.Timing.ShrinkAfter-s.Timing.ShrinkAfter/idleShare)
+			known = idle{b.IdleSince, now.Add(-credit)}
+		}
+		idles[b.Name], b.IdleSince = known, known.since
+	}
+	s.failed, s.idles = failed, idles
+}
+
 // waiting is what is remembered of a Service.
 type waiting struct {
 	served bool      // it has an address
-	since  time.Time // else since when it has none
+	since  time.Time // else since when it has none, as far as was observed
+	before time.Time // refusals up to then are not of this wait, by the tenant's clock: its creation, or the last refusal known while it had an address
 }
+
+// refused tells whether the wait of a Service was refused, going by the time of the last refusal.
+func (w *waiting) refused(at time.Time) bool { return !at.IsZero() && at.After(w.before) }
 
 // view is what decisions are made on.
 func (s *session) view(c *connection, metallb tenants.MetalLB, blocks []tenants.Block) tenants.View {
@@ -102,16 +141,14 @@ func (s *session) view(c *connection, metallb tenants.MetalLB, blocks []tenants.
 		served := len(service.Status.LoadBalancer.Ingress) > 0
 		switch {
 		case w == nil:
-			w = &waiting{served: served, since: earlier(service.CreationTimestamp.Time, now)}
+			w = &waiting{served: served, since: now, before: service.CreationTimestamp.Add(-time.Second)} // events have whole seconds
 		case w.served && !served:
-			w = &waiting{since: now}
+			w = &waiting{since: now, before: w.before}
 		case served:
-			w = &waiting{served: true}
+			w = &waiting{served: true, before: refused[string(service.UID)]}
 		}
 		known[service.UID] = w
-		// Events have whole seconds.
-		no := refused[string(service.UID)]
-		v.Services = append(v.Services, tenants.ServiceOf(service, metallb, w.since, !no.IsZero() && !no.Before(w.since.Truncate(time.Second))))
+		v.Services = append(v.Services, tenants.ServiceOf(service, metallb, w.since, w.refused(refused[string(service.UID)])))
 	}
 	s.services = known
 	past := c.uses.take()
@@ -142,13 +179,6 @@ func (s *session) view(c *connection, metallb tenants.MetalLB, blocks []tenants.
 	return v
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // clocks records since when blocks are idle, so that a restart does not begin to count anew.
 func (s *session) clocks(ctx context.Context, stored []v1alpha1.IPAllocation, plan tenants.Plan) error {
 	var errs []error
@@ -159,7 +189,7 @@ func (s *session) clocks(ctx context.Context, stored []v1alpha1.IPAllocation, pl
 		}
 		a := stored[i].DeepCopy()
 		if delete(a.Annotations, v1alpha1.AnnotationIdleSince); start {
-			metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationIdleSince, s.Now().UTC().Format(time.RFC3339Nano))
+			metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationIdleSince, s.Wall().UTC().Format(time.RFC3339Nano))
 		}
 		err := s.client.Patch(ctx, a, client.MergeFromWithOptions(&stored[i], client.MergeFromWithOptimisticLock{}))
 		errs = append(errs, overtaken.Ignore(ctx, s.live, &stored[i], err))

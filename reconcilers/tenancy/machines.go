@@ -3,10 +3,12 @@ package tenancy
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -24,10 +26,10 @@ var machineKind = schema.GroupKind{Group: "cluster.x-k8s.io", Kind: "Machine"}
 var machineAddresses = []string{"status", "addresses"}
 
 // holds says why the addresses of a tenant may not be released yet; "" when they may. What the informers know is enough to wait; that
-// nothing is in the way, the API server itself says. After ReleaseLimit none of this counts any more, nor whether it can be read: something is
-// broken then that waiting does not mend.
+// nothing is in the way, the API server itself says. After ReleaseLimit, counted from when this process first observed the deletion, none of this counts
+// any more, nor whether it can be read: something is broken then that waiting does not mend.
 func (d *desk) holds(ctx context.Context, c *v1alpha1.TenantCluster, blocks []tenants.Block) (string, error) {
-	if !d.Now().Before(c.DeletionTimestamp.Add(d.ReleaseLimit)) {
+	if d.releaseIn(c) <= 0 {
 		return "", nil
 	}
 	for _, from := range []client.Reader{d.Cache, d.live} {
@@ -46,6 +48,17 @@ func (d *desk) holds(ctx context.Context, c *v1alpha1.TenantCluster, blocks []te
 		}
 	}
 	return "", nil
+}
+
+// identity of an object: another may have its name later.
+type identity struct {
+	name types.NamespacedName
+	uid  types.UID
+}
+
+// releaseIn is for how long machines may still hold the addresses of a tenant that is being deleted.
+func (d *desk) releaseIn(c *v1alpha1.TenantCluster) time.Duration {
+	return d.deleted.Observe(identity{client.ObjectKeyFromObject(c), c.UID}, d.Now()).Add(d.ReleaseLimit).Sub(d.Now())
 }
 
 // inUse says which address of an allocation whose tenant is gone a Node or Machine has still; "" where none does. As long as that is so it holds.

@@ -9,11 +9,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=tenantclusters,verbs=patch
@@ -31,14 +33,20 @@ type network struct {
 	sessions *sessions
 	short    *names // tenants that wait for a pool, or for room in one, to begin with
 	holding  reasons
+	failed   work.Since[types.UID] // blocks that are to be replaced
 }
 
 func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	c := &v1alpha1.TenantCluster{}
+	err := r.Get(ctx, req.NamespacedName, c)
+	if err == nil && c.DeletionTimestamp != nil {
+		_ = r.releaseIn(c) // counts on every replica: the next leader goes on
+	}
 	if !r.Serving() {
 		return reconcile.Result{}, nil
 	}
-	c := &v1alpha1.TenantCluster{}
-	if err := r.Get(ctx, req.NamespacedName, c); err != nil {
+	if err != nil {
+		r.deleted.Forget(func(t identity) bool { return t.name == req.NamespacedName })
 		r.sessions.stop(req.NamespacedName)
 		r.short.put(req.NamespacedName, false)
 		r.holding.news(req.NamespacedName, "")
@@ -113,12 +121,19 @@ func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenant
 	}
 	stored = slices.Clone(stored) // the informer's own
 	refusals = map[v1alpha1.IPAllocationType]string{}
-	for _, w := range tenants.Missing(t, p, tenants.BlocksOf(t, stored), pools) {
+	missing := tenants.Missing(t, p, tenants.BlocksOf(t, stored), pools)
+	r.failed.Forget(func(uid types.UID) bool {
+		return slices.ContainsFunc(stored, func(a v1alpha1.IPAllocation) bool {
+			return a.UID == uid && !slices.ContainsFunc(missing, func(w tenants.Wish) bool { return w.Stale == a.Name })
+		})
+	})
+	for _, w := range missing {
 		if at := slices.IndexFunc(stored, func(a v1alpha1.IPAllocation) bool { return a.Name == w.Stale }); at >= 0 {
-			if r.Now().Sub(stored[at].CreationTimestamp.Time) >= tenants.ReplaceAfter {
+			if r.Now().Sub(r.failed.Observe(stored[at].UID, r.Now())) >= tenants.ReplaceAfter {
 				if _, err := r.drop(ctx, &stored[at]); err != nil {
 					return tenants.BlocksOf(t, stored), nil, nil, err
 				}
+				r.failed.Forget(func(uid types.UID) bool { return uid == stored[at].UID })
 			}
 			wishes = append(wishes, w)
 			continue // its end brings the tenant here again
@@ -155,7 +170,7 @@ func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenant
 
 // say writes NetworkReady and the references to the first blocks, where they differ.
 func (r *network) say(ctx context.Context, c *v1alpha1.TenantCluster, blocks []tenants.Block, ready metav1.Condition) error {
-	fields, changed := condition(c.Status.Conditions, ready, r.Now())
+	fields, changed := condition(c.Status.Conditions, ready, r.Wall())
 	status := map[string]any{"conditions": []any{fields}}
 	for _, ref := range []struct {
 		field string

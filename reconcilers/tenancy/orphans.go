@@ -10,12 +10,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/overtaken"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
+	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status,verbs=patch
@@ -24,6 +26,13 @@ import (
 type orphans struct {
 	*desk
 	pace *rate.Limiter
+	gone work.Since[absence]
+}
+
+// absence of the tenant of an allocation. The time that condition TenantClusterMissing has is another clock's: it only tells one absence from the next.
+type absence struct {
+	allocation types.UID
+	condition  int64
 }
 
 // What an error of ours could do at most until somebody notices.
@@ -33,7 +42,7 @@ const (
 )
 
 func newOrphans(d *desk) *orphans {
-	return &orphans{d, rate.NewLimiter(rate.Every(collectEvery), collectBurst)}
+	return &orphans{desk: d, pace: rate.NewLimiter(rate.Every(collectEvery), collectBurst)}
 }
 
 func (r *orphans) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -48,7 +57,7 @@ func (r *orphans) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	kinship, at := tenants.KinshipOf(a, uid, r.OrphanAfter, r.Now())
+	kinship, at := tenants.KinshipOf(r.observed(a), uid, r.OrphanAfter, r.Now())
 	ref := a.Spec.TenantClusterRef
 	switch kinship {
 	case tenants.Unrecorded:
@@ -85,10 +94,27 @@ func (r *orphans) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 	if dropped, err := r.drop(ctx, a); !dropped {
 		return reconcile.Result{}, err
 	}
+	r.gone.Forget(func(other absence) bool { return other.allocation == a.UID })
 	r.metrics.orphans.Inc()
 	pools, err := r.pools(ctx)
 	r.events.collected(a, pools[a.Spec.PoolRef.Name])
 	return reconcile.Result{}, err
+}
+
+// observed is an allocation as KinshipOf takes it: its tenant has been missing since this process first observed the condition that says so.
+func (r *orphans) observed(a *v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
+	missing := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionTenantClusterMissing)
+	this := absence{allocation: a.UID}
+	if missing != nil {
+		this.condition = missing.LastTransitionTime.Unix()
+	}
+	r.gone.Forget(func(other absence) bool { return other.allocation == a.UID && other != this })
+	if missing == nil {
+		return a
+	}
+	a = a.DeepCopy()
+	meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionTenantClusterMissing).LastTransitionTime = metav1.NewTime(r.gone.Observe(this, r.Now()))
+	return a
 }
 
 // uidOf is the UID of the TenantCluster of a name, "" where there is none. That there is none, or another one than recorded, is asked of the API
@@ -125,7 +151,7 @@ func (r *orphans) say(ctx context.Context, a *v1alpha1.IPAllocation, reason, mes
 	} else {
 		meta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{
 			Type: v1alpha1.ConditionTenantClusterMissing, Status: metav1.ConditionTrue, Reason: reason, Message: message,
-			LastTransitionTime: metav1.NewTime(r.Now()), ObservedGeneration: a.Generation,
+			LastTransitionTime: metav1.NewTime(r.Wall()), ObservedGeneration: a.Generation,
 		})
 	}
 	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionTenantClusterMissing)

@@ -38,7 +38,7 @@ func (r *providers) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		}
 	}
 	capacity, available := tenants.Capacity(policy, pools)
-	fields, changed := condition(p.Status.Conditions, available, r.Now())
+	fields, changed := condition(p.Status.Conditions, available, r.Wall())
 	if !changed && p.Status.Capacity != nil && *p.Status.Capacity == capacity {
 		return reconcile.Result{}, nil
 	}

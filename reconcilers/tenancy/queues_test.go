@@ -37,12 +37,24 @@ func TestOtherWordsAloneDoNotBringATenantBack(t *testing.T) {
 	}
 }
 
-// Also where Machines cannot be read: nothing is read any more.
+// Also where Machines cannot be read: nothing is read any more. The limit counts from the first observation, whatever the API server's clock was.
 func TestMachinesHoldNothingAfterTheLimit(t *testing.T) {
-	deleted := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	d := &desk{Options: Options{ReleaseLimit: time.Hour, Now: func() time.Time { return deleted.Add(time.Hour) }}}
-	c := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: deleted}}}
-	if why, err := d.holds(t.Context(), c, nil); why != "" || err != nil {
-		t.Errorf("%q holds it: %v", why, err)
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for name, ahead := range map[string]time.Duration{"the same clock": 0, "a clock that is behind": -24 * time.Hour, "a clock that is ahead": 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			now := now
+			d := &desk{Options: Options{ReleaseLimit: time.Hour, Now: func() time.Time { return now }}}
+			c := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{UID: "1", DeletionTimestamp: &metav1.Time{Time: now.Add(ahead)}}}
+			if left := d.releaseIn(c); left != time.Hour {
+				t.Errorf("held for %s more when it is first observed", left)
+			}
+			if now = now.Add(time.Hour - time.Second); d.releaseIn(c) != time.Second {
+				t.Errorf("held for %s more after nearly an hour", d.releaseIn(c))
+			}
+			now = now.Add(time.Second)
+			if why, err := d.holds(t.Context(), c, nil); why != "" || err != nil {
+				t.Errorf("%q holds it: %v", why, err)
+			}
+		})
 	}
 }

@@ -37,7 +37,7 @@ func (r *network) release(ctx context.Context, c *v1alpha1.TenantCluster) (recon
 		if r.holding.news(name, why) {
 			r.events.releaseWaits(c, why)
 		}
-		return reconcile.Result{RequeueAfter: min(lookAtMachines, max(time.Second, c.DeletionTimestamp.Add(r.ReleaseLimit).Sub(r.Now())))}, nil
+		return reconcile.Result{RequeueAfter: min(lookAtMachines, max(time.Second, r.releaseIn(c)))}, nil
 	}
 	r.holding.news(name, "")
 	left := false

@@ -138,6 +138,8 @@ type session struct {
 	told      bool      // that it is down
 	services  map[types.UID]*waiting
 	gone      map[string]time.Time // block -> since when its range has been missing from the tenant's pool
+	failed    map[string]time.Time // block -> when it was first observed to have failed
+	idles     map[string]idle      // block -> since when it is idle
 	wrote     written
 	announced bool // the tenant's L2Advertisement has named the pool
 	refusal   refusal

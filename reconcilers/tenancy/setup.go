@@ -54,6 +54,7 @@ type desk struct {
 	secrets corev1client.SecretsGetter
 	events  events
 	metrics *metrics
+	deleted work.Since[identity] // TenantClusters whose deletion has begun
 }
 
 const (

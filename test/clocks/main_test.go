@@ -39,7 +39,9 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "go build -tags chaos:", err)
 		return 1
 	}
-	o := sandbox.Options{Replicas: 1, ManagerBinary: binary, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s"}}
+	o := sandbox.Options{Replicas: 1, ManagerBinary: binary, ClusterAPI: true, Tenants: true, ManagerArgs: []string{
+		"--shutdown-delay=0s", "--tenants", "--tenants-orphan-after=" + patience.String(), "--tenants-release-limit=" + patience.String(),
+	}}
 	return suite.Run(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
 		admin, err = suite.Client(s)
