@@ -84,6 +84,7 @@ type Ledger struct {
 
 	mu      sync.Mutex
 	book    *book
+	drifted time.Time     // when the clock of recorded times last was where book has it
 	holder  string        // of the journal, as last read
 	refused error         // why the journal cannot be followed, or taken over
 	able    bool          // this replica could take part in serving at some time
@@ -131,16 +132,22 @@ func (l *Ledger) own(t time.Time) time.Time {
 	return l.started.Add(t.Sub(l.started)).Round(0)
 }
 
-// recordsMoved is by how much the clock of recorded times must have moved against this process's own to count: less is the work of a clock
-// that is kept right, and would have every record written anew.
-const recordsMoved = 2 * time.Second
+// The clock of recorded times counts as moved against this process's own when it has been off by recordsMoved for recordsSettled. Every record is
+// written anew then. Less is the work of a clock that is kept right, of one that is being set, or of API servers whose clocks differ.
+const (
+	recordsMoved   = 2 * time.Second
+	recordsSettled = 10 * time.Second
+)
 
 // now reads this process's own clock, and has the book know how far the clock of recorded times is ahead of it. The caller holds mu.
 func (l *Ledger) now() time.Time {
 	read := l.cfg.Now()
 	now := l.own(read)
-	if ahead := read.Round(0).Add(l.cfg.Skew()).Sub(now); (ahead - l.book.recordsAhead).Abs() > recordsMoved {
-		l.book.recordsAhead = ahead
+	switch ahead := read.Round(0).Add(l.cfg.Skew()).Sub(now); {
+	case (ahead - l.book.recordsAhead).Abs() <= recordsMoved:
+		l.drifted = now
+	case l.drifted.IsZero() || now.Sub(l.drifted) >= recordsSettled: // as at the first reading
+		l.drifted, l.book.recordsAhead = now, ahead
 	}
 	return now
 }

@@ -393,3 +393,34 @@ func BenchmarkWhoHasWhatAPoolKeeps(b *testing.B) {
 		})
 	}
 }
+
+func TestLedger_FollowsTheClockOfRecordsWhenItHasSettled(t *testing.T) {
+	now, skew := modelStart, time.Hour
+	l := New(Config{Now: func() time.Time { return now }, Skew: func() time.Duration { return skew }})
+	expect := func(what string, want time.Duration) {
+		t.Helper()
+		if l.now(); l.book.recordsAhead != want {
+			t.Errorf("%s: %s ahead, want %s", what, l.book.recordsAhead, want)
+		}
+	}
+	expect("first reading", time.Hour)
+	skew += recordsMoved
+	for range 20 {
+		now = now.Add(time.Second)
+		expect("a clock that is kept right", time.Hour)
+	}
+	for range 20 {
+		now = now.Add(time.Second)
+		if skew = 0; now.Second()%2 == 0 {
+			skew = time.Hour
+		}
+		expect("API servers that differ", time.Hour)
+	}
+	skew = 0
+	for until := l.drifted.Add(recordsSettled); now.Before(until.Add(-time.Second)); {
+		now = now.Add(time.Second)
+		expect("set a moment ago", time.Hour)
+	}
+	now = now.Add(2 * time.Second)
+	expect("set", 0)
+}
