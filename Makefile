@@ -17,6 +17,7 @@ SANDBOX_DIR ?= bin/sandbox
 RESTART ?=
 KEEP ?=
 CLUSTERAPI ?=
+CONTROLLERS ?=
 TENANTS ?=
 FUZZTIME ?= 10m
 SCHEDULES ?= 100000
@@ -196,10 +197,10 @@ demo: controlplane build ## See the allocator at work: a pool, some allocations,
 	@exec $(BIN)/demo
 
 .PHONY: sandbox
-sandbox: controlplane build $(if $(filter 1,$(CLUSTERAPI)),$(BIN)/clusterapi) ## Run a control plane with REPLICAS (2) managers in SANDBOX_DIR (bin/sandbox) until interrupted; RESTART=1, KEEP=1, with CLUSTERAPI=1, TENANTS=1
+sandbox: controlplane build $(if $(filter 1,$(CLUSTERAPI)),$(BIN)/clusterapi) $(if $(filter 1,$(CONTROLLERS)),$(BIN)/kube-controller-manager) ## Run a control plane with REPLICAS (2) managers in SANDBOX_DIR (bin/sandbox) until interrupted; RESTART=1, KEEP=1, with CLUSTERAPI=1, TENANTS=1, CONTROLLERS=1 (kube-controller-manager)
 	@$(GO) build -o $(BIN)/sandbox-run ./test/sandbox/cmd
 	@exec $(BIN)/sandbox-run -dir '$(SANDBOX_DIR)' -replicas $(REPLICAS) $(if $(filter 1,$(RESTART)),-restart) $(if $(filter 1,$(KEEP)),-keep) \
-	  $(if $(filter 1,$(CLUSTERAPI)),-clusterapi) $(if $(filter 1,$(TENANTS)),-tenants)
+	  $(if $(filter 1,$(CLUSTERAPI)),-clusterapi) $(if $(filter 1,$(TENANTS)),-tenants) $(if $(filter 1,$(CONTROLLERS)),-controllers)
 
 # Below: how the binaries that these targets use come about.
 

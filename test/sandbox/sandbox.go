@@ -51,6 +51,9 @@ type Options struct {
 	Tenants bool
 	// ClusterAPI installs the CRDs of Cluster API that the managers serve or read.
 	ClusterAPI bool
+	// Controllers starts kube-controller-manager. Without it namespaces stay Terminating, owner references delete nothing, foreground deletion does
+	// not end, and ResourceQuotas count nothing.
+	Controllers bool
 	// Replicas is the number of managers. With none, the webhooks are not installed either: see InstallWebhooks.
 	Replicas int
 	// ManagerBinary defaults to bin/butler-ipam of the checkout.
@@ -123,6 +126,12 @@ func (s *Sandbox) start(ctx context.Context) error {
 		return err
 	}
 	s.logf("etcd and kube-apiserver serve (%.1fs)", time.Since(began).Seconds())
+	if s.options.Controllers {
+		if err := s.startControllers(ctx); err != nil {
+			return err
+		}
+		s.logf("kube-controller-manager serves (%.1fs)", time.Since(began).Seconds())
+	}
 	if err := s.installConfig(ctx); err != nil {
 		return err
 	}

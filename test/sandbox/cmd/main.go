@@ -29,6 +29,7 @@ func run() error {
 	flag.BoolVar(&options.Restart, "restart", false, "start a manager that died again")
 	flag.BoolVar(&options.Keep, "keep", false, "keep the stored objects of the last run")
 	flag.BoolVar(&options.ClusterAPI, "clusterapi", false, "install the CRDs of Cluster API that managers serve or read")
+	flag.BoolVar(&options.Controllers, "controllers", false, "start kube-controller-manager: namespaces end, owner references delete, quotas count")
 	flag.BoolVar(&options.Tenants, "tenants", false, "install the CRDs of TenantCluster and ProviderConfig, and serve them")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: sandbox [flags] [-- flags of every manager]")
