@@ -2,12 +2,17 @@ package reconcilers
 
 import (
 	"context"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -85,6 +90,9 @@ type API interface {
 	Kinds() (claims, pools []string)
 	// lanes adds its queues.
 	lanes(*Changes)
+	// objects are an empty one of each of its kinds, by the kind.
+	objects() map[string]client.Object
+	scope() meta.RESTScope
 	feed(ctx context.Context, f *Feed, mgr manager.Manager) error
 	register(ctx context.Context, mgr manager.Manager, o Options) error
 	collect(c *collector) (pools []ledger.Key, conflicts int, err error)
@@ -97,10 +105,12 @@ type api[T, P client.Object] struct {
 	// wholeStatus says that nobody else writes a claim's status and that its type knows every field: it is written whole, which costs the
 	// API server less than a patch.
 	wholeStatus bool
-	claims      claimAPI[T]
-	pools       poolAPI[P]
-	others      []string     // kinds of other APIs' pools that its claims draw from
-	addresses   *addressKind // nil where no other object holds addresses for the claims
+	// clusterScoped says that its objects are in no namespace.
+	clusterScoped bool
+	claims        claimAPI[T]
+	pools         poolAPI[P]
+	others        []string     // kinds of other APIs' pools that its claims draw from
+	addresses     *addressKind // nil where no other object holds addresses for the claims
 }
 
 // addressKind is objects that hold an address each, for a claim.
@@ -121,6 +131,50 @@ func (a *api[T, P]) Kinds() (claims, pools []string) {
 		pools = []string{a.poolKind}
 	}
 	return claims, pools
+}
+
+func (a *api[T, P]) objects() map[string]client.Object {
+	all := map[string]client.Object{a.claimKind: a.claims.empty()}
+	if a.addresses != nil {
+		all[a.addresses.kind] = a.addresses.empty()
+	}
+	if a.poolKind != "" {
+		all[a.poolKind] = a.pools.empty()
+	}
+	return all
+}
+
+func (a *api[T, P]) scope() meta.RESTScope {
+	if a.clusterScoped {
+		return meta.RESTScopeRoot
+	}
+	return meta.RESTScopeNamespace
+}
+
+// Objects are an empty object of each kind of some APIs.
+func Objects(apis ...API) (all []runtime.Object) {
+	for _, a := range apis {
+		for _, o := range a.objects() {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// NewMapper maps the kinds of some APIs whether or not the API server serves them now.
+func NewMapper(scheme *runtime.Scheme, apis ...API) (meta.RESTMapper, error) {
+	m := meta.NewDefaultRESTMapper(nil)
+	for _, a := range apis {
+		for kind, object := range a.objects() {
+			gvk, err := apiutil.GVKForObject(object, scheme)
+			if err != nil {
+				return nil, err
+			}
+			resource := schema.ParseGroupResource(kind).WithVersion(gvk.Version)
+			m.AddSpecific(gvk, resource, gvk.GroupVersion().WithResource(strings.ToLower(gvk.Kind)), a.scope())
+		}
+	}
+	return m, nil
 }
 
 // draws are the kinds of pools that its claims draw from.

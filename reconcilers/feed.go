@@ -3,23 +3,33 @@ package reconcilers
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	"butlerlabs.dev/ipam/reconcilers/informers"
 )
 
 // settleEvery is how often it is looked whether the informers have caught up with a live read.
 const settleEvery = time.Second
+
+// retryEvery is how often a kind is read whose reading was denied.
+const retryEvery = 5 * time.Second
 
 // scanPage is how many objects one page of a live read has.
 const scanPage = 500
@@ -28,13 +38,17 @@ const scanPage = 500
 type Feed struct {
 	ledger *ledger.Ledger
 	live   client.Reader
+	mapper meta.RESTMapper
 	kinds  map[string]*kind // ledger.Key.Kind ->
+	served []string         // of these, those of APIs that are switched on
 
 	ctx context.Context // of the process
 
 	// mu orders the informers' events and the whole copies that Refresh hands over: an object that an event brought in after the
 	// copy was taken must not be missing from it when it arrives.
 	mu sync.Mutex
+
+	refusals sync.Mutex // guards kind.refused
 }
 
 var _ ledger.Source = (*Feed)(nil)
@@ -43,6 +57,8 @@ var _ ledger.Source = (*Feed)(nil)
 type kind struct {
 	store   toolscache.Store
 	synced  toolscache.DoneChecker
+	reading func() (absent bool, denied error) // of the informer; nil where it only follows
+	refused error                              // why a read of its own was denied last, nil where none was since
 	newList func() client.ObjectList
 
 	observe func(client.Object)
@@ -58,15 +74,26 @@ type kind struct {
 	claim func(client.Object) ledger.Claim // of claims only
 }
 
-// NewFeed registers with the informers of a manager that has not started.
+// NewFeed registers with the informers of a manager that has not started, for the APIs that are served.
 func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, apis ...API) (*Feed, error) {
-	f := &Feed{ledger: l, live: mgr.GetAPIReader(), kinds: map[string]*kind{}, ctx: ctx}
+	f := &Feed{ledger: l, live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(), kinds: map[string]*kind{}, ctx: ctx}
 	for _, a := range apis {
 		if err := a.feed(ctx, f, mgr); err != nil {
 			return nil, err
 		}
 	}
+	f.served = slices.Collect(maps.Keys(f.kinds))
 	return f, nil
+}
+
+// Count has the objects of further APIs counted, which are switched off: what is stored owns its addresses all the same.
+func (f *Feed) Count(ctx context.Context, mgr manager.Manager, apis ...API) error {
+	for _, a := range apis {
+		if err := a.feed(ctx, f, mgr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *api[T, P]) feed(ctx context.Context, f *Feed, mgr manager.Manager) error {
@@ -155,6 +182,9 @@ func (f *Feed) add(ctx context.Context, mgr manager.Manager, name string, object
 		return fmt.Errorf("informer for %s: %T shows no store", name, informer)
 	}
 	k.store = stored.GetStore()
+	if optional, ok := informer.(*informers.Optional); ok {
+		k.reading = optional.Reading
+	}
 	handler, err := informer.AddEventHandler(f.handler(k))
 	if err != nil {
 		return fmt.Errorf("informer for %s: %w", name, err)
@@ -195,13 +225,32 @@ func (f *Feed) handler(k *kind) toolscache.ResourceEventHandler {
 	}
 }
 
-// Synced waits until the ledger knows everything that was stored when the manager started. It is false when ctx ends first.
+// Synced waits until the ledger knows everything that was stored when the manager started, of the kinds that can be read: there must be one among those
+// that are served. It is false when ctx ends first.
 func (f *Feed) Synced(ctx context.Context) bool {
 	var checks []toolscache.DoneChecker
 	for _, k := range f.kinds {
 		checks = append(checks, k.synced)
 	}
-	return toolscache.WaitFor(ctx, "", checks...)
+	if !toolscache.WaitFor(ctx, "", checks...) {
+		return false
+	}
+	for f.servesNothing() {
+		if journal.Pause(ctx, settleEvery) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// servesNothing reports whether reading each kind that is served is denied.
+func (f *Feed) servesNothing() bool {
+	for _, name := range f.served {
+		if f.Reading(name).Denied == nil {
+			return false
+		}
+	}
+	return len(f.served) > 0
 }
 
 // Seen implements ledger.Source.
@@ -228,13 +277,85 @@ func (f *Feed) Refresh(ctx context.Context, name string, live bool) error {
 		return nil
 	}
 	all, version, err := f.list(ctx, k)
-	if err != nil {
+	switch {
+	case isAbsent(err):
+		k.replace(nil)
+		return nil
+	case err != nil:
 		return err
 	}
 	k.replace(all)
 	k.read = max(k.read, version)
 	go f.settle(k)
 	return nil
+}
+
+// isAbsent reports whether the API server does not serve a kind at all.
+func isAbsent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
+
+// Reading implements ledger.Source.
+func (f *Feed) Reading(name string) (r ledger.Reading) {
+	k := f.kinds[name]
+	if k == nil {
+		return r
+	}
+	if k.reading != nil {
+		r.Absent, r.Denied = k.reading()
+	}
+	f.refusals.Lock()
+	defer f.refusals.Unlock()
+	if r.Denied == nil {
+		r.Denied = k.refused
+	}
+	return r
+}
+
+// denied records that a read of a kind was denied, while its informer may have a watch that goes on. It tries again until one is not.
+func (f *Feed) denied(k *kind, err error) {
+	f.refusals.Lock()
+	defer f.refusals.Unlock()
+	if k.refused == nil {
+		go f.retry(k)
+	}
+	k.refused = err
+}
+
+func (f *Feed) retry(k *kind) {
+	readable := func(ctx context.Context) (bool, error) {
+		err := f.live.List(ctx, k.newList(), client.Limit(1))
+		if err != nil && !isAbsent(err) {
+			return false, nil
+		}
+		f.refusals.Lock()
+		defer f.refusals.Unlock()
+		k.refused = nil
+		return true, nil
+	}
+	_ = wait.PollUntilContextCancel(f.ctx, retryEvery, false, readable) // its only error is the end of the process
+}
+
+// Stored implements ledger.Source.
+func (f *Feed) Stored(ctx context.Context, name string) (bool, error) {
+	gvk, err := f.mapper.KindFor(schema.ParseGroupResource(name).WithVersion(""))
+	if isAbsent(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(gvk)
+	if err := f.live.List(ctx, list, client.Limit(1)); err != nil {
+		return false, ignoreAbsent(err)
+	}
+	return len(list.Items) > 0, nil
+}
+
+func ignoreAbsent(err error) error {
+	if isAbsent(err) {
+		return nil
+	}
+	return err
 }
 
 // stored is the local copy.
@@ -268,7 +389,7 @@ func (f *Feed) Scan(ctx context.Context, name, namespace string, visit func(ledg
 	}
 	all, _, err := f.list(ctx, k, client.InNamespace(namespace))
 	if err != nil {
-		return err
+		return ignoreAbsent(err)
 	}
 	for _, o := range all {
 		visit(k.claim(o))
@@ -287,16 +408,20 @@ func (f *Feed) Touch(ctx context.Context, key ledger.Key, uid string) (uint64, e
 
 // Any implements ledger.Source.
 func (f *Feed) Any(ctx context.Context) (bool, error) {
+	unknown := false
 	for name, k := range f.kinds {
 		list := k.newList()
-		if err := f.live.List(ctx, list, client.Limit(1)); err != nil {
+		err := f.live.List(ctx, list, client.Limit(1))
+		switch {
+		case apierrors.IsForbidden(err):
+			unknown = true
+		case ignoreAbsent(err) != nil:
 			return false, fmt.Errorf("%s: %w", name, err)
-		}
-		if meta.LenList(list) > 0 {
+		case meta.LenList(list) > 0:
 			return true, nil
 		}
 	}
-	return false, nil
+	return unknown, nil
 }
 
 // list reads from the API server, consistently: the first page is of the latest state, whose resourceVersion it gives, the others are of the same.
@@ -305,6 +430,9 @@ func (f *Feed) list(ctx context.Context, k *kind, options ...client.ListOption) 
 	for {
 		list := k.newList()
 		if err := f.live.List(ctx, list, append(options, page)...); err != nil {
+			if apierrors.IsForbidden(err) {
+				f.denied(k, err)
+			}
 			return nil, 0, err
 		}
 		err := meta.EachListItem(list, func(o runtime.Object) error {

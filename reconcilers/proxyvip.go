@@ -27,7 +27,7 @@ import (
 // NovaEdge is the API novaedge.io.
 var NovaEdge API = &api[*v1alpha1.ProxyVIP, *v1alpha1.ProxyIPPool]{
 	claimKind: novaedge.KindProxyVIP, poolKind: novaedge.KindProxyIPPool,
-	claimName: "proxyvip", poolName: "proxyippool",
+	claimName: "proxyvip", poolName: "proxyippool", clusterScoped: true,
 	claims: proxyVIPs{}, pools: proxyIPPools{},
 }
 

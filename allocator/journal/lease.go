@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,10 +21,12 @@ import (
 // LeaseName is the Lease that holds the journal.
 const LeaseName = "butler-ipam-journal"
 
-// Annotations of the Lease: the encoded record in base64, and the commit number.
+// Annotations of the Lease: the encoded record in base64, the commit number, and the record's unserved kinds where it has some. The last one begins
+// with the number of its commit: an earlier release keeps the annotation as it is, and with a later commit it counts no more.
 const (
-	annotationRecord = "butler.butlerlabs.dev/journal"
-	annotationCommit = "butler.butlerlabs.dev/journal-commit"
+	annotationRecord   = "butler.butlerlabs.dev/journal"
+	annotationCommit   = "butler.butlerlabs.dev/journal-commit"
+	annotationUnserved = "butler.butlerlabs.dev/journal-unserved"
 )
 
 // MaxEncoded is the largest record in bytes: as base64 it leaves room for others below the 262,144 bytes that the annotations of
@@ -124,7 +127,13 @@ func (s *LeaseStore) lease(v Version) *coordinationv1.Lease {
 		lease.Annotations = map[string]string{}
 	}
 	lease.Annotations[annotationRecord] = base64.StdEncoding.EncodeToString(v.Encode())
-	lease.Annotations[annotationCommit] = strconv.FormatUint(v.Commit, 10)
+	commit := strconv.FormatUint(v.Commit, 10)
+	lease.Annotations[annotationCommit] = commit
+	if len(v.Unserved) > 0 {
+		lease.Annotations[annotationUnserved] = strings.Join(append([]string{commit}, v.Unserved...), " ")
+	} else {
+		delete(lease.Annotations, annotationUnserved)
+	}
 	now := metav1.NewMicroTime(s.Now())
 	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != v.Holder || lease.Spec.AcquireTime == nil {
 		lease.Spec.AcquireTime = &now
@@ -157,6 +166,9 @@ func decodeLease(lease *coordinationv1.Lease) (Version, error) {
 	}
 	if v.Commit, err = strconv.ParseUint(lease.Annotations[annotationCommit], 10, 64); err != nil {
 		return v, illegible(lease, annotationCommit, fmt.Errorf("%w: %w", errCorrupt, err))
+	}
+	if unserved := strings.Fields(lease.Annotations[annotationUnserved]); len(unserved) > 0 && unserved[0] == lease.Annotations[annotationCommit] {
+		v.Unserved = unserved[1:]
 	}
 	return v, nil
 }

@@ -58,7 +58,7 @@ type Session struct {
 	Unwritten func(error)
 }
 
-// NewSession makes a session for the replica identified by me, which counts objects of these kinds.
+// NewSession makes a session for the replica identified by me, which serves objects of these kinds.
 func NewSession(store Store, me string, kinds []string, timing Timing) *Session {
 	return &Session{store: store, me: me, kinds: kinds, timing: timing.withDefaults(), hurry: make(chan struct{}, 1)}
 }
@@ -84,7 +84,7 @@ func (s *Session) Refused(holder string) {
 }
 
 // Follow returns when the journal is there for the taking, and why: it is missing, was handed over, did not change for the expiry, its
-// holder's address refuses connections, or is this process's own, or its holder counts only some of the kinds that this replica does. Time
+// holder's address refuses connections, or is this process's own, or its holder serves only some of the kinds that this replica does. Time
 // counts on this process's monotonic clock and only while reads succeed: an API server that was away proves nothing about the holder. report
 // gets every version read and every error. Follow returns an error only when ctx ends, and ErrSetBack.
 func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why string, err error) {
@@ -110,9 +110,9 @@ func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why 
 		case s.isRefused(stored.Holder):
 			s.current, s.ousting = stored, true
 			return fmt.Sprintf("nobody listens at the address of holder %s", stored.Holder), nil
-		case s.countsMore(stored.Record):
+		case s.servesMore(stored.Record):
 			s.current = stored
-			return fmt.Sprintf("holder %s does not count all kinds that this replica does", stored.Holder), nil
+			return fmt.Sprintf("holder %s does not serve all kinds that this replica does", stored.Holder), nil
 		case since.IsZero() || stored.ResourceVersion != s.current.ResourceVersion:
 			s.current, since = stored, time.Now()
 		case time.Since(since) >= s.timing.Expiry:
@@ -124,15 +124,20 @@ func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why 
 	}
 }
 
-// countsMore says whether this replica counts every kind that a journal's holder does, and others. Where each counts something that the other
+// servesMore reports whether this replica serves every kind that a journal's holder does, and others. Where each serves something that the other
 // does not, neither may take the journal from the other.
-func (s *Session) countsMore(r Record) bool {
+func (s *Session) servesMore(r Record) bool {
+	served := 0
 	for kind := range r.Seen {
+		if slices.Contains(r.Unserved, kind) {
+			continue
+		}
 		if !slices.Contains(s.kinds, kind) {
 			return false
 		}
+		served++
 	}
-	return len(s.kinds) > len(r.Seen)
+	return len(s.kinds) > served
 }
 
 // isRefused says whether a holder's address refuses connections. It does not for an expiry after that cost somebody the journal: replicas that
@@ -163,7 +168,7 @@ func (s *Session) rest(ctx context.Context) error {
 // Fence makes this replica the holder of a new epoch, on top of the version that Follow saw. ErrLost: somebody else was faster. ErrSetBack:
 // the journal that was missing is made anew, but this process must not serve on it.
 func (s *Session) Fence(ctx context.Context, quarantine bool) error {
-	next := s.current.TakenOver(s.me).Counting(s.kinds)
+	next := s.current.TakenOver(s.me).Serving(s.kinds)
 	next.Quarantine = next.Quarantine || quarantine
 	err := s.write(ctx, next)
 	if err == nil && s.ousting {

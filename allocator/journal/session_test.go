@@ -226,6 +226,39 @@ func TestTheLastCommitOfAHolderThatWasKilledDoesNotKeepTheJournalFromOthers(t *t
 	})
 }
 
+// What a holder only counts does not keep one that serves it from taking the journal.
+func TestWhoServesWhatTheHolderOnlyCountsTakesTheJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{}
+		holder := taken(t, s, "a", "claims", "pools")
+		if err := holder.Commit(t.Context(), Record{Seen: map[string]uint64{"claims": 7, "pools": 5, "vips": 3}, Unserved: []string{"vips"}}); err != nil {
+			t.Fatal(err)
+		}
+		for _, tc := range []struct {
+			kinds []string
+			waits bool
+		}{
+			{[]string{"claims", "pools"}, true},
+			{[]string{"claims", "pools", "vips"}, false},
+		} {
+			began := time.Now()
+			session := NewSession(s, "b", tc.kinds, Timing{})
+			if _, err := session.Follow(t.Context(), func(Version, error) {}); err != nil {
+				t.Fatal(err)
+			}
+			if waited := time.Since(began) >= 4*time.Second; waited != tc.waits {
+				t.Errorf("serves %v and waits: %v", tc.kinds, waited)
+			}
+			if err := session.Fence(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			if all := len(tc.kinds) == 3; all == (len(s.stored.Unserved) > 0) || s.stored.Seen["vips"] != 3 {
+				t.Errorf("fenced by %v: %v, unserved %v", tc.kinds, s.stored.Seen, s.stored.Unserved)
+			}
+		}
+	})
+}
+
 // Else an API that is switched on replica by replica would wait for the last of them.
 func TestWhoCountsMoreTakesTheJournalAtOnceAndWhoCountsOtherThingsDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

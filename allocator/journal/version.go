@@ -21,9 +21,12 @@ type Record struct {
 	// Quarantine: an earlier journal was lost, so that nobody knows what it promised. The holder grants nothing until a grant's
 	// whole life has passed, and then clears it.
 	Quarantine bool
-	// Seen maps each kind of claim and pool the holder counts to the resourceVersion of the last event it had applied.
-	// A successor serves when it has applied as much; of a kind with 0 it reads what is stored first.
+	// Seen maps each kind of claim and pool that the holder serves, or of which it counts stored objects, to the resourceVersion of the last event it
+	// had applied. A successor serves when it has applied as much; of a kind with 0 it reads what is stored first.
 	Seen map[string]uint64
+	// Unserved are the kinds in Seen of which objects are stored and counted, while the holder does not serve their API. It is no part of Encode,
+	// which earlier releases read: a Store keeps it beside.
+	Unserved []string
 	// Lines are the open grants.
 	Lines []Line
 }
@@ -56,14 +59,19 @@ func (v Version) TakenOver(holder string) Version {
 	return v
 }
 
-// Counting is v with further kinds that its holder counts, of which it has applied nothing yet.
-func (v Version) Counting(kinds []string) Version {
+// Serving is v with a holder that serves these kinds. Of those that are new it has applied nothing yet.
+func (v Version) Serving(kinds []string) Version {
 	seen := make(map[string]uint64, len(kinds))
 	for _, kind := range kinds {
 		seen[kind] = 0
 	}
 	maps.Copy(seen, v.Seen)
-	v.Seen = seen
+	v.Seen, v.Unserved = seen, nil
+	for _, kind := range slices.Sorted(maps.Keys(seen)) {
+		if !slices.Contains(kinds, kind) {
+			v.Unserved = append(v.Unserved, kind)
+		}
+	}
 	return v
 }
 

@@ -32,6 +32,8 @@ type book struct {
 	bytes    int                           // that the open grants take in the journal
 	seen     map[string]uint64             // kind -> resourceVersion of the last event applied
 	stored   map[string]int                // kind -> claims or pools that are stored
+	unserved map[string]bool               // kinds that are counted while their API is switched off
+	denied   map[string]denial             // kinds that the API server refuses to show
 	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
 	resting  map[Key]map[*holding]struct{} // pool -> holdings of its ranges with an end of rest
 	restSums map[Key]restSum               // pool -> what rests of it, as of the last tick
@@ -42,6 +44,7 @@ type book struct {
 	serving     bool      // fenced and caught up: may grant
 	served      time.Time // since when
 	quarantined bool      // holds the journal, but does not know what an earlier one promised
+	settled     bool      // serves for longer than a write of an earlier holder may take to land
 
 	queued       int            // lines that wait for a commit
 	begun, ended uint64         // commits of this term that have started, and that have landed
@@ -115,9 +118,10 @@ func (p *pool) offer(w Want) (*allocator.Pool, error) {
 // claim is a stored object.
 type claim struct {
 	Claim
-	holding *holding // nil while unanswered, or barred
-	barred  Key      // the pool that what it names is not of, or not yet; zero where it is not barred
-	granted bool     // its token was found in the journal
+	unserved bool     // its API is switched off
+	holding  *holding // nil while unanswered, or barred
+	barred   Key      // the pool that what it names is not of, or not yet; zero where it is not barred
+	granted  bool     // its token was found in the journal
 	// strays: it has addresses that it had not when its status said Ready, and that nobody granted. That it is Ready says nothing of them.
 	strays bool
 	bound  uint64 // commits begun when it was bound: one that starts later confirms it
@@ -190,6 +194,8 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		inDomain: map[domain]int{},
 		seen:     map[string]uint64{},
 		stored:   map[string]int{},
+		unserved: map[string]bool{},
+		denied:   map[string]denial{},
 		changed:  map[Key]struct{}{},
 		resting:  map[Key]map[*holding]struct{}{},
 		restSums: map[Key]restSum{},
@@ -382,7 +388,7 @@ func (h *holding) overlaps(ranges []allocator.Range) bool {
 
 // strongerFirst orders holdings by who keeps an address that several want: a claim stored as Ready, then one whose token the
 // journal holds or held, then other claims, then ranges at rest, then what a pool's change holds back; among equals the older
-// claim, then the smaller UID.
+// claim, then the smaller UID. Of two that are equally strong that of an API which is switched off comes second.
 func strongerFirst(a, o *holding) int {
 	if c := cmp.Compare(o.rank(), a.rank()); c != 0 {
 		return c
@@ -391,6 +397,9 @@ func strongerFirst(a, o *holding) int {
 		return c
 	}
 	if a.claim != nil {
+		if c := cmp.Compare(b2i(a.claim.unserved), b2i(o.claim.unserved)); c != 0 {
+			return c
+		}
 		if c := a.claim.Created.Compare(o.claim.Created); c != 0 {
 			return c
 		}

@@ -14,7 +14,7 @@ import (
 func (b *book) observe(now time.Time, c Claim) {
 	known := b.claims[c.UID]
 	if known == nil {
-		known = &claim{}
+		known = &claim{unserved: b.unserved[c.Key.Kind]}
 		b.claims[c.UID] = known
 		b.stored[c.Key.Kind]++
 		if c.For != (Key{}) {
@@ -334,7 +334,8 @@ type Standing struct {
 	Known    bool // the ledger has seen the claim
 	Answered bool // it has a range
 	// Confirmed: it has its whole range, a commit of this term has started since it was seen, and each rival is stored as flagged,
-	// so that no older write can mark that one Ready any more. Only then may it be marked Ready.
+	// so that no older write can mark that one Ready any more; one of an API that is switched off nothing flags, and nothing marks once the writes
+	// of earlier holders have ended. Only then may it be marked Ready.
 	Confirmed bool
 	Space     string // the routing domain that its addresses are of
 	Granted   bool   // the journal held its token: what it has was given to it, here or by an earlier holder
@@ -363,7 +364,7 @@ func (b *book) standing(uid string) Standing {
 	}
 	st.Confirmed = b.serving && b.ended > c.bound
 	for o := range b.space(h.space).contested {
-		if o.claim != nil && !o.claim.Flagged && o.overlaps(h.ranges) {
+		if o.claim != nil && !o.claim.Flagged && !b.cannotBeReady(o.claim) && o.overlaps(h.ranges) {
 			st.Confirmed = false
 		}
 	}

@@ -15,8 +15,9 @@
 // every address there is otherwise. Where two claims overlap, the one stored as Ready keeps the range, then the one whose token the journal holds, then
 // the older, then the smaller UID. The other one keeps what nobody else has of its range, and is told whom it clashes with.
 //
-// A replica grants only where it counts every kind of which something is stored or granted. One that counts all that the holder does, and more,
-// takes the journal from it at once, and reads what is stored of the others first: an API is switched on by replacing replicas one by one.
+// A replica counts every kind of this release, whichever APIs are switched on: what is stored owns its addresses. One that serves all APIs that the
+// leader does, and more, takes the journal from it at once: an API is switched on by replacing replicas one by one. What a replica cannot read, of a
+// journal that claims there is some, stops it for the life of a grant at most; unread.go lists the cases.
 //
 // A refusal leaves only a holder that knows it still is one: by a commit that began a moment ago, or by one made for it. A process
 // that was paused goes by what has changed since.

@@ -27,6 +27,10 @@ func (b *book) grants(q Request) error {
 		return errNotHolding
 	case b.quarantined:
 		return &NotServingError{Reason: "an earlier journal was lost: waiting until every grant it may have held has ended", RetryAfter: 5 * time.Second, Here: true}
+	case b.denied[q.Claim.Kind].err != nil:
+		return b.denied[q.Claim.Kind].notServing(q.Claim.Kind)
+	case b.denied[q.Pool.Kind].err != nil:
+		return b.denied[q.Pool.Kind].notServing(q.Pool.Kind)
 	case b.behind(q.UID, q.Version):
 		return errBehind
 	case b.inScope[q.Claim.Namespace].bytes >= b.limits.share:
@@ -164,21 +168,29 @@ func (b *book) begin() journal.Record {
 	b.wanted, b.queued = false, 0
 	b.asked, b.asking = nil, append(b.asking, b.asked...)
 	r := journal.Record{Quarantine: b.quarantined, Seen: make(map[string]uint64, len(b.seen)), Lines: make([]journal.Line, 0, len(b.lines))}
-	for k, v := range b.seen {
-		if b.stored[k] == 0 {
-			v = 0 // a new holder has nothing to wait for
-		}
-		r.Seen[k] = v
-	}
+	promised := map[string]bool{} // kinds with lines
 	for _, l := range b.lines {
-		if v, counted := b.seen[l.Kind]; counted {
-			r.Seen[l.Kind] = v
+		if b.denied[l.Kind].outlived { // nothing is known of its object
+			continue
 		}
 		if l.state == queued {
 			l.state = inFlight
 		}
+		promised[l.Kind] = true
 		r.Lines = append(r.Lines, l.Line)
 	}
+	for k, v := range b.seen {
+		switch known := promised[k] || b.stored[k] > 0 && !b.denied[k].outlived; {
+		case known && b.unserved[k]:
+			r.Unserved = append(r.Unserved, k)
+		case b.unserved[k]: // who serves it takes the journal
+			continue
+		case !known:
+			v = 0 // a new holder has nothing to wait for
+		}
+		r.Seen[k] = v
+	}
+	slices.Sort(r.Unserved)
 	return r
 }
 
@@ -272,7 +284,7 @@ func (l *line) sameClaim(o *line) bool {
 // serve lets the book grant. The life of inherited grants starts anew. Claims that may want something done are brought up: those with a
 // range by the commit that confirms it, the others now.
 func (b *book) serve(now time.Time) {
-	b.serving, b.served = true, now
+	b.serving, b.served, b.settled = true, now, false
 	for _, l := range b.lines {
 		l.answered = now
 	}
@@ -353,7 +365,7 @@ func (b *book) granted(k Key, uid string, version uint64, ranges []allocator.Ran
 func (b *book) due(now time.Time) []*line {
 	var out []*line
 	for _, l := range b.lines {
-		if l.state != open || now.Sub(l.answered) < b.limits.life {
+		if l.state != open || now.Sub(l.answered) < b.limits.life || !b.mayEnd(l) {
 			continue
 		}
 		if l.outlived > 0 && now.Sub(l.touched) >= b.limits.life { // what its object was then will not be seen: etcd was restored
@@ -405,6 +417,7 @@ func (b *book) tick(now time.Time) {
 	if b.serving && b.quarantined && now.Sub(b.served) >= b.limits.life {
 		b.quarantined, b.wanted = false, true
 	}
+	b.outlast(now)
 	clear(b.restSums)
 	for k, rests := range b.resting {
 		crowded := b.crowded(k)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +20,13 @@ import (
 // a create up 34 s after the answer at the latest.
 const DefaultGrantLife = 120 * time.Second
 
-// Source is where the ledger learns of stored objects.
+// Source is where the ledger learns of stored objects. A kind that the API server does not serve has none: its CRD is missing, or was deleted with
+// all of them.
 type Source interface {
+	// Reading is how the local copy of a kind that the ledger counts stands with the API server.
+	Reading(kind string) Reading
+	// Stored reports, from a consistent read, whether an object is stored of a kind that the ledger does not count.
+	Stored(ctx context.Context, kind string) (bool, error)
 	// Seen gives the resourceVersion up to which the local copy of a kind is complete.
 	Seen(kind string) uint64
 	// Refresh feeds all objects of a kind into the ledger (ReplaceClaims or ReplacePools): the local copy, or, with live, a consistent
@@ -31,16 +37,27 @@ type Source interface {
 	// Touch gives the version of the claim with this UID, or of a pool, that is stored once no older write to it can land any more: it writes to
 	// what may be written to for longer than a grant lives. It is 0 where there is none.
 	Touch(ctx context.Context, k Key, uid string) (resourceVersion uint64, err error)
-	// Any reports, from a consistent read, whether a pool or a claim of any kind is stored.
+	// Any reports, from a consistent read, whether a pool or a claim of any kind is stored. Of kinds that it is denied to read some may be.
 	Any(ctx context.Context) (bool, error)
+}
+
+// Reading is how a local copy stands with the API server: it follows it where both fields are zero.
+type Reading struct {
+	// Denied is why the API server refuses to show objects of the kind: the right to read them is missing. The copy stays as it was.
+	Denied error
+	// Absent: the API server does not serve the kind.
+	Absent bool
 }
 
 // Config of a Ledger.
 type Config struct {
-	Store      journal.Store
-	Identity   string // of this process, unique among all that ever ran
+	Store    journal.Store
+	Identity string // of this process, unique among all that ever ran
+	// ClaimKinds and PoolKinds are those that the ledger counts. Objects of Unserved among them own their addresses as all others do, but their API is
+	// switched off: nothing writes to them, and nothing is granted to new ones.
 	ClaimKinds []string
 	PoolKinds  []string
+	Unserved   []string
 	GrantLife  time.Duration // DefaultGrantLife where zero
 	Timing     journal.Timing
 	Metrics    *Metrics
@@ -73,6 +90,7 @@ const (
 	stopLimit    = 3 * time.Second       // for the last commit of a process that stops
 	unreadyAfter = 10 * time.Second      // of a journal that nobody holds, or that cannot be read
 	tellEvery    = 10 * time.Second      // how often the log says the same of why nobody is served
+	remindEvery  = 10 * time.Minute      // how often it repeats what needs attention while all is served
 )
 
 // Ledger answers for who holds which address. See the package comment for what it promises.
@@ -95,6 +113,7 @@ type Ledger struct {
 	version string        // that was read then
 	written time.Time     // when that was first read
 	broken  error         // why the journal could last not be written; nil when it was since
+	claimed claimed       // what the journal says of kinds that this replica cannot read
 
 	told map[string]told // message -> when it was last told
 }
@@ -116,10 +135,14 @@ func New(cfg Config) *Ledger {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), started: cfg.Now(), moved: make(chan struct{}), told: map[string]told{}}
-	l.session = journal.NewSession(cfg.Store, cfg.Identity, l.kinds(), cfg.Timing)
+	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), started: cfg.Now(), moved: make(chan struct{}), told: map[string]told{}, claimed: claimed{}}
+	served := slices.DeleteFunc(l.kinds(), func(kind string) bool { return slices.Contains(cfg.Unserved, kind) })
+	l.session = journal.NewSession(cfg.Store, cfg.Identity, served, cfg.Timing)
 	l.session.Unwritten = l.unwritten
 	l.book = newBook(l.kinds(), limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken)
+	for _, kind := range cfg.Unserved {
+		l.book.unserved[kind] = true
+	}
 	return l
 }
 

@@ -67,20 +67,36 @@ func (s *shelf) count() int {
 
 // stores is a Source whose local copy is always complete, and whose store holds the given claims.
 type stores struct {
-	claims  []Claim
-	any     bool
-	touched uint64        // version of what is touched
-	sealed  Key           // nobody may write to it
-	hangs   time.Duration // a write to that one, until it is refused
-	large   time.Duration // how long it takes to read a kind from the store itself
+	claims   []Claim
+	any      bool
+	touched  uint64        // version of what is touched
+	sealed   Key           // nobody may write to it
+	hangs    time.Duration // a write to that one, until it is refused
+	large    time.Duration // how long it takes to read a kind from the store itself
+	gone     bool          // are the objects of kinds that the ledger does not count
+	unlisted error         // why that cannot be read
+	reading  map[string]Reading
 
 	mu      sync.Mutex
 	read    []string // kinds that were read from the store itself
 	touches int
 }
 
-func (s *stores) Seen(string) uint64                { return 1 << 60 }
-func (s *stores) Any(context.Context) (bool, error) { return s.any, nil }
+func (s *stores) Any(context.Context) (bool, error)            { return s.any, nil }
+func (s *stores) Stored(context.Context, string) (bool, error) { return !s.gone, s.unlisted }
+
+func (s *stores) Seen(kind string) uint64 {
+	if s.Reading(kind).Denied != nil {
+		return 0 // since it started
+	}
+	return 1 << 60
+}
+
+func (s *stores) Reading(kind string) Reading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reading[kind]
+}
 
 func (s *stores) Refresh(ctx context.Context, kind string, live bool) error {
 	if live {

@@ -15,6 +15,8 @@ type Metrics struct {
 	grants    prometheus.Gauge
 	holder    prometheus.Gauge
 	takeovers prometheus.Counter
+	unserved  *prometheus.GaugeVec
+	denied    *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics; nil registers them nowhere.
@@ -46,9 +48,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "butler_ipam_journal_takeovers_total",
 			Help: "Times this replica took the journal over.",
 		}),
+		unserved: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "butler_ipam_unserved_objects",
+			Help: "Stored objects of an API that is switched off, which own their addresses all the same. Shown by the replica that holds the journal.",
+		}, []string{"resource"}),
+		denied: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "butler_ipam_read_denied",
+			Help: "1 for a resource that the API server does not let this replica read, and that is neither served nor counted therefore.",
+		}, []string{"resource"}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.processed, m.commits, m.batches, m.grants, m.holder, m.takeovers)
+		reg.MustRegister(m.processed, m.commits, m.batches, m.grants, m.holder, m.takeovers, m.unserved, m.denied)
 	}
 	return m
 }
@@ -97,5 +107,15 @@ func (m *Metrics) holding(now bool) {
 	} else {
 		m.holder.Set(0)
 		m.grants.Set(0)
+	}
+}
+
+// uncounted shows the stored objects of each API that is switched off, and which resources cannot be read.
+func (m *Metrics) uncounted(unserved map[string]int, denied map[string]error) {
+	for kind, n := range unserved {
+		m.unserved.WithLabelValues(kind).Set(float64(n))
+	}
+	for kind, err := range denied {
+		m.denied.WithLabelValues(kind).Set(float64(b2i(err != nil)))
 	}
 }

@@ -32,7 +32,7 @@ func (w *world) lives() (n int) {
 
 // key is that of the object to be made; it has no name where that is to be generated.
 func (c *create) key() Key {
-	kind := modelClaims
+	kind := kindOfName(c.name)
 	if c.standsFor != (Key{}) {
 		kind = modelAddresses
 	}
@@ -76,12 +76,14 @@ func (w *world) list(r *replica, to int) {
 		default:
 			alive[e.claim.UID] = e
 		}
-		r.book.saw(kind, e.resourceVersion)
+		if kind != modelOthers || !w.unreadable(kind) && !w.uncounted(r) {
+			r.book.saw(kind, e.resourceVersion)
+		}
 	}
 	r.pos = to
 	r.book.setPool(w.now, pool)
 	for _, e := range w.events[:to] {
-		if last, there := alive[e.claim.UID]; there && e.pool == nil && last.resourceVersion == e.resourceVersion {
+		if last, there := alive[e.claim.UID]; there && e.pool == nil && last.resourceVersion == e.resourceVersion && !w.hides(r, e) {
 			r.book.observe(w.now, e.claim)
 		}
 	}
@@ -96,6 +98,9 @@ func (w *world) copied(r *replica) map[string]uint64 {
 			kind = modelPools
 		}
 		newest[kind] = e.resourceVersion
+	}
+	if len(r.held) > 0 {
+		newest[modelOthers] = r.book.seen[modelOthers]
 	}
 	return newest
 }

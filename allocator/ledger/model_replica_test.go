@@ -100,6 +100,7 @@ func (w *world) follow(r *replica) {
 	if !ok {
 		return
 	}
+	r.claims.find(w.now, v.Record, w.unknownTo(r))
 	switch {
 	case r.since.IsZero() || v.ResourceVersion != r.current.ResourceVersion:
 		r.current, r.since = v, w.now
@@ -107,6 +108,9 @@ func (w *world) follow(r *replica) {
 			return
 		}
 	case v.Holder != "" && w.now.Sub(r.since) < modelExpiry:
+		return
+	}
+	if !w.mayLead(r) {
 		return
 	}
 	r.before, r.phase = r.current, fencing
@@ -118,6 +122,15 @@ func (w *world) catchUp(r *replica) {
 	copied := w.copied(r)
 	for _, kind := range modelKinds { // in one order, so that a seed says all
 		version := r.before.Seen[kind]
+		if w.unknownTo(r)(kind, version) && !w.breaks.unclaimed {
+			w.logf("%s may not read %s", r.name(), kind)
+			r.phase, r.since = following, w.now
+			r.book.stepDown()
+			return
+		}
+		if kind == modelOthers && (w.unreadable(kind) || w.uncounted(r)) {
+			continue
+		}
 		switch {
 		case w.breaks.noWatermark, w.breaks.noRefresh && r.book.seen[kind] >= version:
 		case copied[kind] < version:
@@ -134,12 +147,16 @@ func (w *world) catchUp(r *replica) {
 	r.phase = holding1
 	r.book.serve(w.now)
 	w.tally.takeOvers++
+	if r.off && r.book.stored[modelOthers] > 0 {
+		w.tally.unserved++
+	}
 	w.logf("%s serves", r.name())
 }
 
 // hold is one of the things a holder does.
 func (w *world) hold(r *replica) {
 	b := r.book
+	w.deny(b)
 	switch n := w.rng.IntN(20); {
 	case n < 8 && (b.queued > 0 || b.wanted || w.now.Sub(r.last) > time.Second):
 		w.send(r, r.current.Next(b.begin()))
@@ -210,7 +227,7 @@ func (w *world) mirror(r *replica) {
 	st := r.book.standing(c.UID)
 	u := &update{name: c.Key.Name, uid: c.UID, resourceVersion: c.ResourceVersion}
 	switch {
-	case !r.book.serving:
+	case !r.book.serving || c.unserved:
 		return
 	case c.For != (Key{}):
 		return
@@ -278,7 +295,7 @@ func (w *world) fulfil(r *replica) {
 		return
 	}
 	c := w.someClaim(r)
-	if c == nil || len(c.Ranges) > 0 || r.fulfils[c.UID] != nil {
+	if c == nil || c.unserved || len(c.Ranges) > 0 || r.fulfils[c.UID] != nil {
 		return
 	}
 	if has := heldFor(r.book, c.Key); has.IsValid() {
@@ -292,7 +309,7 @@ func (w *world) fulfil(r *replica) {
 // extend is the mutating webhook's answer to an update that asks for an IPv6 address beside what the claim has. It goes by what is stored, not by
 // what the replica has seen.
 func (w *world) extend(r *replica, o *object) {
-	if r.fulfils[o.UID] == nil {
+	if r.fulfils[o.UID] == nil && !(r.off && o.Key.Kind == modelOthers) {
 		w.giveStored(r, o.Claim, modelWants(o.Ranges[0], true))
 	}
 }

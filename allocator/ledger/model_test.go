@@ -21,6 +21,7 @@ import (
 const (
 	modelClaims    = "claims.test"
 	modelAddresses = "addresses.test" // objects that stand in for claims
+	modelOthers    = "others.test"    // claims of an API that may be switched off
 	modelPools     = "pools.test"
 )
 
@@ -30,7 +31,7 @@ var (
 	modelSix   = allocator.Range{First: netip.MustParseAddr("2001:db8::"), Last: netip.MustParseAddr("2001:db8::5")}
 	modelStart = time.Unix(1_000_000, 0)
 
-	modelKinds  = []string{modelClaims, modelAddresses, modelPools}
+	modelKinds  = []string{modelClaims, modelAddresses, modelOthers, modelPools}
 	modelExpiry = 4 * time.Second // of a holder that is silent
 )
 
@@ -47,6 +48,8 @@ type modelBreaks struct {
 	unseenTouch bool // or before that write is seen
 	noSetBack   bool // a replica goes on where etcd was restored from a backup
 	staleChange bool // a change of the pool is checked against whatever version the holder has seen
+	uncounted   bool // a replica does not count the kinds whose API is switched off
+	unclaimed   bool // or leads at once where it may not read what the journal claims
 }
 
 type world struct {
@@ -75,6 +78,8 @@ type world struct {
 	changes   []*poolChange
 	freed     allocator.Range // that was reserved last, and is no longer
 	departed  map[allocator.Range]*departure
+	switched  bool      // replicas are started with and without the API of some claims
+	denied    time.Time // until then nobody may read these
 	backup    *backup
 	restored  bool // etcd is, from backups
 	restores  int  // so far
@@ -86,7 +91,7 @@ type world struct {
 
 // tally counts what a schedule came to: one that idles proves nothing.
 type tally struct {
-	creates, takeOvers, ended, fulfilled, extended, standIns, departed, returned, restores, setBack, changes uint64
+	creates, takeOvers, ended, fulfilled, extended, standIns, departed, returned, restores, setBack, changes, unserved, denied uint64
 }
 
 func (t *tally) add(o tally) {
@@ -101,6 +106,8 @@ func (t *tally) add(o tally) {
 	t.restores += o.restores
 	t.setBack += o.setBack
 	t.changes += o.changes
+	t.unserved += o.unserved
+	t.denied += o.denied
 }
 
 // object is a stored claim.
@@ -172,6 +179,9 @@ type replica struct {
 	coming []event // of these, what a list brought and is not applied yet
 	looked int     // events that were there when it last read what is stored itself
 	lag    int     // of 400 steps, so many apply events
+	off    bool    // does not serve modelOthers
+	held   []event // of modelOthers, while they may not be read
+	claims claimed
 	paused time.Time
 
 	phase   phase
@@ -219,9 +229,14 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 		w.intruders = true
 	case 1, 2:
 		w.moves = true
+	default:
+		w.switched = w.rng.IntN(2) == 0
 	}
 	w.restored, w.changing, w.gaps = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0, w.rng.IntN(3) == 0
 	w.restored, w.changing, w.gaps = w.restored || breaks.noSetBack, w.changing || breaks.staleChange, w.gaps || breaks.noRefresh
+	if w.switched = w.switched || breaks.uncounted || breaks.unclaimed; w.switched {
+		w.intruders, w.moves, w.restored, w.gaps = false, false, false, false
+	}
 	for i := range 2 + w.rng.IntN(2) {
 		r := &replica{id: i, lag: []int{4, 20, 120}[w.rng.IntN(3)]}
 		w.replicas = append(w.replicas, r)
@@ -253,7 +268,8 @@ func (w *world) start(r *replica) {
 	}
 	r.book = newBook(modelKinds, limits{life: DefaultGrantLife, bytes: 50 * ordinaryLine, share: 50 * ordinaryLine}, token)
 	r.book.breaks = w.breaks.breaks
-	r.coming = nil
+	r.coming, r.held, r.claims, r.off = nil, nil, claimed{}, w.switched && !w.quiet && w.rng.IntN(2) == 0
+	r.book.unserved[modelOthers] = r.off
 	r.pos, r.looked, r.phase, r.newest, r.setBack, r.current = 0, 0, following, 0, false, journal.Version{}
 	r.since, r.attempt, r.scan = time.Time{}, nil, nil
 	r.fulfils = map[string]*fulfil{}
@@ -266,6 +282,8 @@ func (r *replica) name() string { return fmt.Sprintf("r%d.%d", r.id, r.life) }
 func (w *world) deliver(r *replica) bool {
 	var e event
 	switch {
+	case len(r.held) > 0 && !w.unreadable(modelOthers):
+		e, r.held = r.held[0], r.held[1:]
 	case len(r.coming) > 0:
 		e, r.coming = r.coming[0], r.coming[1:]
 	case r.pos < len(w.events):
@@ -275,6 +293,7 @@ func (w *world) deliver(r *replica) bool {
 		return false
 	}
 	switch {
+	case w.hides(r, e):
 	case e.pool != nil:
 		r.book.saw(modelPools, e.resourceVersion)
 		r.book.setPool(w.now, *e.pool)
@@ -326,7 +345,7 @@ func (w *world) newObject(name string) *object {
 	if name == "" {
 		name = "gen-" + uid
 	}
-	return &object{Claim: Claim{Key: Key{Kind: modelClaims, Namespace: "ns", Name: name}, UID: uid, Created: w.now, Pool: modelPool}}
+	return &object{Claim: Claim{Key: Key{Kind: kindOfName(name), Namespace: "ns", Name: name}, UID: uid, Created: w.now, Pool: modelPool}}
 }
 
 // run makes the given number of random steps, then lets everything come to rest and compares the ledger with the store.
@@ -350,6 +369,9 @@ func (w *world) step() {
 		case 1:
 			w.restore()
 		}
+	}
+	if w.switched {
+		w.takeRight()
 	}
 	switch n := w.rng.IntN(100); {
 	case n < 7:
@@ -390,6 +412,9 @@ func (w *world) advance() {
 // client is what users do.
 func (w *world) client() {
 	names := []string{"a", "b", "c", "d"}
+	if w.switched {
+		names = append(names, "other-a", "other-b", "other-c")
+	}
 	name := names[w.rng.IntN(len(names))]
 	if w.moves && w.rng.IntN(3) == 0 {
 		w.mover(name)
@@ -527,6 +552,8 @@ func (w *world) admit(c *create) {
 		}
 		c.call = w.newCall(id)
 	case w.now.Before(r.paused):
+	case r.off && kindOfName(c.name) == modelOthers: // which is told not to serve it
+		k.ended = true
 	case k.line == nil:
 		w.handle(c, k)
 	default:
@@ -619,6 +646,9 @@ func (w *world) persist(c *create) {
 			return
 		}
 	} else if c.validated {
+		if v.off && o.Key.Kind == modelOthers {
+			return
+		}
 		if err := v.book.granted(o.Key, "", 0, c.answer.Ranges, c.answer.Token); err != nil {
 			w.logf("create %d is not validated: %v", c.id, err)
 			return
@@ -702,7 +732,12 @@ func (w *world) landUpdate(u *update) {
 
 // rest lets everything end, and compares.
 func (w *world) rest() {
-	w.creates, w.changes, w.quiet = nil, nil, true
+	w.creates, w.changes, w.quiet, w.denied = nil, nil, true, time.Time{}
+	for _, r := range w.replicas {
+		if r.off {
+			w.start(r)
+		}
+	}
 	for round := 0; round < 4000 && w.err == nil; round++ {
 		w.now = w.now.Add(20 * time.Millisecond)
 		if round%100 == 99 && w.serving() { // the life of grants passes, while every replica sees the holder's commits

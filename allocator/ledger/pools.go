@@ -404,6 +404,9 @@ func (b *book) change(p Pool) (*line, error) {
 	if !b.serving {
 		return nil, errNotHolding
 	}
+	if d := b.denied[p.Key.Kind]; d.err != nil {
+		return nil, d.notServing(p.Key.Kind)
+	}
 	old := b.pools[p.Key]
 	if old == nil {
 		return nil, nil

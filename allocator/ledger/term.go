@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -17,9 +16,15 @@ import (
 func (l *Ledger) Run(ctx context.Context, source Source) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	go l.tick(ctx)
+	l.look(source)
+	go l.tick(ctx, source)
 	for ctx.Err() == nil {
-		why, err := l.session.Follow(ctx, l.followed)
+		why, err := l.session.Follow(ctx, func(v journal.Version, err error) {
+			l.followed(v, err)
+			if err == nil {
+				l.find(source, v.Record)
+			}
+		})
 		if err == nil {
 			err = l.term(ctx, source, why)
 		}
@@ -67,11 +72,13 @@ func (l *Ledger) tell(err error, message string) {
 }
 
 // isNews tells whether a message, with these words, is to be told, and takes it that it is.
-func (l *Ledger) isNews(message, words string) bool {
+func (l *Ledger) isNews(message, words string) bool { return l.isNewsWithin(message, words, tellEvery) }
+
+func (l *Ledger) isNewsWithin(message, words string, period time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last := l.told[message]
-	if last.words == words && time.Since(last.at) < tellEvery {
+	if last.words == words && time.Since(last.at) < period {
 		return false
 	}
 	l.told[message] = told{time.Now(), words}
@@ -124,7 +131,7 @@ func (l *Ledger) refuse(err error) {
 func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	started := time.Now()
 	before := l.session.Current()
-	if err := Serves(before.Record, l.kinds()); err != nil {
+	if err := l.mayLead(ctx, source, before.Record); err != nil {
 		return err
 	}
 	lost := before.ResourceVersion == ""
@@ -149,6 +156,7 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	if err := l.hold(ctx, func(ctx context.Context) error { return l.catchUp(ctx, source, before) }); err != nil {
 		return err
 	}
+	l.look(source)
 	l.do(func(b *book) {
 		b.tick(l.now())
 		b.serve(l.now())
@@ -166,26 +174,6 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 
 // kinds are those that this replica counts.
 func (l *Ledger) kinds() []string { return slices.Concat(l.cfg.ClaimKinds, l.cfg.PoolKinds) }
-
-// Serves says whether who counts objects of these kinds alone may grant on top of a journal: every kind of which an object is stored, or a grant
-// open, must be among them.
-func Serves(r journal.Record, kinds []string) error {
-	counted := map[string]bool{}
-	for kind, version := range r.Seen {
-		counted[kind] = version > 0
-	}
-	for _, l := range r.Lines {
-		counted[l.Kind] = true
-	}
-	for _, kind := range slices.Sorted(maps.Keys(counted)) {
-		if counted[kind] && !slices.Contains(kinds, kind) {
-			return fmt.Errorf("objects of %s are stored or being created, and this replica does not serve them, so it must not grant: switch their API on, "+
-				"with its CRDs installed, and delete them before it is switched off. If they went with their CRDs, delete Lease %s: then nothing is "+
-				"granted for the life of a grant, and all that is stored is counted anew", kind, journal.LeaseName)
-		}
-	}
-	return nil
-}
 
 // revisit has the reconcilers look at everything, as they rest while another replica holds the journal: bit by bit, since nobody
 // waits for it but creates want the machine. What somebody may wait for serve and the first commit bring up.
@@ -235,14 +223,22 @@ func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Vers
 	started := time.Now()
 	for _, kind := range l.kinds() {
 		rv := before.Seen[kind]
-		live := rv == 0
-		for source.Seen(kind) < rv && !live {
+		at := source.Reading(kind)
+		for source.Seen(kind) < rv && at == (Reading{}) && time.Since(started) <= catchUpLimit {
 			if err := journal.Pause(ctx, 5*time.Millisecond); err != nil {
 				return err
 			}
-			live = time.Since(started) > catchUpLimit
+			at = source.Reading(kind)
 		}
-		if err := source.Refresh(ctx, kind, live); err != nil {
+		known := source.Seen(kind) >= rv
+		switch {
+		case at.Denied != nil && !known && !l.claimed.outlived(time.Now(), kind, rv, l.cfg.GrantLife):
+			return fmt.Errorf("reading %s: %w", kind, at.Denied)
+		case at.Denied != nil && !(known && rv > 0): // what was seen of it stays
+			continue
+		}
+		live := rv == 0 || !known
+		if err := source.Refresh(ctx, kind, live); err != nil && (rv > 0 || source.Reading(kind).Denied == nil) {
 			return fmt.Errorf("reading %s: %w", kind, err)
 		}
 	}
@@ -319,8 +315,9 @@ func (l *Ledger) await(ctx context.Context) bool {
 }
 
 // tick ends rests, while this replica follows as well: else they would pile up, with nobody to know that their ranges were given again.
-func (l *Ledger) tick(ctx context.Context) {
+func (l *Ledger) tick(ctx context.Context, source Source) {
 	for journal.Pause(ctx, sweepEvery) == nil {
+		l.look(source)
 		l.do(func(b *book) { b.tick(l.now()) })
 	}
 }
@@ -354,7 +351,7 @@ func (l *Ledger) end(ctx context.Context, source Source, due []*line) (failed er
 	creates := map[scope][]*line{}
 	for _, ln := range due {
 		switch {
-		case ln.outlived > 0:
+		case ln.outlived > 0, !l.counts(ln.Kind): // the second is of a later release, and cannot be looked for
 			l.do(func(b *book) { b.end(ln) })
 		case ln.Stored != "" && (ctx.Err() != nil || time.Since(started) > touchLimit): // with a later sweep
 		case ln.Stored != "":

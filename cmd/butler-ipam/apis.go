@@ -114,13 +114,26 @@ func (a apis) missing(server discovery.ServerResourcesInterface) (all []string, 
 	return all, nil
 }
 
-// parts are the reconcilers of the APIs, and their kinds.
-func (a apis) parts() (served []reconcilers.API, claimKinds, poolKinds []string) {
+// without are those that are not among others.
+func (a apis) without(others apis) apis {
+	return slices.DeleteFunc(slices.Clone(a), func(one api) bool { return others.has(one.name) })
+}
+
+// reconcilers of the APIs.
+func (a apis) reconcilers() (all []reconcilers.API) {
 	for _, one := range a {
-		claims, pools := one.reconcilers.Kinds()
-		served, claimKinds, poolKinds = append(served, one.reconcilers), append(claimKinds, claims...), append(poolKinds, pools...)
+		all = append(all, one.reconcilers)
 	}
-	return served, claimKinds, poolKinds
+	return all
+}
+
+// kinds of the APIs.
+func (a apis) kinds() (claims, pools []string) {
+	for _, one := range a {
+		c, p := one.reconcilers.Kinds()
+		claims, pools = append(claims, c...), append(pools, p...)
+	}
+	return claims, pools
 }
 
 // haveClusters tells whether objects of some of them belong to a Cluster of Cluster API.

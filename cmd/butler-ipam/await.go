@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -22,10 +23,15 @@ const (
 
 // awaitAPIServer waits until the API server is ready and has the CRDs of these APIs. After a power cut it may come up later than this process, and
 // who installs may bring the CRDs last. To end instead would have the kubelet start the process again at ever longer intervals, of up to five minutes.
-func awaitAPIServer(ctx context.Context, server discovery.DiscoveryInterface, required apis, checks *probes, log logr.Logger) error {
+// CRDs of one API are waited for up to the limit while those of another are there: then that one is served, and the others as soon as their CRDs come.
+func awaitAPIServer(ctx context.Context, server discovery.DiscoveryInterface, required apis, limit time.Duration, checks *probes, log logr.Logger) error {
 	began := time.Now()
 	var said time.Time
 	for err := askReady(ctx, server, required); err != nil; err = askReady(ctx, server, required) {
+		if lacks := (*missingError)(nil); errors.As(err, &lacks) && !lacks.all && time.Since(began) >= limit {
+			log.Error(err, "Starting without them: their API is served when they come")
+			break
+		}
 		checks.awaited.Store(&err)
 		if time.Since(said) > readyLog {
 			log.Error(err, "Waiting", "since", began.Format(time.RFC3339), "askedAgainAfter", readyPoll.String())
@@ -52,12 +58,27 @@ func askReady(ctx context.Context, server discovery.DiscoveryInterface, required
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("the API server is not ready: %w", err)
 	}
-	missing, err := required.missing(server)
-	switch {
-	case err != nil:
-		return fmt.Errorf("the API server does not say what it serves: %w", err)
-	case len(missing) > 0:
-		return fmt.Errorf("the API server has no CRDs %s: install them (config/crd, or crds.install of the chart), or leave their API out of --apis", strings.Join(missing, ", "))
+	lacks := &missingError{all: true}
+	for _, one := range required {
+		missing, err := one.missing(server)
+		if err != nil {
+			return fmt.Errorf("the API server does not say what it serves: %w", err)
+		}
+		lacks.crds = append(lacks.crds, missing...)
+		lacks.all = lacks.all && len(missing) > 0
+	}
+	if len(lacks.crds) > 0 {
+		return lacks
 	}
 	return nil
+}
+
+// missingError names CRDs that the API server does not have.
+type missingError struct {
+	crds []string
+	all  bool // of each API some
+}
+
+func (e *missingError) Error() string {
+	return fmt.Sprintf("the API server has no CRDs %s: install them (config/crd, or crds.install of the chart), or leave their API out of --apis", strings.Join(e.crds, ", "))
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -123,7 +125,7 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 		return err
 	}
 	switchedOn := o.apis
-	if err := awaitAPIServer(ctx, apiServer, switchedOn.except(clusterAPI), checks, log); err != nil {
+	if err := awaitAPIServer(ctx, apiServer, switchedOn.except(clusterAPI), o.grantLife, checks, log); err != nil {
 		return err
 	}
 	late := &latecomer{switchedOn.named(clusterAPI), apiServer, log}
@@ -134,7 +136,7 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 	if err != nil {
 		return err
 	}
-	l, err := wire(ctx, mgr, o, newPeerClient(server), clock, checks, log)
+	l, err := wire(ctx, mgr, o, newPeerClient(server), clock, checks, filled, log)
 	if err != nil {
 		return err
 	}
@@ -143,8 +145,7 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 			return err
 		}
 	}
-	started := work.Everywhere(func(context.Context) error { filled(); return nil })
-	if err := errors.Join(certs.setUp(mgr), mgr.Add(started)); err != nil {
+	if err := certs.setUp(mgr); err != nil {
 		return err
 	}
 	log.Info("Starting", "version", version, "identity", o.identity, "address", o.advertise)
@@ -156,20 +157,29 @@ func newManager(kube *rest.Config, o *options, server *webhookServer, certs cert
 	if err := certificates.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	for _, a := range o.apis {
+	for _, a := range allAPIs {
 		if err := a.addToScheme(scheme); err != nil {
 			return nil, err
 		}
 	}
+	counted := allAPIs.reconcilers()
 	stop := o.shutdownDelay + stopLimit
 	return manager.New(kube, manager.Options{
 		Scheme: scheme,
 		Logger: log,
+		MapperProvider: func(kube *rest.Config, client *http.Client) (meta.RESTMapper, error) {
+			own, err := reconcilers.NewMapper(scheme, counted...)
+			if err != nil {
+				return nil, err
+			}
+			others, err := apiutil.NewDynamicRESTMapper(kube, client)
+			return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{own, others}}, err
+		},
 		Cache: cache.Options{
 			ByObject:                    certs.caches(),
 			DefaultTransform:            cache.TransformStripManagedFields(), // nobody here reads them, and they are half of an object
 			ReaderFailOnMissingInformer: true,                                // a read of another kind would watch all of it, unasked
-			NewInformer:                 informers.New(log),
+			NewInformer:                 informers.New(log, reconcilers.Objects(counted...)...),
 		},
 		Metrics:                 metricsOptions(o, certs.source),
 		PprofBindAddress:        o.pprofBind,
@@ -193,19 +203,15 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 }
 
 // wire puts the parts together around a ledger. What one of them needs of another it gets here.
-func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, clock *servertime.Clock, checks *probes, log logr.Logger) (*ledger.Ledger, error) {
+func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, clock *servertime.Clock, checks *probes, filled func(), log logr.Logger) (*ledger.Ledger, error) {
 	store, err := journal.NewLeaseStore(forCalls(mgr.GetConfig()), o.namespace, takeOverAfter)
 	if err != nil {
 		return nil, err
 	}
 	store.Now = clock.Now
 	identity := journal.NewIdentity(o.identity, o.advertise)
-	served, claimKinds, poolKinds := o.apis.parts()
-	if stored, err := store.Read(ctx); err == nil { // who holds the journal later looks again
-		if err := ledger.Serves(stored.Record, slices.Concat(claimKinds, poolKinds)); err != nil {
-			return nil, err
-		}
-	}
+	served, unserved := o.apis.reconcilers(), allAPIs.without(o.apis)
+	claimKinds, poolKinds := allAPIs.kinds()
 	changes, forServices := reconcilers.NewChanges(served...), services.New()
 	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
 	l := ledger.New(ledger.Config{
@@ -213,6 +219,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Identity:   identity,
 		ClaimKinds: claimKinds,
 		PoolKinds:  poolKinds,
+		Unserved:   slices.Concat(unserved.kinds()),
 		GrantLife:  o.grantLife,
 		Timing:     journal.Timing{Expiry: takeOverAfter},
 		Metrics:    ledgerMetrics,
@@ -223,6 +230,9 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	})
 	feed, err := reconcilers.NewFeed(ctx, mgr, l, served...)
 	if err != nil {
+		return nil, err
+	}
+	if err := feed.Count(ctx, mgr, unserved.reconcilers()...); err != nil {
 		return nil, err
 	}
 	recorder, err := newRecorder(ctx, mgr)
@@ -259,7 +269,11 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	})
 	checks.ledger.Store(l)
 	return l, mgr.Add(work.Everywhere(func(ctx context.Context) error {
-		if !feed.Synced(ctx) || !clusters.Known(ctx) {
+		if !feed.Synced(ctx) {
+			return nil
+		}
+		filled()
+		if !clusters.Known(ctx) {
 			return nil
 		}
 		if err := l.Run(ctx, feed); err != nil {

@@ -68,7 +68,7 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 	flags.SetOutput(output)
 	flags.Usage = func() { printUsage(flags, output) }
 	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the Lease butler-ipam-journal; without it $POD_NAMESPACE")
-	flags.Var(&o.apis, "apis", "`names` of the APIs to serve, separated by commas; one of which objects exist cannot be left out")
+	flags.Var(&o.apis, "apis", "`names` of the APIs to serve, separated by commas; what is stored of the others keeps its addresses")
 	flags.BoolVar(&o.serviceVIPs, "service-vips", false, "make a ProxyVIP for every Service of type LoadBalancer with the annotation novaedge.io/vip-mode; needs novaedge among --apis")
 	flags.StringVar(&o.identity, "identity", "", "`name` of this replica in the journal; without it $POD_NAME, else the host name")
 	flags.StringVar(&o.advertise, "advertise-address", "", "`host:port` at which other replicas reach these webhooks; without it $POD_IP and the port of --webhook-bind-address")

@@ -16,7 +16,8 @@ import (
 )
 
 // probes serve /healthz and /readyz as controller-runtime does, which cannot say what is wrong while all is well: that a certificate is not
-// renewed must not end a replica whose certificate is still good. So /readyz?verbose says it.
+// renewed must not end a replica whose certificate is still good, and that an API cannot be read must not keep it from serving the others. So
+// /readyz?verbose says it.
 type probes struct {
 	healthy, ready healthz.Handler
 	renewal        certificates.Renewal  // nil where nobody is watched
@@ -97,10 +98,19 @@ func (p *probes) serve(address string, log logr.Logger) error {
 
 func (p *probes) serveReady(w http.ResponseWriter, r *http.Request) {
 	p.ready.ServeHTTP(w, r)
-	if _, verbose := r.URL.Query()["verbose"]; !verbose || p.renewal == nil {
+	if _, verbose := r.URL.Query()["verbose"]; !verbose {
 		return
 	}
-	if trouble, _ := p.renewal.Trouble(); trouble != "" {
-		fmt.Fprintf(w, "warn: %s\n", trouble)
+	var warnings []string
+	if l := p.ledger.Load(); l != nil {
+		warnings = l.Warnings()
+	}
+	if p.renewal != nil {
+		if trouble, _ := p.renewal.Trouble(); trouble != "" {
+			warnings = append(warnings, trouble)
+		}
+	}
+	for _, text := range warnings {
+		fmt.Fprintf(w, "warn: %s\n", text)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,11 +28,18 @@ const (
 	settling = 5 * time.Second
 )
 
-// New takes the place of toolscache.NewSharedIndexInformer, as in the Options of a controller-runtime cache.
-func New(log logr.Logger) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+// New takes the place of toolscache.NewSharedIndexInformer, as in the Options of a controller-runtime cache. Informers of the optional kinds, given by an
+// object of each, are Optional.
+func New(log logr.Logger, optional ...runtime.Object) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-		p := persistent{lw, toolscache.ToListerWatcherWithContext(lw), log.WithName("informers").WithValues("of", nameOf(of))}
-		return toolscache.NewSharedIndexInformer(p, of, resync, indexers)
+		log := log.WithName("informers").WithValues("of", nameOf(of))
+		p := persistent{lw, toolscache.ToListerWatcherWithContext(lw), log}
+		if !slices.ContainsFunc(optional, func(o runtime.Object) bool { return reflect.TypeOf(o) == reflect.TypeOf(of) }) {
+			return toolscache.NewSharedIndexInformer(p, of, resync, indexers)
+		}
+		o := &Optional{calls: p, log: log}
+		o.SharedIndexInformer = toolscache.NewSharedIndexInformer(optionalCalls{p, o}, of, resync, indexers)
+		return o
 	}
 }
 

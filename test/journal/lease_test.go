@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -172,6 +173,36 @@ func TestWhatOthersWroteOnTheLeaseIsKept(t *testing.T) {
 	d.write(d.read().Next(record(1)))
 	if got := d.lease(); got.Labels["backup"] != "no" || *got.Spec.HolderIdentity != "a" || *got.Spec.LeaseTransitions != 1 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// An earlier release reads and writes the record as before, and leaves the annotation with the unserved kinds as it is: its next commit makes that void.
+func TestUnservedKindsAreNamedBesideTheRecord(t *testing.T) {
+	d := newDesk(t)
+	v := journal.Version{Holder: "a", Epoch: 1, Commit: 5, Record: journal.Record{Seen: map[string]uint64{"claims.test": 7, "vips.test": 3}, Unserved: []string{"vips.test"}}}
+	d.write(v)
+	read := func() []string {
+		t.Helper()
+		stored, err := d.store.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stored.Unserved
+	}
+	if got := read(); !slices.Equal(got, []string{"vips.test"}) {
+		t.Errorf("unserved: %v", got)
+	}
+	leases := d.client.CoordinationV1().Leases(d.namespace)
+	lease, err := leases.Get(t.Context(), journal.LeaseName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Annotations["butler.butlerlabs.dev/journal-commit"] = "6"
+	if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(); len(got) > 0 {
+		t.Errorf("after a commit of an earlier release: %v", got)
 	}
 }
 

@@ -3,6 +3,7 @@ package novaedge
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -38,7 +39,8 @@ func startIn(t *testing.T, dir string, replicas int, args ...string) (*sandbox.S
 	return s, c, err
 }
 
-func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
+// Objects of an API that is switched off do not keep the managers from starting: what they own stays theirs.
+func TestAnAPIOfWhichObjectsExistIsSwitchedOff(t *testing.T) {
 	dir := t.TempDir()
 	start := func(apis string) (*sandbox.Sandbox, client.Client, error) { return startIn(t, dir, 1, "--apis="+apis) }
 	both, c, err := start("butler,novaedge")
@@ -52,20 +54,40 @@ func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
 	old := admin
 	t.Cleanup(func() { admin = old })
 	admin = c
-	counts(t, p, 0, 254) // the managers have seen it
+	v := vip("kept", "kept")
+	if err := c.Create(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	bound(t, v)
 	if err := both.Stop(); err != nil {
 		t.Fatal(err)
 	}
 
-	if _, _, err = start("butler"); err == nil {
-		t.Fatal("a manager that does not count a ProxyIPPool has started")
+	one, c, err := start("butler")
+	if err != nil {
+		t.Fatal(err)
 	}
-	contains(t, err.Error(), "objects of proxyippools.novaedge.io are stored or being created, and this replica does not serve them")
+	namespace := load.NewPool(t, c, "10.50.0.0/24")
+	a := load.Claim(namespace, "beside")
+	suite.Create(t, c, a)
+	if a.Spec.PinnedRange == nil || a.Spec.PinnedRange.StartAddress+"/32" == v.Spec.Address {
+		t.Errorf("beside %s it got %+v", v.Spec.Address, a.Spec.PinnedRange)
+	}
+	pinned := load.Claim(namespace, "pinned")
+	address := strings.TrimSuffix(v.Spec.Address, "/32")
+	pinned.Spec.Count, pinned.Spec.PinnedRange = nil, &butlerv1.PinnedIPRange{StartAddress: address, EndAddress: address}
+	suite.Refused(t, c.Create(t.Context(), pinned), http.StatusForbidden, "held by proxyvips/kept")
+	if err := one.Stop(); err != nil {
+		t.Fatal(err)
+	}
 
 	both, c, err = start("butler,novaedge")
 	if err != nil {
 		t.Fatal(err)
 	}
+	admin = c
+	counts(t, p, 2, 252)
+	suite.Delete(t, c, v)
 	if err := client.IgnoreNotFound(c.Delete(t.Context(), p)); err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +95,11 @@ func TestAnAPIOfWhichObjectsExistCannotBeSwitchedOff(t *testing.T) {
 	if err := both.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	one, _, err := start("butler")
+	one, c, err = start("butler")
 	if err != nil {
-		t.Fatalf("without objects it cannot be switched off either: %v", err)
+		t.Fatal(err)
 	}
+	suite.Create(t, c, pinned)
 	if err := one.Stop(); err != nil {
 		t.Error(err)
 	}
