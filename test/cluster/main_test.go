@@ -76,6 +76,7 @@ func TestManager(t *testing.T) {
 		{"RotatedCertificatesCostNoCreate", rotation},
 		{"RightsGrantedAreRightsUsed", rights},
 		{"AnAPIGroupIsSwitchedOnAndOff", switches},
+		{"AnAPIGroupIsSwitchedTwentyTimesUnderLoad", switchesAgain},
 		{"AControlPlaneThatDiesIsStartedAgain", controlPlaneDies},
 	} {
 		if !t.Run(part.name, part.test) {

@@ -53,6 +53,17 @@ var unused = map[right]string{
 	{resource: "events", verb: "patch"}: "an event that is said again is counted up",
 }
 
+func init() { // the chart leaves these APIs off
+	for group, resources := range map[string][]string{
+		"novaedge.io": {"proxyippools", "proxyvips"}, "ipam.metal3.io": {"ipaddresses", "ipclaims", "ippools"},
+		"ipam.cluster.x-k8s.io": {"ipaddressclaims", "ipaddresses"},
+	} {
+		for _, resource := range resources {
+			unused[right{group: group, resource: resource, verb: "get"}] = "an object whose change was let through while its API was on is looked for by its name"
+		}
+	}
+}
+
 func rights(t *testing.T) {
 	namespaceGoes(t)
 	scrape(t)
