@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
@@ -26,6 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	ctrllog.SetLogger(logr.Discard()) // of what keeps certificates in this process
 	dir, err := os.MkdirTemp("", "butler-ipam-clocks-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
