@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -33,12 +34,13 @@ import (
 //
 // No claim goes while an address of its own may still be on its way into the API server, or from there to the informers, which may be behind those of
 // the claims: nobody would ever ask for that one.
-// Somebody else may make such an object, before its claim or after: it is the claim's then. One of a claim that is gone, which nobody can be
-// expected to restore any more, goes after orphanAge.
+// Somebody else may make such an object, before its claim or after: it is the claim's then, and gets its owners and finalizer, as does an object that a
+// restore brought without them. One whose claim is gone, or has another pool or address, and which nobody can be expected to restore any more, goes after
+// orphanAge.
 
-// orphanAge is for how long an address is without its claim, as the leader of this term has observed it, before it is deleted. A restore brings the one
-// soon after the other. When the API server says that they were made does not count: its clock may be another.
-const orphanAge = 10 * time.Minute
+// DefaultOrphanAge is for how long an address is without its claim, as the leader of this term has observed it, before it is deleted. A restore brings the
+// one soon after the other. When the API server says that they were made does not count: its clock may be another.
+const DefaultOrphanAge = 10 * time.Minute
 
 // orphans are addresses without their claim. The zero value is ready.
 type orphans struct {
@@ -65,10 +67,16 @@ func (o *orphans) since(term time.Time, claim types.NamespacedName, address type
 	return first
 }
 
-func (o *orphans) forget(claim types.NamespacedName) {
+// retain forgets the addresses for a claim but these, which are still without it.
+func (o *orphans) retain(claim types.NamespacedName, addresses []client.Object) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.of, claim)
+	maps.DeleteFunc(o.of[claim], func(address types.UID, _ time.Time) bool {
+		return !slices.ContainsFunc(addresses, func(a client.Object) bool { return a.GetUID() == address })
+	})
+	if len(o.of[claim]) == 0 {
+		delete(o.of, claim)
+	}
 }
 
 // addressed is the part of an API whose claims, T, have their answer in the annotation ipAddress, and then in an address object, A.
@@ -83,6 +91,7 @@ type addressed[T, A client.Object] struct {
 	// finalizers are those of a claim and of its address; ours all that we give addresses.
 	finalizers func(T) (claim, address string)
 	ours       []string
+	owner      string // kind of the claims, as owner references name it
 }
 
 func (a addressed[T, A]) empty() T { return a.fresh() }
@@ -220,13 +229,27 @@ func (a addressed[T, A]) address(ctx context.Context, d *desk, c T) (string, err
 	return a.make(ctx, d, c, want, isIt)
 }
 
-// own has an address that we made say whose it is, where it was made for another claim of that name: one before it, or one in a backup. Where that is
-// refused it is the claim's all the same.
+// finalizerAgain is how long an owned address object stays without the finalizer that was taken off: who does that may be about to delete the object.
+const finalizerAgain = time.Second
+
+// own has an address object say whose it is, and keeps it from being deleted while the claim is there, also where somebody else made it, a restore brought it
+// without either, or it was made for another claim of that name. Where that is refused it is the claim's all the same.
 func (a addressed[T, A]) own(ctx context.Context, d *desk, c T, stored A) error {
+	if stored.GetDeletionTimestamp() != nil {
+		return nil
+	}
 	_, finalizer := a.finalizers(c)
 	isOwned := slices.ContainsFunc(stored.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == c.GetUID() })
-	if isOwned || !controllerutil.ContainsFinalizer(stored, finalizer) || stored.GetDeletionTimestamp() != nil {
+	var unmarked []client.Object
+	if isOwned && !controllerutil.ContainsFinalizer(stored, finalizer) {
+		unmarked = append(unmarked, stored)
+	}
+	since := d.unmarked.observe(client.ObjectKeyFromObject(c), d.now(), unmarked)
+	if isOwned && len(unmarked) == 0 {
 		return nil
+	}
+	if left := since[stored.GetUID()].Add(finalizerAgain).Sub(d.now()); isOwned && left > 0 {
+		return later(left)
 	}
 	want, err := a.want(ctx, d, c)
 	if err != nil {
@@ -237,6 +260,7 @@ func (a addressed[T, A]) own(ctx context.Context, d *desk, c T, stored A) error 
 		return slices.ContainsFunc(want.GetOwnerReferences(), func(w metav1.OwnerReference) bool { return w.Kind == r.Kind })
 	})
 	o.SetOwnerReferences(append(others, want.GetOwnerReferences()...))
+	controllerutil.AddFinalizer(o, finalizer)
 	if err := overtaken.Ignore(ctx, d.live, stored, d.save(ctx, stored, o)); !refused(err) {
 		return err
 	}
@@ -455,45 +479,89 @@ func (d *desk) undeleted(ctx context.Context, a client.Object, err error) error 
 	return err
 }
 
-// gone deletes the addresses of a claim that is no longer there, once they are old enough, and says when that is. One that somebody else deletes, who
-// restores nothing, goes at once; the informers may show it before its claim.
-func (a addressed[T, A]) gone(ctx context.Context, d *desk, name types.NamespacedName) (wait time.Duration, err error) {
+// gone looks after the address objects of a claim that is no longer there.
+func (a addressed[T, A]) gone(ctx context.Context, d *desk, name types.NamespacedName) (time.Duration, error) {
 	all, err := a.addresses(ctx, d, name)
 	if err != nil {
 		return 0, err
 	}
-	if len(all) == 0 {
-		d.orphans.forget(name)
+	return a.orphaned(ctx, d, name, all, func() (bool, error) {
+		err := d.live.Get(ctx, name, a.fresh())
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err) // its event may be yet to come
+	})
+}
+
+// strays looks after the address objects that name a claim which is there and has another pool, or another address: they are those of a claim of that name
+// before it, or of a backup.
+func (a addressed[T, A]) strays(ctx context.Context, d *desk, c T) (time.Duration, error) {
+	name := client.ObjectKeyFromObject(c)
+	all, err := a.addresses(ctx, d, name)
+	if err != nil || metal3.Away(c) {
+		return 0, err
+	}
+	ranges := a.claimOf(c).Ranges
+	others := slices.DeleteFunc(all, func(o A) bool {
+		held := a.kind.claim(o)
+		return a.isFor(c, held) && (len(ranges) == 0 || slices.Equal(held.Ranges, ranges))
+	})
+	return a.orphaned(ctx, d, name, others, func() (bool, error) { return true, nil })
+}
+
+// orphaned deletes address objects without their claim, and returns when to look again, zero for never. There is time for a restore that brings the claim:
+// orphanAge, from the first observation on. An object that is being deleted goes at once, if that is certain. Objects that are neither marked by the manager
+// nor owned by a claim stay: people make them to keep an address.
+func (a addressed[T, A]) orphaned(ctx context.Context, d *desk, name types.NamespacedName, all []A, certain func() (bool, error)) (wait time.Duration, err error) {
+	var orphans []client.Object
+	for _, stored := range all {
+		if (a.finalizerOn(stored) != "" || a.ownerOf(stored, name.Name) >= 0) && len(a.kind.claim(stored).Ranges) > 0 && !metal3.Away(stored) {
+			orphans = append(orphans, stored)
+		}
+	}
+	d.orphans.retain(name, orphans)
+	if len(orphans) == 0 {
 		return 0, nil
 	}
 	term, err := d.ledger.Term()
 	if err != nil {
-		return 0, later(lookForAddress)
+		return lookForAddress, nil
 	}
-	for _, stored := range all {
-		finalizer := slices.IndexFunc(a.ours, func(f string) bool { return controllerutil.ContainsFinalizer(stored, f) })
-		if finalizer < 0 || metal3.Away(stored) {
-			continue // made by somebody else, or on its way
+	for _, stored := range orphans {
+		left := d.orphans.since(term, name, stored.GetUID(), d.now()).Add(d.orphanAge).Sub(d.now())
+		if d.isPaused(ctx, a.kind.claim(stored).Pool) {
+			left = max(left, lookAgain) // whoever restores or moves something into a paused Cluster takes the time that it takes
 		}
 		if stored.GetDeletionTimestamp() != nil {
-			err := d.live.Get(ctx, name, a.fresh())
-			if err == nil {
-				continue // its event is yet to come
-			}
-			if !apierrors.IsNotFound(err) {
+			sure, err := certain()
+			if err != nil {
 				return 0, err
 			}
-		} else if left := d.orphans.since(term, name, stored.GetUID(), d.now()).Add(orphanAge).Sub(d.now()); left > 0 {
+			if !sure {
+				continue
+			}
+		} else if left > 0 {
 			if wait == 0 || left < wait {
 				wait = left
 			}
 			continue
 		}
-		if err := d.deleteAddress(ctx, copied(stored), a.ours[finalizer]); err != nil {
+		if err := d.deleteAddress(ctx, copied(stored), a.finalizerOn(stored)); err != nil {
 			return 0, err
 		}
 	}
 	return wait, nil
+}
+
+// finalizerOn is the finalizer by which an address object is marked as ours, "" for none.
+func (a addressed[T, A]) finalizerOn(o client.Object) string {
+	if i := slices.IndexFunc(a.ours, func(f string) bool { return controllerutil.ContainsFinalizer(o, f) }); i >= 0 {
+		return a.ours[i]
+	}
+	return ""
+}
+
+// ownerOf is where the owner references of an address object name a claim, -1 for nowhere.
+func (a addressed[T, A]) ownerOf(o client.Object, claim string) int {
+	return slices.IndexFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.Kind == a.owner && r.Name == claim })
 }
 
 // owner is a reference to the owner of an address.

@@ -58,10 +58,11 @@ type claimAPI[T client.Object] interface {
 	allocated(context.Context, *desk, T) (bool, error)
 	clashing(T, string)
 	refused(T, []ledger.Want, error)
-	// release takes one that is being deleted on its way; gone looks after what one left behind that is no longer there. Both are to be called
-	// again after a while, where that is not zero.
+	// release takes one that is being deleted on its way; gone looks after what one left behind that is no longer there, strays after what another of its
+	// name did. They are to be called again after a while, where that is not zero.
 	release(context.Context, *desk, T) (time.Duration, error)
 	gone(context.Context, *desk, types.NamespacedName) (time.Duration, error)
+	strays(context.Context, *desk, T) (time.Duration, error)
 	// touch makes sure that no write of addresses to a stored claim, decided on an older version of it, can land any more, and gives the
 	// resourceVersion since which that is so: 0 where no claim with the UID is there.
 	touch(ctx context.Context, to client.Client, live client.Reader, k ledger.Key, uid string) (uint64, error)

@@ -28,14 +28,17 @@ type desk struct {
 	wall     func() time.Time // see Options.Wall
 	events   *events
 	sent     *sent
-	made     attempts      // to make addresses for claims
-	orphans  orphans       // addresses of claims that are gone
-	tries    tries         // to answer claims
-	live     client.Reader // the API server itself
-	clusters metal3.Clusters
-	mirrors  *turns // of what the answer to the create has said already
-	whole    bool   // see api.wholeStatus
-	movable  bool   // clusterctl moves them to other clusters
+	made     attempts  // to make addresses for claims
+	orphans  orphans   // address objects without their claim
+	unmarked firstSeen // address objects that lost their finalizer
+	// orphanAge is how long an address object stays without its claim.
+	orphanAge time.Duration
+	tries     tries         // to answer claims
+	live      client.Reader // the API server itself
+	clusters  metal3.Clusters
+	mirrors   *turns // of what the answer to the create has said already
+	whole     bool   // see api.wholeStatus
+	movable   bool   // clusterctl moves them to other clusters
 }
 
 // claims brings one claim to what the ledger says of it.
@@ -64,10 +67,10 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		if !apierrors.IsNotFound(err) {
 			return reconcile.Result{}, err
 		}
+		r.unmarked.observe(req.NamespacedName, r.now(), nil)
 		after, err := r.api.gone(ctx, r.desk, req.NamespacedName)
 		return reconcile.Result{RequeueAfter: after}, err
 	}
-	r.orphans.forget(req.NamespacedName)
 	standing := r.ledger.Standing(string(c.GetUID()))
 	if standing.Clash != nil && !r.api.flagged(c) { // whatever else is true of it: who has the addresses waits for this
 		return reconcile.Result{}, r.flag(ctx, c, standing.Clash)
@@ -75,6 +78,10 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if why := r.api.rests(ctx, r.desk, c, r.clusters); why != nil {
 		if r.isNews(c) && c.GetDeletionTimestamp() == nil {
 			r.events.waits(c, r.api.claim(c).Pool, why)
+		}
+		if errors.Is(why, errForeign) { // a claim of that name before it may have been ours
+			after, err := r.api.strays(ctx, r.desk, c)
+			return reconcile.Result{RequeueAfter: after}, err
 		}
 		return reconcile.Result{}, r.letGo(ctx, c)
 	}
@@ -85,6 +92,19 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		}
 		return reconcile.Result{RequeueAfter: after}, err
 	}
+	after, err := r.api.strays(ctx, r.desk, c)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	result, err := r.settle(ctx, c, standing)
+	if after > 0 && (result.RequeueAfter == 0 || after < result.RequeueAfter) {
+		result.RequeueAfter = after
+	}
+	return result, err
+}
+
+// settle brings a claim that stays to what the ledger says of it.
+func (r *claims[T]) settle(ctx context.Context, c T, standing ledger.Standing) (reconcile.Result, error) {
 	if err := r.api.unreadable(c); err != nil {
 		return reconcile.Result{}, r.refuse(ctx, c, nil, err)
 	}

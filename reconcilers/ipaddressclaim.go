@@ -38,6 +38,7 @@ var ClusterAPI API = &api[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{
 		want:       clusterAPIAddressOf,
 		finalizers: clusterapi.Finalizers,
 		ours:       []string{metal3v1.FinalizerClusterAPIAddress, butlerv1.FinalizerIPAddress},
+		owner:      "IPAddressClaim",
 	}},
 	others:    []string{metal3.KindIPPool, butler.KindNetworkPool},
 	addresses: clusterAPIAddresses,

@@ -114,6 +114,10 @@ func (ipAllocations) gone(context.Context, *desk, types.NamespacedName) (time.Du
 	return 0, nil
 }
 
+func (ipAllocations) strays(context.Context, *desk, *v1alpha1.IPAllocation) (time.Duration, error) {
+	return 0, nil
+}
+
 func (ipAllocations) clashing(a *v1alpha1.IPAllocation, message string) {
 	a.Status = *refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAddressConflict, message)
 }

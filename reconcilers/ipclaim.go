@@ -35,7 +35,8 @@ var Metal3 API = &api[*v1alpha1.IPClaim, *v1alpha1.IPPool]{
 		finalizers: func(*v1alpha1.IPClaim) (claim, address string) {
 			return v1alpha1.FinalizerIPClaim, v1alpha1.FinalizerIPAddress
 		},
-		ours: []string{v1alpha1.FinalizerIPAddress},
+		ours:  []string{v1alpha1.FinalizerIPAddress},
+		owner: "IPClaim",
 	}},
 	pools:     ipPools{},
 	addresses: ipAddresses,
@@ -92,6 +93,16 @@ func (d *desk) poolRests(ctx context.Context, c client.Object, pool ledger.Key, 
 		return nil
 	}
 	return err
+}
+
+// isPaused tells whether a pool is an IPPool that is paused.
+func (d *desk) isPaused(ctx context.Context, pool ledger.Key) bool {
+	p := &v1alpha1.IPPool{}
+	if pool.Kind != metal3.KindIPPool || d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
+		return false
+	}
+	wait := (*metal3.WaitError)(nil)
+	return errors.As(metal3.WaitPool(p, d.clusters), &wait) && !wait.Missing
 }
 
 func (a ipClaims) wants(ctx context.Context, d *desk, c *v1alpha1.IPClaim) ([]ledger.Want, string, error) {

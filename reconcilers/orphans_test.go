@@ -20,7 +20,7 @@ func TestOrphans_CountFromTheFirstObservationOfTheTerm(t *testing.T) {
 	expect("again", term, claim, "1", time.Minute, 0)
 	expect("restored later", term, claim, "2", 2*time.Minute, 2*time.Minute)
 	expect("of another claim", term, other, "3", 3*time.Minute, 3*time.Minute)
-	o.forget(claim) // which is back
+	o.retain(claim, nil) // which is back
 	expect("gone once more", term, claim, "1", 4*time.Minute, 4*time.Minute)
 	expect("nothing of the other is forgotten", term, other, "3", 5*time.Minute, 3*time.Minute)
 	expect("in another term", term.Add(time.Hour), claim, "1", 6*time.Minute, 6*time.Minute)

@@ -113,6 +113,10 @@ func (proxyVIPs) gone(context.Context, *desk, types.NamespacedName) (time.Durati
 	return 0, nil
 }
 
+func (proxyVIPs) strays(context.Context, *desk, *v1alpha1.ProxyVIP) (time.Duration, error) {
+	return 0, nil
+}
+
 func (proxyVIPs) clashing(v *v1alpha1.ProxyVIP, message string) {
 	setBound(v, metav1.ConditionFalse, v1alpha1.ReasonAddressConflict, message)
 	meta.SetStatusCondition(&v.Status.Conditions, metav1.Condition{

@@ -1,6 +1,7 @@
 package reconcilers
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -46,6 +47,8 @@ type Options struct {
 	Changes *Changes
 	// Recorder takes events about claims and pools.
 	Recorder record.EventRecorder
+	// OrphanAge is how long an address object, or the ProxyVIP of a Service, stays without what it is for; DefaultOrphanAge where zero.
+	OrphanAge time.Duration
 	// Now is the clock that measures spans.
 	Now func() time.Time
 	// Wall is the clock of the times in statuses and records, which outlive the process and are read by others; Now where nil.
@@ -84,7 +87,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	}
 	d := &desk{
 		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, wall: o.Wall, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),
-		sent: newSent(), mirrors: turns, whole: a.wholeStatus, movable: a.addresses != nil,
+		sent: newSent(), mirrors: turns, orphanAge: cmp.Or(o.OrphanAge, DefaultOrphanAge), whole: a.wholeStatus, movable: a.addresses != nil,
 	}
 	lane.wake = wake(ctx, mgr.GetCache(), a.claims.emptyList, lane.claims)
 	if a.addresses != nil { // these have Clusters

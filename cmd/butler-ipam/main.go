@@ -250,6 +250,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
 		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: clusters,
+		OrphanAge: o.orphanGrace,
 	})
 	if err != nil {
 		return nil, err

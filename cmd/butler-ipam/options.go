@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
@@ -45,6 +46,7 @@ type options struct {
 	metricsSecure bool
 	pprofBind     string
 	grantLife     time.Duration
+	orphanGrace   time.Duration
 	shutdownDelay time.Duration
 	tenants       tenantOptions
 	logFormat     string
@@ -87,6 +89,7 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve /metrics over HTTPS with the certificate of the webhooks, and only to those whose bearer token may get the non-resource URL /metrics")
 	flags.StringVar(&o.pprofBind, "pprof-bind-address", "0", "`host:port` of /debug/pprof, HTTP, for whoever reaches it; 0 for none")
 	flags.DurationVar(&o.grantLife, "grant-expiry", ledger.DefaultGrantLife, fmt.Sprintf("how long the addresses of an answered create are kept when its object does not turn up; at least %s", minGrantLife))
+	flags.DurationVar(&o.orphanGrace, "orphan-grace", reconcilers.DefaultOrphanAge, "how long an IPAddress stays without its claim, and the ProxyVIP of a Service without that: a restore brings the one soon after the other")
 	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 2*time.Second, "how long a replica that stops sends calls on to others, until Services have forgotten it")
 	o.tenants.addTo(flags)
 	flags.StringVar(&o.logFormat, "log-format", "json", "`format`: json or console")
@@ -186,6 +189,9 @@ func (o *options) complete(getenv func(string) string) error {
 	}
 	if o.grantLife < minGrantLife {
 		fault("--grant-expiry %s must be at least %s: the API server may store an object so late", o.grantLife, minGrantLife)
+	}
+	if o.orphanGrace < time.Second {
+		fault("--orphan-grace %s must be at least 1s: a restore needs longer than that", o.orphanGrace)
 	}
 	if o.shutdownDelay < 0 {
 		fault("--shutdown-delay %s must not be negative", o.shutdownDelay)

@@ -1,0 +1,187 @@
+package metal3
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
+)
+
+// marked waits until an address object has the owners and the finalizer of one that the manager makes for this claim.
+func (k claimKind) marked(t *testing.T, o, claim client.Object) {
+	t.Helper()
+	finalizer := v1alpha1.FinalizerIPAddress
+	if k.name == ipAddressClaims.name {
+		finalizer = v1alpha1.FinalizerClusterAPIAddress
+	}
+	suite.Becomes(t, admin, o, func(o client.Object) string {
+		var owners []string
+		for _, r := range o.GetOwnerReferences() {
+			owners = append(owners, r.Kind+" "+string(r.UID))
+		}
+		if len(owners) == 2 && slices.Contains(owners, k.name+" "+string(claim.GetUID())) && slices.Equal(o.GetFinalizers(), []string{finalizer}) {
+			return ""
+		}
+		return fmt.Sprintf("owners %q, finalizers %q", owners, o.GetFinalizers())
+	})
+}
+
+func TestAddressObjects_GetOwnersAndFinalizer(t *testing.T) {
+	for _, k := range bothKinds {
+		run := func(name string, body func(t *testing.T, ns string)) {
+			t.Run(k.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				ns := suite.Namespace(t, admin)
+				suite.Create(t, admin, ten(ns, "pool"))
+				body(t, ns)
+			})
+		}
+		goes := func(t *testing.T, c, o client.Object) {
+			t.Helper()
+			suite.Delete(t, admin, c)
+			suite.Gone(t, admin, o)
+		}
+		run("made by hand before the claim", func(t *testing.T, ns string) {
+			o, c := k.holds(ns, "manual", "pool", "web", "10.0.0.8"), k.claim(ns, "web", "pool", "")
+			suite.Create(t, admin, o)
+			k.wouldGet(t, c, "10.0.0.8")
+			k.gets(t, c, "10.0.0.8")
+			k.marked(t, o, c)
+			goes(t, c, o)
+		})
+		run("made by hand for a claim that waits", func(t *testing.T, ns string) {
+			c, o := k.claim(ns, "web", "later", ""), k.holds(ns, "manual", "later", "web", "10.0.0.8")
+			suite.Create(t, admin, c, o, ten(ns, "later"))
+			if got := k.bound(t, c); got.Address != "10.0.0.8" {
+				t.Errorf("it has %s", got.Address)
+			}
+			k.marked(t, o, c)
+			goes(t, c, o)
+		})
+		for _, order := range []string{"objects first", "claims first"} {
+			run("restored without, "+order, func(t *testing.T, ns string) {
+				c := k.claim(ns, "web", "pool", "")
+				k.gets(t, c, "10.0.0.1")
+				name, _ := k.address(stored(t, c))
+				again, o := k.restorable(t, c, "pool"), k.holds(ns, name, "pool", "web", "10.0.0.1")
+				again.SetFinalizers(nil)
+				goes(t, c, k.holds(ns, name, "pool", "web", "10.0.0.1"))
+				restored := []client.Object{o, again}
+				if order == "claims first" { // then the manager may have made the object
+					slices.Reverse(restored)
+				}
+				for _, r := range restored {
+					if err := admin.Create(t.Context(), r); err != nil && (r != o || order == "objects first") {
+						t.Fatal(err)
+					}
+				}
+				k.bound(t, again)
+				k.marked(t, o, again)
+			})
+		}
+		run("the finalizer is taken off", func(t *testing.T, ns string) {
+			c := k.claim(ns, "web", "pool", "")
+			k.gets(t, c, "10.0.0.1")
+			name, _ := k.address(stored(t, c))
+			o := k.holds(ns, name, "pool", "web", "10.0.0.1")
+			suite.Change(t, admin, o, func(o client.Object) { o.SetFinalizers(nil) })
+			k.marked(t, o, c)
+		})
+		run("owners and finalizer are taken off", func(t *testing.T, ns string) {
+			c := k.claim(ns, "web", "pool", "")
+			k.gets(t, c, "10.0.0.1")
+			name, _ := k.address(stored(t, c))
+			o := k.holds(ns, name, "pool", "web", "10.0.0.1")
+			suite.Change(t, admin, o, func(o client.Object) { o.SetFinalizers(nil); o.SetOwnerReferences(nil) })
+			k.marked(t, o, c)
+		})
+	}
+}
+
+// loses ends a claim without its address object: its finalizer is taken off before.
+func loses(t *testing.T, c client.Client, claim client.Object) {
+	t.Helper()
+	suite.Change(t, c, claim, func(c client.Object) { c.SetFinalizers([]string{"example.com/test"}) })
+	if err := c.Delete(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	suite.Change(t, c, claim, func(c client.Object) { c.SetFinalizers(nil) })
+	suite.Gone(t, c, claim)
+}
+
+func TestAddressObjects_WithoutTheirClaimGo(t *testing.T) {
+	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s", "--orphan-grace=3s"}})
+	manager, ns := box.Managers()[0], suite.Namespace(t, c)
+	red, blue := ten(ns, "red"), ten(ns, "blue")
+	blue.Labels[butlerv1.LabelRoutingDomain] = ns + "-blue"
+	suite.Create(t, c, red, blue)
+
+	type left struct{ was, object, next client.Object }
+	all := map[string]left{}
+	var nobody []client.Object // made by hand for no claim, without marks
+	for i, k := range bothKinds {
+		kind := strings.ToLower(k.name[:3])
+		bind := func(name string) (claim client.Object, o client.Object) {
+			claim = k.claim(ns, name, "red", "")
+			suite.Create(t, c, claim)
+			suite.Becomes(t, c, claim, func(o client.Object) string {
+				if name, failure := k.address(o); name == "" {
+					return "no address: " + failure
+				}
+				return ""
+			})
+			named, _ := k.address(claim)
+			o = k.holds(ns, named, "red", "", "")
+			return claim, suite.Stored(t, c, o)
+		}
+		was, o := bind("pool-" + kind)
+		all[k.name+"/back with another pool"] = left{was, o, k.claim(ns, was.GetName(), "blue", "")}
+		was, o = bind("address-" + kind)
+		all[k.name+"/back with another address"] = left{was, o, k.claim(ns, was.GetName(), "red", []string{"10.0.0.10", "10.0.0.7"}[i])}
+		was, o = bind("gone-" + kind)
+		all[k.name+"/gone"] = left{was, o, nil}
+		free := k.holds(ns, "free-"+kind, "red", "nobody", []string{"10.0.0.9", "10.0.0.8"}[i])
+		suite.Create(t, c, free)
+		nobody = append(nobody, free)
+	}
+	was, o := all[ipAddressClaims.name+"/gone"].was, all[ipAddressClaims.name+"/gone"].object
+	foreign := ipAddressClaims.claim(ns, was.GetName(), "red", "").(*ipamv1.IPAddressClaim)
+	foreign.Spec.PoolRef.Kind = "InClusterIPPool"
+	all[ipAddressClaims.name+"/back with the pool of another provider"] = left{was, o, foreign}
+	delete(all, ipAddressClaims.name+"/gone")
+
+	if err := errors.Join(manager.Terminate(), manager.Wait(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all {
+		loses(t, c, l.was)
+	}
+	if err := errors.Join(manager.Start(), manager.Ready(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for name, l := range all {
+		if l.next == nil {
+			continue
+		}
+		if err := c.Create(t.Context(), l.next); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	for name, l := range all {
+		t.Run(name, func(t *testing.T) { suite.Gone(t, c, l.object) })
+	}
+	for _, o := range nobody {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || o.GetDeletionTimestamp() != nil {
+			t.Errorf("%s, which nobody marked, is gone: %v", o.GetName(), err)
+		}
+	}
+}
