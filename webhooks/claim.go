@@ -25,6 +25,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // adapter is what the generic path needs to know of one claim API, whose objects are T.
@@ -157,7 +158,9 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 	}
 	answer := map[string]string{v1alpha1.AnnotationGrant: token, v1alpha1.AnnotationOrigin: origin}
 	if stored == nil && c.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" {
-		answer[v1alpha1.AnnotationTenantUID] = "" // it is restored, and whoever it is for is too, as another object
+		for _, uid := range []string{v1alpha1.AnnotationTenantUID, novaedgev1.AnnotationServiceUID} {
+			answer[uid] = "" // it is restored, and whoever it is for is too, as another object
+		}
 	}
 	p.annotations(c, answer)
 	k.complete(&p, c, grant.Space)

@@ -256,7 +256,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		return nil, err
 	}
 	if o.serviceVIPs {
-		if err := forServices.Register(mgr, l.Serving, recorder); err != nil {
+		if err := forServices.Register(mgr, l.Serving, recorder, o.orphanGrace); err != nil {
 			return nil, err
 		}
 	}

@@ -57,9 +57,9 @@ func (s *Services) Notify(keys []ledger.Key) {
 }
 
 // Register adds the reconciler to a manager that has not started. It acts while serving says that this replica holds the journal. Of Services
-// only the metadata is kept; ProxyVIPs come from the informer that the ledger is fed by.
-func (s *Services) Register(mgr manager.Manager, serving func() bool, recorder record.EventRecorder) error {
-	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &turn{serving: serving}, events: recorder, waiting: &s.waiting}
+// only the metadata is kept; grace is how long a restored ProxyVIP waits for its Service; ProxyVIPs come from the informer that the ledger is fed by.
+func (s *Services) Register(mgr manager.Manager, serving func() bool, recorder record.EventRecorder, grace time.Duration) error {
+	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &turn{serving: serving}, events: recorder, waiting: &s.waiting, grace: grace}
 	return builder.ControllerManagedBy(mgr).
 		Named("service").
 		WatchesMetadata(&corev1.Service{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(annotated())).
@@ -82,13 +82,12 @@ func annotated() predicate.Funcs {
 	}
 }
 
-// serviceOf is the Service that a ProxyVIP was made for.
+// serviceOf is the Service that a ProxyVIP was made for, going by its name: labels can be taken off.
 func serviceOf(_ context.Context, vip client.Object) []reconcile.Request {
-	labels := vip.GetLabels()
-	if labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedByServices {
-		return nil
+	if service, named := serviceNamed(vip.GetName()); named {
+		return []reconcile.Request{{NamespacedName: service}}
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: labels[v1alpha1.LabelServiceNamespace], Name: labels[v1alpha1.LabelServiceName]}}}
+	return nil
 }
 
 // turn says whether this replica is the one that acts, and brings up again what it let pass while it was not.
@@ -131,7 +130,7 @@ func enqueue(ctx context.Context, stored cache.Cache, q work.Queue) bool {
 	all := &metav1.PartialObjectMetadataList{}
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceList"))
 	var vips v1alpha1.ProxyVIPList
-	if stored.List(ctx, all) != nil || stored.List(ctx, &vips, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedByServices}) != nil {
+	if stored.List(ctx, all) != nil || stored.List(ctx, &vips, client.UnsafeDisableDeepCopy) != nil {
 		return false
 	}
 	for i := range all.Items {

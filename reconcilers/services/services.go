@@ -28,7 +28,7 @@ const refusedAgain = 30 * time.Second
 // reconciler brings one Service and its ProxyVIP together.
 //
 //	no ProxyVIP is asked for          ──▶ the one there is deleted
-//	the one there is another's        ──▶ deleted, and made anew: of a Service of that name before, or of another pool
+//	the one there is of another pool  ──▶ deleted, and made anew
 //	there is none                     ──▶ created, which gives it its addresses
 //	else                              ──▶ brought to what the Service says
 //	then                              ──▶ its addresses into the Service's status
@@ -38,6 +38,8 @@ type reconciler struct {
 	turn    *turn
 	events  record.EventRecorder
 	waiting *waiting
+	orphans orphans
+	grace   time.Duration // that a restored ProxyVIP waits for its Service
 }
 
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
@@ -55,11 +57,18 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	there := err == nil
 	if !asks(s) {
 		r.waiting.forget(req.NamespacedName)
-		if there && ours(vip) {
-			return reconcile.Result{}, r.release(ctx, s, vip)
+		if !there || !ours(vip) && !showsVIP(s, vip) {
+			r.orphans.forget(req.NamespacedName)
+			return reconcile.Result{}, nil
 		}
-		return reconcile.Result{}, nil
+		if isThere := s.UID != "" && s.DeletionTimestamp == nil; !isThere && isRestored(vip) {
+			if wait := r.orphans.wait(req.NamespacedName, vip.GetUID(), time.Now(), r.grace); wait > 0 {
+				return reconcile.Result{RequeueAfter: wait}, nil
+			}
+		}
+		return reconcile.Result{}, r.release(ctx, s, vip)
 	}
+	r.orphans.forget(req.NamespacedName)
 	err = r.serve(ctx, s, vip, there)
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
 		r.complain(s, refused)
@@ -77,19 +86,16 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 	if err != nil {
 		return err
 	}
-	if there && !ours(vip) {
+	if there && !ours(vip) && !showsVIP(s, vip) {
 		return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName())}
 	}
 	if there && vip.GetDeletionTimestamp() != nil {
 		return lingers(vip)
 	}
-	outlived, elsewhere := there && !isOf(vip, s), there && poolOfVIP(vip) != poolOf(s)
-	if elsewhere && !outlived {
+	if there && poolOfVIP(vip) != poolOf(s) {
 		if err := r.rehearse(ctx, s, spec); err != nil && !isHolder(vip, err) {
 			return err
 		}
-	}
-	if elsewhere || outlived {
 		if err := r.drop(ctx, vip); err != nil {
 			return err
 		}
@@ -97,6 +103,18 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 			return lingers(vip)
 		}
 		vip, there = newVIP(vip.GetName()), false
+	}
+	if had := recorded(s, spec); !there && len(had) > 0 {
+		err := r.write(ctx, s, vip, withAddresses(spec, had), false)
+		if err == nil {
+			return r.announce(ctx, s, vip)
+		}
+		if !errors.As(err, new(*refusal)) {
+			return err
+		}
+		why := discreet(err.Error(), s.Namespace)
+		r.events.Eventf(s, corev1.EventTypeWarning, eventNoAddress, "the addresses %s that the Service had cannot be restored, and it gets others: %s", s.Annotations[v1alpha1.AnnotationVIPAddresses], why)
+		vip = newVIP(vip.GetName())
 	}
 	if err = r.write(ctx, s, vip, spec, there); err == nil {
 		return r.announce(ctx, s, vip)
@@ -120,11 +138,6 @@ func newVIP(name string) *unstructured.Unstructured {
 	vip.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProxyVIP"))
 	vip.SetName(name)
 	return vip
-}
-
-// isOf tells a Service's own ProxyVIP from that of an earlier one of the same name.
-func isOf(vip *unstructured.Unstructured, s *corev1.Service) bool {
-	return vip.GetAnnotations()[v1alpha1.AnnotationServiceUID] == string(s.UID)
 }
 
 func poolOfVIP(vip *unstructured.Unstructured) string {
@@ -167,11 +180,13 @@ func isHolder(vip *unstructured.Unstructured, err error) bool {
 
 // refused tells the API server's refusal of what is asked for from other errors.
 func refused(err error) error {
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	if isRefusal(err) {
 		return &refusal{eventNoAddress, err.Error()}
 	}
 	return err
 }
+
+func isRefusal(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
 // announce writes the addresses of a ProxyVIP into the status of its Service.
 func (r *reconciler) announce(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
@@ -183,9 +198,18 @@ func (r *reconciler) announce(ctx context.Context, s *corev1.Service, vip *unstr
 	if len(addresses) > 0 {
 		r.waiting.forget(client.ObjectKeyFromObject(s))
 	} else if bound := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound); bound != nil {
+		if bound.Reason == v1alpha1.ReasonAllocationFailed && len(recorded(s, nil)) > 0 { // the pool came later, and does not have what the Service had
+			if err := r.recordAddresses(ctx, s, nil); err != nil || len(recorded(s, nil)) > 0 {
+				return err
+			}
+			return r.drop(ctx, vip)
+		}
 		r.complain(s, &refusal{eventNoAddress, bound.Message})
 	}
-	return r.setIngress(ctx, s, addresses)
+	if err := r.setIngress(ctx, s, addresses); err != nil || len(addresses) == 0 {
+		return err
+	}
+	return r.recordAddresses(ctx, s, addresses)
 }
 
 func (r *reconciler) setIngress(ctx context.Context, s *corev1.Service, addresses []corev1.LoadBalancerIngress) error {
@@ -199,8 +223,13 @@ func (r *reconciler) setIngress(ctx context.Context, s *corev1.Service, addresse
 
 // release lets go of a ProxyVIP that nobody asks for any more. A Service that stays, and still shows its addresses, shows them no longer.
 func (r *reconciler) release(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
-	if v, err := typed(vip); err == nil && s.UID != "" && s.DeletionTimestamp == nil && sameIPs(s.Status.LoadBalancer.Ingress, ingress(v)) {
-		if err := r.setIngress(ctx, s, nil); err != nil {
+	if s.UID != "" && s.DeletionTimestamp == nil {
+		if v, err := typed(vip); err == nil && sameIPs(s.Status.LoadBalancer.Ingress, ingress(v)) {
+			if err := r.setIngress(ctx, s, nil); err != nil {
+				return err
+			}
+		}
+		if err := r.recordAddresses(ctx, s, nil); err != nil {
 			return err
 		}
 	}

@@ -46,6 +46,13 @@ func vipName(service types.NamespacedName) string {
 	return "svc-" + service.Namespace + "." + service.Name
 }
 
+// serviceNamed is the Service whose ProxyVIP has a name; false where that is none's.
+func serviceNamed(vip string) (types.NamespacedName, bool) {
+	name, isOf := strings.CutPrefix(vip, "svc-")
+	namespace, name, _ := strings.Cut(name, ".")
+	return types.NamespacedName{Namespace: namespace, Name: name}, isOf && namespace != "" && name != "" && !strings.Contains(name, ".")
+}
+
 // poolOf is the pool that a Service takes its addresses from.
 func poolOf(s *corev1.Service) string {
 	if pool := s.Annotations[v1alpha1.AnnotationAddressPool]; pool != "" {
@@ -161,10 +168,7 @@ func specOf(s *corev1.Service) (map[string]any, error) {
 
 // fill writes what a Service says into its ProxyVIP, and leaves the rest as it is.
 func fill(vip *unstructured.Unstructured, s *corev1.Service, spec map[string]any) {
-	labels := map[string]string{
-		v1alpha1.LabelManagedBy: v1alpha1.ManagedByServices, v1alpha1.LabelServiceNamespace: s.Namespace, v1alpha1.LabelServiceName: s.Name,
-	}
-	vip.SetLabels(merged(vip.GetLabels(), labels))
+	vip.SetLabels(merged(vip.GetLabels(), marks(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})))
 	vip.SetAnnotations(merged(vip.GetAnnotations(), map[string]string{v1alpha1.AnnotationServiceUID: string(s.UID)}))
 	for field, value := range spec {
 		if value == nil {
@@ -182,11 +186,6 @@ func merged(into, more map[string]string) map[string]string {
 	}
 	maps.Copy(into, more)
 	return into
-}
-
-// ours tells whether a ProxyVIP was made for a Service.
-func ours(vip *unstructured.Unstructured) bool {
-	return vip.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByServices
 }
 
 // typed is a ProxyVIP as far as addresses go.

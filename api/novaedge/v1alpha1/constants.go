@@ -33,7 +33,10 @@ const (
 	AnnotationBGPConfig     = "novaedge.io/bgp-config"     // spec.bgpConfig, as JSON
 	AnnotationOSPFConfig    = "novaedge.io/ospf-config"    // spec.ospfConfig, as JSON
 	AnnotationNodeSelector  = "novaedge.io/node-selector"  // spec.nodeSelector, as JSON
-	AnnotationBFDEnabled    = "novaedge.io/bfd-enabled"    // spec.bfd.enabled: true or false
+	// AnnotationVIPAddresses is written by the manager: the addresses of the Service, separated by commas, as a backup needs them. They are those of the
+	// Service with the UID in AnnotationServiceUID.
+	AnnotationVIPAddresses = "novaedge.io/vip-addresses"
+	AnnotationBFDEnabled   = "novaedge.io/bfd-enabled" // spec.bfd.enabled: true or false
 )
 
 // DefaultAddressPool is the pool of a Service that names none.

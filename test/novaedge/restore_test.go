@@ -1,0 +1,228 @@
+package novaedge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
+)
+
+// backup is an object as a backup brings it back: without what the API server sets, owners, finalizers and status.
+func backup(o client.Object) client.Object {
+	c := o.DeepCopyObject().(client.Object)
+	c.SetUID("")
+	c.SetResourceVersion("")
+	c.SetGeneration(0)
+	c.SetManagedFields(nil)
+	c.SetOwnerReferences(nil)
+	c.SetFinalizers(nil)
+	c.SetCreationTimestamp(corev1.Namespace{}.CreationTimestamp)
+	switch o := c.(type) {
+	case *corev1.Service:
+		o.Status = corev1.ServiceStatus{}
+		o.Spec.ClusterIP, o.Spec.ClusterIPs, o.Spec.HealthCheckNodePort = "", nil, 0
+		for i := range o.Spec.Ports {
+			o.Spec.Ports[i].NodePort = 0
+		}
+	case *v1alpha1.ProxyVIP:
+		o.Status = v1alpha1.ProxyVIPStatus{}
+	case *v1alpha1.ProxyIPPool:
+		o.Status = v1alpha1.ProxyIPPoolStatus{}
+	}
+	return c
+}
+
+func TestRestoredServices_HaveTheirAddressesInEveryOrder(t *testing.T) {
+	for i, order := range []string{"pool vips services", "pool services vips", "vips pool services", "vips services pool", "services pool vips", "services vips pool"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			ns := suite.Namespace(t, admin)
+			p := pool("restore-"+ns, fmt.Sprintf("10.71.%d.0/28", i))
+			suite.Create(t, admin, p)
+			named := func(name string, annotations ...string) *corev1.Service {
+				return service(ns, name, append([]string{"vip-mode", "L2ARP", "address-pool", p.Name}, annotations...)...)
+			}
+			first := named("first") // has the address that a new ProxyVIP gets
+			all := []*corev1.Service{named("a"), named("b"), named("c")}
+			suite.Create(t, admin, first)
+			withAddress(t, first)
+			had, parts := map[string]string{}, map[string][]client.Object{}
+			for _, s := range all {
+				suite.Create(t, admin, s)
+				withAddress(t, s)
+				v := vipFor(s)
+				bound(t, v)
+				had[s.Name] = s.Status.LoadBalancer.Ingress[0].IP
+				suite.Becomes(t, admin, s, func(s *corev1.Service) string {
+					return cmp.Diff([]string{had[s.Name], string(s.UID)}, []string{s.Annotations[v1alpha1.AnnotationVIPAddresses], s.Annotations[v1alpha1.AnnotationServiceUID]})
+				})
+				parts["vips"] = append(parts["vips"], backup(suite.Stored(t, admin, v)))
+				parts["services"] = append(parts["services"], backup(suite.Stored(t, admin, s)))
+			}
+			parts["pool"] = []client.Object{backup(suite.Stored(t, admin, p))}
+			for _, s := range append(all, first) {
+				suite.Delete(t, admin, s)
+				suite.Gone(t, admin, vipFor(s))
+			}
+			suite.Delete(t, admin, p)
+
+			for _, part := range strings.Fields(order) {
+				for _, o := range parts[part] {
+					if err := admin.Create(t.Context(), o); err != nil && (part != "vips" || !apierrors.IsAlreadyExists(err)) {
+						t.Fatal(err)
+					}
+				}
+				for _, s := range all { // by then the manager has seen it
+					v := vipFor(s)
+					switch part {
+					case "services":
+						suite.Eventually(t, suite.Soon, unlessFound(v))
+					case "vips":
+						suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+							if len(v.Status.Conditions) == 0 {
+								return "it has no status"
+							}
+							return ""
+						})
+					}
+				}
+			}
+			for _, s := range all {
+				shows(t, s, had[s.Name])
+				v := vipFor(s)
+				suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+					return cmp.Diff([]string{had[s.Name] + "/32", string(s.UID)}, []string{v.Spec.Address, v.Annotations[v1alpha1.AnnotationServiceUID]})
+				})
+			}
+			late := named("late")
+			suite.Create(t, admin, late)
+			shows(t, late, fmt.Sprintf("10.71.%d.1", i))
+			for _, s := range append(all, late) {
+				suite.Delete(t, admin, s)
+				suite.Gone(t, admin, vipFor(s)) // at once: it was taken over
+			}
+			suite.Delete(t, admin, p)
+		})
+	}
+}
+
+// A copy of a Service carries what the manager wrote on the original, and may be for another pool.
+func TestRestoredServices_GetOtherAddressesWhereTheirsCannotBeHad(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	suite.Lend(t, admin, pool("copy-"+ns, "10.72.0.0/28"))
+	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", "copy-"+ns)
+	suite.Lend(t, admin, s)
+	shows(t, s, "10.72.0.1")
+	suite.Becomes(t, admin, s, func(s *corev1.Service) string {
+		return cmp.Diff("10.72.0.1", s.Annotations[v1alpha1.AnnotationVIPAddresses])
+	})
+	twin := backup(s).(*corev1.Service)
+	twin.Name = "twin"
+	suite.Lend(t, admin, twin)
+	told(t, twin, "IPAllocationFailed", "the addresses 10.72.0.1 that the Service had cannot be restored, and it gets others")
+	shows(t, twin, "10.72.0.2")
+	moved := backup(s).(*corev1.Service) // before its pool, which does not have the address
+	moved.Name, moved.Annotations[v1alpha1.AnnotationAddressPool] = "moved", "other-"+ns
+	suite.Lend(t, admin, moved)
+	suite.Eventually(t, suite.Soon, unlessFound(vipFor(moved)))
+	suite.Lend(t, admin, pool("other-"+ns, "10.72.1.0/28"))
+	shows(t, moved, "10.72.1.1")
+	shows(t, s, "10.72.0.1")
+}
+
+// The marks are how a person sees whose it is. The ProxyVIP is known by its name and any one of them, or by the address that the Service shows.
+func TestServiceVIP_GetsItsMarksBack(t *testing.T) {
+	ns := suite.Namespace(t, admin)
+	p := pool("marks-"+ns, "10.73.0.0/28")
+	suite.Lend(t, admin, p)
+	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", p.Name)
+	suite.Lend(t, admin, s)
+	shows(t, s, "10.73.0.1")
+	v := vipFor(s)
+	bound(t, v)
+	labels := []string{v1alpha1.LabelManagedBy, v1alpha1.LabelServiceName, v1alpha1.LabelServiceNamespace}
+	for _, taken := range [][]string{labels[:1], labels[1:2], labels[2:], {v1alpha1.AnnotationServiceUID}, labels, append([]string{v1alpha1.AnnotationServiceUID}, labels...)} {
+		was := suite.Stored(t, admin, v).UID
+		suite.Change(t, admin, v, func(v *v1alpha1.ProxyVIP) {
+			for _, mark := range taken {
+				delete(v.Labels, mark)
+				delete(v.Annotations, mark)
+			}
+		})
+		suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+			return cmp.Diff([]string{"service-lb", "web", ns, string(s.UID), string(was)},
+				[]string{v.Labels[labels[0]], v.Labels[labels[1]], v.Labels[labels[2]], v.Annotations[v1alpha1.AnnotationServiceUID], string(v.UID)})
+		})
+	}
+	shows(t, s, "10.73.0.1")
+	suite.Change(t, admin, v, func(v *v1alpha1.ProxyVIP) { delete(v.Labels, v1alpha1.LabelManagedBy) })
+	suite.Delete(t, admin, s)
+	suite.Gone(t, admin, v)
+	counts(t, p, 0, 14)
+}
+
+// Without webhooks a restored ProxyVIP says the UID that its Service had. What waits for a Service that does not come goes after the grace period.
+func TestRestoredServices_OnceTheManagerRunsAgain(t *testing.T) {
+	s, c := suite.Own(t, sandbox.Options{ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips", "--orphan-grace=3s"}})
+	if _, err := s.AddManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	old := admin
+	t.Cleanup(func() { admin = old })
+	admin = c
+	suite.Create(t, admin, pool("default", "10.74.0.0/28"))
+	first, web, gone := service("default", "first", "vip-mode", "BGP"), service("default", "web", "vip-mode", "BGP"), service("default", "gone", "vip-mode", "BGP")
+	suite.Create(t, admin, first)
+	withAddress(t, first)
+	var vips []client.Object
+	for i, each := range []*corev1.Service{web, gone} {
+		suite.Create(t, admin, each)
+		shows(t, each, fmt.Sprintf("10.74.0.%d", 2+i))
+		v := vipFor(each)
+		bound(t, v)
+		vips = append(vips, backup(suite.Stored(t, admin, v)))
+	}
+	for _, each := range []*corev1.Service{web, gone} {
+		suite.Delete(t, admin, each)
+		suite.Gone(t, admin, vipFor(each))
+	}
+	stopManagers(t, s)
+	again := service("default", "web", "vip-mode", "BGP") // as it was written, without what the manager put there
+	vips[1].SetAnnotations(map[string]string{butlerv1.AnnotationOrigin: butlerv1.OriginAuto})
+	for _, o := range append([]client.Object{again}, vips...) {
+		suite.Create(t, admin, o)
+	}
+	for _, m := range s.Managers() {
+		if err := errors.Join(m.Start(), m.Ready(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shows(t, again, "10.74.0.2")
+	suite.Gone(t, admin, vips[1])
+	shows(t, again, "10.74.0.2")
+}
+
+// unlessFound says that an object is not there yet.
+func unlessFound(o client.Object) func(context.Context) error {
+	return func(ctx context.Context) error { return admin.Get(ctx, client.ObjectKeyFromObject(o), o) }
+}
+
+func stopManagers(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	for _, m := range s.Managers() {
+		if err := errors.Join(m.Terminate(), m.Wait(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
