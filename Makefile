@@ -21,6 +21,7 @@ CONTROLLERS ?=
 TENANTS ?=
 FUZZTIME ?= 10m
 SCHEDULES ?= 100000
+VERSIONS ?= $(patsubst test/controlplane/%.mod,%,$(wildcard test/controlplane/v*.mod))
 IMAGE ?= docker.io/library/butler-ipam
 ARCHS ?= $(shell $(GO) env GOARCH)
 
@@ -129,6 +130,13 @@ test-chart: controlplane $(BIN)/helm $(BIN)/crds ## Run the tests of the Helm ch
 	$(GO) test ./test/chart/...
 	$(GO) test -C test/chart/alerts ./...
 
+.PHONY: test-versions
+test-versions: controlplane build $(addprefix $(BIN)/,helm crds clusterapi) $(foreach v,$(VERSIONS),$(BIN)/versions/$(v)/kube-apiserver) ## Run the tests of the APIs and of the chart on kube-apiservers of older VERSIONS ('v1.31 v1.32'; every supported one)
+	@failed=; for v in $(VERSIONS); do \
+	  export KUBEBUILDER_ASSETS=$(BIN)/versions/$$v; $$KUBEBUILDER_ASSETS/kube-apiserver --version; \
+	  $(GO) test -count=1 -timeout 20m $(addprefix ./test/,api admission metal3 novaedge chart) || failed+=" $$v"; \
+	done; [ -z "$$failed" ] || { echo "test-versions: failed on$$failed" >&2; exit 1; }
+
 .PHONY: test-gitops
 test-gitops: controlplane build ## Run the engines of Flux and Argo CD against the API server
 	$(GO) test -C test/gitops -count=1 ./...
@@ -206,7 +214,7 @@ sandbox: controlplane build $(if $(filter 1,$(CLUSTERAPI)),$(BIN)/clusterapi) $(
 
 bin/%: $(BIN)/% ; @:
 
-# The version of Kubernetes that KUBE_MOD requires.
+# The version of Kubernetes that KUBE_MOD requires: go.mod the newest, v1.31.mod an older one.
 KUBE_MOD := go.mod
 KUBE_VERSION = $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' test/controlplane/$(KUBE_MOD))
 KUBE_MAJOR_MINOR = $(subst ., ,$(KUBE_VERSION:v%=%))
@@ -248,6 +256,15 @@ endif
 .PHONY: prebuilt
 prebuilt:
 	@test/tools/envtest/prebuilt.sh $(KUBE_VERSION) $(BIN)/prebuilt
+
+# API servers of older versions, each in a directory that KUBEBUILDER_ASSETS can name: with the etcd and kubectl of the newest.
+# test/controlplane/pin.sh writes their .mod and .sum files.
+$(BIN)/versions/%/kube-apiserver: KUBE_MOD = $*.mod
+$(BIN)/versions/%/kube-apiserver: PACKAGE := k8s.io/kubernetes/cmd/kube-apiserver
+$(BIN)/versions/%/kube-apiserver: test/controlplane/%.mod test/controlplane/%.sum
+	@$(KUBE_BUILD)
+	@ln -sf $(addprefix $(ASSETS)/,etcd kubectl) $(@D)
+	@touch $@
 
 $(BIN)/controller-gen: PACKAGE := sigs.k8s.io/controller-tools/cmd/controller-gen
 $(BIN)/kustomize: PACKAGE := sigs.k8s.io/kustomize/kustomize/v5
