@@ -6,7 +6,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,7 +70,7 @@ func TestObjectsOfEarlierSchemasCanStillBeWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := admin.Update(t.Context(), changed, client.DryRunAll)
-		if diff := cmp.Diff(want, faults(t, err)); diff != "" {
+		if diff := diffFaults(t, want, err); diff != "" {
 			t.Errorf("%s: faults (-want +got):\n%s", what, diff)
 		}
 	}

@@ -93,7 +93,7 @@ func TestIPAllocationRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := admin.Create(t.Context(), claim(t, tc.spec), client.DryRunAll)
-			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+			if diff := diffFaults(t, tc.want, err); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
@@ -154,7 +154,7 @@ func TestIPAllocationStaysAsItIsWhileItHoldsAddresses(t *testing.T) {
 			o.Object["spec"] = claim(t, tc.updated).Object["spec"]
 			o.Object["status"] = map[string]any{"phase": "Failed"} // an update does not change it, whatever it says
 			err := admin.Update(t.Context(), o, client.DryRunAll)
-			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+			if diff := diffFaults(t, tc.want, err); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})

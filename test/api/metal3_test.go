@@ -85,7 +85,7 @@ func TestMetal3Rules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := admin.Create(t.Context(), metal3Object(t, tc.kind, tc.spec), client.DryRunAll)
-			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+			if diff := diffFaults(t, tc.want, err); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
@@ -170,7 +170,7 @@ func TestMetal3FieldsThatCannotChange(t *testing.T) {
 			suite.Lend(t, admin, o)
 			o.Object["spec"] = metal3Object(t, tc.kind, tc.updated).Object["spec"]
 			err := admin.Update(t.Context(), o, client.DryRunAll)
-			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+			if diff := diffFaults(t, tc.want, err); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})

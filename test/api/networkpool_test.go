@@ -178,7 +178,7 @@ func TestNetworkPoolRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := admin.Create(t.Context(), pool(t, tc.spec), client.DryRunAll)
-			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+			if diff := diffFaults(t, tc.want, err); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
@@ -209,7 +209,7 @@ func TestNetworkPoolMayGrowButNotShrinkOrMove(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := admin.Update(t.Context(), o, client.DryRunAll)
-			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+			if diff := diffFaults(t, tc.want, err); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})

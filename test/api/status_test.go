@@ -210,7 +210,7 @@ func TestStatusRules(t *testing.T) {
 			changed := p.DeepCopy()
 			tc.change(changed)
 			err := admin.Status().Update(t.Context(), changed, client.DryRunAll)
-			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+			if diff := diffFaults(t, tc.want, err); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})

@@ -62,7 +62,7 @@ func TestProviderConfigRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := admin.Create(t.Context(), object(t, "ProviderConfig", "spec: "+tc.spec), client.DryRunAll)
-			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+			if diff := diffFaults(t, tc.want, err); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
@@ -86,7 +86,7 @@ func TestTenantClusterRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := admin.Create(t.Context(), object(t, "TenantCluster", "spec: "+tc.spec), client.DryRunAll)
-			if diff := cmp.Diff(tc.want, faults(t, err)); diff != "" {
+			if diff := diffFaults(t, tc.want, err); diff != "" {
 				t.Errorf("faults (-want +got):\n%s", diff)
 			}
 		})
