@@ -32,8 +32,8 @@ func TestAddressObjectOfAnotherPool_IsNotTheClaims(t *testing.T) {
 			squatter := k.holds(ns, name, "red", "hosty", "10.0.0.6") // has the name that the claim's own object would get
 			suite.Create(t, admin, red, blue, before, squatter)
 			indexesBecome(t, red, map[string]v1alpha1.IP{"hostx": "10.0.0.5", "hosty": "10.0.0.6"}) // by then the managers have seen them
-			any := k.claim(ns, "hosty", "blue", "")
-			k.gets(t, any, "10.0.0.1")
+			free := k.claim(ns, "hosty", "blue", "")
+			k.gets(t, free, "10.0.0.1")
 			c := k.claim(ns, "hostx", "blue", "10.0.0.5")
 			k.gets(t, c, "10.0.0.5")
 			got := k.bound(t, c)
@@ -43,7 +43,7 @@ func TestAddressObjectOfAnotherPool_IsNotTheClaims(t *testing.T) {
 			after := k.holds(ns, "after", "red", "hostx", "10.0.0.7") // made while the claim has its own
 			suite.Create(t, admin, after)
 			suite.Delete(t, admin, c)
-			suite.Delete(t, admin, any)
+			suite.Delete(t, admin, free)
 			for _, o := range []client.Object{before, squatter, after} {
 				if err := admin.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || o.GetDeletionTimestamp() != nil {
 					t.Errorf("the claim of blue took %s of red with it: %v", o.GetName(), err)

@@ -17,7 +17,7 @@ func AppliedIn(o metav1.Object, part string) map[string]bool {
 			continue
 		}
 		var owned map[string]json.RawMessage
-		if json.Unmarshal(entry.FieldsV1.Raw, &owned) != nil {
+		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
 			continue
 		}
 		var names map[string]json.RawMessage
