@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,6 +60,7 @@ type kind struct {
 	synced  toolscache.DoneChecker
 	reading func() (absent bool, denied error) // of the informer; nil where it only follows
 	refused error                              // why a read of its own was denied last, nil where none was since
+	empty   func() client.Object
 	newList func() client.ObjectList
 
 	observe func(client.Object)
@@ -181,10 +183,10 @@ func (f *Feed) add(ctx context.Context, mgr manager.Manager, name string, object
 	if !ok {
 		return fmt.Errorf("informer for %s: %T shows no store", name, informer)
 	}
-	k.store = stored.GetStore()
 	if optional, ok := informer.(*informers.Optional); ok {
 		k.reading = optional.Reading
 	}
+	k.store, k.empty = stored.GetStore(), func() client.Object { return object.DeepCopyObject().(client.Object) }
 	handler, err := informer.AddEventHandler(f.handler(k))
 	if err != nil {
 		return fmt.Errorf("informer for %s: %w", name, err)
@@ -395,6 +397,24 @@ func (f *Feed) Scan(ctx context.Context, name, namespace string, visit func(ledg
 		visit(k.claim(o))
 	}
 	return nil
+}
+
+// Read implements ledger.Source.
+func (f *Feed) Read(ctx context.Context, key ledger.Key) (c ledger.Claim, there bool, err error) {
+	k, err := f.kind(key.Kind)
+	if err != nil {
+		return ledger.Claim{}, false, err
+	}
+	o := k.empty()
+	err = f.live.Get(ctx, request(key).NamespacedName, o)
+	var answer apierrors.APIStatus
+	if apierrors.IsNotFound(err) && errors.As(err, &answer) && answer.Status().Details != nil && answer.Status().Details.Name == key.Name {
+		return ledger.Claim{}, false, nil // any other 404 says that the kind is not served
+	}
+	if err != nil {
+		return ledger.Claim{}, false, err
+	}
+	return k.claim(o), true, nil
 }
 
 // Touch implements ledger.Source.

@@ -160,7 +160,9 @@ type line struct {
 	over     uint64     // resourceVersion of the stored claim that its ranges are written over, 0 where that is not known
 	outlived uint64     // resourceVersion of its stored object since which it can come to nothing more, 0 where that is not known
 	touched  time.Time  // when that became known
-	tried    time.Time  // when its stored object could last not be written to: others come first then
+	due      time.Time  // when its stored object is to be written to again, which could not be; zero where nothing has failed
+	shown    []string   // UIDs of the stored claims with its token, as read since its life has passed
+	final    string     // name of its claim, where no object of another name can come of it; "" where that is not known
 	done     chan error // told when the commit that holds the line has landed; buffered; nil where nobody waits
 }
 

@@ -358,6 +358,9 @@ func (b *book) granted(k Key, uid string, version uint64, ranges []allocator.Ran
 	if l.state != open || !l.names(k, uid) || !slices.Equal(l.Ranges, fresh) {
 		return ErrForged
 	}
+	if uid == "" && l.NameHash != 0 { // validation comes after all that may name the object otherwise; what the API server names it may name again
+		l.final = k.Name
+	}
 	return nil
 }
 
@@ -365,7 +368,7 @@ func (b *book) granted(k Key, uid string, version uint64, ranges []allocator.Ran
 func (b *book) due(now time.Time) []*line {
 	var out []*line
 	for _, l := range b.lines {
-		if l.state != open || now.Sub(l.answered) < b.limits.life || !b.mayEnd(l) {
+		if l.state != open || now.Sub(l.answered) < b.limits.life || now.Before(l.due) || !b.mayEnd(l) {
 			continue
 		}
 		if l.outlived > 0 && now.Sub(l.touched) >= b.limits.life { // what its object was then will not be seen: etcd was restored
@@ -375,7 +378,7 @@ func (b *book) due(now time.Time) []*line {
 			out = append(out, l)
 		}
 	}
-	slices.SortFunc(out, func(x, y *line) int { return cmp.Or(x.tried.Compare(y.tried), bytes.Compare(x.Token[:], y.Token[:])) })
+	slices.SortFunc(out, func(x, y *line) int { return cmp.Or(x.due.Compare(y.due), bytes.Compare(x.Token[:], y.Token[:])) })
 	return out
 }
 
@@ -410,6 +413,18 @@ func (b *book) end(l *line) {
 	if b.serving {
 		b.retire(l)
 	}
+}
+
+// read takes in which stored claims have the token of a grant whose life has passed, by UID: it ends where there is none whose event is yet to come.
+func (b *book) read(l *line, shown []string) {
+	l.shown = shown
+	if b.allSeen(shown) {
+		b.end(l)
+	}
+}
+
+func (b *book) allSeen(uids []string) bool {
+	return !slices.ContainsFunc(uids, func(uid string) bool { return b.claims[uid] == nil })
 }
 
 // tick ends rests and quarantine, on every replica, and forgets pools that have no event and routing domains that somebody only asked for.

@@ -34,6 +34,8 @@ type Source interface {
 	Refresh(ctx context.Context, kind string, live bool) error
 	// Scan reads all claims of a kind in one namespace from the API server, consistently.
 	Scan(ctx context.Context, kind, namespace string, visit func(Claim)) error
+	// Read reads one claim from the API server, consistently.
+	Read(ctx context.Context, k Key) (c Claim, there bool, err error)
 	// Touch gives the version of the claim with this UID, or of a pool, that is stored once no older write to it can land any more: it writes to
 	// what may be written to for longer than a grant lives. It is 0 where there is none.
 	Touch(ctx context.Context, k Key, uid string) (resourceVersion uint64, err error)
@@ -84,6 +86,11 @@ const (
 	confirmAfter = 20 * time.Millisecond // what only confirms waits so long for a grant to share its commit
 	sweepEvery   = time.Second           // how often ended grants and rests are looked for
 	touchLimit   = 10 * time.Second      // for the writes of one such look
+	touchAgain   = time.Second           // after a write that failed; twice as long after each further one
+	touchLongest = 30 * time.Second      // at most
+	readLimit    = 16                    // claims of a kind in one namespace that are read one by one in one such look
+	scanEvery    = 10 * time.Second      // how often the claims of a kind in one namespace are listed at most
+	scanShare    = 20                    // and for a twentieth of the time
 	revisitEvery = 50 * time.Millisecond // after a take-over, this and
 	revisitBatch = 250                   // so many objects at a time, everything is looked at
 	catchUpLimit = 10 * time.Second      // after which the API server is asked for what the informers do not deliver

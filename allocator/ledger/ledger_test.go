@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,6 +81,8 @@ type stores struct {
 	mu      sync.Mutex
 	read    []string // kinds that were read from the store itself
 	touches int
+	reads   int // of single claims
+	scans   int
 }
 
 func (s *stores) Any(context.Context) (bool, error)            { return s.any, nil }
@@ -132,8 +135,21 @@ func (s *stores) store(claims ...Claim) {
 	s.claims = claims
 }
 
-func (s *stores) Scan(_ context.Context, _, _ string, visit func(Claim)) error {
+func (s *stores) Read(_ context.Context, k Key) (Claim, bool, error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	i := slices.IndexFunc(s.claims, func(c Claim) bool { return c.Key == k })
+	if i < 0 {
+		return Claim{}, false, nil
+	}
+	return s.claims[i], true, nil
+}
+
+func (s *stores) Scan(ctx context.Context, _, _ string, visit func(Claim)) error {
+	_ = journal.Pause(ctx, s.large)
+	s.mu.Lock()
+	s.scans++
 	claims := s.claims
 	s.mu.Unlock()
 	for _, c := range claims {
@@ -445,7 +461,7 @@ func TestGrantsThatCameToNothingEndAfterTheirLifeAndARead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source.store(Claim{Token: unseen.Token})
+		source.store(Claim{UID: "u", Token: unseen.Token})
 		if _, err := l.Grant(t.Context(), request("failed")); err != nil {
 			t.Fatal(err)
 		}
@@ -499,6 +515,96 @@ func TestAGrantToAStoredClaimEndsAfterItsLifeAndSightOfATouch(t *testing.T) {
 			if u, _ := l.Usage(modelPool); u.Available != step.free || source.touches != step.touches {
 				t.Errorf("%s: %d free after %d touches, want %d after %d", step.what, u.Available, source.touches, step.free, step.touches)
 			}
+		}
+	})
+}
+
+// Creates that fail, one a second: of a name that the API server was asked to store, and without one.
+func TestGrantsThatCameToNothing_Reads(t *testing.T) {
+	for _, tc := range []struct {
+		what         string
+		every        time.Duration
+		large        time.Duration // a list takes
+		request      func(i int) Request
+		validated    bool
+		reads, scans int // in a minute at most
+	}{
+		{"of_a_known_name", time.Second, time.Millisecond, func(int) Request { return request("x") }, true, 61, 0},
+		{"of_names_that_were_not_validated", time.Second, time.Millisecond, func(int) Request { return request("x") }, false, 0, 7},
+		{"without_a_name", 2 * time.Second, time.Millisecond, func(i int) Request {
+			return Request{Claim: Key{Kind: modelClaims, Namespace: key("x").Namespace}, ID: fmt.Sprint(i), Pool: modelPool, Wants: []Want{{Count: 1}}}
+		}, false, 0, 7},
+		{"whose_list_is_slow", time.Second, 2 * time.Second, func(int) Request { return request("x") }, false, 0, 2},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source := &stores{large: tc.large}
+				l, stop := running(t, &shelf{}, "a", source)
+				defer stop()
+				create := func(i int) {
+					q := tc.request(i)
+					g, err := l.Grant(t.Context(), q)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if tc.validated {
+						if err := l.Granted(t.Context(), q.Claim, "", 0, g.Ranges, g.Token); err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(tc.every)
+				}
+				first := int(130 * time.Second / tc.every)
+				for i := range first { // the first grants have ended by then
+					create(i)
+				}
+				source.mu.Lock()
+				source.reads, source.scans = 0, 0
+				source.mu.Unlock()
+				for i := range int(time.Minute / tc.every) {
+					create(first + i)
+				}
+				if source.reads > tc.reads || source.scans > tc.scans || source.reads+source.scans == 0 {
+					t.Errorf("%d reads and %d lists in a minute, want %d and %d at most", source.reads, source.scans, tc.reads, tc.scans)
+				}
+				time.Sleep(DefaultGrantLife + time.Minute)
+				if u, _ := l.Usage(modelPool); u.Available != 100 {
+					t.Errorf("%d free after the end of all, want all", u.Available)
+				}
+			})
+		})
+	}
+}
+
+// A write to a claim that is refused is repeated ever more seldom, once for all grants to that claim.
+func TestAClaimThatCannotBeWrittenTo_Backoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &stores{sealed: key("sealed"), touched: 7}
+		l, stop := running(t, &shelf{}, "a", source)
+		defer stop()
+		l.Observe(Claim{Key: key("sealed"), UID: "sealed", ResourceVersion: 7, Pool: modelPool})
+		for range 5 {
+			q := request("sealed")
+			q.UID = "sealed"
+			if _, err := l.Grant(t.Context(), q); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(DefaultGrantLife + time.Minute)
+		if source.touches < 4 || source.touches > 7 { // after 1, 2, 4, 8, 16 and 30 seconds
+			t.Errorf("%d writes in the first minute", source.touches)
+		}
+		before := source.touches
+		time.Sleep(5 * time.Minute)
+		if n := source.touches - before; n < 9 || n > 11 {
+			t.Errorf("%d writes in five minutes, want one every %s", n, touchLongest)
+		}
+		source.mu.Lock()
+		source.sealed = Key{}
+		source.mu.Unlock()
+		time.Sleep(touchLongest + 2*sweepEvery)
+		if u, _ := l.Usage(modelPool); u.Available != 100 {
+			t.Errorf("%d free after it could be written to, want all", u.Available)
 		}
 	})
 }
