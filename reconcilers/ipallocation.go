@@ -77,10 +77,10 @@ func (ipAllocations) wants(ctx context.Context, d *desk, a *v1alpha1.IPAllocatio
 		return []ledger.Want{{Exact: r, Count: r.Size()}}, v1alpha1.OriginAuto, nil
 	}
 	p, pool := &v1alpha1.NetworkPool{}, butler.PoolKeyOf(a)
-	if d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
-		return nil, "", &ledger.NoPoolError{Pool: pool}
+	if a.Spec.Count == nil && d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
+		return nil, "", &ledger.NoPoolError{Pool: pool} // how many it gets by default is the pool's to say
 	}
-	return []ledger.Want{{Count: int64(butler.CountFor(a, p))}}, v1alpha1.OriginAuto, butler.CheckPaused(p)
+	return []ledger.Want{{Count: int64(butler.CountFor(a, p))}}, v1alpha1.OriginAuto, nil
 }
 
 func (ipAllocations) fill(a *v1alpha1.IPAllocation, ranges []allocator.Range) {

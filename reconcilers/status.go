@@ -88,7 +88,7 @@ func refusal(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IPAlloc
 	var (
 		noPool   *ledger.NoPoolError
 		deleting *ledger.PoolDeletingError
-		paused   *butler.PoolPausedError
+		paused   *ledger.PoolPausedError
 		held     *ledger.HeldError
 	)
 	switch {

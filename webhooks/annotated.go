@@ -65,12 +65,13 @@ func (annotated[T]) unmet(c T, err error) (hint string, refusal error) {
 	var (
 		wait     *metal3.WaitError
 		deleting *ledger.PoolDeletingError
+		paused   *ledger.PoolPausedError
 		faulty   *ledger.FaultyPoolError
 		held     *ledger.HeldError
 	)
 	named, _ := metal3.Asked(c)
 	switch {
-	case errors.As(err, &wait), (errors.As(err, &deleting) || errors.As(err, &faulty)) && !named.IsValid():
+	case errors.As(err, &wait), errors.As(err, &paused), (errors.As(err, &deleting) || errors.As(err, &faulty)) && !named.IsValid():
 		return err.Error() + ": the claim is stored without an address", nil
 	case errors.Is(err, allocator.ErrExhausted):
 		return fmt.Sprintf("%s: %v: the claim is stored without an address and gets one as soon as there is room", metal3.FailureExhausted, err), nil

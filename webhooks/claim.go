@@ -218,13 +218,14 @@ func restsOnPool(err error) bool {
 	var (
 		missing  *ledger.NoPoolError
 		deleting *ledger.PoolDeletingError
+		paused   *ledger.PoolPausedError
 		faulty   *ledger.FaultyPoolError
 		manual   *ledger.NotAutomaticError
 		family   *ledger.FamilyError
 		pool     *ledger.PoolError
 		held     *ledger.HeldError
 	)
-	return errors.As(err, &missing) || errors.As(err, &deleting) || errors.As(err, &faulty) || errors.As(err, &manual) || errors.As(err, &family) || errors.As(err, &pool) && !errors.As(err, &held)
+	return errors.As(err, &missing) || errors.As(err, &deleting) || errors.As(err, &paused) || errors.As(err, &faulty) || errors.As(err, &manual) || errors.As(err, &family) || errors.As(err, &pool) && !errors.As(err, &held)
 }
 
 // validate sees to it that what is about to be stored is what was granted, and that what is stored stays.

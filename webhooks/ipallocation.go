@@ -59,16 +59,19 @@ func (ipAllocations) wants(ctx context.Context, a *v1alpha1.IPAllocation, pools 
 	if r, _, err := butler.RangeOf(a); err == nil && r.IsValid() {
 		return []ledger.Want{{Exact: r}}, nil
 	}
+	if a.Spec.Count != nil {
+		return []ledger.Want{{Count: int64(*a.Spec.Count)}}, nil
+	}
 	pool, err := readPool(ctx, butler.PoolKeyOf(a), pools, &v1alpha1.NetworkPool{}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, err
 	}
-	return []ledger.Want{{Count: int64(butler.CountFor(a, pool))}}, butler.CheckPaused(pool)
+	return []ledger.Want{{Count: int64(butler.CountFor(a, pool))}}, nil
 }
 
 // unmet has an allocation of a paused pool stored without addresses.
 func (ipAllocations) unmet(_ *v1alpha1.IPAllocation, err error) (hint string, refusal error) {
-	if paused := (*butler.PoolPausedError)(nil); errors.As(err, &paused) {
+	if paused := (*ledger.PoolPausedError)(nil); errors.As(err, &paused) {
 		return err.Error(), nil
 	}
 	return "", err

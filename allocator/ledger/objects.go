@@ -22,10 +22,15 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
-// SeenFrom names a holder as far as a namespace may know it: "by ipallocations/web". Cluster-scoped objects everybody may know, and who deals
-// with them (namespace "") may know everything.
+// everywhere is the place of readers who may know every owner: those of the log. No namespace has this name.
+const everywhere = "*"
+
+// SeenFrom names an owner as far as a reader in a namespace may know it: "by ipallocations/web". Everybody may know cluster-scoped owners; an owner in
+// another namespace is not named, to a reader of cluster-scoped objects (namespace "") neither: a dry run would tell them to anybody.
 func (k Key) SeenFrom(namespace string) string {
 	switch {
+	case k.hiddenFrom(namespace) && namespace == "":
+		return "by a namespaced object"
 	case k.hiddenFrom(namespace):
 		return "in another namespace"
 	case k.Name == "":
@@ -38,9 +43,9 @@ func (k Key) SeenFrom(namespace string) string {
 	return "by " + resource + "/" + k.Name
 }
 
-// hiddenFrom tells whether a namespace, "" for who deals with cluster-scoped objects, may not know the name.
+// hiddenFrom reports whether a reader in a namespace may not know the name.
 func (k Key) hiddenFrom(namespace string) bool {
-	return k.Namespace != "" && namespace != "" && k.Namespace != namespace
+	return k.Namespace != "" && namespace != everywhere && k.Namespace != namespace
 }
 
 // Pool is what the ledger needs to know of an object that offers ranges.
@@ -62,6 +67,7 @@ type Pool struct {
 	Illegible       bool                               // more may be recorded, which cannot be read: what is known stays
 	Flagged         bool                               // stored as one whose range another has (AddressConflict)
 	Deleting        bool
+	Paused          bool // it gives only ranges that are asked for by name
 }
 
 // Cooling is a released range that may not be handed out before Until, or, where that is zero, to nobody but its claim: it went to another

@@ -21,9 +21,9 @@ type InUseError struct {
 	Holder Key // of a claim or an open grant
 }
 
-func (e *InUseError) Error() string { return e.SeenFrom("") }
+func (e *InUseError) Error() string { return e.SeenFrom(everywhere) }
 
-// SeenFrom words the error for somebody in a namespace, "" for who may know of all.
+// SeenFrom words the error for a reader in a namespace, who may not know the owners in other ones; "" is no namespace.
 func (e *InUseError) SeenFrom(namespace string) string {
 	return fmt.Sprintf("pool %s: %s %s while it is held %s: delete the holder first, or %s", e.Pool, e.Range, e.What, e.Holder.SeenFrom(namespace), e.Else)
 }

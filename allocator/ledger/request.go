@@ -53,6 +53,13 @@ func (e *PoolDeletingError) Error() string {
 	return fmt.Sprintf("pool %s is being deleted and gives out no more addresses: use another pool", e.Pool)
 }
 
+// PoolPausedError reports that the pool gives only ranges that are asked for by name until the annotation that pauses it is removed.
+type PoolPausedError struct{ Pool Key }
+
+func (e *PoolPausedError) Error() string {
+	return fmt.Sprintf("pool %s is paused (annotation cluster.x-k8s.io/paused): addresses are allocated when the annotation is removed", e.Pool)
+}
+
 // FaultyPoolError says that the pool, as it is stored, breaks a rule and offers nothing.
 type FaultyPoolError struct {
 	Pool  Key
@@ -123,9 +130,9 @@ type HeldError struct {
 	Promised bool
 }
 
-func (e *HeldError) Error() string { return e.SeenFrom("") }
+func (e *HeldError) Error() string { return e.SeenFrom(everywhere) }
 
-// SeenFrom words the error for somebody in a namespace, who may not know what holds a range in another one; "" for who may know of all.
+// SeenFrom words the error for a reader in a namespace, who may not know the owners in other ones; "" is no namespace.
 func (e *HeldError) SeenFrom(namespace string) string {
 	switch {
 	case e.Moved:

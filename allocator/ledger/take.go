@@ -121,6 +121,8 @@ func (b *book) poolFor(q Request) (*pool, error) {
 		return nil, &NoPoolError{Pool: q.Pool}
 	case p.Deleting:
 		return nil, &PoolDeletingError{Pool: q.Pool}
+	case p.Paused && slices.ContainsFunc(q.Wants, func(w Want) bool { return !w.Exact.IsValid() }):
+		return nil, &PoolPausedError{Pool: q.Pool}
 	case p.Fault != "":
 		return nil, &FaultyPoolError{Pool: q.Pool, Fault: p.Fault}
 	}

@@ -32,6 +32,7 @@ func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 		Cooling:         append(coolingOf(p.Status.Releases), resting...),
 		Illegible:       !readable,
 		Deleting:        p.DeletionTimestamp != nil,
+		Paused:          hasAnnotation(p, annotationPaused),
 	}
 	if p.Spec.ReuseDelay != nil {
 		pool.ReuseDelay = p.Spec.ReuseDelay.Duration
@@ -42,6 +43,14 @@ func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 		pool.Readable = slices.DeleteFunc(read.window(), func(r allocator.Range) bool { return !r.IsValid() })
 	}
 	return pool, errs
+}
+
+// annotationPaused pauses an object, by Cluster API's convention, whatever its value.
+const annotationPaused = "cluster.x-k8s.io/paused"
+
+func hasAnnotation(p *v1alpha1.NetworkPool, name string) bool {
+	_, has := p.Annotations[name]
+	return has
 }
 
 // CountFor is how many addresses an allocation asks for: what it says, else the pool's default for its type. p may be nil.
