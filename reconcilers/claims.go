@@ -259,7 +259,11 @@ func (r *claims[T]) unwritten(ctx context.Context, c T, err error) error {
 // flag marks a claim some of whose addresses others have. It keeps its spec: nobody is moved.
 func (r *claims[T]) flag(ctx context.Context, c T, clash *ledger.HeldError) error {
 	before := copied(c)
-	message := fmt.Sprintf("%s: delete this object to have it made anew with other addresses, or delete the holder", clash.SeenFrom(c.GetNamespace()))
+	where := ""
+	if pool := r.api.claim(c).Pool; pool != (ledger.Key{}) {
+		where = fmt.Sprintf("pool %s: ", pool)
+	}
+	message := where + clash.SeenFrom(c.GetNamespace()) + ": ask for other addresses, leave them out to get free ones, or delete the other owner"
 	r.api.clashing(c, message)
 	written, err := r.saveStatus(ctx, before, c)
 	if written && !r.api.flagged(before) {
@@ -282,6 +286,22 @@ func (r *claims[T]) refuse(ctx context.Context, c T, wants []ledger.Want, refusa
 		r.events.failed(c, is.Message)
 	}
 	return err
+}
+
+// heldIn names the pool whose address a claim asked for that another owner has.
+func heldIn(pool ledger.Key, err error) error {
+	if held := (*ledger.HeldError)(nil); errors.As(err, &held) && pool != (ledger.Key{}) {
+		return &ledger.PoolError{Pool: pool, Err: err}
+	}
+	return err
+}
+
+// heldText says who has an address, as far as a namespace may know, and in which pool it was asked for.
+func heldText(err error, held *ledger.HeldError, namespace string) string {
+	if in := (*ledger.PoolError)(nil); errors.As(err, &in) {
+		return fmt.Sprintf("pool %s: %s", in.Pool, held.SeenFrom(namespace))
+	}
+	return held.SeenFrom(namespace)
 }
 
 // unmade tells people of a write for a claim that is refused. Where the claim was Ready before, somebody uses the addresses: its status stays.

@@ -159,7 +159,8 @@ func (ipAddressClaims) refused(c *ipamv1.IPAddressClaim, _ []ledger.Want, err er
 	if !metal3.Answered(c) {
 		c.Status.AddressRef = ipamv1.IPAddressReference{}
 	}
-	failure := failureOf(err)
+	pool, _ := clusterapi.PoolKeyOf(c)
+	failure := failureOf(c, pool, err)
 	if failure == nil {
 		setClaimReady(c, metav1.ConditionFalse, ipamv1.IPAddressClaimReadyPoolNotReadyReason, err.Error())
 		return

@@ -163,32 +163,46 @@ func (ipClaims) refused(c *v1alpha1.IPClaim, _ []ledger.Want, err error) {
 		c.Status.Address = nil
 	}
 	c.Status.ErrorMessage = nil
-	if failure := failureOf(err); failure != nil {
+	if failure := failureOf(c, metal3.PoolKeyOf(c), err); failure != nil {
 		c.Status.ErrorMessage = ptr.To(failure.Error())
 	}
 }
 
-// failureOf puts the ledger's refusal into Metal3's words, which do not change while the cause does not. It is nil for one that people need not be
-// told of: the pool is yet to come, to be corrected, or on its way out.
-func failureOf(err error) error {
+// failureOf puts the ledger's refusal of a claim into Metal3's words, which do not change while the cause does not. It is nil for one that people need not
+// be told of: the pool is yet to come, to be corrected, or on its way out. Where the claim names an address the words say pool, address and rule.
+func failureOf(c client.Object, pool ledger.Key, err error) error {
 	var (
-		failure  metal3.Failure
-		held     *ledger.HeldError
-		outside  *allocator.OutsideError
-		blocked  *allocator.BlockedError
-		noPool   *ledger.NoPoolError
-		deleting *ledger.PoolDeletingError
-		faulty   *ledger.FaultyPoolError
+		failure    metal3.Failure
+		unoffered  *metal3.UnofferedError
+		held       *ledger.HeldError
+		outside    *allocator.OutsideError
+		blocked    *allocator.BlockedError
+		noPool     *ledger.NoPoolError
+		deleting   *ledger.PoolDeletingError
+		faulty     *ledger.FaultyPoolError
+		named, bad = metal3.Asked(c)
 	)
+	why := func(format string, args ...any) error {
+		if bad != nil || !named.IsValid() {
+			return metal3.FailureHeld
+		}
+		return fmt.Errorf("%w: pool %s: %s", metal3.FailureHeld, pool, fmt.Sprintf(format, args...))
+	}
 	switch {
+	case errors.As(err, &unoffered), errors.As(err, &outside):
+		return why("%s is outside the pool: correct or remove annotation %s", named, v1alpha1.AnnotationIPAddress)
 	case errors.As(err, &failure):
 		return failure
 	case errors.As(err, &noPool), errors.As(err, &deleting), errors.As(err, &faulty):
 		return nil
-	case errors.Is(err, allocator.ErrExhausted), errors.As(err, &outside):
+	case errors.Is(err, allocator.ErrExhausted):
 		return metal3.FailureExhausted
-	case errors.As(err, &held), errors.As(err, &blocked):
+	case errors.As(err, &held):
+		return why("%s", held.SeenFrom(c.GetNamespace()))
+	case errors.As(err, &blocked) && pool.Kind == metal3.KindIPPool: // kept for another claim, in Metal3's words
 		return metal3.FailureHeld
+	case errors.As(err, &blocked):
+		return why("%s is reserved: correct or remove annotation %s", named, v1alpha1.AnnotationIPAddress)
 	}
 	return err
 }

@@ -132,9 +132,10 @@ func (r *pending[T]) give(ctx context.Context, c T, wants []ledger.Want) (ledger
 	asks := r.api.claim(c)
 	q := ledger.Request{Claim: asks.Key, UID: asks.UID, Version: asks.ResourceVersion, Pool: asks.Pool, Wants: wants}
 	if _, err := r.ledger.Preview(ctx, q); err != nil {
-		return ledger.Grant{}, err
+		return ledger.Grant{}, heldIn(q.Pool, err)
 	}
-	return r.ledger.Grant(ctx, q)
+	g, err := r.ledger.Grant(ctx, q)
+	return g, heldIn(q.Pool, err)
 }
 
 func oldestFirst[T client.Object](x, y T) int {

@@ -139,7 +139,7 @@ func (proxyVIPs) refused(v *v1alpha1.ProxyVIP, _ []ledger.Want, err error) {
 	case errors.As(err, &deleting):
 		reason = v1alpha1.ReasonDeleting
 	case errors.As(err, &held):
-		message = held.SeenFrom("")
+		message = heldText(err, held, "")
 	case errors.Is(err, allocator.ErrExhausted):
 		reason, message = v1alpha1.ReasonPoolExhausted, fmt.Sprintf("pool exhausted: %s has no free address: enlarge it or release some", v.Spec.PoolRef.Name)
 	}

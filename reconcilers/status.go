@@ -100,7 +100,7 @@ func refusal(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IPAlloc
 	case errors.As(err, &deleting):
 		return refusedStatus(a, v1alpha1.PhasePending, v1alpha1.ReasonDeleting, err.Error())
 	case errors.As(err, &held):
-		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, held.SeenFrom(a.Namespace))
+		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, heldText(err, held, a.Namespace))
 	case errors.Is(err, allocator.ErrExhausted):
 		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonPoolExhausted,
 			fmt.Sprintf("pool %s has no free block of %d addresses: enlarge it, release some or ask for fewer", pool, count))

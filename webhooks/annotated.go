@@ -19,7 +19,7 @@ import (
 
 // annotated is the part of an adapter whose claims have their answer in the annotation ipAddress. One that asks for any address is stored whether or
 // not there is one, as its clients expect; one that names its address is refused where it cannot have that.
-type annotated[T metav1.Object] struct {
+type annotated[T client.Object] struct {
 	cached   client.Reader
 	clusters metal3.Clusters
 }
@@ -27,6 +27,16 @@ type annotated[T metav1.Object] struct {
 func (annotated[T]) answered(c T) bool {
 	a, _ := metal3.Asked(c)
 	return a.IsValid()
+}
+
+func (annotated[T]) unanswered(c T) T {
+	c = c.DeepCopyObject().(T)
+	annotations := c.GetAnnotations()
+	for _, key := range []string{v1alpha1.AnnotationIPAddress, butlerv1.AnnotationGrant, butlerv1.AnnotationOrigin} {
+		delete(annotations, key)
+	}
+	c.SetAnnotations(annotations)
+	return c
 }
 
 // moves is true where nobody has answered what the stored claim asks for.
@@ -135,6 +145,12 @@ func (standIn[T]) ours(T) bool { return true }
 func (standIn[T]) renamed(context.Context, T, client.Reader) error { return nil }
 
 func (standIn[T]) answered(T) bool { return true }
+
+func (standIn[T]) failed(T) bool { return false }
+
+func (standIn[T]) unanswered(o T) T { return o }
+
+func (standIn[T]) follow(*patch, T, T) {}
 
 func (standIn[T]) moves(_, _ T) bool { return false }
 

@@ -38,6 +38,12 @@ type adapter[T metav1.Object] interface {
 	claim(T) ledger.Claim
 	// answered tells whether a stored claim has its ranges, whatever they are worth.
 	answered(T) bool
+	// failed reports whether the status of a stored claim denies it the ranges that it names.
+	failed(T) bool
+	// unanswered is a copy of a stored claim that names no ranges.
+	unanswered(T) T
+	// follow removes what the allocator wrote on a stored claim as its old spec demanded, and writes what the new one demands.
+	follow(p *patch, old, c T)
 	// moves tells whether an update of a claim that has its ranges asks for others. What it leaves out has been put back.
 	moves(old, c T) bool
 	// faults of an object about to be stored, by the rules that need no other object, and by what an update may change of the stored
@@ -80,6 +86,17 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 	}
 	update := req.Operation == admissionv1.Update
 	var p patch
+	if update {
+		wish, err := k.wish(ctx, old)
+		switch {
+		case err != nil:
+			return admission.Response{}, err
+		case wish && sameRequest(k.claim(old), k.claim(c)):
+			return k.keep(p, c, old)
+		case wish:
+			old = k.unanswered(old)
+		}
+	}
 	if update && k.answered(old) {
 		k.restore(&p, old, c)
 		if faults := k.faults(old, c); len(faults) > 0 { // all of them, where the rules of the schema name the first
@@ -88,11 +105,7 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 		if k.moves(old, c) { // it is given what it asks for beside what it has, until the update is seen
 			return k.give(ctx, req, p, c, old)
 		}
-		answer := absent(c, old, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin)
-		if old.GetAnnotations()[v1alpha1.AnnotationGrant] == "" {
-			answer[v1alpha1.AnnotationGrant] = "" // whoever wrote one now
-		}
-		p.annotations(c, answer)
+		restoreAnswer(&p, old, c)
 		return admission.Patched("", p...), nil
 	}
 	if faults := append(metadataFaults(c), k.faults(old, c)...); len(faults) > 0 {
@@ -109,6 +122,41 @@ func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admissi
 		}
 	}
 	return k.give(ctx, req, p, c, old)
+}
+
+// wish reports whether the ranges that a stored claim names are only a wish: its status denies it them, and it does not own them. So it is with a claim that
+// names what its pool does not offer, and with the loser of a conflict. A wish may be changed and removed.
+func (k *claims[T]) wish(ctx context.Context, stored T) (bool, error) {
+	names := k.claim(stored)
+	if names.For != (ledger.Key{}) || len(names.Ranges) == 0 && !k.answered(stored) || !names.Flagged && !k.failed(stored) {
+		return false, nil // on any replica
+	}
+	owns, err := k.ledger.Owns(ctx, names.UID, names.ResourceVersion)
+	return !owns, err
+}
+
+// sameRequest reports whether two versions of a claim ask for the same ranges of the same pool.
+func sameRequest(old, updated ledger.Claim) bool {
+	return slices.Equal(old.Ranges, updated.Ranges) && old.Pool == updated.Pool && (old.Pool != (ledger.Key{}) || old.Space == updated.Space)
+}
+
+// keep lets a claim whose wish waits keep that, whatever else of it changes.
+func (k *claims[T]) keep(p patch, c, stored T) (admission.Response, error) {
+	if faults := k.faults(k.unanswered(stored), c); len(faults) > 0 {
+		return admission.Response{}, invalid(faults)
+	}
+	restoreAnswer(&p, stored, c)
+	k.follow(&p, stored, c)
+	return admission.Patched("", p...), nil
+}
+
+// restoreAnswer writes the annotations of the stored answer that the updated claim leaves out.
+func restoreAnswer(p *patch, stored, updated metav1.Object) {
+	answer := absent(updated, stored, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin)
+	if stored.GetAnnotations()[v1alpha1.AnnotationGrant] == "" {
+		answer[v1alpha1.AnnotationGrant] = "" // whoever wrote one now
+	}
+	p.annotations(updated, answer)
 }
 
 // give answers a claim that has no range yet, or asks for others. stored is the claim as it is, nil for a create; p is part of the answer.
@@ -163,6 +211,9 @@ func (k *claims[T]) give(ctx context.Context, req *admission.Request, p patch, c
 		}
 	}
 	p.annotations(c, answer)
+	if old, update := stored.(T); update {
+		k.follow(&p, old, c)
+	}
 	k.complete(&p, c, grant.Space)
 	if stored == nil {
 		p.unowned(c)
@@ -234,11 +285,21 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	if err != nil || !stores(req) || !k.ours(c) {
 		return admission.Allowed(""), err
 	}
+	before, wish := old, false
 	if req.Operation == admissionv1.Update {
+		leaves := c.GetDeletionTimestamp() != nil || k.claim(c).Away
+		if !leaves {
+			if wish, err = k.wish(ctx, old); err != nil {
+				return admission.Response{}, err
+			}
+		}
+		if wish {
+			old = k.unanswered(old)
+		}
 		if err := k.staysInSpace(ctx, old, c); err != nil {
 			return admission.Response{}, err
 		}
-		if c.GetDeletionTimestamp() != nil || k.claim(c).Away {
+		if leaves {
 			return admission.Allowed(""), k.takesNothing(old, c)
 		}
 	}
@@ -250,8 +311,11 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	)
 	if req.Operation == admissionv1.Update {
 		uid, version, answered = string(old.GetUID()), fields.ResourceVersion(old), k.answered(old) && !k.moves(old, c)
+		if wish {
+			answered = sameRequest(k.claim(before), k.claim(c)) // nothing was granted
+		}
 		if answered {
-			faults = append(faults, answerFaults(old, c)...)
+			faults = append(faults, answerFaults(before, c)...)
 		}
 	}
 	if len(faults) > 0 {
@@ -404,6 +468,14 @@ func (strict[T]) ours(T) bool { return true }
 func (strict[T]) unmet(_ T, err error) (hint string, refusal error) { return "", err }
 
 func (strict[T]) renamed(context.Context, T, client.Reader) error { return nil }
+
+// followPool removes the label of the routing domain of a claim's old pool: that of the new one takes its place.
+func followPool(p *patch, old, c metav1.Object, was, is ledger.Key) {
+	label := v1alpha1.LabelRoutingDomain
+	if value, has := c.GetLabels()[label]; has && was != is && value == old.GetLabels()[label] {
+		p.unlabel(c, label)
+	}
+}
 
 // stores tells whether a request writes an object.
 func stores(req *admission.Request) bool {

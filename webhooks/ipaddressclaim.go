@@ -3,8 +3,10 @@ package webhooks
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,6 +46,16 @@ func (ipAddressClaims) decode(raw []byte, stored bool) (*ipamv1.IPAddressClaim, 
 func (ipAddressClaims) ours(c *ipamv1.IPAddressClaim) bool {
 	_, ours := clusterapi.PoolKeyOf(c)
 	return ours
+}
+
+func (ipAddressClaims) failed(c *ipamv1.IPAddressClaim) bool {
+	return meta.IsStatusConditionFalse(c.Status.Conditions, clusterv1.ReadyCondition)
+}
+
+func (ipAddressClaims) follow(p *patch, old, c *ipamv1.IPAddressClaim) {
+	was, _ := clusterapi.PoolKeyOf(old)
+	is, _ := clusterapi.PoolKeyOf(c)
+	followPool(p, old, c, was, is)
 }
 
 func (ipAddressClaims) claim(c *ipamv1.IPAddressClaim) ledger.Claim { return clusterapi.ClaimOf(c) }

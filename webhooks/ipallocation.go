@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,6 +47,30 @@ func (ipAllocations) claim(a *v1alpha1.IPAllocation) ledger.Claim { return butle
 func (ipAllocations) answered(a *v1alpha1.IPAllocation) bool {
 	r, where, _ := butler.RangeOf(a)
 	return where == butler.InSpec || r.IsValid()
+}
+
+func (ipAllocations) failed(a *v1alpha1.IPAllocation) bool {
+	return meta.IsStatusConditionFalse(a.Status.Conditions, v1alpha1.ConditionReady)
+}
+
+func (ipAllocations) unanswered(a *v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
+	a = a.DeepCopy()
+	a.Spec.PinnedRange, a.Status = nil, v1alpha1.IPAllocationStatus{}
+	return a
+}
+
+func (ipAllocations) follow(p *patch, old, a *v1alpha1.IPAllocation) {
+	followPool(p, old, a, butler.PoolKeyOf(old), butler.PoolKeyOf(a))
+	was, is := butler.MissingLabels(&v1alpha1.IPAllocation{Spec: old.Spec}, ""), butler.MissingLabels(&v1alpha1.IPAllocation{Spec: a.Spec}, "")
+	for _, label := range slices.Sorted(maps.Keys(was)) {
+		if a.Labels[label] == was[label] && old.Labels[label] == was[label] && is[label] != was[label] {
+			p.unlabel(a, label)
+		}
+	}
+	if uid := old.Annotations[v1alpha1.AnnotationTenantUID]; uid != "" && uid == a.Annotations[v1alpha1.AnnotationTenantUID] && old.Spec.TenantClusterRef != a.Spec.TenantClusterRef {
+		p.annotations(a, map[string]string{v1alpha1.AnnotationTenantUID: ""})
+	}
+	p.entries("labels", a.Labels, butler.MissingLabels(a, ""))
 }
 
 func (ipAllocations) faults(old, a *v1alpha1.IPAllocation) field.ErrorList {
@@ -100,9 +127,9 @@ func (ipAllocations) restore(p *patch, stored, updated *v1alpha1.IPAllocation) {
 		updated.Spec.PinnedRange = stored.Spec.PinnedRange
 		p.set(stored.Spec.PinnedRange, "spec", "pinnedRange")
 	}
-	if stored.Spec.Count != nil && updated.Spec.Count == nil {
-		updated.Spec.Count = stored.Spec.Count
-		p.set(*stored.Spec.Count, "spec", "count")
+	if count := butler.CountOf(stored); count != nil && updated.Spec.Count == nil {
+		updated.Spec.Count = count
+		p.set(*count, "spec", "count")
 	}
 }
 

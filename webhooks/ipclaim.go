@@ -37,6 +37,15 @@ func (ipClaims) decode(raw []byte, stored bool) (*v1alpha1.IPClaim, error) {
 
 func (ipClaims) ours(*v1alpha1.IPClaim) bool { return true }
 
+// failed is true of a claim that waits for its pool too, whose status says nothing.
+func (ipClaims) failed(c *v1alpha1.IPClaim) bool {
+	return c.Status.ErrorMessage != nil || c.Status.Address == nil && !metal3.Answered(c)
+}
+
+func (ipClaims) follow(p *patch, old, c *v1alpha1.IPClaim) {
+	followPool(p, old, c, metal3.PoolKeyOf(old), metal3.PoolKeyOf(c))
+}
+
 func (ipClaims) claim(c *v1alpha1.IPClaim) ledger.Claim { return metal3.ClaimOf(c) }
 
 func (ipClaims) faults(old, c *v1alpha1.IPClaim) field.ErrorList {

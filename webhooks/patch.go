@@ -40,6 +40,14 @@ func (p *patch) entries(field string, present, entries map[string]string) {
 	}
 }
 
+// unlabel removes a label, which must exist, from the patched object and from o.
+func (p *patch) unlabel(o metav1.Object, label string) {
+	p.remove("metadata", "labels", label)
+	labels := maps.Clone(o.GetLabels())
+	delete(labels, label)
+	o.SetLabels(labels)
+}
+
 // finalizer adds one that is not there.
 func (p *patch) finalizer(o metav1.Object, name string) {
 	switch present := o.GetFinalizers(); {

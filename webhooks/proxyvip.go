@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,6 +50,20 @@ func (proxyVIPs) decode(raw []byte, stored bool) (*v1alpha1.ProxyVIP, error) {
 func (proxyVIPs) claim(v *v1alpha1.ProxyVIP) ledger.Claim { return novaedge.ClaimOf(v) }
 
 func (proxyVIPs) answered(v *v1alpha1.ProxyVIP) bool { return novaedge.Held(v).Complete(v) }
+
+func (proxyVIPs) failed(v *v1alpha1.ProxyVIP) bool {
+	return meta.IsStatusConditionFalse(v.Status.Conditions, v1alpha1.ConditionBound)
+}
+
+func (proxyVIPs) unanswered(v *v1alpha1.ProxyVIP) *v1alpha1.ProxyVIP {
+	v = v.DeepCopy()
+	v.Spec.Address, v.Spec.IPv6Address, v.Status = "", "", v1alpha1.ProxyVIPStatus{}
+	return v
+}
+
+func (proxyVIPs) follow(p *patch, old, v *v1alpha1.ProxyVIP) {
+	followPool(p, old, v, novaedge.ClaimOf(old).Pool, novaedge.ClaimOf(v).Pool)
+}
 
 func (proxyVIPs) moves(old, v *v1alpha1.ProxyVIP) bool { return novaedge.Asks(old, v) }
 

@@ -1240,3 +1240,47 @@ func TestAGrantIsEndedAnewWhereSightOfItsClaimDoesNotCome(t *testing.T) {
 		t.Errorf("due are %+v, want the grant, to be ended anew", again)
 	}
 }
+
+// The loser of a conflict may ask for what nobody else has of its range. While the answer may come to nothing the loser keeps that.
+func TestTheLoserOfAConflictMayAskForItsPartOfTheRange(t *testing.T) {
+	for name, stored := range map[string]bool{"stored": true, "withdrawn": false} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			d.stored("winner", "10.0.0.0-10.0.0.1", journal.Token{}, ready)
+			d.stored("loser", "10.0.0.1-10.0.0.4", journal.Token{}, flagged)
+			ask := func(r string) (Grant, error) {
+				return d.ask(Request{Claim: key("loser"), UID: "loser", Wants: []Want{{Exact: mustRange(r)}}})
+			}
+			if _, err := ask("10.0.0.1-10.0.0.4"); !errors.As(err, new(*HeldError)) {
+				t.Fatalf("the same range again: %v, want that the winner has some of it", err)
+			}
+			if d.free() != 5 {
+				t.Fatalf("%d addresses are free after a refusal, want 5", d.free())
+			}
+			g, err := ask("10.0.0.2-10.0.0.5")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.free() != 4 {
+				t.Errorf("%d addresses are free, want 4", d.free())
+			}
+			want := int64(5)
+			if stored {
+				d.stored("loser", "10.0.0.2-10.0.0.5", g.Token)
+				want = 4
+			} else {
+				d.withdraw(d.lines[g.Token])
+			}
+			d.commit()
+			if d.free() != want {
+				t.Errorf("%d addresses are free at last, want %d", d.free(), want)
+			}
+			if st := d.standing("loser"); (st.Clash == nil) != stored {
+				t.Errorf("the loser clashes with %v", st.Clash)
+			}
+			if owns, err := d.owns("winner", 0); err != nil || !owns {
+				t.Errorf("the winner owns its range: %v, %v", owns, err)
+			}
+		})
+	}
+}

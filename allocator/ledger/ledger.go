@@ -360,6 +360,15 @@ func (l *Ledger) Granted(ctx context.Context, k Key, uid string, version uint64,
 	return l.sure(ctx, true, func(b *book) error { return b.granted(k, uid, version, ranges, t) })
 }
 
+// Owns reports whether the stored claim with this UID, as it is in a version, owns all that it names. Errors: *NotServingError.
+func (l *Ledger) Owns(ctx context.Context, uid string, version uint64) (yes bool, err error) {
+	err = l.sure(ctx, true, func(b *book) (err error) {
+		yes, err = b.owns(uid, version)
+		return err
+	})
+	return yes, err
+}
+
 // ChangePool checks a new version of a pool, and holds back what it takes away until the version is seen. With dryRun it only
 // checks. Errors: *InUseError, *NotServingError.
 func (l *Ledger) ChangePool(ctx context.Context, p Pool, dryRun bool) error {

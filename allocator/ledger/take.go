@@ -23,7 +23,7 @@ func (b *book) preview(q Request) (Grant, error) {
 	}
 	var ranges []allocator.Range
 	for _, w := range b.lacking(q) {
-		r, err := b.look(p, w)
+		r, err := b.look(p, w, b.contestedOf(q.UID))
 		if err != nil {
 			return Grant{}, err
 		}
@@ -38,6 +38,18 @@ func (b *book) behind(uid string, version uint64) bool {
 	return version > 0 && (c == nil || c.ResourceVersion < version)
 }
 
+// owns reports whether a stored claim owns all that it names.
+func (b *book) owns(uid string, version uint64) (bool, error) {
+	switch c := b.claims[uid]; {
+	case !b.serving:
+		return false, errNotHolding
+	case b.behind(uid, version):
+		return false, errBehind
+	default:
+		return c != nil && c.holding != nil && !c.holding.contested, nil
+	}
+}
+
 // lacking is what a request wants and its stored claim does not have yet.
 func (b *book) lacking(q Request) []Want {
 	return slices.DeleteFunc(slices.Clone(q.Wants), func(w Want) bool { return b.has(q.UID, w.Exact) })
@@ -49,10 +61,18 @@ func (b *book) has(uid string, r allocator.Range) bool {
 	return c != nil && c.holding != nil && !c.holding.contested && slices.Contains(c.holding.ranges, r)
 }
 
-// look says which range a want would get.
-func (b *book) look(p *pool, w Want) (r allocator.Range, err error) {
+// contestedOf is the holding of a stored claim that lost a conflict: what it has of its ranges it may ask for again, with others or without.
+func (b *book) contestedOf(uid string) *holding {
+	if c := b.claims[uid]; c != nil && c.holding != nil && c.holding.contested {
+		return c.holding
+	}
+	return nil
+}
+
+// look says which range a want would get, of a claim that has own already.
+func (b *book) look(p *pool, w Want, own *holding) (r allocator.Range, err error) {
 	if w.Exact.IsValid() {
-		return w.Exact, b.poolError(p, b.checkExact(p, w))
+		return w.Exact, b.poolError(p, b.checkExactBeside(p, w, own))
 	}
 	offers, err := p.offered(w)
 	for _, offer := range offers {
@@ -85,11 +105,29 @@ func (b *book) checkExact(p *pool, w Want) error {
 	return nil
 }
 
-// pick takes a range for a want.
-func (b *book) pick(p *pool, w Want, id allocator.Holder) (r allocator.Range, err error) {
+// checkExactBeside is checkExact for a claim whose own holding does not stand against the range.
+func (b *book) checkExactBeside(p *pool, w Want, own *holding) error {
+	err := b.checkExact(p, w)
+	if held := (*allocator.HeldError)(nil); own == nil || own.space != p.Space || !errors.As(err, &held) {
+		return err
+	}
+	for held := range b.space(p.Space).core.HeldIn(w.Exact) {
+		if held.Holder != own.id {
+			return &allocator.HeldError{Range: held.Range, Holder: held.Holder}
+		}
+	}
+	return nil
+}
+
+// pick takes a range for a want, also from what the claim has already.
+func (b *book) pick(p *pool, w Want, id allocator.Holder, own *holding) (r allocator.Range, err error) {
 	if w.Exact.IsValid() {
-		if err = b.checkExact(p, w); err == nil {
-			b.space(p.Space).core.Hold(w.Exact, id)
+		if err = b.checkExactBeside(p, w, own); err == nil {
+			core := b.space(p.Space).core
+			if own != nil {
+				core.Release(w.Exact, own.id)
+			}
+			core.Hold(w.Exact, id)
 		}
 		return w.Exact, b.poolError(p, err)
 	}
@@ -183,13 +221,16 @@ func (b *book) rivalled(h *holding) bool {
 
 // take makes a holding of ranges that are free: of all that are wanted, or of none.
 func (b *book) take(p *pool, q Request) (*holding, error) {
-	id := b.lastID + 1
+	id, own := b.lastID+1, b.contestedOf(q.UID)
 	var ranges []allocator.Range
 	for _, w := range b.lacking(q) {
-		r, err := b.pick(p, w, id)
+		r, err := b.pick(p, w, id, own)
 		if err != nil {
 			for _, taken := range ranges {
 				b.space(p.Space).core.Release(taken, id)
+			}
+			if own != nil {
+				b.settle(own) // has again what was taken from it
 			}
 			return nil, err
 		}

@@ -1,9 +1,12 @@
 package butler
 
 import (
+	"math"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
@@ -38,6 +41,14 @@ func RangeOf(a *v1alpha1.IPAllocation) (allocator.Range, Source, error) {
 		return r, InStatus, errs.ToAggregate()
 	}
 	return allocator.Range{}, Nowhere, nil
+}
+
+// CountOf is the size of the range that an allocation holds, else what its count says; nil where it says none, and of a larger range than a count can say.
+func CountOf(a *v1alpha1.IPAllocation) *int32 {
+	if r, _, err := RangeOf(a); err == nil && r.IsValid() && a.Spec.Count != nil && r.Size() <= math.MaxInt32 {
+		return ptr.To(int32(r.Size()))
+	}
+	return a.Spec.Count
 }
 
 func readPinned(p *v1alpha1.PinnedIPRange) (allocator.Range, field.ErrorList) {

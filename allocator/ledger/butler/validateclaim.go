@@ -42,7 +42,7 @@ func ValidateIPAllocation(a *v1alpha1.IPAllocation) field.ErrorList {
 }
 
 // ValidateIPAllocationUpdate is ValidateIPAllocation without the faults that the stored allocation has already; and once a range is
-// held, in spec or in an earlier allocator's status, nothing of spec may change but what was absent.
+// held, in spec or in an earlier allocator's status, nothing of spec may change but what was absent, and a count that is not that of the range.
 func ValidateIPAllocationUpdate(old, updated *v1alpha1.IPAllocation) field.ErrorList {
 	errs := fields.NewFaults(ValidateIPAllocation(old), ValidateIPAllocation(updated))
 	held, source, err := RangeOf(old)
@@ -62,7 +62,8 @@ func ValidateIPAllocationUpdate(old, updated *v1alpha1.IPAllocation) field.Error
 	if u.Type != o.Type {
 		forbid("type", "create another IPAllocation of the other type and delete this one")
 	}
-	if o.Count != nil && (u.Count == nil || *u.Count != *o.Count) {
+	size := CountOf(old) // what the count is corrected to, where it differs from the pinned range and was ignored
+	if o.Count != nil && (u.Count == nil || *u.Count != *o.Count && *u.Count != *size) {
 		forbid("count", "create another IPAllocation for more addresses, or a smaller one and delete this one")
 	}
 	was := o.PinnedRange

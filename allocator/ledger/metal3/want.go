@@ -26,6 +26,19 @@ const (
 
 func (f Failure) Error() string { return string(f) }
 
+// UnofferedError is an address that a claim asks for and no entry of its pool gives.
+type UnofferedError struct {
+	Pool    ledger.Key
+	Address netip.Addr
+}
+
+func (e *UnofferedError) Error() string {
+	return fmt.Sprintf("%s: %s is in no entry of pool %s", FailureExhausted, e.Address, e.Pool)
+}
+
+// Unwrap gives the failure of Metal3.
+func (e *UnofferedError) Unwrap() error { return FailureExhausted }
+
 // FailureUnreadable says that a claim asks for something that is no address. It is of a bounded length.
 func FailureUnreadable(asked string) Failure {
 	return Failure(fmt.Sprintf("Invalid ipAddress annotation %q: not a valid IP address", fields.Short(asked)))
@@ -89,7 +102,7 @@ func WantOfClaim(p *v1alpha1.IPPool, c metav1.Object) (Want, error) {
 	case !Answered(c):
 		return WantOf(p, c.GetName(), c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
 	case !reached(p, has):
-		return Want{}, FailureExhausted
+		return Want{}, &UnofferedError{Pool: IPPoolKey(p.Namespace, p.Name), Address: has}
 	case isKept(p, has, func(name string) bool { return !canName(name) }):
 		return Want{}, fmt.Errorf("%w: the pool keeps %s from every claim", FailureHeld, has)
 	}
@@ -124,7 +137,7 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 	case !request.IsValid():
 		return Want{}, nil
 	case !reached(p, request):
-		return Want{}, fmt.Errorf("%w: %s is in no entry of the pool", FailureExhausted, request)
+		return Want{}, &UnofferedError{Pool: IPPoolKey(p.Namespace, p.Name), Address: request}
 	case isKept(p, request, func(string) bool { return true }):
 		return Want{}, fmt.Errorf("%w: the pool keeps %s for another claim", FailureHeld, request)
 	}

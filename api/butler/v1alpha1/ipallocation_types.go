@@ -31,15 +31,15 @@ const (
 // IPAllocationSpec is what is asked for and, from the answer to its creation on, what is held.
 type IPAllocationSpec struct {
 	// poolRef names the NetworkPool, in the same namespace, that the addresses come from. It need not exist yet.
-	// Immutable once pinnedRange is set.
+	// Immutable once addresses are allocated.
 	// +required
 	PoolRef LocalObjectReference `json:"poolRef"`
 
-	// tenantClusterRef names the TenantCluster that the addresses are for. Immutable once pinnedRange is set.
+	// tenantClusterRef names the TenantCluster that the addresses are for. Immutable once addresses are allocated.
 	// +required
 	TenantClusterRef NamespacedObjectReference `json:"tenantClusterRef"`
 
-	// type is what the addresses are for: "nodes" or "loadbalancer". Immutable once pinnedRange is set.
+	// type is what the addresses are for: "nodes" or "loadbalancer". Immutable once addresses are allocated.
 	// +required
 	Type IPAllocationType `json:"type"`
 
@@ -51,7 +51,7 @@ type IPAllocationSpec struct {
 	Count *int32 `json:"count,omitempty"`
 
 	// pinnedRange is the range that is allocated: filled in by the allocator while the object is being created. Set it to ask for
-	// exactly that range instead of a free one. Immutable once set.
+	// exactly that range instead of a free one. Immutable once allocated: a range that cannot be given may be changed and removed.
 	// +optional
 	PinnedRange *PinnedIPRange `json:"pinnedRange,omitempty"`
 }
@@ -161,8 +161,10 @@ type IPAllocationStatus struct {
 //
 //	27 KB   the phase appears: a write of the status, which cannot change the spec
 //	99 KB   the spec is the same: a write of metadata, or a later one of the status
-//	        otherwise, the fields one by one
+//	        the phase is Pending or Failed: the allocation does not own what it names, as far as the allocator has written
+//	        otherwise, the fields one by one; count may become what was allocated, where the author asked for another number beside a range
 //
+// The webhooks know more: whether an allocation without a phase, or with one of these phases, owns its range by now.
 // A rule of the root may read status, which a rule of the spec cannot. Kubernetes 1.31 estimates the comparison of two optional values (a.?b == c.?d)
 // as unbounded, and rejects the CRD: compare with has().
 
@@ -171,7 +173,7 @@ type IPAllocationStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:validation:XValidation:rule="self.?status.?phase.hasValue() != oldSelf.?status.?phase.hasValue() || self.spec == oldSelf.spec || !has(oldSelf.spec.pinnedRange) || (has(self.spec.pinnedRange) && self.spec.pinnedRange == oldSelf.spec.pinnedRange && self.spec.poolRef == oldSelf.spec.poolRef && self.spec.tenantClusterRef == oldSelf.spec.tenantClusterRef && self.spec.type == oldSelf.spec.type && (!has(oldSelf.spec.count) || (has(self.spec.count) && self.spec.count == oldSelf.spec.count)))",fieldPath=".spec",reason=FieldValueForbidden,messageExpression="!has(self.spec.pinnedRange) ? 'pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them' : self.spec.pinnedRange != oldSelf.spec.pinnedRange ? 'pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses' : self.spec.poolRef != oldSelf.spec.poolRef ? 'poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one' : self.spec.tenantClusterRef != oldSelf.spec.tenantClusterRef ? 'tenantClusterRef cannot be changed while addresses are held: create another IPAllocation for the other cluster and delete this one' : self.spec.type != oldSelf.spec.type ? 'type cannot be changed while addresses are held: create another IPAllocation of the other type and delete this one' : 'count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one'"
+// +kubebuilder:validation:XValidation:rule="self.?status.?phase.hasValue() != oldSelf.?status.?phase.hasValue() || self.spec == oldSelf.spec || !has(oldSelf.spec.pinnedRange) || oldSelf.?status.?phase.orValue('None') in ['Pending', 'Failed'] || (has(self.spec.pinnedRange) && self.spec.pinnedRange == oldSelf.spec.pinnedRange && self.spec.poolRef == oldSelf.spec.poolRef && self.spec.tenantClusterRef == oldSelf.spec.tenantClusterRef && self.spec.type == oldSelf.spec.type && (!has(oldSelf.spec.count) || (has(self.spec.count) && (self.spec.count == oldSelf.spec.count || self.spec.count == oldSelf.?status.?allocatedCount.orValue(0)))))",fieldPath=".spec",reason=FieldValueForbidden,messageExpression="!has(self.spec.pinnedRange) ? 'pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them' : self.spec.pinnedRange != oldSelf.spec.pinnedRange ? 'pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses' : self.spec.poolRef != oldSelf.spec.poolRef ? 'poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one' : self.spec.tenantClusterRef != oldSelf.spec.tenantClusterRef ? 'tenantClusterRef cannot be changed while addresses are held: create another IPAllocation for the other cluster and delete this one' : self.spec.type != oldSelf.spec.type ? 'type cannot be changed while addresses are held: create another IPAllocation of the other type and delete this one' : 'count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one'"
 // +kubebuilder:resource:scope=Namespaced,categories=ipam,shortName=ipa
 // +kubebuilder:selectablefield:JSONPath=".spec.poolRef.name"
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=".spec.poolRef.name"

@@ -36,7 +36,6 @@ type PoolReference struct {
 // ProxyVIPSpec is what is asked for and, from the answer to its creation on, what is held.
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="has(self.address) || has(self.ipv6Address) || has(self.poolRef)",reason=FieldValueRequired,message="name an address (address, ipv6Address), or the pool to take one from (poolRef)"
-// +kubebuilder:validation:XValidation:rule="!has(self.poolRef) || !(has(oldSelf.address) || has(oldSelf.ipv6Address)) || (has(oldSelf.poolRef) && self.poolRef.name == oldSelf.poolRef.name)",fieldPath=".poolRef",reason=FieldValueForbidden,message="poolRef cannot be changed while addresses are held: create another ProxyVIP in the other pool and delete this one"
 type ProxyVIPSpec struct {
 	// address is the address, filled in by the allocator while the object is being created. Set it to ask for exactly that one instead of a
 	// free one, with poolRef as one of the pool's, without as any. With addressFamily ipv6 it may hold the IPv6 address in the place of
@@ -100,6 +99,7 @@ type ProxyVIPStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.poolRef) || (has(oldSelf.spec.poolRef) && self.spec.poolRef.name == oldSelf.spec.poolRef.name) || !(has(oldSelf.spec.address) || has(oldSelf.spec.ipv6Address)) || (has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Bound' && c.status == 'False'))",fieldPath=".spec.poolRef",reason=FieldValueForbidden,message="poolRef cannot be changed while addresses are held: create another ProxyVIP in the other pool and delete this one"
 // +kubebuilder:resource:scope=Cluster,categories=ipam
 // +kubebuilder:selectablefield:JSONPath=".spec.poolRef.name"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=".spec.address"
