@@ -396,7 +396,7 @@ func digest(text string) string {
 const lookForAddress = time.Second
 
 // release takes a claim that is being deleted, and the objects that hold its address, on their way. Whoever has a finalizer on the claim still
-// uses the address. What goes to another cluster is clusterctl's. Where the status names an address, an attempt to make one is taken to be open only
+// uses the address. What clusterctl takes to another cluster is left to it. Where the status names an address, an attempt to make one is taken to be open only
 // if it is this replica's. The duration is how long the claim waits for one that may yet turn up.
 func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Duration, error) {
 	all, err := a.addresses(ctx, d, client.ObjectKeyFromObject(c))
@@ -408,8 +408,13 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 	users := slices.DeleteFunc(slices.Clone(c.GetFinalizers()), func(f string) bool {
 		return f == claimFinalizer || f == metav1.FinalizerDeleteDependents // by which the garbage collector waits for the address to go
 	})
-	if metal3.Away(c) || len(users) > 0 || !controllerutil.ContainsFinalizer(c, claimFinalizer) {
+	if len(users) > 0 || !controllerutil.ContainsFinalizer(c, claimFinalizer) {
 		return 0, nil
+	}
+	if metal3.Away(c) {
+		if moving, err := d.moving(ctx, c, d.ledger.ClustersOf(a.claimOf(c))); moving || err != nil {
+			return lookAgain, err
+		}
 	}
 	if a.held(c) && d.ledger.Crowded(a.claimOf(c).Pool) {
 		d.events.waitsForRoom(c, "its release waits, as its pool has no room to record one more address at rest: shorten the pool's reuse delay, or wait")
@@ -513,7 +518,7 @@ func (a addressed[T, A]) strays(ctx context.Context, d *desk, c T) (time.Duratio
 func (a addressed[T, A]) orphaned(ctx context.Context, d *desk, name types.NamespacedName, all []A, certain func() (bool, error)) (wait time.Duration, err error) {
 	var orphans []client.Object
 	for _, stored := range all {
-		if (a.finalizerOn(stored) != "" || a.ownerOf(stored, name.Name) >= 0) && len(a.kind.claim(stored).Ranges) > 0 && !metal3.Away(stored) {
+		if (a.finalizerOn(stored) != "" || a.ownerOf(stored, name.Name) >= 0) && len(a.kind.claim(stored).Ranges) > 0 {
 			orphans = append(orphans, stored)
 		}
 	}
@@ -526,6 +531,16 @@ func (a addressed[T, A]) orphaned(ctx context.Context, d *desk, name types.Names
 		return lookForAddress, nil
 	}
 	for _, stored := range orphans {
+		if metal3.Away(stored) {
+			moving, err := d.moving(ctx, stored, d.ledger.ClustersOf(a.kind.claim(stored)))
+			if err != nil {
+				return 0, err
+			}
+			if moving {
+				wait = lookAgain
+				continue
+			}
+		}
 		left := d.orphans.since(term, name, stored.GetUID(), d.now()).Add(d.orphanAge).Sub(d.now())
 		if d.isPaused(ctx, a.kind.claim(stored).Pool) {
 			left = max(left, lookAgain) // whoever restores or moves something into a paused Cluster takes the time that it takes

@@ -35,7 +35,7 @@ type desk struct {
 	orphanAge time.Duration
 	tries     tries         // to answer claims
 	live      client.Reader // the API server itself
-	clusters  metal3.Clusters
+	clusters  *Clusters
 	mirrors   *turns // of what the answer to the create has said already
 	whole     bool   // see api.wholeStatus
 	movable   bool   // clusterctl moves them to other clusters

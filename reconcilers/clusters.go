@@ -34,6 +34,7 @@ type Clusters struct {
 	known    chan struct{} // closed from then on
 	learn    func()        // closes it
 	told     []func(namespace string)
+	seen     sightings
 }
 
 // NewClusters prepares the watch; Start begins it.
@@ -62,7 +63,12 @@ func NewClusters(config *rest.Config, log logr.Logger) (*Clusters, error) {
 		}
 		toolscache.DefaultWatchErrorHandler(ctx, r, err)
 	})
-	return &Clusters{informer: informer, known: known, learn: learn}, err
+	if err != nil {
+		return nil, err
+	}
+	c := &Clusters{informer: informer, known: known, learn: learn}
+	_, err = informer.AddEventHandler(c.seen.handler())
+	return c, err
 }
 
 // knownLimit is how long one waits for the Clusters at most: where they cannot be read, what belongs to none is served all the same.

@@ -45,6 +45,8 @@ type Feed struct {
 
 	ctx context.Context // of the process
 
+	departed chan struct{} // that claims are gone, of which some may have been moved
+
 	// mu orders the informers' events and the whole copies that Refresh hands over: an object that an event brought in after the
 	// copy was taken must not be missing from it when it arrives.
 	mu sync.Mutex
@@ -78,7 +80,7 @@ type kind struct {
 
 // NewFeed registers with the informers of a manager that has not started, for the APIs that are served.
 func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, apis ...API) (*Feed, error) {
-	f := &Feed{ledger: l, live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(), kinds: map[string]*kind{}, ctx: ctx}
+	f := &Feed{ledger: l, live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(), kinds: map[string]*kind{}, ctx: ctx, departed: make(chan struct{}, 1)}
 	for _, a := range apis {
 		if err := a.feed(ctx, f, mgr); err != nil {
 			return nil, err
@@ -134,8 +136,12 @@ func claimKindOf(f *Feed, name string, emptyList func() client.ObjectList, claim
 		newList: emptyList,
 		claim:   claim,
 		observe: func(o client.Object) { f.ledger.Observe(claim(o)) },
-		forget:  func(o client.Object, version uint64) { f.ledger.Forget(name, string(o.GetUID()), version) },
+		forget: func(o client.Object, version uint64) {
+			f.ledger.Forget(name, string(o.GetUID()), version)
+			f.lookForDepartures()
+		},
 		replace: func(all []client.Object) {
+			defer f.lookForDepartures()
 			listed := make([]ledger.Listed, len(all))
 			for i, o := range all {
 				listed[i] = ledger.Listed{UID: string(o.GetUID()), ResourceVersion: fields.ResourceVersion(o), Read: func() ledger.Claim { return claim(o) }}

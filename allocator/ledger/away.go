@@ -19,6 +19,7 @@ func (h *holding) away() bool { return h.until.Equal(never) }
 func (b *book) keepAway(p *pool, c Cooling) {
 	for _, h := range b.byName[c.Claim] {
 		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.away() || h.standsIn(c.Claim, p.Key) || h.claim != nil && h.claim.UID == c.Left) {
+			b.decided(h) // by the holder of the journal that recorded it
 			h.until, h.recorded, h.left = never, true, cmp.Or(h.left, c.Left)
 			b.putToRest(h)
 			return
@@ -40,16 +41,80 @@ func (b *book) keepAway(p *pool, c Cooling) {
 func (b *book) comeBack(c *claim) {
 	for _, h := range slices.Clone(b.byName[c.Key]) {
 		if h != c.holding && h.claim == nil && h.away() && h.left != c.UID && h.space == c.holding.space && slices.Equal(h.ranges, c.Ranges) {
-			b.unrest(h)
-			h.returned()
+			b.returned(h)
 			b.freeIfIdle(h)
 		}
 	}
 }
 
-// returned takes in that the claim of a holding which went to another cluster has come back, or nobody has the range there any more.
-func (h *holding) returned() {
-	h.since, h.until, h.recorded, h.left = time.Time{}, time.Time{}, false, ""
+// depart keeps the range of a claim that is gone, marked as moved, until it is decided whether it was moved, and for good if it was.
+func (b *book) depart(h *holding, c *claim) {
+	if h.away() { // of what stood in for a claim that went before
+		return
+	}
+	h.until, h.left, h.clusters = never, c.UID, c.Clusters
+	b.departed[c.UID] = h
+	b.putToRest(h)
+}
+
+// decided ends the wait of a holding for the decision whether its claim was moved.
+func (b *book) decided(h *holding) {
+	if b.isOpen(h) {
+		delete(b.departed, h.left)
+	}
+}
+
+// isOpen tells whether it is yet to be decided that the claim of a holding was moved.
+func (b *book) isOpen(h *holding) bool { return b.departed[h.left] == h }
+
+// decideMoved takes in whether the object with this UID, which was marked and is gone, was moved to another cluster. One that was not is released as any
+// other.
+func (b *book) decideMoved(now time.Time, uid string, moved bool) {
+	h := b.departed[uid]
+	if h == nil {
+		return
+	}
+	b.decided(h)
+	b.changedBy(h)
+	if moved {
+		return
+	}
+	b.returned(h)
+	if p := b.pools[h.pool]; h.claim == nil && p != nil && p.ReuseDelay > 0 {
+		h.since, h.until = now, now.Add(p.ReuseDelay)
+		b.putToRest(h)
+	}
+	b.freeIfIdle(h)
+}
+
+// returned takes in that the claim of a holding which went to another cluster has come back, did not go there, or that nobody has the range there any more.
+func (b *book) returned(h *holding) {
+	b.decided(h)
+	b.unrest(h)
+	h.since, h.until, h.recorded, h.left, h.clusters = time.Time{}, time.Time{}, false, "", nil
+}
+
+// Departure is an object that is gone, marked as one that clusterctl moved, of which it is not decided whether it was.
+type Departure struct {
+	UID       string
+	Namespace string
+	Clusters  []string // that it or its pool said it belonged to
+}
+
+// departures lists what is to be decided.
+func (b *book) departures() (all []Departure) {
+	for uid, h := range b.departed {
+		all = append(all, Departure{uid, h.key.Namespace, b.clustersOf(h.clusters, h.pool)})
+	}
+	return all
+}
+
+// clustersOf is the Clusters that a claim belongs to: those that it names, else that of its pool.
+func (b *book) clustersOf(named []string, pool Key) []string {
+	if p := b.pools[pool]; len(named) == 0 && p != nil && p.Cluster != "" {
+		return []string{p.Cluster}
+	}
+	return named
 }
 
 // settleAway lets go of ranges that their pool recorded as gone to another cluster and no longer does: somebody knows that nobody has them there,
@@ -63,8 +128,7 @@ func (b *book) settleAway(p *pool, gone bool) {
 		if !h.away() || !h.recorded && !gone || len(h.ranges) == 1 && recorded[h.ranges[0]] {
 			continue
 		}
-		b.unrest(h)
-		h.returned()
+		b.returned(h)
 		b.freeIfIdle(h)
 	}
 }

@@ -37,6 +37,7 @@ type book struct {
 	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
 	resting  map[Key]map[*holding]struct{} // pool -> holdings of its ranges with an end of rest
 	restSums map[Key]restSum               // pool -> what rests of it, as of the last tick
+	departed map[string]*holding           // UID of a claim that is gone, marked as moved -> its range, until it is decided whether it was moved
 	// recordsAhead is by how much the clock of recorded times is ahead of the book's. All times in the book are by its own clock.
 	recordsAhead time.Duration
 	lastID       allocator.Holder
@@ -148,6 +149,7 @@ type holding struct {
 	contested bool      // others have some of its addresses
 	recorded  bool      // by its pool, as gone to another cluster
 	left      string    // UID of the object that went there with it
+	clusters  []string  // that this object said it belonged to
 }
 
 // line is an open grant.
@@ -201,6 +203,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		changed:  map[Key]struct{}{},
 		resting:  map[Key]map[*holding]struct{}{},
 		restSums: map[Key]restSum{},
+		departed: map[string]*holding{},
 	}
 	for _, k := range kinds {
 		b.seen[k] = 0
@@ -358,6 +361,7 @@ func (b *book) free(h *holding) {
 	b.unname(h)
 	delete(b.byCall, h.call)
 	delete(b.holdings, h.id)
+	b.decided(h)
 	b.unrest(h)
 	delete(s.contested, h)
 	var heirs []*holding

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -116,8 +115,7 @@ func (b *book) bind(c *claim) {
 		h.claim.holding = nil
 	}
 	if h.away() && c.For == (Key{}) && h.left != c.UID { // and has come back; else it is yet to be seen gone
-		h.returned()
-		b.unrest(h)
+		b.returned(h)
 	}
 	h.claim, c.holding, c.strays = c, h, false
 	b.setHoldingPool(h, c.Pool)
@@ -268,13 +266,16 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	var rest time.Time // its end
 	switch p := b.pools[c.Pool]; {
 	case p == nil:
-	case c.Away && !p.Deleting && !b.breaks.freeAway:
+	case c.departs() && !p.Deleting && !b.breaks.freeAway:
 		rest = never
 	case p.ReuseDelay > 0 && c.leaves.IsZero() && !c.rested:
 		rest = now.Add(p.ReuseDelay)
 	}
 	b.detach(c, now, rest)
 }
+
+// departs tells whether a claim that goes may have been moved: it is marked, and was not on its way to be released here.
+func (c *claim) departs() bool { return c.Away && c.leaves.IsZero() }
 
 // recordWithin is how long a claim waits for its pool to record the rest of its range, longer by recordForEach for each claim of the pool: the more
 // they are, the less often it is written. Where that cannot be written people are told, and releases go on.
@@ -287,7 +288,7 @@ const (
 // stored first, as nothing else tells of it once the claim is gone.
 func (b *book) leave(now time.Time, uid string) time.Duration {
 	c := b.claims[uid]
-	if c == nil || c.holding == nil || c.Away {
+	if c == nil || c.holding == nil {
 		return 0
 	}
 	p := b.pools[c.Pool]
@@ -314,11 +315,11 @@ func (b *book) detach(c *claim, now, rest time.Time) {
 	h := c.holding
 	b.leavePool(c)
 	h.claim, c.holding = nil, nil
-	if rest.After(h.until) {
+	switch {
+	case rest.Equal(never):
+		b.depart(h, c)
+	case rest.After(h.until):
 		h.since, h.until = now, rest
-	}
-	if h.away() {
-		h.left = cmp.Or(h.left, c.UID)
 	}
 	if !h.until.IsZero() {
 		b.putToRest(h)

@@ -29,7 +29,7 @@
 //
 // An object may hold a range for a claim, as the IPAddresses of Metal3 and Cluster API do: while the claim holds the same range, the two are one
 // holder, and the range is free when both are gone. Of a claim that went to another cluster the range is not free: it is alive there. Its pool
-// records that, and only the claim gets it back.
+// records that, and only the claim gets it back. A claim that is gone and was marked as moved keeps its range until it is decided whether it was.
 //
 // A rest is recorded before the claim goes, which is made to wait for it: an IPAllocation for as long as it takes, others for some seconds. After that
 // nothing else tells of it, and all replicas may end. That a claim went to another cluster is recorded when it is gone, as clusterctl waits for no

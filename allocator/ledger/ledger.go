@@ -405,6 +405,11 @@ func (l *Ledger) Forget(kind, uid string, resourceVersion uint64) {
 	l.do(func(b *book) { b.forget(l.now(), kind, uid, resourceVersion) })
 }
 
+// DecideMoved takes in whether the object with this UID, one of Departures, was moved to another cluster. One that was not is released as any other.
+func (l *Ledger) DecideMoved(uid string, moved bool) {
+	l.do(func(b *book) { b.decideMoved(l.cfg.Now(), uid, moved) })
+}
+
 // Leave begins the rest of what a claim has that is about to go, and says for how long its end is to wait for the record of that in its pool. The
 // claim is told of as changed when that is stored.
 func (l *Ledger) Leave(uid string) (wait time.Duration) {

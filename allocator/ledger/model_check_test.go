@@ -72,7 +72,7 @@ func TestModelNoAddressIsGivenTwice(t *testing.T) {
 		_ = w.run(modelSteps)
 		t.Fatalf("MODEL_SEED=%d: %v\n%s", seed, err, strings.Join(w.trace, "\n"))
 	}
-	if min(total.creates, total.takeOvers, total.ended, 2*total.fulfilled, 16*total.extended, 2*total.standIns, 4*total.departed, 40*total.returned, 4*total.restores, 4*total.setBack, 4*total.changes, 40*total.unserved, 8*total.denied) < count/2 {
+	if min(total.creates, total.takeOvers, total.ended, 2*total.fulfilled, 16*total.extended, 2*total.standIns, 4*total.departed, 32*total.marked, 40*total.returned, 4*total.restores, 4*total.setBack, 4*total.changes, 40*total.unserved, 8*total.denied) < count/2 {
 		t.Errorf("%d schedules came to no more than %+v", count, total)
 	}
 	t.Logf("%d schedules of %d steps from seed %d: %+v", count, modelSteps, first, total)

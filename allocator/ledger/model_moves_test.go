@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
@@ -205,7 +206,7 @@ func (w *world) standIn(c *claim) {
 // mover is what users do to stand-ins, and the tool to claims.
 func (w *world) mover(name string) {
 	o := w.objects[name]
-	switch n := w.rng.IntN(12); {
+	switch n := w.rng.IntN(14); {
 	case n < 3: // somebody keeps an address for a claim
 		w.create(&create{name: "kept-for-" + name, pool: modelPool, exact: w.someRange(), standsFor: Key{Kind: modelClaims, Namespace: "ns", Name: name}})
 	case n < 5:
@@ -213,11 +214,15 @@ func (w *world) mover(name string) {
 			w.remove(s)
 			return
 		}
-	case n < 9:
+	case n < 10:
 		if o != nil && len(o.Ranges) == 1 && o.Pool != (Key{}) && !w.beingMade(o) {
 			w.depart(o)
 		}
-	case n < 11: // one comes back
+	case n == 12: // a user marks a claim as the tool does, and deletes it
+		if o != nil && len(o.Ranges) == 1 && o.Pool != (Key{}) && !w.beingMade(o) {
+			w.markAndDelete(o)
+		}
+	case n < 12: // one comes back
 		for _, c := range w.pool.Cooling[:min(1, len(w.pool.Cooling))] {
 			w.create(&create{name: c.Claim.Name, pool: modelPool, exact: c.Range})
 		}
@@ -262,6 +267,27 @@ func (w *world) depart(o *object) {
 		w.remove(&n)
 	}
 	w.tally.departed++
+}
+
+// markAndDelete does to a claim what the tool does, while its Cluster is not paused: it was not moved.
+func (w *world) markAndDelete(o *object) {
+	n := *o
+	n.Away, n.Ranges, n.Token = true, nil, journal.Token{}
+	w.marked[n.UID] = true
+	w.objects[n.Key.Name] = &n
+	n.ResourceVersion = w.nextVersion()
+	w.events = append(w.events, event{claim: n.Claim, resourceVersion: w.rv})
+	w.remove(&n)
+	w.tally.marked++
+}
+
+// decide has a replica learn of each marked object that it has seen gone whether the tool has moved it.
+func (w *world) decide(r *replica) {
+	open := r.book.departures()
+	slices.SortFunc(open, func(x, y Departure) int { return strings.Compare(x.UID, y.UID) })
+	for _, d := range open {
+		r.book.decideMoved(w.now, d.UID, !w.marked[d.UID])
+	}
 }
 
 // tidy has the pool record what rests, and removes what stands in for nobody.

@@ -36,6 +36,9 @@ func (w *world) replica(r *replica) {
 		return
 	}
 	r.book.tick(w.now)
+	if w.rng.IntN(4) == 0 {
+		w.decide(r)
+	}
 	switch {
 	case r.attempt != nil:
 		w.outcome(r)

@@ -78,8 +78,9 @@ type world struct {
 	changes   []*poolChange
 	freed     allocator.Range // that was reserved last, and is no longer
 	departed  map[allocator.Range]*departure
-	switched  bool      // replicas are started with and without the API of some claims
-	denied    time.Time // until then nobody may read these
+	switched  bool            // replicas are started with and without the API of some claims
+	denied    time.Time       // until then nobody may read these
+	marked    map[string]bool // UID of a claim that a user marked as moved
 	backup    *backup
 	restored  bool // etcd is, from backups
 	restores  int  // so far
@@ -91,7 +92,7 @@ type world struct {
 
 // tally counts what a schedule came to: one that idles proves nothing.
 type tally struct {
-	creates, takeOvers, ended, fulfilled, extended, standIns, departed, returned, restores, setBack, changes, unserved, denied uint64
+	creates, takeOvers, ended, fulfilled, extended, standIns, departed, marked, returned, restores, setBack, changes, unserved, denied uint64
 }
 
 func (t *tally) add(o tally) {
@@ -102,6 +103,7 @@ func (t *tally) add(o tally) {
 	t.extended += o.extended
 	t.standIns += o.standIns
 	t.departed += o.departed
+	t.marked += o.marked
 	t.returned += o.returned
 	t.restores += o.restores
 	t.setBack += o.setBack
@@ -221,7 +223,7 @@ const (
 func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 7)), breaks: breaks, now: modelStart, verb: verbose,
-		objects: map[string]*object{}, tokens: map[journal.Token]string{}, departed: map[allocator.Range]*departure{},
+		objects: map[string]*object{}, tokens: map[journal.Token]string{}, departed: map[allocator.Range]*departure{}, marked: map[string]bool{},
 		pool: firstPool(),
 	}
 	switch w.rng.IntN(4) {

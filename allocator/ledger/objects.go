@@ -67,7 +67,8 @@ type Pool struct {
 	Illegible       bool                               // more may be recorded, which cannot be read: what is known stays
 	Flagged         bool                               // stored as one whose range another has (AddressConflict)
 	Deleting        bool
-	Paused          bool // it gives only ranges that are asked for by name
+	Paused          bool   // it gives only ranges that are asked for by name
+	Cluster         string // of Cluster API, in its namespace, that it belongs to; "" for none
 }
 
 // Cooling is a released range that may not be handed out before Until, or, where that is zero, to nobody but its claim: it went to another
@@ -97,8 +98,11 @@ type Claim struct {
 	// For is the claim that this object holds its range for, zero for one that holds it for itself. While that claim holds the same range, the two
 	// are one holder; the range is free when both are gone.
 	For Key
-	// Away says that the claim went to another cluster and lives there: its range is not free when it is gone here.
+	// Away says that the claim is marked as one that clusterctl deletes here because it lives on in another cluster. Whether clusterctl can have
+	// marked it is decided when it is gone (DecideMoved); until then its range is not free.
 	Away bool
+	// Clusters of Cluster API, in its namespace, that it says it belongs to.
+	Clusters []string
 }
 
 // holder is the claim whose the ranges of c are.

@@ -240,7 +240,7 @@ func (b *book) firstRested(pool Key, lacking int64) time.Time {
 func (b *book) restingOf(k Key) []Cooling {
 	var list []Cooling
 	for h := range b.resting[k] {
-		if !h.away() && !h.restBegun() {
+		if h.away() && b.isOpen(h) || !h.away() && !h.restBegun() {
 			continue
 		}
 		for _, r := range h.ranges {

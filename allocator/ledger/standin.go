@@ -45,9 +45,8 @@ func (b *book) succeed(c *claim) bool {
 		c.holding, h.claim, heir.holding = nil, heir, h
 		b.setHoldingPool(h, heir.Pool)
 		b.joinPool(heir)
-		if c.Away { // and does not come back: what it left behind may go, its range stays its own
-			h.until, h.left = never, c.UID
-			b.putToRest(h)
+		if c.departs() { // and may not come back: what it left behind may go, its range stays its own
+			b.depart(h, c)
 		}
 		b.restrength(h)
 		return true

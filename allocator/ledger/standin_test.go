@@ -64,7 +64,11 @@ func TestWhatGoesToAnotherClusterIsNotGivenOutHere(t *testing.T) {
 	d.gone("web")
 	d.now = d.now.Add(1000 * time.Hour)
 	d.tick(d.now)
-	if got := d.restingOf(modelPool); d.free() != 9 || len(got) != 1 || got[0].Claim != key("web") || !got[0].Until.IsZero() {
+	if got, open := d.restingOf(modelPool), d.departures(); d.free() != 9 || len(got) != 0 || len(open) != 1 {
+		t.Fatalf("before it is decided: %d free, resting: %+v, open: %+v", d.free(), got, open)
+	}
+	d.decideMoved(d.now, d.departures()[0].UID, true)
+	if got := d.restingOf(modelPool); d.free() != 9 || len(got) != 1 || got[0].Claim != key("web") || !got[0].Until.IsZero() || len(d.departures()) != 0 {
 		t.Fatalf("%d free, resting: %+v", d.free(), got)
 	}
 
@@ -240,4 +244,83 @@ func TestWhatWentToAnotherClusterStaysRecordedUntilItsClaimComesBack(t *testing.
 			}
 		})
 	}
+}
+
+func TestClaimsMarkedAsMovedThatWereNot(t *testing.T) {
+	marked := func(d *desk, clusters ...string) {
+		d.stored("web", "10.0.0.3", journal.Token{})
+		d.stored("web", "", journal.Token{}, goesAway, func(c *Claim) { c.Clusters = clusters })
+		d.gone("web")
+	}
+	uid := func(d *desk) string {
+		open := d.departures()
+		if len(open) != 1 || d.free() != 9 {
+			t.Fatalf("%d free, open: %+v", d.free(), open)
+		}
+		return open[0].UID
+	}
+	t.Run("free", func(t *testing.T) {
+		d := newDesk(t)
+		marked(d)
+		d.decideMoved(d.now, uid(d), false)
+		if d.free() != 10 || len(d.departures()) != 0 || len(d.restingOf(modelPool)) != 0 {
+			t.Errorf("%d free, open: %+v, resting: %+v", d.free(), d.departures(), d.restingOf(modelPool))
+		}
+	})
+	t.Run("cooldown", func(t *testing.T) {
+		d := newDesk(t)
+		p := d.pool("10.0.0.0-10.0.0.9")
+		p.ReuseDelay = time.Hour
+		d.setPool(d.now, p)
+		marked(d)
+		d.decideMoved(d.now, uid(d), false)
+		if got := d.restingOf(modelPool); d.free() != 9 || len(got) != 1 || !got[0].Until.Equal(d.now.Add(time.Hour)) {
+			t.Errorf("%d free, resting: %+v", d.free(), got)
+		}
+		d.now = d.now.Add(time.Hour)
+		d.tick(d.now)
+		if d.free() != 10 {
+			t.Errorf("after the delay: %d free", d.free())
+		}
+	})
+	t.Run("of an address object that stays", func(t *testing.T) {
+		d := newDesk(t)
+		d.stored("web", "10.0.0.3", journal.Token{})
+		d.stored("address", "10.0.0.3", journal.Token{}, standsFor("web"))
+		d.stored("web", "", journal.Token{}, goesAway)
+		d.gone("web")
+		d.decideMoved(d.now, uid(d), false)
+		if d.free() != 9 {
+			t.Errorf("%d free while the object is stored", d.free())
+		}
+		d.gone("address")
+		if d.free() != 10 {
+			t.Errorf("%d free", d.free())
+		}
+	})
+	t.Run("back before the decision", func(t *testing.T) {
+		d := newDesk(t)
+		marked(d)
+		g := d.must(Request{Claim: key("web"), Wants: []Want{{Exact: mustRange("10.0.0.3")}}})
+		d.stored("web", "10.0.0.3", g.Token, func(c *Claim) { c.UID = "back" })
+		if len(d.departures()) != 0 || d.free() != 9 {
+			t.Errorf("%d free, open: %+v", d.free(), d.departures())
+		}
+	})
+	t.Run("the Cluster of the pool", func(t *testing.T) {
+		d := newDesk(t)
+		p := d.pool("10.0.0.0-10.0.0.9")
+		p.Cluster = "of-pool"
+		d.setPool(d.now, p)
+		marked(d)
+		if open := d.departures(); len(open) != 1 || !slices.Equal(open[0].Clusters, []string{"of-pool"}) {
+			t.Errorf("open: %+v", open)
+		}
+		d = newDesk(t)
+		d.setPool(d.now, p)
+		marked(d, "own")
+		if open := d.departures(); len(open) != 1 || !slices.Equal(open[0].Clusters, []string{"own"}) {
+			t.Errorf("open: %+v", open)
+		}
+	})
 }

@@ -72,6 +72,18 @@ func (l *Ledger) Resting(pool Key) (list []Cooling) {
 	return list
 }
 
+// Departures lists the objects that are gone, marked as moved to another cluster, of which DecideMoved is to say whether they were.
+func (l *Ledger) Departures() (all []Departure) {
+	l.do(func(b *book) { all = b.departures() })
+	return all
+}
+
+// ClustersOf is the Clusters of Cluster API that a claim belongs to, in its namespace: those that it names, else that of its pool.
+func (l *Ledger) ClustersOf(c Claim) (names []string) {
+	l.do(func(b *book) { names = b.clustersOf(c.Clusters, c.Pool) })
+	return names
+}
+
 // Crowded tells whether as many ranges of a pool rest as it may record: what is released next should wait.
 func (l *Ledger) Crowded(pool Key) (yes bool) {
 	l.do(func(b *book) { yes = b.crowded(pool) })

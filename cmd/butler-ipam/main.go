@@ -268,6 +268,10 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		Ledger: l, APIs: append(hooks, o.tenants.webhooks()...), Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
 		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Tenants: o.tenants.on, Log: log.WithName("webhooks"),
 	})
+	err = mgr.Add(work.Everywhere(func(ctx context.Context) error { return feed.DecideMoved(ctx, clusters, log.WithName("clusters")) }))
+	if err != nil {
+		return nil, err
+	}
 	checks.ledger.Store(l)
 	return l, mgr.Add(work.Everywhere(func(ctx context.Context) error {
 		if !feed.Synced(ctx) {

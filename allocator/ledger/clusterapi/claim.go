@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,6 +57,9 @@ func ClaimOf(c *ipamv1.IPAddressClaim) ledger.Claim {
 	claim.Vouched = c.Status.AddressRef.Name != ""
 	claim.Ready = meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ReadyCondition)
 	claim.Flagged = Flagged(c)
+	if name := c.Spec.ClusterName; claim.Away && name != "" && !slices.Contains(claim.Clusters, name) {
+		claim.Clusters = append(claim.Clusters, name)
+	}
 	return claim
 }
 

@@ -85,6 +85,9 @@ func Held(o metav1.Object, key, pool ledger.Key, a netip.Addr) ledger.Claim {
 		Deleting:        o.GetDeletionTimestamp() != nil,
 		Away:            Away(o),
 	}
+	if claim.Away {
+		claim.Clusters = clustersOf(o)
+	}
 	claim.Token, _ = journal.ParseToken(o.GetAnnotations()[butlerv1.AnnotationGrant])
 	return claim
 }

@@ -2,8 +2,10 @@ package metal3
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -19,6 +21,7 @@ const (
 	AnnotationBlockMove = "clusterctl.cluster.x-k8s.io/block-move"
 	// LabelClusterName names the Cluster that an object belongs to.
 	LabelClusterName = "cluster.x-k8s.io/cluster-name"
+	clusterGroup     = "cluster.x-k8s.io"
 )
 
 // Cluster is what there is to know of a Cluster of Cluster API.
@@ -82,7 +85,21 @@ func WaitPool(p *v1alpha1.IPPool, clusters Clusters) error {
 	return Wait(p, "IPPool", cluster, clusters)
 }
 
-// Away tells whether an object is deleted here because it lives on in another cluster.
+// clustersOf is the Clusters that an object says it belongs to: by its label, and by its owners.
+func clustersOf(o metav1.Object) (names []string) {
+	if name := o.GetLabels()[LabelClusterName]; name != "" {
+		names = append(names, name)
+	}
+	for _, owner := range o.GetOwnerReferences() {
+		if owner.Kind == "Cluster" && schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).Group == clusterGroup && !slices.Contains(names, owner.Name) {
+			names = append(names, owner.Name)
+		}
+	}
+	return names
+}
+
+// Away tells whether an object is marked as one that is deleted here because it lives on in another cluster. Anybody who may write to it can mark it:
+// the mark counts only while its Cluster is paused, as clusterctl pauses that before it marks anything.
 func Away(o metav1.Object) bool {
 	_, away := o.GetAnnotations()[annotationDeleteForMove]
 	return away

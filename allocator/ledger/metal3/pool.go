@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
@@ -40,6 +41,7 @@ func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList
 		Cooling:         resting,
 		Illegible:       !readable,
 		Deleting:        p.DeletionTimestamp != nil,
+		Cluster:         ptr.Deref(p.Spec.ClusterName, ""),
 	}
 	pool.ReuseDelay, _ = reuseDelay(p)
 	if p.Spec.AllocationStrategy == v1alpha1.StrategyRandom {
