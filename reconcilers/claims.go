@@ -17,6 +17,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/overtaken"
+	"butlerlabs.dev/ipam/reconcilers/records"
 )
 
 // desk is what every reconciler of one API works with. Its client reads from the informers and writes to the API server.
@@ -36,9 +37,10 @@ type desk struct {
 	tries     tries         // to answer claims
 	live      client.Reader // the API server itself
 	clusters  *Clusters
-	mirrors   *turns // of what the answer to the create has said already
-	whole     bool   // see api.wholeStatus
-	movable   bool   // clusterctl moves them to other clusters
+	records   *records.Store // of what went to other clusters
+	mirrors   *turns         // of what the answer to the create has said already
+	whole     bool           // see api.wholeStatus
+	movable   bool           // clusterctl moves them to other clusters
 }
 
 // claims brings one claim to what the ledger says of it.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
@@ -35,6 +36,8 @@ const (
 	eventReleasesWait      = "ReleasesWait" // on claims as well
 	eventRestsUnrecorded   = "RestsUnrecorded"
 	eventRestsIllegible    = "RestsIllegible"
+	eventMovedHidden       = "MovedNotListed"
+	eventMovedUnrecorded   = "MovedUnrecorded"
 )
 
 // An event costs the API server as much as the allocation itself, so those that say all is well give way under load, of each pool
@@ -123,7 +126,17 @@ func (e *events) restsUnrecorded(p client.Object, lacking int) {
 
 func (e *events) restsIllegible(p client.Object) {
 	e.recorder.Event(p, corev1.EventTypeWarning, eventRestsIllegible, fmt.Sprintf(
-		"annotation %s cannot be read: what it recorded as resting, or as gone to other clusters, is free: correct it, or take it out", v1alpha1.AnnotationResting))
+		"annotation %s cannot be read: what only it recorded as resting is free: correct it, or take it out", v1alpha1.AnnotationResting))
+}
+
+func (e *events) movedHidden(p client.Object, n int) {
+	e.recorder.Event(p, corev1.EventTypeWarning, eventMovedHidden, fmt.Sprintf(
+		"%d ranges that went to other clusters stay held and are not listed in annotation %s, as the pool's annotations have no room: make room, so that they are shown and can be taken out",
+		n, v1alpha1.AnnotationResting))
+}
+
+func (e *events) movedUnrecorded(p client.Object, err error) {
+	e.recorder.Event(p, corev1.EventTypeWarning, eventMovedUnrecorded, "ranges that went to other clusters cannot be recorded in the manager's namespace, and are held only while a manager runs: "+fields.Short(err.Error()))
 }
 
 func (e *events) releasesWait(p *v1alpha1.NetworkPool, waiting int) {

@@ -24,6 +24,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/reconcilers/informers"
+	"butlerlabs.dev/ipam/reconcilers/records"
 )
 
 // settleEvery is how often it is looked whether the informers have caught up with a live read.
@@ -45,6 +46,7 @@ type Feed struct {
 
 	ctx context.Context // of the process
 
+	records  *records.Store
 	departed chan struct{} // that claims are gone, of which some may have been moved
 
 	// mu orders the informers' events and the whole copies that Refresh hands over: an object that an event brought in after the
@@ -430,6 +432,44 @@ func (f *Feed) Touch(ctx context.Context, key ledger.Key, uid string) (uint64, e
 		return 0, err
 	}
 	return k.touch(ctx, key, uid)
+}
+
+// Keep has the feed read the records of a store.
+func (f *Feed) Keep(store *records.Store) { f.records = store }
+
+// Records implements ledger.Source. It deletes those of pools that are gone.
+func (f *Feed) Records(ctx context.Context) ([]ledger.Record, error) {
+	all, err := f.records.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var kept []ledger.Record
+	for _, r := range all {
+		if k := f.kinds[r.Pool.Kind]; k == nil || k.stores(r) {
+			kept = append(kept, r)
+			continue
+		}
+		there, err := poolExists(ctx, f.live, r.Pool, r.UID)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			kept = append(kept, r)
+		} else if _, err := f.records.Save(ctx, r, nil); err != nil {
+			return nil, err
+		}
+	}
+	return kept, nil
+}
+
+// stores tells whether the local copy has the pool of a record.
+func (k *kind) stores(r ledger.Record) bool {
+	name := r.Pool.Name
+	if r.Pool.Namespace != "" {
+		name = r.Pool.Namespace + "/" + name
+	}
+	o, there, err := k.store.GetByKey(name)
+	return err == nil && there && string(o.(client.Object).GetUID()) == r.UID
 }
 
 // Any implements ledger.Source.

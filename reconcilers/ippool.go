@@ -58,7 +58,7 @@ func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, 
 	if belong(p, d.clusters) {
 		return reconcile.Result{}, overtaken.Ignore(ctx, d.live, before, d.save(ctx, before, p))
 	}
-	done, unwritten := d.recordResting(ctx, before, d.ledger.Resting(key), memory)
+	done, unwritten := d.recordResting(ctx, before, key, d.ledger.Resting(key), memory)
 	if done {
 		return reconcile.Result{}, nil
 	}

@@ -44,8 +44,9 @@ func (networkPools) urgent(ctx context.Context, d *desk, req reconcile.Request) 
 
 // status writes counters, conditions and releases in one, and lets go of the allocations whose release is recorded then.
 func (n networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
-	resting := d.ledger.Resting(butler.NetworkPoolKey(p.Namespace, p.Name))
-	written, unwritten := d.recordResting(ctx, before, unrecorded(resting, p.Status.Releases, d.wall()), memory)
+	key := butler.NetworkPoolKey(p.Namespace, p.Name)
+	resting := d.ledger.Resting(key)
+	written, unwritten := d.recordResting(ctx, before, key, unrecorded(resting, p.Status.Releases, d.wall()), memory)
 	if written {
 		return reconcile.Result{}, nil
 	}

@@ -2,6 +2,7 @@ package reconcilers
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -44,18 +45,45 @@ type pools[P client.Object] struct {
 
 // poolMemory is what is remembered of a pool between two looks at it. It belongs to the goroutine that handles the pool.
 type poolMemory struct {
-	looked  time.Time            // when it was last looked at
-	written time.Time            // when its status was last written
-	records int                  // entries of its lists
-	told    map[string]time.Time // event -> when it was last sent
-	resting bool                 // it was left alone
-	spec    int64                // its generation then; 0 where it was never looked at
+	looked   time.Time            // when it was last looked at
+	written  time.Time            // when its status was last written
+	recorded time.Time            // when its record of what went to other clusters was last written
+	records  int                  // entries of its lists
+	told     map[string]time.Time // event -> when it was last sent
+	resting  bool                 // it was left alone
+	spec     int64                // its generation then; 0 where it was never looked at
 }
+
+// recordEvery is how often the record of the ranges of one pool that went to other clusters is written at most.
+const recordEvery = 500 * time.Millisecond
 
 func (r *pools[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !r.ledger.Serving() {
 		return reconcile.Result{}, nil
 	}
+	wait, unrecorded := r.record(ctx, req)
+	result, err := r.look(ctx, req)
+	if wait > 0 && (result.RequeueAfter == 0 || wait < result.RequeueAfter) {
+		result.RequeueAfter = wait
+	}
+	return result, errors.Join(unrecorded, err)
+}
+
+// record stores which ranges of a pool went to other clusters, whether the pool is paused or not, and says for how long that is to wait.
+func (r *pools[P]) record(ctx context.Context, req reconcile.Request) (wait time.Duration, err error) {
+	p := r.api.empty()
+	if err := r.client.Get(ctx, req.NamespacedName, p, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	memory := r.remember(req.NamespacedName)
+	if wait := memory.recorded.Add(recordEvery).Sub(r.now()); wait > 0 {
+		return wait, nil
+	}
+	pool, _ := r.api.pool(p)
+	return 0, r.recordMoved(ctx, p, pool.Key, nil, memory)
+}
+
+func (r *pools[P]) look(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	before := r.api.empty()
 	if err := r.client.Get(ctx, req.NamespacedName, before, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, r.gone(ctx, req, err)
@@ -124,7 +152,7 @@ func (r *pools[P]) gone(ctx context.Context, req reconcile.Request, err error) e
 	p.SetName(req.Name)
 	pool, _ := r.api.pool(p)
 	r.metrics.ForgetPool(pool.Key)
-	return r.api.gone(ctx, r.desk, req)
+	return errors.Join(r.dropRecord(ctx, pool.Key), r.api.gone(ctx, r.desk, req))
 }
 
 func (r *pools[P]) remember(name types.NamespacedName) *poolMemory {

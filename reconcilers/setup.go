@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/reconcilers/records"
 	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
@@ -55,6 +56,8 @@ type Options struct {
 	Wall func() time.Time
 	// Clusters are those of Cluster API.
 	Clusters *Clusters
+	// Records are of ranges that went to other clusters; nil where none are kept.
+	Records *records.Store
 	// Registry takes the gauges; nil for none.
 	Registry prometheus.Registerer
 }
@@ -86,7 +89,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 		turns, workers = newTurns(addressEvery), addressWorkers
 	}
 	d := &desk{
-		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, wall: o.Wall, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, events: newEvents(o.Recorder),
+		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, wall: o.Wall, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, records: o.Records, events: newEvents(o.Recorder),
 		sent: newSent(), mirrors: turns, orphanAge: cmp.Or(o.OrphanAge, DefaultOrphanAge), whole: a.wholeStatus, movable: a.addresses != nil,
 	}
 	lane.wake = wake(ctx, mgr.GetCache(), a.claims.emptyList, lane.claims)

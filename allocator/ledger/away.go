@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -16,25 +17,36 @@ func (h *holding) away() bool { return h.until.Equal(never) }
 
 // keepAway takes in that a pool records a range as gone to another cluster. Who holds it here all the same came back with it, or is what its claim
 // left behind, or has gone itself, which is yet to be seen.
-func (b *book) keepAway(p *pool, c Cooling) {
+func (b *book) keepAway(p *pool, c Cooling) *holding {
 	for _, h := range b.byName[c.Claim] {
 		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.away() || h.standsIn(c.Claim, p.Key) || h.claim != nil && h.claim.UID == c.Left) {
 			b.decided(h) // by the holder of the journal that recorded it
-			h.until, h.recorded, h.left = never, true, cmp.Or(h.left, c.Left)
+			h.until, h.left = never, cmp.Or(h.left, c.Left)
 			b.putToRest(h)
-			return
+			return h
 		}
 	}
 	for held := range b.space(p.Space).core.HeldIn(c.Range) {
 		if b.holdings[held.Holder].claim != nil {
-			return
+			return nil
 		}
 	}
 	h := b.newHolding(c.Claim, p.Key, p.Space, c.Range)
-	h.until, h.recorded, h.left = never, true, c.Left
+	h.until, h.left = never, c.Left
 	b.putToRest(h)
 	b.place(h)
+	return h
 }
+
+// sawShown takes in that a list of a pool shows a range as gone to another cluster.
+func (b *book) sawShown(p *pool, c Cooling) {
+	if h := b.keepAway(p, c); h != nil && h.shown == 0 && p.Listed > h.hidden && p.Listed != AllListed {
+		h.shown = p.Listed
+	}
+}
+
+// AllListed is the revision of a list that a person emptied.
+const AllListed = math.MaxUint64
 
 // comeBack lets go of the range that was kept for a claim while it was away: the claim has it by another holding, that of a grant of an earlier holder
 // of the journal.
@@ -91,7 +103,7 @@ func (b *book) decideMoved(now time.Time, uid string, moved bool) {
 func (b *book) returned(h *holding) {
 	b.decided(h)
 	b.unrest(h)
-	h.since, h.until, h.recorded, h.left, h.clusters = time.Time{}, time.Time{}, false, "", nil
+	h.since, h.until, h.left, h.clusters, h.shown, h.hidden = time.Time{}, time.Time{}, "", nil, 0, 0
 }
 
 // Departure is an object that is gone, marked as one that clusterctl moved, of which it is not decided whether it was.
@@ -117,15 +129,16 @@ func (b *book) clustersOf(named []string, pool Key) []string {
 	return named
 }
 
-// settleAway lets go of ranges that their pool recorded as gone to another cluster and no longer does: somebody knows that nobody has them there,
-// or the pool is gone too.
+// settleAway frees ranges that went to another cluster and that a person has taken out of the list of their pool, or all where the pool is gone too.
+// A list that is absent, that cannot be read, or that is older than the range on it frees nothing.
 func (b *book) settleAway(p *pool, gone bool) {
-	recorded := map[allocator.Range]bool{}
+	listed := map[allocator.Range]bool{}
 	for _, c := range p.Cooling {
-		recorded[c.Range] = true
+		listed[c.Range] = true
 	}
 	for h := range b.resting[p.Key] {
-		if !h.away() || !h.recorded && !gone || len(h.ranges) == 1 && recorded[h.ranges[0]] {
+		takenOut := len(h.ranges) == 1 && !listed[h.ranges[0]] && h.shown > 0 && h.shown <= p.Listed || b.breaks.absenceFrees && h.shown > 0 && p.Listed == 0
+		if !h.away() || !gone && !takenOut {
 			continue
 		}
 		b.returned(h)

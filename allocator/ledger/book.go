@@ -37,6 +37,7 @@ type book struct {
 	changed  map[Key]struct{}              // claims and pools whose standing may have changed, for the reconcilers
 	resting  map[Key]map[*holding]struct{} // pool -> holdings of its ranges with an end of rest
 	restSums map[Key]restSum               // pool -> what rests of it, as of the last tick
+	records  map[Key]Record                // pool -> what is stored of its ranges that went to other clusters
 	departed map[string]*holding           // UID of a claim that is gone, marked as moved -> its range, until it is decided whether it was moved
 	// recordsAhead is by how much the clock of recorded times is ahead of the book's. All times in the book are by its own clock.
 	recordsAhead time.Duration
@@ -147,7 +148,8 @@ type holding struct {
 	until     time.Time // end of its rest, zero where it does not rest
 	inherited bool      // granted by an earlier holder of the journal: never granted again
 	contested bool      // others have some of its addresses
-	recorded  bool      // by its pool, as gone to another cluster
+	shown     uint64    // revision of the first list of its pool that was seen to show it as gone to another cluster, 0 for none
+	hidden    uint64    // lists of this revision and earlier ones count as not showing it
 	left      string    // UID of the object that went there with it
 	clusters  []string  // that this object said it belonged to
 }
@@ -204,6 +206,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		resting:  map[Key]map[*holding]struct{}{},
 		restSums: map[Key]restSum{},
 		departed: map[string]*holding{},
+		records:  map[Key]Record{},
 	}
 	for _, k := range kinds {
 		b.seen[k] = 0

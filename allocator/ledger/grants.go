@@ -18,6 +18,7 @@ type breaks struct {
 	answerFromMemory bool // a range asked for again goes out without a commit
 	noHeir           bool // an object that stands in for a claim does not take its range over
 	freeAway         bool // the range of a claim that went to another cluster is free here
+	absenceFrees     bool // a pool without its list of such ranges frees them
 }
 
 // grants says why nothing is granted to a request now, whatever it asks for; nil where something may be.

@@ -39,6 +39,8 @@ type Source interface {
 	// Touch gives the version of the claim with this UID, or of a pool, that is stored once no older write to it can land any more: it writes to
 	// what may be written to for longer than a grant lives. It is 0 where there is none.
 	Touch(ctx context.Context, k Key, uid string) (resourceVersion uint64, err error)
+	// Records reads all that is recorded of ranges that went to other clusters, consistently.
+	Records(ctx context.Context) ([]Record, error)
 	// Any reports, from a consistent read, whether a pool or a claim of any kind is stored. Of kinds that it is denied to read some may be.
 	Any(ctx context.Context) (bool, error)
 }
@@ -409,6 +411,12 @@ func (l *Ledger) Forget(kind, uid string, resourceVersion uint64) {
 func (l *Ledger) DecideMoved(uid string, moved bool) {
 	l.do(func(b *book) { b.decideMoved(l.cfg.Now(), uid, moved) })
 }
+
+// RecordSaved takes in that a record was stored; one without parts is gone. TakeRecord takes in one that was read.
+func (l *Ledger) RecordSaved(r Record) { l.do(func(b *book) { b.recordSaved(r) }) }
+
+// TakeRecord takes in the record of a pool as it was read.
+func (l *Ledger) TakeRecord(r Record) { l.do(func(b *book) { b.takeRecord(r) }) }
 
 // Leave begins the rest of what a claim has that is about to go, and says for how long its end is to wait for the record of that in its pool. The
 // claim is told of as changed when that is stored.

@@ -86,6 +86,7 @@ type stores struct {
 }
 
 func (s *stores) Any(context.Context) (bool, error)            { return s.any, nil }
+func (s *stores) Records(context.Context) ([]Record, error)    { return nil, nil }
 func (s *stores) Stored(context.Context, string) (bool, error) { return !s.gone, s.unlisted }
 
 func (s *stores) Seen(kind string) uint64 {

@@ -72,7 +72,7 @@ func TestModelNoAddressIsGivenTwice(t *testing.T) {
 		_ = w.run(modelSteps)
 		t.Fatalf("MODEL_SEED=%d: %v\n%s", seed, err, strings.Join(w.trace, "\n"))
 	}
-	if min(total.creates, total.takeOvers, total.ended, 2*total.fulfilled, 16*total.extended, 2*total.standIns, 4*total.departed, 32*total.marked, 40*total.returned, 4*total.restores, 4*total.setBack, 4*total.changes, 40*total.unserved, 8*total.denied) < count/2 {
+	if min(total.creates, total.takeOvers, total.ended, 2*total.fulfilled, 16*total.extended, 2*total.standIns, 4*total.departed, 32*total.marked, 8*total.replaced, 40*total.returned, 4*total.restores, 4*total.setBack, 4*total.changes, 40*total.unserved, 8*total.denied) < count/2 {
 		t.Errorf("%d schedules came to no more than %+v", count, total)
 	}
 	t.Logf("%d schedules of %d steps from seed %d: %+v", count, modelSteps, first, total)
@@ -103,6 +103,7 @@ func TestModelFindsEachBreak(t *testing.T) {
 		"a change of the pool is checked against an older version": {staleChange: true},
 		"a new holder serves in the middle of a list":              {noRefresh: true},
 		"what went to another cluster is free when it is gone":     {breaks: breaks{freeAway: true}},
+		"a pool without its list frees what was on it":             {breaks: breaks{absenceFrees: true}},
 		"objects of an API that is switched off are not counted":   {uncounted: true},
 		"nor waited for what the journal claims and hides":         {unclaimed: true},
 	} {

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -145,8 +146,8 @@ func (w *world) relist(r *replica) {
 }
 
 // storePool has the pool record ranges.
-func (w *world) storePool(resting []Cooling, what string) {
-	w.pool.ResourceVersion, w.pool.Cooling = w.nextVersion(), resting
+func (w *world) storePool(resting []Cooling, listed uint64, what string) {
+	w.pool.ResourceVersion, w.pool.Cooling, w.pool.Listed = w.nextVersion(), resting, listed
 	stored := w.pool
 	w.events = append(w.events, event{pool: &stored, resourceVersion: w.rv})
 	w.logf("stored the pool, resting %v rv=%d: %s", resting, w.rv, what)
@@ -206,7 +207,7 @@ func (w *world) standIn(c *claim) {
 // mover is what users do to stand-ins, and the tool to claims.
 func (w *world) mover(name string) {
 	o := w.objects[name]
-	switch n := w.rng.IntN(14); {
+	switch n := w.rng.IntN(15); {
 	case n < 3: // somebody keeps an address for a claim
 		w.create(&create{name: "kept-for-" + name, pool: modelPool, exact: w.someRange(), standsFor: Key{Kind: modelClaims, Namespace: "ns", Name: name}})
 	case n < 5:
@@ -226,10 +227,21 @@ func (w *world) mover(name string) {
 		for _, c := range w.pool.Cooling[:min(1, len(w.pool.Cooling))] {
 			w.create(&create{name: c.Claim.Name, pool: modelPool, exact: c.Range})
 		}
+	case n == 13: // somebody replaces the pool, with no list or with one of before
+		switch m := w.rng.IntN(3); {
+		case m == 0 && len(w.lists) > 0:
+			old := w.lists[w.rng.IntN(len(w.lists))]
+			w.storePool(old.Cooling, old.Listed, "replaced by an older version")
+		default:
+			w.storePool(nil, 0, "replaced without its list")
+		}
+		w.tally.replaced++
 	default: // somebody knows that it is free after all
-		if len(w.pool.Cooling) > 0 {
-			delete(w.departed, w.pool.Cooling[0].Range)
-			w.storePool(slices.Clone(w.pool.Cooling[1:]), "an entry is taken out")
+		if len(w.pool.Cooling) > 0 && w.pool.Listed > 0 {
+			if d := w.departed[w.pool.Cooling[0].Range]; d != nil {
+				d.lost = true // once that is seen; else it stays held
+			}
+			w.storePool(slices.Clone(w.pool.Cooling[1:]), w.pool.Listed, "an entry is taken out")
 		}
 	}
 }
@@ -290,11 +302,53 @@ func (w *world) decide(r *replica) {
 	}
 }
 
+// record stores what went to other clusters, but for what another replica has stored since this one read it, and tells whether it is stored.
+func (w *world) record(r *replica, p *pool, hidden Cooling) bool {
+	moved, stored, _ := r.book.movedOf(modelPool, "")
+	for i, m := range moved {
+		if m.Range == hidden.Range && m.Claim == hidden.Claim && (m.Shown > 0 || m.Hidden == 0) {
+			moved[i].Shown, moved[i].Hidden = 0, p.ResourceVersion
+		}
+	}
+	var known []Moved
+	if len(stored.Parts) > 0 {
+		known = stored.Parts[0].Moved
+	}
+	if slices.Equal(known, moved) {
+		return true
+	}
+	if version := fmt.Sprint(w.recordVersion); len(stored.Parts) > 0 && stored.Parts[0].Version != version || len(stored.Parts) == 0 && len(w.recorded) > 0 {
+		r.book.takeRecord(w.storedRecord())
+		return false
+	}
+	w.recordVersion++
+	w.recorded = moved
+	r.book.recordSaved(w.storedRecord())
+	w.logf("%s stores a record of %d", r.name(), len(moved))
+	return true
+}
+
+func (w *world) storedRecord() Record {
+	r := Record{Pool: modelPool}
+	if len(w.recorded) > 0 {
+		r.Parts = []RecordPart{{Name: "record", Version: fmt.Sprint(w.recordVersion), Moved: slices.Clone(w.recorded)}}
+	}
+	return r
+}
+
 // tidy has the pool record what rests, and removes what stands in for nobody.
 func (w *world) tidy(r *replica) {
 	b := r.book
 	p := b.pools[modelPool]
-	if resting := b.restingOf(modelPool); !slices.Equal(resting, p.Cooling) {
+	resting := b.restingOf(modelPool)
+	var hidden Cooling
+	if len(resting) > 1 && !w.quiet && (p.ResourceVersion/lineage)%3 == 0 { // the pool has room for all but one
+		hidden, resting = resting[0], resting[1:]
+	}
+	if !w.record(r, p, hidden) {
+		return
+	}
+	if !slices.Equal(resting, p.Cooling) {
 		w.sendUpdate(&update{what: r.name() + " records", resourceVersion: p.ResourceVersion, pool: resting})
 		return
 	}

@@ -71,7 +71,7 @@ func (w *world) serveChange(c *poolChange) {
 			return
 		}
 		w.pool.Blocked, w.pool.Window = c.next.Blocked, c.next.Window
-		w.storePool(w.pool.Cooling, "changed")
+		w.storePool(w.pool.Cooling, w.pool.Listed, "changed")
 		w.tally.changes++
 	case w.broken(k):
 		k.ended = true

@@ -148,6 +148,7 @@ func (w *world) catchUp(r *replica) {
 		}
 	}
 	r.phase = holding1
+	r.book.takeRecords([]Record{w.storedRecord()})
 	r.book.serve(w.now)
 	w.tally.takeOvers++
 	if r.off && r.book.stored[modelOthers] > 0 {

@@ -22,6 +22,7 @@ type backup struct {
 	lease    journal.Version
 	pool     Pool
 	departed map[allocator.Range]*departure
+	recorded []Moved
 }
 
 // nextVersion is the resourceVersion of the next write.
@@ -31,7 +32,7 @@ func (w *world) nextVersion() uint64 {
 }
 
 func (w *world) backUp() {
-	w.backup = &backup{rv: w.rv, objects: maps.Clone(w.objects), events: len(w.events), lease: w.lease, pool: w.pool, departed: copiesOf(w.departed)}
+	w.backup = &backup{rv: w.rv, objects: maps.Clone(w.objects), events: len(w.events), lease: w.lease, pool: w.pool, departed: copiesOf(w.departed), recorded: w.recorded}
 }
 
 func copiesOf(departed map[allocator.Range]*departure) map[allocator.Range]*departure {
@@ -71,6 +72,8 @@ func (w *world) restore() {
 	w.restores++
 	w.rv = b.rv + 1
 	w.objects, w.events, w.lease, w.pool, w.departed = maps.Clone(b.objects), w.events[:b.events:b.events], b.lease, b.pool, copiesOf(b.departed)
+	w.recorded, w.lists = b.recorded, nil
+	w.recordVersion++
 	w.creates, w.changes, w.writes, w.updates, w.backup = nil, nil, nil, nil, nil
 	w.tally.restores++
 	w.logf("restored to rv=%d, journal epoch %d commit %d", b.rv, b.lease.Epoch, b.lease.Commit)

@@ -59,40 +59,43 @@ type world struct {
 	trace  []string
 	verb   bool
 
-	rv        uint64
-	objects   map[string]*object // name ->
-	events    []event
-	lease     journal.Version
-	writes    []*leaseWrite
-	updates   []*update
-	creates   []*create
-	replicas  []*replica
-	uids      int
-	calls     int
-	tokens    map[journal.Token]string // token -> the call it answered
-	intruders bool
-	moves     bool // claims have objects that stand in for them, and move to other clusters
-	pool      Pool // as it is stored
-	changing  bool // is the pool, by users
-	gaps      bool // watches end, and begin anew with a list
-	changes   []*poolChange
-	freed     allocator.Range // that was reserved last, and is no longer
-	departed  map[allocator.Range]*departure
-	switched  bool            // replicas are started with and without the API of some claims
-	denied    time.Time       // until then nobody may read these
-	marked    map[string]bool // UID of a claim that a user marked as moved
-	backup    *backup
-	restored  bool // etcd is, from backups
-	restores  int  // so far
-	quiet     bool // nothing goes wrong any more
-	err       error
+	rv            uint64
+	objects       map[string]*object // name ->
+	events        []event
+	lease         journal.Version
+	writes        []*leaseWrite
+	updates       []*update
+	creates       []*create
+	replicas      []*replica
+	uids          int
+	calls         int
+	tokens        map[journal.Token]string // token -> the call it answered
+	intruders     bool
+	moves         bool // claims have objects that stand in for them, and move to other clusters
+	pool          Pool // as it is stored
+	changing      bool // is the pool, by users
+	gaps          bool // watches end, and begin anew with a list
+	changes       []*poolChange
+	freed         allocator.Range // that was reserved last, and is no longer
+	departed      map[allocator.Range]*departure
+	switched      bool            // replicas are started with and without the API of some claims
+	denied        time.Time       // until then nobody may read these
+	marked        map[string]bool // UID of a claim that a user marked as moved
+	lists         []Pool          // versions of the pool that had another list
+	recorded      []Moved         // in the manager's own namespace
+	recordVersion int
+	backup        *backup
+	restored      bool // etcd is, from backups
+	restores      int  // so far
+	quiet         bool // nothing goes wrong any more
+	err           error
 
 	tally tally
 }
 
 // tally counts what a schedule came to: one that idles proves nothing.
 type tally struct {
-	creates, takeOvers, ended, fulfilled, extended, standIns, departed, marked, returned, restores, setBack, changes, unserved, denied uint64
+	creates, takeOvers, ended, fulfilled, extended, standIns, departed, marked, replaced, returned, restores, setBack, changes, unserved, denied uint64
 }
 
 func (t *tally) add(o tally) {
@@ -104,6 +107,7 @@ func (t *tally) add(o tally) {
 	t.standIns += o.standIns
 	t.departed += o.departed
 	t.marked += o.marked
+	t.replaced += o.replaced
 	t.returned += o.returned
 	t.restores += o.restores
 	t.setBack += o.setBack
@@ -716,7 +720,8 @@ func (w *world) sendUpdate(u *update) {
 func (w *world) landUpdate(u *update) {
 	if u.name == "" {
 		if u.resourceVersion == w.pool.ResourceVersion {
-			w.storePool(u.pool, u.what)
+			w.lists = append(w.lists, w.pool)
+			w.storePool(u.pool, u.resourceVersion, u.what)
 		}
 		return
 	}

@@ -63,12 +63,16 @@ type Pool struct {
 	Policy          allocator.Policy                   // BestFit where nil
 	Manual          bool                               // gives only ranges that are asked for by name
 	ReuseDelay      time.Duration                      // how long a released range rests
-	Cooling         []Cooling                          // recorded releases that may still rest
-	Illegible       bool                               // more may be recorded, which cannot be read: what is known stays
-	Flagged         bool                               // stored as one whose range another has (AddressConflict)
-	Deleting        bool
-	Paused          bool   // it gives only ranges that are asked for by name
-	Cluster         string // of Cluster API, in its namespace, that it belongs to; "" for none
+	UID             string
+	Cooling         []Cooling // recorded releases that may still rest
+	// Listed is the revision of the pool's list of ranges that went to other clusters: the version of the pool on which the list is based. Ranges that
+	// the list lacks and that a list of this revision or an earlier one had shown, a person has taken out. 0 where the absence of a range means
+	// nothing: there is no list, it cannot be read, or it is not one of this pool's.
+	Listed   uint64
+	Flagged  bool // stored as one whose range another has (AddressConflict)
+	Deleting bool
+	Paused   bool   // it gives only ranges that are asked for by name
+	Cluster  string // of Cluster API, in its namespace, that it belongs to; "" for none
 }
 
 // Cooling is a released range that may not be handed out before Until, or, where that is zero, to nobody but its claim: it went to another

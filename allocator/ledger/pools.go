@@ -95,9 +95,10 @@ func (b *book) takePool(now time.Time, p Pool, ahead bool) {
 	if crowded && !b.crowded(p.Key) {
 		b.leavingMay(p.Key)
 	}
-	if !p.Illegible {
-		b.settleAway(known, false)
+	if before.UID != p.UID {
+		b.recallMoved(known)
 	}
+	b.settleAway(known, false)
 	if known.Policy == nil {
 		known.Policy = allocator.BestFit
 	}

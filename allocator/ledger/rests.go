@@ -120,7 +120,7 @@ func (b *book) recall(now time.Time, p *pool) {
 	p.observed = make(map[recordID]cooldown, len(p.Cooling))
 	for _, c := range p.Cooling {
 		if c.Until.IsZero() {
-			b.keepAway(p, c)
+			b.sawShown(p, c)
 			continue
 		}
 		id := recordID{c.Range, c.Since.UnixMilli(), c.Until.UnixMilli()}

@@ -93,16 +93,117 @@ func TestWhatGoesToAnotherClusterIsNotGivenOutHere(t *testing.T) {
 		t.Errorf("it came back and was released: %d free", fresh.free())
 	}
 
-	// Somebody takes the entry out.
+	// Only a person who takes the entry out of a list that had shown it frees the range.
+	recorded.Listed = 100
 	d.setPool(d.now, recorded)
-	d.setPool(d.now, func() Pool {
+	for i, tc := range []struct {
+		name   string
+		listed uint64
+		shows  bool
+		free   int64
+	}{
+		{"no list", 0, false, 9},
+		{"an older list", 99, false, 9},
+		{"a list that shows it", 110, true, 9},
+		{"no list once more", 0, false, 9},
+		{"taken out", 110, false, 10},
+	} {
 		p := d.pool("10.0.0.0-10.0.0.9")
-		p.ResourceVersion = recorded.ResourceVersion + 100
-		return p
-	}())
-	if d.free() != 10 {
-		t.Errorf("the entry is gone: %d free", d.free())
+		p.ResourceVersion, p.Listed = recorded.ResourceVersion+100+uint64(i), tc.listed
+		if tc.shows {
+			p.Cooling = recorded.Cooling
+		}
+		d.setPool(d.now, p)
+		if d.free() != tc.free {
+			t.Errorf("%s: %d free, want %d", tc.name, d.free(), tc.free)
+		}
 	}
+}
+
+// The record of a pool has room for all, and is not lost with the pool's annotations.
+func TestTheRecordOfWhatWentToAnotherCluster(t *testing.T) {
+	moved := Moved{Range: mustRange("10.0.0.3"), Claim: key("web"), Left: "web"}
+	record := func(m Moved) []Record {
+		return []Record{{Pool: modelPool, UID: "of-pool", Parts: []RecordPart{{Name: "part", Version: "1", Moved: []Moved{m}}}}}
+	}
+	pool := func(d *desk, listed uint64, shows bool) Pool {
+		p := d.pool("10.0.0.0-10.0.0.9")
+		p.UID, p.Listed = "of-pool", listed
+		if shows {
+			p.Cooling = []Cooling{{Range: moved.Range, Claim: moved.Claim, Left: moved.Left}}
+		}
+		return p
+	}
+	shown := func(revision uint64) Moved { m := moved; m.Shown = revision; return m }
+	hidden := func(revision uint64) Moved { m := moved; m.Hidden = revision; return m }
+	for name, tc := range map[string]struct {
+		stored Moved
+		listed uint64
+		shows  bool
+		free   int64
+	}{
+		"never listed, no list":          {moved, 0, false, 9},
+		"never listed, a list":           {moved, 50, false, 9},
+		"listed, no list":                {shown(40), 0, false, 9},
+		"listed, an older list":          {shown(40), 39, false, 9},
+		"listed, and still":              {shown(40), 50, true, 9},
+		"listed, and taken out":          {shown(40), 40, false, 10},
+		"listed, and the list emptied":   {shown(40), AllListed, false, 10},
+		"without room, the list emptied": {hidden(40), AllListed, false, 9},
+		"without room":                   {hidden(40), 40, false, 9},
+		"room again, not seen":           {hidden(40), 50, false, 9},
+	} {
+		for order, take := range map[string]func(*desk, Pool){
+			"pool first": func(d *desk, p Pool) { d.setPool(d.now, p); d.takeRecords(record(tc.stored)) },
+			"record first": func(d *desk, p Pool) {
+				d.removePool(modelPool, 0)
+				d.takeRecords(record(tc.stored))
+				d.setPool(d.now, p)
+			},
+		} {
+			d := newDesk(t)
+			take(d, pool(d, tc.listed, tc.shows))
+			if d.free() != tc.free {
+				t.Errorf("%s, %s: %d free, want %d", name, order, d.free(), tc.free)
+			}
+		}
+	}
+
+	t.Run("another pool of the name", func(t *testing.T) {
+		d := newDesk(t)
+		p := pool(d, 0, false)
+		p.UID = "another"
+		d.setPool(d.now, p)
+		d.takeRecords(record(moved))
+		if d.free() != 10 {
+			t.Errorf("%d free", d.free())
+		}
+	})
+	t.Run("listed before it was hidden", func(t *testing.T) { // whose event comes late
+		d := newDesk(t)
+		d.setPool(d.now, pool(d, 0, false))
+		d.takeRecords(record(hidden(40)))
+		d.setPool(d.now, pool(d, 30, true))
+		d.setPool(d.now, pool(d, 40, false))
+		if d.free() != 9 {
+			t.Errorf("%d free", d.free())
+		}
+		d.setPool(d.now, pool(d, 50, true))
+		d.setPool(d.now, pool(d, 50, false))
+		if d.free() != 10 {
+			t.Errorf("shown again and taken out: %d free", d.free())
+		}
+	})
+	t.Run("held by a claim", func(t *testing.T) {
+		d := newDesk(t)
+		d.setPool(d.now, pool(d, 0, false))
+		d.stored("db", "10.0.0.3", journal.Token{})
+		d.takeRecords(record(moved))
+		d.gone("db")
+		if list, _, _ := d.movedOf(modelPool, "of-pool"); d.free() != 10 || len(list) != 0 {
+			t.Errorf("%d free, moved: %+v", d.free(), list)
+		}
+	})
 }
 
 func TestWhatStandsInForAClaimInAnotherClusterHoldsItsRange(t *testing.T) {

@@ -245,6 +245,11 @@ func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Vers
 			return fmt.Errorf("reading %s: %w", kind, err)
 		}
 	}
+	records, err := source.Records(ctx)
+	if err != nil {
+		return fmt.Errorf("reading what is recorded of ranges in other clusters: %w", err)
+	}
+	l.do(func(b *book) { b.takeRecords(records) })
 	return nil
 }
 

@@ -72,6 +72,13 @@ func (l *Ledger) Resting(pool Key) (list []Cooling) {
 	return list
 }
 
+// MovedOf lists the ranges of a pool that went to other clusters, in address order, and what is recorded of them. known is false where the pool with this
+// UID is not known.
+func (l *Ledger) MovedOf(pool Key, uid string) (list []Moved, stored Record, known bool) {
+	l.do(func(b *book) { list, stored, known = b.movedOf(pool, uid) })
+	return list, stored, known
+}
+
 // Departures lists the objects that are gone, marked as moved to another cluster, of which DecideMoved is to say whether they were.
 func (l *Ledger) Departures() (all []Departure) {
 	l.do(func(b *book) { all = b.departures() })

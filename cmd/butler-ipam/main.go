@@ -33,6 +33,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/reconcilers/informers"
+	"butlerlabs.dev/ipam/reconcilers/records"
 	"butlerlabs.dev/ipam/reconcilers/services"
 	"butlerlabs.dev/ipam/reconcilers/work"
 	"butlerlabs.dev/ipam/webhooks"
@@ -235,6 +236,11 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	if err := feed.Count(ctx, mgr, unserved.reconcilers()...); err != nil {
 		return nil, err
 	}
+	moved, err := newRecords(mgr, o.namespace)
+	if err != nil {
+		return nil, err
+	}
+	feed.Keep(moved)
 	recorder, err := newRecorder(ctx, mgr)
 	if err != nil {
 		return nil, err
@@ -249,7 +255,7 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		}
 	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: clusters,
+		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: clusters, Records: moved,
 		OrphanAge: o.orphanGrace,
 	})
 	if err != nil {
@@ -289,6 +295,17 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 		<-delay.C
 		return nil
 	}))
+}
+
+// newRecords keeps records in the manager's own namespace. The right to that is in config/rbac/journal_role.yaml.
+func newRecords(mgr manager.Manager, namespace string) (*records.Store, error) {
+	kube := forCalls(mgr.GetConfig())
+	kube.Timeout = callLimit
+	client, err := corev1client.NewForConfig(kube)
+	if err != nil {
+		return nil, err
+	}
+	return records.New(client, namespace), nil
 }
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch

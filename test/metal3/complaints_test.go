@@ -347,7 +347,7 @@ func TestReleasesWaitWhereAPoolHasNoRoomToRecordThem(t *testing.T) {
 				a := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
 				resting = append(resting, ledger.Cooling{Range: allocator.Range{First: a, Last: a}, Since: time.Now(), Until: time.Now().Add(time.Hour)})
 			}
-			text, _ := fields.RestingText(pool, resting)
+			text, _ := fields.RestingText(pool, resting, 1)
 			pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1h", butlerv1.AnnotationResting: text}
 			suite.Create(t, admin, pool)
 			c := k.claim(ns, "web", "pool", "")

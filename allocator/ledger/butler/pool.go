@@ -22,15 +22,16 @@ const (
 // what is readable of its reserved networks and its releases still counts. Host bits do not matter.
 func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 	read, errs := readPool(p)
-	resting, readable := fields.Resting(p)
+	resting := fields.Resting(p)
 	pool := ledger.Pool{
 		Key:             NetworkPoolKey(p.Namespace, p.Name),
 		ResourceVersion: fields.ResourceVersion(p),
 		Space:           p.Spec.RoutingDomain,
 		Blocked:         slices.Concat(read.blocked(), usedBy(p.Status.InfrastructureAllocations)),
 		Policy:          allocator.BestFit,
-		Cooling:         append(coolingOf(p.Status.Releases), resting...),
-		Illegible:       !readable,
+		Cooling:         append(coolingOf(p.Status.Releases), resting.Ranges...),
+		Listed:          resting.Revision,
+		UID:             string(p.UID),
 		Deleting:        p.DeletionTimestamp != nil,
 		Paused:          hasAnnotation(p, annotationPaused),
 	}

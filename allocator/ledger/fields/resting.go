@@ -7,8 +7,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,26 +29,47 @@ type resting struct {
 	Until *metav1.Time `json:"until,omitempty"` // end of its rest
 	Claim string       `json:"claim,omitempty"` // that took it to another cluster: kind/namespace/name
 	Left  string       `json:"uid,omitempty"`   // of the object that went with it
+	// Pool and Revision are in the first entry of a list, which has no range: readers of before skip that.
+	Pool     string `json:"pool,omitempty"`     // UID of the pool
+	Revision string `json:"revision,omitempty"` // version of the pool on which the list is based
 }
 
-// Resting reads which ranges a pool records as resting, and as gone to another cluster. An entry that cannot be read does not count. readable is false
-// where nothing can be read: somebody broke the text, or a later release wrote it.
-func Resting(pool metav1.Object) (all []ledger.Cooling, readable bool) {
+// List is annotation butlerv1.AnnotationResting of a pool as it was read.
+type List struct {
+	Ranges []ledger.Cooling
+	// Readable is false where nothing can be read: somebody broke the text, or a later release wrote it.
+	Readable bool
+	// Revision is ledger.Pool's Listed.
+	Revision uint64
+}
+
+// Resting reads which ranges a pool records as resting, and as gone to another cluster. An entry that cannot be read does not count: then the absence of
+// another means nothing either, as it may be that one.
+func Resting(pool metav1.Object) (l List) {
 	annotation := pool.GetAnnotations()[butlerv1.AnnotationResting]
+	l.Readable = true
 	if annotation == "" {
-		return nil, true
+		return l
 	}
 	entries, err := readEntries(annotation)
 	if err != nil {
-		return nil, false
+		l.Readable = false
+		return l
 	}
-	for _, e := range entries {
-		first, last, two := strings.Cut(e.Range, "-")
-		if !two {
-			last = first
+	if len(entries) == 0 { // no release has written that
+		l.Revision = ledger.AllListed
+		return l
+	}
+	if first := entries[0]; first.Pool != "" && first.Pool == string(pool.GetUID()) {
+		l.Revision, _ = strconv.ParseUint(first.Revision, 10, 64)
+	}
+	for i, e := range entries {
+		if i == 0 && e.Pool != "" {
+			continue
 		}
-		r, errs := Range(nil, At(nil, first), At(nil, last))
-		if len(errs) > 0 {
+		r, err := readRange(e.Range)
+		if err != nil {
+			l.Revision = 0
 			continue
 		}
 		c := ledger.Cooling{Range: r}
@@ -56,12 +79,62 @@ func Resting(pool metav1.Object) (all []ledger.Cooling, readable bool) {
 				c.Since = e.Since.Time
 			}
 		} else if c.Claim, c.Left = claimKey(e.Claim), e.Left; c.Claim == (ledger.Key{}) {
+			l.Revision = 0
 			continue
 		}
-		all = append(all, c)
+		l.Ranges = append(l.Ranges, c)
 	}
-	return all, true
+	return l
 }
+
+// moved is one range of a record of those that went to other clusters.
+type moved struct {
+	Range  string `json:"range"`
+	Claim  string `json:"claim"`
+	Left   string `json:"uid,omitempty"`
+	Shown  uint64 `json:"shown,omitempty"`
+	Hidden uint64 `json:"hidden,omitempty"`
+}
+
+// MovedText is the text of a part of a record.
+func MovedText(all []ledger.Moved) string {
+	entries := make([]moved, len(all))
+	for i, m := range all {
+		entries[i] = moved{rangeText(m.Range), claimText(m.Claim), m.Left, m.Shown, m.Hidden}
+	}
+	text, _ := json.Marshal(entries) // of texts and numbers, which cannot fail
+	return string(text)
+}
+
+// ReadMoved reads MovedText.
+func ReadMoved(text string) (all []ledger.Moved, err error) {
+	var entries []moved
+	if err := json.Unmarshal([]byte(text), &entries); err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		r, err := readRange(e.Range)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ledger.Moved{Range: r, Claim: claimKey(e.Claim), Left: e.Left, Shown: e.Shown, Hidden: e.Hidden})
+	}
+	return all, nil
+}
+
+func readRange(text string) (allocator.Range, error) {
+	first, last, two := strings.Cut(text, "-")
+	if !two {
+		last = first
+	}
+	r, errs := Range(nil, At(nil, first), At(nil, last))
+	if len(errs) > 0 {
+		return r, errs[0]
+	}
+	return r, nil
+}
+
+func claimText(k ledger.Key) string { return k.Kind + "/" + k.Namespace + "/" + k.Name }
 
 func claimKey(text string) ledger.Key {
 	parts := strings.Split(text, "/")
@@ -85,31 +158,39 @@ func room(pool metav1.Object) int {
 	return left
 }
 
-// RestingText is the annotation of a pool for these ranges; "" for none. One that takes more than there is room for is packed. lacking are those that
-// it has no room for even then: what rests no longer soonest, of what rests until a time.
-func RestingText(pool metav1.Object, all []ledger.Cooling) (text string, lacking int) {
+// RestingText is the annotation of a pool for these ranges, with the version of the pool on which it is based; "" for none. One that takes more than there
+// is room for is packed. lacking are those that it has no room for even then: what rests no longer soonest, of what rests until a time.
+func RestingText(pool metav1.Object, all []ledger.Cooling, base uint64) (text string, lacking []ledger.Cooling) {
 	room := room(pool)
-	if text = restingText(all); len(text) <= room {
-		return text, 0
+	if text = restingText(pool, all, base); len(text) <= room {
+		return text, nil
 	}
-	ends := slices.SortedFunc(slices.Values(all), func(x, y ledger.Cooling) int { // the last first, and before that those without an end
+	ends := slices.SortedStableFunc(slices.Values(all), func(x, y ledger.Cooling) int { // the last first, and before that those without an end
 		return cmp.Or(cmp.Compare(b2i(y.Until.IsZero()), b2i(x.Until.IsZero())), y.Until.Compare(x.Until))
 	})
 	for {
 		if len(all) == 0 {
 			return "", lacking
 		}
-		if text = pack(restingText(all)); len(text) <= room {
+		if text = pack(restingText(pool, all, base)); len(text) <= room {
 			return text, lacking
 		}
 		fit := len(all) * max(room, 0) / len(text)
-		lacking = len(ends) - fit + fit/32 // all are of much the same size
+		lacking = ends[max(0, fit-fit/32-1):] // all are of much the same size
 		left := map[allocator.Range]bool{}
-		for _, c := range ends[len(ends)-lacking:] {
+		for _, c := range lacking {
 			left[c.Range] = true
 		}
 		all = slices.DeleteFunc(slices.Clone(all), func(c ledger.Cooling) bool { return left[c.Range] })
 	}
+}
+
+// Based gives the version of the pool on which its list is based, of one that is the pool's own; else 0.
+func (l List) Based() uint64 {
+	if l.Revision == ledger.AllListed {
+		return 0
+	}
+	return l.Revision
 }
 
 func b2i(b bool) int {
@@ -170,12 +251,16 @@ func readEntries(text string) (entries []resting, err error) {
 	return entries, err
 }
 
-func restingText(all []ledger.Cooling) string {
+func restingText(pool metav1.Object, all []ledger.Cooling, base uint64) string {
 	var entries []resting
+	if slices.ContainsFunc(all, func(c ledger.Cooling) bool { return c.Until.IsZero() }) {
+		// Of one length, so that what has room once has room with any revision.
+		entries = append(entries, resting{Pool: string(pool.GetUID()), Revision: fmt.Sprintf("%020d", base)})
+	}
 	for _, c := range all {
 		e := resting{Range: rangeText(c.Range)}
 		if c.Until.IsZero() {
-			e.Claim, e.Left = c.Claim.Kind+"/"+c.Claim.Namespace+"/"+c.Claim.Name, c.Left
+			e.Claim, e.Left = claimText(c.Claim), c.Left
 		} else {
 			e.Until = written(c.Until)
 			if !c.Since.IsZero() {

@@ -30,7 +30,7 @@ func IPPoolKey(namespace, name string) ledger.Key {
 func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList) {
 	parts, errs := PartsOf(p)
 	kept, bad := readPins(p)
-	resting, readable := fields.Resting(p)
+	resting := fields.Resting(p)
 	pool := ledger.Pool{
 		Key:             IPPoolKey(p.Namespace, p.Name),
 		ResourceVersion: fields.ResourceVersion(p),
@@ -38,8 +38,9 @@ func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList
 		Policy:          allocator.Sequential,
 		Ordered:         true,
 		BlocksHeld:      true,
-		Cooling:         resting,
-		Illegible:       !readable,
+		Cooling:         resting.Ranges,
+		Listed:          resting.Revision,
+		UID:             string(p.UID),
 		Deleting:        p.DeletionTimestamp != nil,
 		Cluster:         ptr.Deref(p.Spec.ClusterName, ""),
 	}

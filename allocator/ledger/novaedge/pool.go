@@ -36,6 +36,7 @@ func PoolOf(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList) {
 		Readable:        readable,
 		Policy:          allocator.Sequential,
 		Manual:          !p.Spec.AutoAssign,
+		UID:             string(p.UID),
 		Deleting:        p.DeletionTimestamp != nil,
 	}, errs
 }
