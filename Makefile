@@ -27,7 +27,7 @@ ARCHS ?= $(shell $(GO) env GOARCH)
 
 CHART := charts/butler-ipam
 # Modules of their own with code of this project: their dependencies are not the manager's.
-MODULES := $(addprefix test/,gitops clusterctl api/costs chart/alerts tools/image tools/envtest cluster/cert-manager cluster/coredns)
+MODULES := $(addprefix test/,gitops clusterctl clients api/costs chart/alerts tools/image tools/envtest cluster/cert-manager cluster/coredns)
 CLUSTER := $(BIN)/cluster
 
 ##@ General
@@ -148,6 +148,10 @@ soak-tenants: controlplane build metallb ## Put mixed load on a tenant for DURAT
 .PHONY: test-clusterctl
 test-clusterctl: controlplane build $(BIN)/clusterapi ## Move claims between two control planes with clusterctl
 	$(GO) test -C test/clusterctl -count=1 ./...
+
+.PHONY: test-clients
+test-clients: controlplane build $(addprefix $(BIN)/,clusterapi kube-controller-manager tofu terraform-provider-kubectl) ## Run OpenTofu against the API server; it takes some minutes to build, once
+	$(GO) test -C test/clients -count=1 -timeout 20m ./...
 
 .PHONY: test-core
 test-core: race ## Run the tests of the allocator, which need no API server
@@ -277,7 +281,13 @@ $(BIN)/golangci-lint: test/tools/lint/go.mod test/tools/lint/go.sum
 $(BIN)/helm: PACKAGE := helm.sh/helm/v4/cmd/helm
 $(BIN)/helm: MODULE := test/tools/helm
 $(BIN)/helm: test/tools/helm/go.mod test/tools/helm/go.sum
-$(BIN)/controller-gen $(BIN)/kustomize $(BIN)/golangci-lint $(BIN)/helm:
+$(BIN)/tofu: PACKAGE := github.com/opentofu/opentofu/cmd/tofu
+$(BIN)/tofu: MODULE := test/clients/opentofu
+$(BIN)/tofu: test/clients/opentofu/go.mod test/clients/opentofu/go.sum
+$(BIN)/terraform-provider-kubectl: PACKAGE := github.com/gavinbunney/terraform-provider-kubectl
+$(BIN)/terraform-provider-kubectl: MODULE := test/clients/kubectl
+$(BIN)/terraform-provider-kubectl: test/clients/kubectl/go.mod test/clients/kubectl/go.sum
+$(addprefix $(BIN)/,controller-gen kustomize golangci-lint helm tofu terraform-provider-kubectl):
 	@echo "building $(notdir $@) from $(MODULE)/go.mod (once)" >&2
 	@CGO_ENABLED=0 $(GO) build -C $(MODULE) -trimpath -ldflags '-s -w' -o $@ $(PACKAGE)
 	@touch $@
