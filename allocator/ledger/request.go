@@ -111,7 +111,7 @@ func (e *PoolError) Error() string {
 		return fmt.Sprintf("pool %s: %v", e.Pool, e.Err)
 	case e.Pool == Key{}:
 		return fmt.Sprintf("pool %s: %v", e.By, e.Err)
-	case e.By.hiddenFrom(e.Pool.Namespace):
+	case e.Pool.Namespace != "" && e.By.hiddenFrom(e.Pool.Namespace): // pools, unlike owners, are named to readers of cluster-scoped objects
 		return fmt.Sprintf("pool %s: in a pool of another namespace %v", e.Pool, e.Err)
 	}
 	return fmt.Sprintf("pool %s: in pool %s %v", e.Pool, e.By, e.Err)
