@@ -233,13 +233,13 @@ func TestMetal3Names(t *testing.T) {
 	for _, r := range list.APIResources {
 		got[r.Name] = names{r.ShortNames, r.Categories}
 	}
-	clusterAPI := []string{"cluster-api"}
+	clusterAPI := []string{"cluster-api", "ipam"}
 	want := map[string]names{
 		"ippools":         {[]string{"ipp", "ippool", "m3ipp", "m3ippool", "m3ippools", "metal3ipp", "metal3ippool", "metal3ippools"}, clusterAPI},
 		"ippools/status":  {},
 		"ipclaims":        {[]string{"ipc", "ipclaim", "m3ipc", "m3ipclaim", "m3ipclaims", "metal3ipc", "metal3ipclaim", "metal3ipclaims"}, clusterAPI},
 		"ipclaims/status": {},
-		"ipaddresses":     {[]string{"ipaddress", "m3ipa", "m3ipaddress", "m3ipaddresses", "metal3ipa", "metal3ipaddress", "metal3ipaddresses"}, []string{"metal3"}},
+		"ipaddresses":     {[]string{"ipaddress", "m3ipa", "m3ipaddress", "m3ipaddresses", "metal3ipa", "metal3ipaddress", "metal3ipaddresses"}, []string{"metal3", "ipam"}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("resources (-want +got):\n%s", diff)

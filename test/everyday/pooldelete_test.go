@@ -337,11 +337,9 @@ func TestPoolDeletion_WithTheSamples(t *testing.T) {
 			return err
 		})
 		suite.Kubectl(t, cluster, "", "delete", "-k", samples)
-		for _, kind := range []string{"networkpools", "proxyippools", "ippools", "ipallocations", "proxyvips", "ipclaims"} {
-			stdout, _ := suite.Kubectl(t, cluster, "", "get", kind, "-n", cluster.Namespace(), "-o", "name")
-			if stdout != "" {
-				t.Errorf("left: %s", stdout)
-			}
+		stdout, _ := suite.Kubectl(t, cluster, "", "get", "-k", samples, "--ignore-not-found", "-o", "name")
+		if stdout != "" {
+			t.Errorf("left: %s", stdout)
 		}
 	}
 }
