@@ -115,7 +115,7 @@ controlplane: ## Download etcd, kube-apiserver and kubectl or, where that fails,
 
 .PHONY: test
 test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server
-	$(GO) test -race -timeout 15m $(addprefix ./test/,tenants lifecycle novaedge admission replicas) ./... # the longest first, so that none is left alone at the end
+	$(GO) test -race -timeout 15m $(addprefix ./test/,metal3 tenants lifecycle novaedge switches admission replicas) ./... # the longest first, so that none is left alone at the end
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/api/costs ./...
 	$(GO) test -C test/chart/alerts ./...
