@@ -450,13 +450,11 @@ func (f *Feed) Records(ctx context.Context) ([]ledger.Record, error) {
 			continue
 		}
 		there, err := poolExists(ctx, f.live, r.Pool, r.UID)
-		if err != nil {
-			return nil, err
+		if err == nil && !there && r.Fault == nil {
+			_, err = f.records.Save(ctx, r, nil)
 		}
-		if there {
+		if there || err != nil { // a record that is kept too long keeps nothing, as no pool has its UID
 			kept = append(kept, r)
-		} else if _, err := f.records.Save(ctx, r, nil); err != nil {
-			return nil, err
 		}
 	}
 	return kept, nil

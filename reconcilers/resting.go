@@ -71,6 +71,9 @@ func (d *desk) recordMoved(ctx context.Context, p client.Object, pool ledger.Key
 	if !known {
 		return nil // in a moment
 	}
+	if stored.Fault != nil { // its parts are not all known
+		return nil
+	}
 	for i, m := range moved {
 		if hidden[ledger.Moved{Range: m.Range, Claim: m.Claim, Left: m.Left}] && (m.Shown > 0 || m.Hidden == 0) {
 			moved[i].Shown, moved[i].Hidden = 0, fields.ResourceVersion(p)

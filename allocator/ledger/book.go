@@ -38,6 +38,7 @@ type book struct {
 	resting  map[Key]map[*holding]struct{} // pool -> holdings of its ranges with an end of rest
 	restSums map[Key]restSum               // pool -> what rests of it, as of the last tick
 	records  map[Key]Record                // pool -> what is stored of its ranges that went to other clusters
+	faults   map[string]error              // UID of a pool -> why its record cannot be read
 	departed map[string]*holding           // UID of a claim that is gone, marked as moved -> its range, until it is decided whether it was moved
 	// recordsAhead is by how much the clock of recorded times is ahead of the book's. All times in the book are by its own clock.
 	recordsAhead time.Duration
@@ -207,6 +208,7 @@ func newBook(kinds []string, lim limits, newToken func() journal.Token) *book {
 		restSums: map[Key]restSum{},
 		departed: map[string]*holding{},
 		records:  map[Key]Record{},
+		faults:   map[string]error{},
 	}
 	for _, k := range kinds {
 		b.seen[k] = 0

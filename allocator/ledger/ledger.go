@@ -121,8 +121,10 @@ type Ledger struct {
 	read    time.Time     // when the journal was last read, while another holds it
 	version string        // that was read then
 	written time.Time     // when that was first read
-	broken  error         // why the journal could last not be written; nil when it was since
-	claimed claimed       // what the journal says of kinds that this replica cannot read
+	// recordsDenied is since when the right to read the records of moved ranges is missing; zero where it is not.
+	recordsDenied time.Time
+	broken        error   // why the journal could last not be written; nil when it was since
+	claimed       claimed // what the journal says of kinds that this replica cannot read
 
 	told map[string]told // message -> when it was last told
 }

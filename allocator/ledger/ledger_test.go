@@ -79,6 +79,8 @@ type stores struct {
 	reading  map[string]Reading
 
 	mu      sync.Mutex
+	records []Record
+	denied  error    // why those cannot be read
 	read    []string // kinds that were read from the store itself
 	touches int
 	reads   int // of single claims
@@ -86,7 +88,6 @@ type stores struct {
 }
 
 func (s *stores) Any(context.Context) (bool, error)            { return s.any, nil }
-func (s *stores) Records(context.Context) ([]Record, error)    { return nil, nil }
 func (s *stores) Stored(context.Context, string) (bool, error) { return !s.gone, s.unlisted }
 
 func (s *stores) Seen(kind string) uint64 {
@@ -130,6 +131,19 @@ func (s *stores) Touch(ctx context.Context, k Key, _ string) (uint64, error) {
 		return 0, errors.New("a policy refuses it")
 	}
 	return s.touched, nil
+}
+
+func (s *stores) Records(context.Context) ([]Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.records, s.denied
+}
+
+// keep has the store return these records, or this error.
+func (s *stores) keep(records []Record, denied error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.records, s.denied = records, denied
 }
 
 // counts returns how many claims were read by name, and how many lists were read.
@@ -179,17 +193,24 @@ func (s *stores) Scan(ctx context.Context, _, _ string, visit func(Claim)) error
 // running is a ledger that holds the journal, with a pool of a hundred addresses, and what stops it.
 func running(t *testing.T, store journal.Store, me string, source Source) (l *Ledger, stop func()) {
 	t.Helper()
+	l, stop = starting(t, store, me, source)
+	for !l.Serving() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return l, stop
+}
+
+// starting is a ledger that runs and may come to hold the journal, with a pool of a hundred addresses, and what stops it.
+func starting(t *testing.T, store journal.Store, me string, source Source) (l *Ledger, stop func()) {
+	t.Helper()
 	l = New(Config{Store: store, Identity: me, ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
-	l.SetPool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.99")}})
+	l.SetPool(Pool{Key: modelPool, UID: "pool", ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.99")}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		_ = l.Run(ctx, source)
 		close(ended)
 	}()
-	for !l.Serving() {
-		time.Sleep(10 * time.Millisecond)
-	}
 	return l, func() {
 		cancel()
 		<-ended

@@ -2,7 +2,10 @@ package ledger
 
 import (
 	"cmp"
+	"context"
+	"maps"
 	"slices"
+	"time"
 
 	"butlerlabs.dev/ipam/allocator"
 )
@@ -24,6 +27,7 @@ type Record struct {
 	Pool  Key
 	UID   string // of the pool
 	Parts []RecordPart
+	Fault error // why a part cannot be read; the pool allocates nothing meanwhile, as ranges of that part are not known
 }
 
 // RecordPart is one stored object of a Record.
@@ -51,6 +55,7 @@ func (m Moved) Compare(o Moved) int {
 // takeRecords takes in all that is recorded, as a new holder of the journal reads it.
 func (b *book) takeRecords(all []Record) {
 	clear(b.records)
+	clear(b.faults)
 	for _, r := range all {
 		b.takeRecord(r)
 	}
@@ -58,6 +63,11 @@ func (b *book) takeRecords(all []Record) {
 
 // takeRecord takes in the record of a pool as it was read.
 func (b *book) takeRecord(r Record) {
+	if r.Fault != nil {
+		b.faults[r.UID] = r.Fault
+	} else {
+		delete(b.faults, r.UID)
+	}
 	b.records[r.Pool] = r
 	if p := b.pools[r.Pool]; p != nil {
 		b.recallMoved(p)
@@ -84,6 +94,34 @@ func (b *book) recallMoved(p *pool) {
 	}
 	b.settleAway(p, false)
 	b.changed[p.Key] = struct{}{}
+}
+
+// rereadRecords reads the records again while one has a fault, or the right to read them was missing, so that the pools go on as soon as a person has
+// corrected it. Only those records are taken in: of the others this replica may just have written newer ones.
+func (l *Ledger) rereadRecords(ctx context.Context, source Source) {
+	var faulty map[string]error
+	denied := false
+	l.do(func(b *book) { faulty, denied = maps.Clone(b.faults), !l.recordsDenied.IsZero() })
+	if len(faulty) == 0 && !denied {
+		return
+	}
+	all, err := source.Records(ctx)
+	if err != nil {
+		l.tell(err, "What is recorded of ranges in other clusters cannot be read, and is tried again")
+		return
+	}
+	l.do(func(b *book) {
+		l.recordsDenied = time.Time{}
+		for _, r := range all {
+			if _, again := faulty[r.UID]; again || denied {
+				b.takeRecord(r)
+			}
+			delete(faulty, r.UID)
+		}
+		for uid := range faulty { // deleted by a person
+			delete(b.faults, uid)
+		}
+	})
 }
 
 // recordSaved takes in that a record was stored, which hides some ranges from lists of a revision and earlier ones.

@@ -2,7 +2,9 @@ package ledger
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"butlerlabs.dev/ipam/allocator"
 )
@@ -159,6 +161,8 @@ func (b *book) poolFor(q Request) (*pool, error) {
 		return nil, &NoPoolError{Pool: q.Pool}
 	case p.Deleting:
 		return nil, &PoolDeletingError{Pool: q.Pool}
+	case p.UID != "" && b.faults[p.UID] != nil:
+		return nil, &NotServingError{Here: true, RetryAfter: 5 * time.Second, Reason: fmt.Sprintf("pool %s: %v", q.Pool, b.faults[p.UID])}
 	case p.Paused && slices.ContainsFunc(q.Wants, func(w Want) bool { return !w.Exact.IsValid() }):
 		return nil, &PoolPausedError{Pool: q.Pool}
 	case p.Fault != "":

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 
 	"butlerlabs.dev/ipam/allocator/journal"
@@ -137,6 +138,9 @@ func (l *Ledger) term(ctx context.Context, source Source, why string) error {
 	if err := l.mayLead(ctx, source, before.Record); err != nil {
 		return err
 	}
+	if err := l.recordsReadable(ctx, source); err != nil {
+		return err
+	}
 	lost := before.ResourceVersion == ""
 	if lost {
 		var err error
@@ -246,11 +250,41 @@ func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Vers
 		}
 	}
 	records, err := source.Records(ctx)
+	if apierrors.IsForbidden(err) && l.recordsDeniedFor() >= l.cfg.GrantLife {
+		l.cfg.Log.Error(err, "Ranges in other clusters are known by the lists of their pools alone: those that have no room there may be given again")
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("reading what is recorded of ranges in other clusters: %w", err)
 	}
-	l.do(func(b *book) { b.takeRecords(records) })
+	l.do(func(b *book) {
+		l.recordsDenied = time.Time{}
+		b.takeRecords(records)
+	})
 	return nil
+}
+
+// recordsReadable returns why the records of moved ranges cannot be read, for the life of a grant, where the last attempt was denied: another attempt to lead
+// would write to the journal and fail again.
+func (l *Ledger) recordsReadable(ctx context.Context, source Source) error {
+	denied := false
+	l.do(func(*book) { denied = !l.recordsDenied.IsZero() })
+	if !denied || l.recordsDeniedFor() >= l.cfg.GrantLife {
+		return nil
+	}
+	_, err := source.Records(ctx)
+	return err
+}
+
+// recordsDeniedFor is for how long the right to read the records of moved ranges has been missing: since the first call.
+func (l *Ledger) recordsDeniedFor() (d time.Duration) {
+	l.do(func(*book) {
+		if l.recordsDenied.IsZero() {
+			l.recordsDenied = time.Now()
+		}
+		d = time.Since(l.recordsDenied)
+	})
+	return d
 }
 
 // commit writes to the journal as there is need, one write at a time: everything that comes in during one write shares the next.
@@ -332,11 +366,16 @@ func (l *Ledger) tick(ctx context.Context, source Source) {
 
 // sweep ends the grants whose life has passed, while the term lasts.
 func (l *Ledger) sweep(ctx context.Context, source Source) {
+	reread := time.Now()
 	s := &sweeper{
 		Ledger: l, source: source, scans: map[listing]time.Time{},
 		failures: workqueue.NewTypedItemExponentialFailureRateLimiter[Key](touchAgain, touchLongest),
 	}
 	for journal.Pause(ctx, sweepEvery) == nil {
+		if now := time.Now(); now.Sub(reread) >= tellEvery {
+			reread = now
+			l.rereadRecords(ctx, source)
+		}
 		var due []*line
 		l.do(func(b *book) { due = b.due(l.now()) })
 		if len(due) == 0 {

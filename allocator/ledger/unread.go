@@ -187,6 +187,12 @@ func (l *Ledger) Warnings() (list []string) {
 			list = append(list, fmt.Sprintf("%s: its API is switched off, and what is stored of it counts all the same (%d objects): switch the API on, or delete the objects, whose finalizers nothing removes meanwhile", kind, n))
 		}
 	}
+	if !l.recordsDenied.IsZero() {
+		list = append(list, "configmaps: the API server denies reading what is recorded of ranges in other clusters: grant the manager the rights of its Role")
+	}
+	for _, err := range l.book.faults {
+		list = append(list, fmt.Sprintf("configmaps: a pool allocates nothing: %v", err))
+	}
 	slices.Sort(list)
 	return list
 }

@@ -65,9 +65,7 @@ func (s *Store) list(ctx context.Context, selector string) ([]ledger.Record, err
 			return nil, err
 		}
 		for i := range list.Items {
-			if err := read(&list.Items[i], found); err != nil {
-				return nil, err
-			}
+			read(&list.Items[i], found)
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
 			break
@@ -81,23 +79,25 @@ func (s *Store) list(ctx context.Context, selector string) ([]ledger.Record, err
 	return all, nil
 }
 
-func read(m *corev1.ConfigMap, found map[string]*ledger.Record) error {
-	moved, err := fields.ReadMoved(m.Data[key])
-	pool := strings.Split(m.Annotations[annotationPool], "/")
-	if err == nil && len(pool) != 3 {
-		err = fmt.Errorf("annotation %s is %q, want kind/namespace/name", annotationPool, m.Annotations[annotationPool])
-	}
-	if err != nil { // its ranges would be free
-		return fmt.Errorf("ConfigMap %s/%s cannot be read: correct it, or delete it if none of its ranges is in use in another cluster: %w", m.Namespace, m.Name, err)
-	}
+// read adds a ConfigMap to the record of its pool. One that cannot be read is a fault of that record: its ranges are not known.
+func read(m *corev1.ConfigMap, found map[string]*ledger.Record) {
 	uid := m.Labels[labelPool]
 	r := found[uid]
 	if r == nil {
-		r = &ledger.Record{Pool: ledger.Key{Kind: pool[0], Namespace: pool[1], Name: pool[2]}, UID: uid}
+		r = &ledger.Record{UID: uid}
 		found[uid] = r
 	}
+	moved, err := fields.ReadMoved(m.Data[key])
+	if pool := strings.Split(m.Annotations[annotationPool], "/"); len(pool) == 3 {
+		r.Pool = ledger.Key{Kind: pool[0], Namespace: pool[1], Name: pool[2]}
+	} else if err == nil {
+		err = fmt.Errorf("annotation %s is %q, want kind/namespace/name", annotationPool, m.Annotations[annotationPool])
+	}
+	if err != nil {
+		r.Fault = fmt.Errorf("ConfigMap %s/%s cannot be read: correct it, or delete it if none of its ranges is in use in another cluster: %w", m.Namespace, m.Name, err)
+		return
+	}
 	r.Parts = append(r.Parts, ledger.RecordPart{Name: m.Name, Version: m.ResourceVersion, Moved: moved})
-	return nil
 }
 
 // Save changes what is stored of a pool into the wanted ranges, and gives what is stored then, also where it fails on the way. An error that is a
