@@ -292,3 +292,37 @@ func toldOf(t *testing.T, c client.Client, o client.Object, reason, part string)
 		return fmt.Errorf("no event %s that says %q", reason, part)
 	})
 }
+
+// A record that somebody broke stops its own pool, whose ranges are not known, and no other; a replica that starts meanwhile serves.
+func TestMovedRangesWithABrokenRecord(t *testing.T) {
+	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns := suite.Namespace(t, c)
+	p := movedPools(ns)["IPPool"]
+	depart(t, c, ns, map[string]movedPool{"IPPool": p})
+	other := single(ns, "other")
+	other.Labels[butlerv1.LabelRoutingDomain] = ns + "-other"
+	suite.Create(t, c, other)
+	list := &corev1.ConfigMapList{}
+	if err := c.List(t.Context(), list, client.InNamespace(sandbox.ManagerNamespace), client.MatchingLabels{"butler.butlerlabs.dev/moved-ranges-of": string(p.pool.GetUID())}); err != nil || len(list.Items) != 1 {
+		t.Fatalf("%d parts: %v", len(list.Items), err)
+	}
+	record := &list.Items[0]
+	text := record.Data["moved"]
+	suite.Change(t, c, record, func(m *corev1.ConfigMap) { m.Data["moved"] = text[:len(text)/2] })
+	manager := box.Managers()[0]
+	if err := errors.Join(manager.Terminate(), manager.Wait(t.Context()), manager.Start(), manager.Ready(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	claim := ipClaims.claim(ns, "of-other", "other", "")
+	suite.Create(t, c, claim)
+	if answer(claim) == "" {
+		t.Error("a broken record of one pool stops another")
+	}
+	_, _, err := box.Kubectl(t.Context(), fmt.Sprintf("{apiVersion: ipam.metal3.io/v1alpha1, kind: IPClaim, metadata: {namespace: %s, name: stopped}, spec: {pool: {name: pool}}}", ns),
+		"create", "--request-timeout=3s", "-f", "-")
+	if err == nil {
+		t.Error("a pool gives addresses whose record cannot be read")
+	}
+	suite.Change(t, c, record, func(m *corev1.ConfigMap) { m.Data["moved"] = text })
+	p.held(t, c, "corrected") // stored without an address, as the only one is in use in another cluster
+}
