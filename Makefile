@@ -115,7 +115,7 @@ controlplane: ## Download etcd, kube-apiserver and kubectl or, where that fails,
 
 .PHONY: test
 test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server
-	$(GO) test -race -timeout 15m $(addprefix ./test/,metal3 tenants lifecycle novaedge switches admission replicas) ./... # the longest first, so that none is left alone at the end
+	$(GO) test -race -timeout 15m $(addprefix ./test/,metal3 tenants lifecycle novaedge switches admission backoff replicas) ./... # the longest first, so that none is left alone at the end
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/api/costs ./...
 	$(GO) test -C test/chart/alerts ./...
@@ -144,6 +144,10 @@ test-gitops: controlplane build ## Run the engines of Flux and Argo CD against t
 .PHONY: soak-tenants
 soak-tenants: controlplane build metallb ## Put mixed load on a tenant for DURATION (30m), timers at a twentieth, and see that it comes to rest each time
 	TENANTS_SOAK='$(or $(DURATION),30m)' $(GO) test ./test/tenants -count=1 -v -timeout 0 -run TestUnderMixedLoad
+
+.PHONY: test-backoff
+test-backoff: controlplane build $(BIN)/clusterapi ## Refuse the writes for 40 claims of every kind for SETTLE (5m), and count the calls of the minute after that
+	BACKOFF_SETTLE='$(or $(SETTLE),5m)' BACKOFF_WINDOW=1m $(GO) test ./test/backoff -count=1 -v -timeout 20m
 
 .PHONY: test-clusterctl
 test-clusterctl: controlplane build $(BIN)/clusterapi ## Move claims between two control planes with clusterctl

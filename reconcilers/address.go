@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,7 +25,6 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
-	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // Claims of Metal3 and of Cluster API have their address in an object of its own, made for them when it is known to be theirs alone.
@@ -195,7 +195,27 @@ type attempt struct {
 }
 
 // attempts are those whose addresses the informers do not show yet. The zero value is ready.
-type attempts struct{ of sync.Map } // claim's name -> attempt
+type attempts struct {
+	of sync.Map // claim's name -> attempt
+	// What live reads have shown of claims in the present term, so that an attempt that is repeated needs no read: that the claim is there, and that
+	// nothing of its own is left. In a term nothing but this replica ends the first, or the second.
+	there, left sync.Map // claim's name -> proof
+}
+
+type proof struct {
+	claim types.UID
+	term  time.Time
+}
+
+// proven tells whether a live read of this term has shown something of a claim before.
+func proven(proofs *sync.Map, c client.Object, term time.Time) bool {
+	last, known := proofs.Load(client.ObjectKeyFromObject(c))
+	return known && last == proof{c.GetUID(), term}
+}
+
+func prove(proofs *sync.Map, c client.Object, term time.Time) {
+	proofs.Store(client.ObjectKeyFromObject(c), proof{c.GetUID(), term})
+}
 
 func (a *attempts) last(c client.Object) attempt {
 	if last, ok := a.of.Load(client.ObjectKeyFromObject(c)); ok && last.(attempt).claim == c.GetUID() {
@@ -204,7 +224,11 @@ func (a *attempts) last(c client.Object) attempt {
 	return attempt{}
 }
 
-func (a *attempts) forget(claim types.NamespacedName) { a.of.Delete(claim) }
+func (a *attempts) forget(claim types.NamespacedName) {
+	for _, m := range []*sync.Map{&a.of, &a.there, &a.left} {
+		m.Delete(claim)
+	}
+}
 
 // address is the name of the object for the address that a claim has, which is made where there is none. It is "" where that has to wait for the pool,
 // or is not to be because the claim goes: either brings the claim back. The error is a later where nothing else would.
@@ -261,7 +285,7 @@ func (a addressed[T, A]) own(ctx context.Context, d *desk, c T, stored A) error 
 	})
 	o.SetOwnerReferences(append(others, want.GetOwnerReferences()...))
 	controllerutil.AddFinalizer(o, finalizer)
-	if err := overtaken.Ignore(ctx, d.live, stored, d.save(ctx, stored, o)); !refused(err) {
+	if err := d.overtaken.Ignore(ctx, stored, d.save(ctx, stored, o)); !refused(err) {
 		return err
 	}
 	return nil
@@ -281,11 +305,6 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 			return "", err
 		}
 	}
-	if a.named(c) != "" || d.ledger.Landing(string(c.GetUID()), time.Time{}) > 0 {
-		if there, err := a.there(ctx, d, c); err != nil || !there {
-			return "", err // its end comes by itself
-		}
-	}
 	term, err := d.ledger.Term()
 	if doubt := (*ledger.NotServingError)(nil); errors.As(err, &doubt) {
 		return "", later(doubt.RetryAfter) // zero where another replica goes on with it
@@ -293,10 +312,20 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 	if err != nil {
 		return "", err
 	}
+	if (a.named(c) != "" || d.ledger.Landing(string(c.GetUID()), time.Time{}) > 0) && !proven(&d.made.there, c, term) {
+		if there, err := a.there(ctx, d, c); err != nil || !there {
+			return "", err // its end comes by itself
+		}
+		prove(&d.made.there, c, term)
+	}
 	try := attempt{claim: c.GetUID(), began: d.now()}
 	for _, suffix := range []string{"", "-" + digest(c.GetNamespace()+"/"+c.GetName())} {
 		o := copied(want)
 		o.SetName(want.GetName() + suffix)
+		if d.spacing.Failures(client.ObjectKeyFromObject(c)) > 0 && a.isTaken(ctx, d, o, isIt) {
+			err = apierrors.NewAlreadyExists(schema.ParseGroupResource(a.kind.kind), o.GetName())
+			continue
+		}
 		err = d.client.Create(ctx, o)
 		try.name = o.GetName()
 		if try.stored = err == nil; try.stored || undecided(err) {
@@ -319,6 +348,13 @@ func (a addressed[T, A]) make(ctx context.Context, d *desk, c T, want A, isIt fu
 		}
 	}
 	return "", unmade(err)
+}
+
+// isTaken tells whether the informers show another object of a name.
+func (a addressed[T, A]) isTaken(ctx context.Context, d *desk, o A, isIt func(A) bool) bool {
+	shown := a.kind.empty()
+	err := d.client.Get(ctx, client.ObjectKeyFromObject(o), shown, client.UnsafeDisableDeepCopy)
+	return err == nil && !isIt(shown.(A))
 }
 
 // awaitShown has an address that was made looked for until the informers show it. They never do where it is gone before they get to it: then nothing
@@ -429,6 +465,10 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 		d.made.forget(client.ObjectKeyFromObject(c))
 		return 0, nil // they come back when they are gone
 	}
+	term, err := d.ledger.Term()
+	if err == nil && proven(&d.made.left, c, term) {
+		return 0, d.dropFinalizer(ctx, c, claimFinalizer)
+	}
 	last := d.made.last(c)
 	for _, name := range slices.Compact([]string{a.named(c), last.name}) {
 		stored, err := a.stored(ctx, d, c, name)
@@ -446,6 +486,9 @@ func (a addressed[T, A]) release(ctx context.Context, d *desk, c T) (time.Durati
 	}
 	if wait := d.ledger.Leave(string(c.GetUID())); wait > 0 {
 		return wait, nil
+	}
+	if err == nil {
+		prove(&d.made.left, c, term)
 	}
 	return 0, d.dropFinalizer(ctx, c, claimFinalizer)
 }
@@ -478,7 +521,7 @@ func (d *desk) deleteAddress(ctx context.Context, a client.Object, finalizer str
 
 // undeleted is a *metal3.AddressError where the API server refuses to let an address go.
 func (d *desk) undeleted(ctx context.Context, a client.Object, err error) error {
-	if err = overtaken.Ignore(ctx, d.live, a, err); refused(err) {
+	if err = d.overtaken.Ignore(ctx, a, err); refused(err) {
 		return &metal3.AddressError{Verb: "delete", Err: err}
 	}
 	return err

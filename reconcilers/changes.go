@@ -18,6 +18,23 @@ type Changes struct {
 	pools   map[string]work.Queue // kind of pool ->
 
 	soon, settled gathering // of what has changed itself, and of pools for the claims that wait for them
+	repeated      repeated
+}
+
+// repeated is the pools for whose claims attempts are repeated just now. What those take of a pool is given back in a moment where they fail again: the
+// pool's counters need not be written twice for that.
+type repeated struct{ since sync.Map } // pool -> time
+
+// repeatedLimit is how long the counters wait at most.
+const repeatedLimit = time.Second
+
+func (r *repeated) begin(pool ledger.Key) { r.since.Store(pool, time.Now()) }
+
+func (r *repeated) end(pool ledger.Key) { r.since.Delete(pool) }
+
+func (r *repeated) under(pool ledger.Key) bool {
+	since, under := r.since.Load(pool)
+	return under && time.Since(since.(time.Time)) < repeatedLimit
 }
 
 // lane is the queues of the claims of one kind: of themselves, and of the pools that some of them wait for.

@@ -16,6 +16,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 	"butlerlabs.dev/ipam/reconcilers/overtaken"
 	"butlerlabs.dev/ipam/reconcilers/records"
 )
@@ -25,6 +26,7 @@ type desk struct {
 	client   client.Client
 	ledger   *ledger.Ledger
 	changes  *lane
+	repeated *repeated
 	now      func() time.Time
 	wall     func() time.Time // see Options.Wall
 	events   *events
@@ -34,8 +36,13 @@ type desk struct {
 	unmarked firstSeen // address objects that lost their finalizer
 	// orphanAge is how long an address object stays without its claim.
 	orphanAge time.Duration
-	tries     tries         // to answer claims
+	spacing   *flow.Backoff // of what is written for claims
+	tries     *flow.Backoff // of what is written for the claims of a pool, by its reconcilers
+	recording *flow.Backoff // of what pools record of ranges at rest, and of those in other clusters
 	live      client.Reader // the API server itself
+	// overtaken tells a write that came too late from one that is refused.
+	overtaken *overtaken.Checker
+	statuses  statuses
 	clusters  *Clusters
 	records   *records.Store // of what went to other clusters
 	mirrors   *turns         // of what the answer to the create has said already
@@ -65,15 +72,50 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		r.sent.forget(req.NamespacedName)
 		r.mirrors.forget(req.NamespacedName)
 		r.made.forget(req.NamespacedName)
-		r.tries.forget(req.NamespacedName)
+		r.tries.Succeeded(req.NamespacedName)
 		if !apierrors.IsNotFound(err) {
 			return reconcile.Result{}, err
 		}
 		r.unmarked.observe(req.NamespacedName, r.now(), nil)
-		after, err := r.api.gone(ctx, r.desk, req.NamespacedName)
-		return reconcile.Result{RequeueAfter: after}, err
+		return r.spacing.Attempt(ctx, req.NamespacedName, flow.Basis{}, func() (reconcile.Result, error) {
+			after, err := r.api.gone(ctx, r.desk, req.NamespacedName)
+			return reconcile.Result{RequeueAfter: after}, err
+		})
 	}
 	standing := r.ledger.Standing(string(c.GetUID()))
+	basis := struct {
+		claimBasis
+		clashes, barred bool
+	}{r.basis(ctx, c), standing.Clash != nil, standing.Barred != nil}
+	return r.spacing.Attempt(ctx, req.NamespacedName, basis, func() (reconcile.Result, error) { return r.attempt(ctx, c, standing) })
+}
+
+// claimBasis is what an attempt on a claim is based on. A change of either object may end the cause of a failure.
+type claimBasis struct{ claim, pool flow.Basis }
+
+func (r *claims[T]) basis(ctx context.Context, c T) claimBasis {
+	return claimBasis{claimBasisOf(c), r.poolBasis(ctx, r.api.claim(c).Pool)}
+}
+
+func claimBasisOf(c client.Object) flow.Basis {
+	return flow.BasisOf(c, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin, annotationTouched, metal3.AnnotationBlockMove)
+}
+
+// poolBasis is the zero value where the pool does not exist.
+func (d *desk) poolBasis(ctx context.Context, pool ledger.Key) flow.Basis {
+	reading, known := poolReadings[pool.Kind]
+	if !known {
+		return flow.Basis{}
+	}
+	p := reading.empty()
+	if d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
+		return flow.Basis{}
+	}
+	return flow.BasisOf(p, v1alpha1.AnnotationResting)
+}
+
+// attempt brings a claim to what the ledger says of it.
+func (r *claims[T]) attempt(ctx context.Context, c T, standing ledger.Standing) (reconcile.Result, error) {
 	if standing.Clash != nil && !r.api.flagged(c) { // whatever else is true of it: who has the addresses waits for this
 		return reconcile.Result{}, r.flag(ctx, c, standing.Clash)
 	}
@@ -89,7 +131,7 @@ func (r *claims[T]) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	}
 	if c.GetDeletionTimestamp() != nil {
 		after, err := r.api.release(ctx, r.desk, c)
-		if refused := (*metal3.AddressError)(nil); errors.As(err, &refused) {
+		if refused := (*metal3.AddressError)(nil); errors.As(err, &refused) && r.spacing.Telling(client.ObjectKeyFromObject(c)) {
 			r.events.stays(c, refused.Error())
 		}
 		return reconcile.Result{RequeueAfter: after}, err
@@ -119,13 +161,13 @@ func (r *claims[T]) settle(ctx context.Context, c T, standing ledger.Standing) (
 			return reconcile.Result{}, r.refuse(ctx, c, nil, errors.New("it names neither all its addresses nor a pool to take them from"))
 		}
 		r.changes.wait(pool)
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, flow.ErrNothingToDo
 	}
 	switch {
 	case standing.Barred != nil:
 		return reconcile.Result{}, r.refuse(ctx, c, nil, standing.Barred)
 	case !standing.Confirmed:
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, flow.ErrNothingToDo
 	case !r.api.answered(c):
 		return reconcile.Result{}, r.adopt(ctx, c, standing.Space)
 	case r.isNews(c) && !standing.Granted: // whoever wrote the answer on it
@@ -152,14 +194,14 @@ func (r *claims[T]) mirror(ctx context.Context, c T, space string) (reconcile.Re
 	}
 	before := copied(c)
 	if r.api.complete(c, space) {
-		return reconcile.Result{}, overtaken.Ignore(ctx, r.live, before, r.save(ctx, before, c))
+		return reconcile.Result{}, r.overtaken.Ignore(ctx, before, r.save(ctx, before, c))
 	}
 	done, err := r.api.allocated(ctx, r.desk, c)
 	if wait := later(0); errors.As(err, &wait) {
 		return reconcile.Result{RequeueAfter: time.Duration(wait)}, nil
 	}
 	if refused := (*metal3.AddressError)(nil); errors.As(err, &refused) {
-		return reconcile.Result{}, errors.Join(err, r.unmade(ctx, c, refused))
+		return reconcile.Result{}, errors.Join(err, r.unmade(ctx, c, r.spacing, refused))
 	}
 	if err != nil || !done {
 		return reconcile.Result{}, err
@@ -187,7 +229,7 @@ func (r *claims[T]) adopt(ctx context.Context, c T, space string) error {
 	if !yes {
 		return err
 	}
-	return r.write(ctx, c, ledger.Grant{Space: space, Ranges: others}, v1alpha1.OriginAdopted)
+	return r.write(ctx, c, ledger.Grant{Space: space, Ranges: others}, v1alpha1.OriginAdopted, r.spacing)
 }
 
 // entitled tells whether a claim which nobody here gave its addresses may have them, and says so in its status where it may not: an earlier allocator
@@ -215,7 +257,7 @@ func (r *claims[T]) entitled(ctx context.Context, c T) (others []allocator.Range
 
 // write puts an answer on a stored claim: all that a create gets from the webhooks, in one write. What is adopted comes without a
 // token: nobody granted it.
-func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin string) error {
+func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin string, b *flow.Backoff) error {
 	before := copied(c)
 	r.api.fill(c, g.Ranges)
 	annotations := c.GetAnnotations()
@@ -232,13 +274,12 @@ func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin strin
 	err := r.save(ctx, before, c)
 	if err == nil {
 		r.sent.add(c)
-		r.tries.forget(client.ObjectKeyFromObject(c))
 		return nil
 	}
 	if !g.Token.IsZero() && neverStored(err, requests.Load()) {
 		r.ledger.Withdraw(g.Token)
 	}
-	return r.unwritten(ctx, before, err)
+	return r.unwritten(ctx, before, b, err)
 }
 
 // neverStored tells whether a write that took so many requests is not stored and never will be. Else the ledger keeps its grant until it cannot land
@@ -246,16 +287,12 @@ func (r *claims[T]) write(ctx context.Context, c T, g ledger.Grant, origin strin
 // request only.
 func neverStored(err error, requests int32) bool { return refused(err) && requests == 1 }
 
-// unwritten takes in that a claim could not be written to, which is then left alone for a while, and tells people where it is refused.
-func (r *claims[T]) unwritten(ctx context.Context, c T, err error) error {
-	if err = overtaken.Ignore(ctx, r.live, c, err); err == nil {
-		return nil
-	}
-	r.tries.failed(client.ObjectKeyFromObject(c), r.now())
-	if !refused(err) {
+// unwritten returns the error of a write to a claim in this version, nil where the version was overtaken, and tells people where the write is refused.
+func (r *claims[T]) unwritten(ctx context.Context, c T, b *flow.Backoff, err error) error {
+	if err = r.overtaken.Ignore(ctx, c, err); !refused(err) {
 		return err
 	}
-	return errors.Join(err, r.unmade(ctx, c, &unwritableError{err}))
+	return errors.Join(err, r.unmade(ctx, c, b, &unwritableError{err}))
 }
 
 // flag marks a claim some of whose addresses others have. It keeps its spec: nobody is moved.
@@ -306,8 +343,12 @@ func heldText(err error, held *ledger.HeldError, namespace string) string {
 	return held.SeenFrom(namespace)
 }
 
-// unmade tells people of a write for a claim that is refused. Where the claim was Ready before, somebody uses the addresses: its status stays.
-func (r *claims[T]) unmade(ctx context.Context, c T, why error) error {
+// unmade tells people of a write for a claim that is refused, at growing distances. Where the claim was Ready before, somebody uses the addresses: its
+// status stays.
+func (r *claims[T]) unmade(ctx context.Context, c T, b *flow.Backoff, why error) error {
+	if !b.Telling(client.ObjectKeyFromObject(c)) {
+		return nil
+	}
 	if r.isNews(c) {
 		return r.refuse(ctx, c, nil, why)
 	}
@@ -338,7 +379,7 @@ func (d *desk) saveStatus(ctx context.Context, before, after client.Object) (boo
 		return false, nil
 	}
 	err := d.client.Status().Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	return err == nil, overtaken.Ignore(ctx, d.live, before, err)
+	return err == nil, d.overtaken.Ignore(ctx, before, err)
 }
 
 // replaceStatus writes the whole status of an object that is known whole, zeros included, if it differs, and says whether it did.
@@ -346,6 +387,6 @@ func (d *desk) replaceStatus(ctx context.Context, before, after client.Object) (
 	if equality.Semantic.DeepEqual(before, after) {
 		return false, nil
 	}
-	err := putStatus(ctx, d.client, after)
-	return err == nil, overtaken.Ignore(ctx, d.live, before, err)
+	err := d.statuses.put(ctx, d.client, after)
+	return err == nil, d.overtaken.Ignore(ctx, before, err)
 }

@@ -24,8 +24,10 @@
 // What is written about a create that is answered already is gathered in turns, and between them the API server works for creates. The first after a
 // quiet time is written at once.
 //
-// Somebody's policy, quota or webhook may refuse the writes of some objects, or keep them waiting. The object then says so, and is tried again less and
-// less often (tries.go); a namespace whose objects take long has a few of the workers, so that those of others are not kept waiting too (fair.go).
+// Somebody's policy, quota or webhook may refuse the writes of some objects, or keep them waiting. The object then says so, and is attempted again after
+// growing pauses of its own, 30 s at most, whatever events come meanwhile (package flow); a change of the object, or of its pool, brings an attempt at
+// once. Pauses, messages and log lines are counted per object. An attempt that is repeated takes one call: what it needs to know the informers, or the
+// attempt before, have shown. A namespace whose objects take long has a few of the workers, so that those of others are not kept waiting too (fair.go).
 //
 // Every step leaves a state from which the next one follows, so a process may end anywhere.
 //

@@ -18,7 +18,6 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
-	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=get;list;watch;patch
@@ -56,9 +55,9 @@ func (ipPools) gone(context.Context, *desk, reconcile.Request) error { return ni
 func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	key := metal3.IPPoolKey(p.Namespace, p.Name)
 	if belong(p, d.clusters) {
-		return reconcile.Result{}, overtaken.Ignore(ctx, d.live, before, d.save(ctx, before, p))
+		return reconcile.Result{}, d.overtaken.Ignore(ctx, before, d.save(ctx, before, p))
 	}
-	done, unwritten := d.recordResting(ctx, before, key, d.ledger.Resting(key), memory)
+	done, again := d.recordResting(ctx, before, key, d.ledger.Resting(key), memory)
 	if done {
 		return reconcile.Result{}, nil
 	}
@@ -77,7 +76,7 @@ func (ipPools) status(ctx context.Context, d *desk, before, p *v1alpha1.IPPool, 
 	if written {
 		memory.written = d.now()
 	}
-	return reconcile.Result{}, errors.Join(unwritten, err)
+	return reconcile.Result{RequeueAfter: again}, err
 }
 
 // belong has a pool say which Cluster it belongs to, and tells whether it did not.

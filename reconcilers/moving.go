@@ -6,7 +6,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
-	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 // A claim that is stored without an address stays in this cluster while it is being given one: before it moves anything, clusterctl pauses the
@@ -28,10 +27,12 @@ func (r *claims[T]) hold(ctx context.Context, c T) (bool, error) {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[metal3.AnnotationBlockMove] = blocker
-	c.SetAnnotations(annotations)
-	if err := r.save(ctx, before, c); err != nil {
-		return false, err
+	if annotations[metal3.AnnotationBlockMove] != blocker { // else an earlier attempt wrote it: the next write fails where it is no longer there
+		annotations[metal3.AnnotationBlockMove] = blocker
+		c.SetAnnotations(annotations)
+		if err := r.save(ctx, before, c); err != nil {
+			return false, err
+		}
 	}
 	if r.api.rests(ctx, r.desk, c, liveClusters(ctx, r.live)) != nil {
 		return false, r.letGo(ctx, c)
@@ -45,7 +46,7 @@ func (r *claims[T]) letGo(ctx context.Context, c T) error {
 	if !unblock(c) {
 		return nil
 	}
-	return overtaken.Ignore(ctx, r.live, before, r.save(ctx, before, c))
+	return r.overtaken.Ignore(ctx, before, r.save(ctx, before, c))
 }
 
 // unblock takes our annotation off a claim, and tells whether it was there.

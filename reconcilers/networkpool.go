@@ -2,7 +2,7 @@ package reconcilers
 
 import (
 	"context"
-	"errors"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -46,20 +46,22 @@ func (networkPools) urgent(ctx context.Context, d *desk, req reconcile.Request) 
 func (n networkPools) status(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
 	key := butler.NetworkPoolKey(p.Namespace, p.Name)
 	resting := d.ledger.Resting(key)
-	written, unwritten := d.recordResting(ctx, before, key, unrecorded(resting, p.Status.Releases, d.wall()), memory)
+	written, again := d.recordResting(ctx, before, key, unrecorded(resting, p.Status.Releases, d.wall()), memory)
 	if written {
 		return reconcile.Result{}, nil
 	}
-	result, err := n.counters(ctx, d, before, p, usage, memory)
-	return result, errors.Join(unwritten, err)
+	next := soonest{wait: again}
+	err := n.counters(ctx, d, before, p, usage, memory, &next)
+	return reconcile.Result{RequeueAfter: next.wait}, err
 }
 
 // counters writes all that a pool's status says.
-func (networkPools) counters(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory) (reconcile.Result, error) {
+func (networkPools) counters(ctx context.Context, d *desk, before, p *v1alpha1.NetworkPool, usage ledger.Usage, memory *poolMemory, again *soonest) error {
 	waiting, err := leaving(ctx, d, client.ObjectKeyFromObject(p))
 	if err != nil {
-		return reconcile.Result{}, err
+		return err
 	}
+	waiting = slices.DeleteFunc(waiting, func(a *v1alpha1.IPAllocation) bool { return d.sent.has(a) }) // they go
 	_, faults := butler.PoolOf(p)
 	releases := recordReleases(p, waiting, d.wall())
 	p.Status = *poolStatus(p, usage, faults)
@@ -67,7 +69,7 @@ func (networkPools) counters(ctx context.Context, d *desk, before, p *v1alpha1.N
 	if !equality.Semantic.DeepEqual(before, p) {
 		memory.records = len(p.Status.Releases)
 		if written, err := d.replaceStatus(ctx, before, p); !written {
-			return reconcile.Result{}, err
+			return err
 		}
 		memory.written = d.now()
 		logReleases(ctx, releases)
@@ -79,19 +81,17 @@ func (networkPools) counters(ctx context.Context, d *desk, before, p *v1alpha1.N
 		d.events.releasesWait(p, releases.left)
 	}
 	if p.DeletionTimestamp != nil && releases.room > 0 { // the record goes with it, and what it is waited for, its namespace perhaps, does not come
-		return reconcile.Result{}, d.dropFinalizers(ctx, waiting)
+		d.dropFinalizers(ctx, waiting, again)
+		return nil
 	}
-	if err := d.dropFinalizers(ctx, recordedIn(p, waiting)); err != nil {
-		return reconcile.Result{}, err
-	}
+	d.dropFinalizers(ctx, recordedIn(p, waiting), again)
 	switch {
 	case releases.room > 0:
-		return reconcile.Result{RequeueAfter: releases.room}, nil
+		again.add(releases.room)
 	case releases.left > 0:
-		return reconcile.Result{RequeueAfter: urgent.every}, nil
-	default:
-		return reconcile.Result{}, nil
+		again.add(urgent.every)
 	}
+	return nil
 }
 
 // gone lets the allocations go that waited for the pool to record their release.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,6 +19,10 @@ import (
 
 // parallelWrites is how many objects of one pool are written to at a time.
 const parallelWrites = 8
+
+// secondTry comes so long after the first: each try costs a commit of the journal, and a grant that stays open for its life where nobody knows what became
+// of the write.
+const secondTry = time.Second
 
 // passLimit is how long one look at the claims of a pool takes: what is left waits for the next, so that other pools have their turn.
 const passLimit = 5 * time.Second
@@ -39,28 +44,33 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	slices.SortFunc(waiting, func(x, y T) int {
-		return cmp.Or(cmp.Compare(r.tries.pause(client.ObjectKeyFromObject(x)), r.tries.pause(client.ObjectKeyFromObject(y))), oldestFirst(x, y))
+		return cmp.Or(cmp.Compare(r.tries.Failures(client.ObjectKeyFromObject(x)), r.tries.Failures(client.ObjectKeyFromObject(y))), oldestFirst(x, y))
 	})
 	var (
 		writes   errgroup.Group
 		refusals []func() error
-		again    reconcile.Result
+		soonest  soonest
 	)
 	writes.SetLimit(parallelWrites)
 	began := time.Now()
+	key := ledger.Key{Kind: r.poolKind, Namespace: req.Namespace, Name: req.Name}
+	pool := r.poolBasis(ctx, key)
+	if r.tries.Failures(client.ObjectKeyFromObject(waiting[len(waiting)-1])) > 0 {
+		r.repeated.begin(key)
+		defer r.repeated.end(key)
+	}
 	for _, stored := range waiting {
 		if time.Since(began) > passLimit {
-			again.RequeueAfter = time.Millisecond
+			soonest.add(time.Millisecond)
 			break
 		}
 		c := copied(stored)
 		if !r.takes(ctx, c) {
 			continue
 		}
-		if left := r.tries.wait(client.ObjectKeyFromObject(c), r.now()); left > 0 {
-			if again.RequeueAfter == 0 || left < again.RequeueAfter {
-				again.RequeueAfter = left
-			}
+		basis := claimBasis{claimBasisOf(c), pool}
+		if left := r.tries.Wait(client.ObjectKeyFromObject(c), basis); left > 0 {
+			soonest.add(left)
 			continue
 		}
 		wants, origin, err := r.api.wants(ctx, r.desk, c)
@@ -75,20 +85,52 @@ func (r *pending[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{RequeueAfter: max(down.RetryAfter, time.Second)}, writes.Wait()
 		}
 		if err != nil {
-			refusals = append(refusals, func() error { return r.notServed(ctx, c, wants, err) })
+			refusals = append(refusals, func() error { return r.settle(ctx, c, basis, &soonest, r.notServed(ctx, c, wants, err)) })
 			continue
 		}
-		writes.Go(func() error { return r.serve(ctx, c, grant, origin) })
+		writes.Go(func() error { return r.settle(ctx, c, basis, &soonest, r.serve(ctx, c, grant, origin)) })
 	}
 	for _, refusal := range refusals { // whoever gets addresses does not wait for that
 		if time.Since(began) > passLimit {
-			again.RequeueAfter = time.Millisecond
+			soonest.add(time.Millisecond)
 			break
 		}
 		writes.Go(refusal)
 	}
-	return again, writes.Wait()
+	err = writes.Wait()
+	return reconcile.Result{RequeueAfter: soonest.wait}, err
 }
+
+// settle takes note of how an attempt on a claim ended. A failure is that claim's alone: the other claims of its pool do not wait for it.
+func (r *pending[T]) settle(ctx context.Context, c T, basis claimBasis, again *soonest, err error) error {
+	name := client.ObjectKeyFromObject(c)
+	switch {
+	case err == nil:
+		r.tries.Succeeded(name)
+	case ctx.Err() != nil:
+		return err
+	default:
+		again.add(r.tries.Failed(ctx, name, basis, err))
+	}
+	return nil
+}
+
+// soonest is the shortest of several waits, zero for none. It is safe for concurrent use until it is read.
+type soonest struct {
+	mu   sync.Mutex
+	wait time.Duration
+}
+
+func (s *soonest) add(wait time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wait == 0 || wait < s.wait {
+		s.wait = wait
+	}
+}
+
+// errPaused is why a claim gets nothing that the informers do not show as paused yet.
+var errPaused = errors.New("the API server shows that its Cluster, or its pool, is paused")
 
 // takes tells whether this reconciler is to serve a claim that has no answer. One that names its addresses it hands over to the reconciler of claims.
 func (r *pending[T]) takes(ctx context.Context, c T) bool {
@@ -108,23 +150,17 @@ func (r *pending[T]) serve(ctx context.Context, c T, grant ledger.Grant, origin 
 		if may, err := r.hold(ctx, c); err != nil || !may {
 			r.ledger.Withdraw(grant.Token) // nothing that says it was written
 			if err == nil {
-				r.tries.failed(client.ObjectKeyFromObject(c), r.now()) // what the informer does not see yet keeps it: its own change would bring it back at once
+				return errPaused // its own change would bring it back at once
 			}
-			return r.unwritten(ctx, c, err)
+			return r.unwritten(ctx, c, r.tries, err)
 		}
 	}
-	return r.write(ctx, c, grant, origin)
+	return r.write(ctx, c, grant, origin, r.tries)
 }
 
-// notServed says of a claim why there is nothing for it yet. Where that cannot be written it is left alone for a while.
+// notServed says of a claim why there is nothing for it yet.
 func (r *pending[T]) notServed(ctx context.Context, c T, wants []ledger.Want, why error) error {
-	err := errors.Join(r.letGo(ctx, c), r.refuse(ctx, c, wants, why))
-	if name := client.ObjectKeyFromObject(c); err == nil {
-		r.tries.forget(name)
-	} else {
-		r.tries.failed(name, r.now())
-	}
-	return err
+	return errors.Join(r.letGo(ctx, c), r.refuse(ctx, c, wants, why))
 }
 
 // give asks the ledger first what it would grant: a request that is tried again and again should not count as failed each time.

@@ -14,7 +14,8 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
-	"butlerlabs.dev/ipam/reconcilers/overtaken"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 )
 
 // pace is how often one pool is written to at most. A change while all is quiet is written at once; under load the last state always follows.
@@ -38,6 +39,7 @@ type pools[P client.Object] struct {
 	api     poolAPI[P]
 	metrics *ledger.Metrics
 	wake    func(namespace string) // the claims of a kind of pool, after a rest or a change of one
+	backoff *flow.Backoff
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*poolMemory
@@ -86,8 +88,16 @@ func (r *pools[P]) record(ctx context.Context, req reconcile.Request) (wait time
 func (r *pools[P]) look(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	before := r.api.empty()
 	if err := r.client.Get(ctx, req.NamespacedName, before, client.UnsafeDisableDeepCopy); err != nil {
+		r.backoff.Succeeded(req.NamespacedName)
+		r.recording.Succeeded(req.NamespacedName)
 		return reconcile.Result{}, r.gone(ctx, req, err)
 	}
+	basis := flow.BasisOf(before, v1alpha1.AnnotationResting)
+	return r.backoff.Attempt(ctx, req.NamespacedName, basis, func() (reconcile.Result, error) { return r.attempt(ctx, req, before) })
+}
+
+// attempt brings a pool to what the ledger says of it.
+func (r *pools[P]) attempt(ctx context.Context, req reconcile.Request, before P) (reconcile.Result, error) {
 	memory := r.remember(req.NamespacedName)
 	if why := r.api.rests(r.desk, before); why != nil { // however short: claims may have seen it
 		memory.resting = true
@@ -104,6 +114,10 @@ func (r *pools[P]) look(ctx context.Context, req reconcile.Request) (reconcile.R
 	if wait := memory.wait(due, r.now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
+	pool, _ := r.api.pool(before)
+	if r.repeated.under(pool.Key) {
+		return reconcile.Result{RequeueAfter: relaxed.every}, nil
+	}
 	p, rested := copied(before), memory.resting
 	memory.resting = metal3.Paused(before) // claims of a paused pool wait
 	changed := memory.spec != 0 && memory.spec != before.GetGeneration()
@@ -111,10 +125,9 @@ func (r *pools[P]) look(ctx context.Context, req reconcile.Request) (reconcile.R
 	if rested && !memory.resting || changed { // what stands in its spec may have kept a claim that holds an address from being Ready
 		r.wake(req.Namespace)
 	}
-	pool, _ := r.api.pool(p)
 	usage, known := r.ledger.Usage(pool.Key)
 	if !known {
-		return reconcile.Result{}, nil // the ledger hears of it in a moment, and brings it back
+		return reconcile.Result{}, flow.ErrNothingToDo // the ledger hears of it in a moment, and brings it back
 	}
 	if done, err := r.finalizer(ctx, before, p, usage); done || err != nil {
 		return reconcile.Result{}, err
@@ -130,10 +143,10 @@ func (r *pools[P]) finalizer(ctx context.Context, before, p P, usage ledger.Usag
 	switch going := p.GetDeletionTimestamp() != nil; {
 	case going && has && usage.Claims == 0:
 		controllerutil.RemoveFinalizer(p, finalizer)
-		return true, overtaken.Ignore(ctx, r.live, before, r.save(ctx, before, p))
+		return true, r.overtaken.Ignore(ctx, before, r.save(ctx, before, p))
 	case !going && !has:
 		controllerutil.AddFinalizer(p, finalizer)
-		return true, overtaken.Ignore(ctx, r.live, before, r.save(ctx, before, p)) // which brings it here again
+		return true, r.overtaken.Ignore(ctx, before, r.save(ctx, before, p)) // which brings it here again
 	default:
 		return false, nil
 	}

@@ -16,7 +16,6 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
-	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
 
 const (
@@ -79,7 +78,7 @@ func (d *desk) dropFinalizer(ctx context.Context, c client.Object, finalizer str
 		return nil
 	}
 	if err := d.save(ctx, before, c); err != nil {
-		return overtaken.Ignore(ctx, d.live, before, err)
+		return d.overtaken.Ignore(ctx, before, err)
 	}
 	d.sent.end(c)
 	return nil
@@ -93,39 +92,47 @@ type recording struct {
 	room    time.Duration // until there may be room for one of them; zero where there is room
 }
 
-// recordReleases adds the records of the leaving allocations to a pool's. Records that are more than enough go when their range no
-// longer rests, the oldest first.
+// recordReleases adds the records of the leaving allocations to a pool's. Records that are more than enough go when their range no longer rests and their
+// allocation has gone, the oldest first: one that stays, as its finalizer cannot be removed, would be recorded anew each time.
 func recordReleases(p *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation, now time.Time) recording {
 	shorten(p, now)
-	known := keysOf(p.Status.Releases)
+	known, stays := keysOf(p.Status.Releases), map[recordKey]bool{}
 	var fresh []v1alpha1.Release
 	for i := range leaving {
-		if record, ok := releaseOf(leaving[i], p); ok && !known[keyOf(record)] {
+		record, ok := releaseOf(leaving[i], p)
+		switch {
+		case !ok:
+		case known[keyOf(record)]:
+			stays[keyOf(record)] = true
+		default:
 			fresh = append(fresh, record)
 		}
 	}
 	slices.SortFunc(fresh, func(x, y v1alpha1.Release) int {
 		return cmp.Or(x.ReleasedAt.Compare(y.ReleasedAt.Time), cmp.Compare(x.Name, y.Name))
 	})
-	resting := 0
-	var next time.Time
+	kept := 0
+	room := now.Add(lookAgain) // when there is more
 	for _, r := range p.Status.Releases {
-		if rests(r, now) {
-			resting++
-			if next.IsZero() || r.ReusableAt.Time.Before(next) {
-				next = r.ReusableAt.Time
+		switch {
+		case stays[keyOf(r)]:
+			kept++
+		case rests(r, now):
+			kept++
+			if r.ReusableAt.Time.Before(room) {
+				room = r.ReusableAt.Time
 			}
 		}
 	}
 	var to recording
-	to.fresh = min(len(fresh), releaseBatch, maxReleases-resting)
+	to.fresh = min(len(fresh), releaseBatch, maxReleases-kept)
 	to.left = len(fresh) - to.fresh
 	if to.fresh == 0 && to.left > 0 {
-		to.room = min(next.Sub(now), lookAgain)
+		to.room = room.Sub(now)
 	}
 	excess := len(p.Status.Releases) + to.fresh - keptReleases
 	for _, r := range p.Status.Releases {
-		if excess > 0 && !rests(r, now) {
+		if excess > 0 && !rests(r, now) && !stays[keyOf(r)] {
 			excess--
 			continue
 		}
@@ -213,12 +220,22 @@ func recordedIn(stored *v1alpha1.NetworkPool, leaving []*v1alpha1.IPAllocation) 
 	})
 }
 
-// dropFinalizers lets go of allocations.
-func (d *desk) dropFinalizers(ctx context.Context, leaving []*v1alpha1.IPAllocation) error {
+// dropFinalizers lets go of allocations. Where that fails it is due again: the other releases of the pool do not wait for it.
+func (d *desk) dropFinalizers(ctx context.Context, leaving []*v1alpha1.IPAllocation, again *soonest) {
 	var writes errgroup.Group
 	writes.SetLimit(parallelWrites)
 	for _, a := range leaving {
-		writes.Go(func() error { return d.dropFinalizer(ctx, a.DeepCopy(), v1alpha1.FinalizerIPAllocation) })
+		name, basis := client.ObjectKeyFromObject(a), claimBasis{claim: claimBasisOf(a)}
+		if wait := d.tries.Wait(name, basis); wait > 0 {
+			again.add(wait)
+			continue
+		}
+		writes.Go(func() error {
+			if err := d.dropFinalizer(ctx, a.DeepCopy(), v1alpha1.FinalizerIPAllocation); err != nil {
+				again.add(d.tries.Failed(ctx, name, basis, err))
+			}
+			return nil
+		})
 	}
-	return writes.Wait()
+	_ = writes.Wait() // no error: each is settled by itself
 }

@@ -77,6 +77,22 @@ func TestRecordsThatRestNoMoreGoOldestFirst(t *testing.T) {
 	}
 }
 
+// Finalizers that cannot be removed keep as many allocations as there are: each write of the pool recorded some of them anew.
+func TestTheRecordOfAnAllocationThatStaysIsKept(t *testing.T) {
+	p := poolWithDelay(0)
+	var leaving []*v1alpha1.IPAllocation
+	for i := range keptReleases + 8 {
+		leaving = append(leaving, leavingAt(t, fmt.Sprintf("a-%02d", i), "10.0.0.1", time.Duration(i)*time.Second))
+	}
+	p.Status.Releases = recordReleases(p, leaving, releaseTime).records
+	if to := recordReleases(p, leaving, releaseTime); to.fresh != 0 || len(to.records) != len(leaving) {
+		t.Errorf("%d recorded anew, %d records", to.fresh, len(to.records))
+	}
+	if to := recordReleases(p, leaving[20:], releaseTime); len(to.records) != keptReleases {
+		t.Errorf("%d records after 20 have gone", len(to.records))
+	}
+}
+
 // As the event that tells of waiting releases says.
 func TestAShorterDelayMakesRoomForReleasesThatWait(t *testing.T) {
 	p := poolWithDelay(time.Hour)

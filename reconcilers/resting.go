@@ -12,18 +12,19 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	"butlerlabs.dev/ipam/reconcilers/overtaken"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 )
 
 // recordResting writes into a pool which of its ranges rest, so that a restart knows it. It tells whether there was anything to write: the pool
-// comes back then. What the list of a pool cannot show of its ranges in other clusters is recorded as hidden before.
-func (d *desk) recordResting(ctx context.Context, p client.Object, pool ledger.Key, resting []ledger.Cooling, memory *poolMemory) (written bool, err error) {
+// comes back then. What the list of a pool cannot show of its ranges in other clusters is recorded as hidden before. Where the write fails again is
+// when the next is due: the pool's status, by which releases go on, does not wait for it.
+func (d *desk) recordResting(ctx context.Context, p client.Object, pool ledger.Key, resting []ledger.Cooling, memory *poolMemory) (written bool, again time.Duration) {
 	list := fields.Resting(p)
 	if !list.Readable && len(resting) == 0 { // as after a restart: somebody may still correct it
 		if memory.mayTell(eventRestsIllegible, d.now()) {
 			d.events.restsIllegible(p)
 		}
-		return false, nil
+		return false, 0
 	}
 	text, lacking := fields.RestingText(p, resting, list.Based())
 	same := p.GetAnnotations()[butlerv1.AnnotationResting] == text
@@ -42,11 +43,16 @@ func (d *desk) recordResting(ctx context.Context, p client.Object, pool ledger.K
 	if len(hidden) > 0 && memory.mayTell(eventMovedHidden, d.now()) {
 		d.events.movedHidden(p, len(hidden))
 	}
+	name, basis := client.ObjectKeyFromObject(p), flow.BasisOf(p, butlerv1.AnnotationResting)
 	if same {
-		return false, nil
+		d.recording.Succeeded(name)
+		return false, 0
+	}
+	if wait := d.recording.Wait(name, basis); wait > 0 {
+		return false, wait
 	}
 	if err := d.recordMoved(ctx, p, pool, hidden, memory); err != nil {
-		return false, err
+		return false, d.recording.Failed(ctx, name, basis, err)
 	}
 	after := copied(p)
 	annotations := after.GetAnnotations()
@@ -57,8 +63,11 @@ func (d *desk) recordResting(ctx context.Context, p client.Object, pool ledger.K
 		delete(annotations, butlerv1.AnnotationResting)
 	}
 	after.SetAnnotations(annotations)
-	err = overtaken.Ignore(ctx, d.live, p, d.save(ctx, p, after))
-	return err == nil, err
+	if err := d.overtaken.Ignore(ctx, p, d.save(ctx, p, after)); err != nil {
+		return false, d.recording.Failed(ctx, name, basis, err)
+	}
+	d.recording.Succeeded(name)
+	return true, 0
 }
 
 // recordMoved stores which ranges of a pool went to other clusters. Those that are hidden the next list of the pool, based on this version of it, will

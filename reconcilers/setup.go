@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/reconcilers/flow"
+	"butlerlabs.dev/ipam/reconcilers/overtaken"
 	"butlerlabs.dev/ipam/reconcilers/records"
 	"butlerlabs.dev/ipam/reconcilers/work"
 )
@@ -91,6 +93,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	d := &desk{
 		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, wall: o.Wall, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, records: o.Records, events: newEvents(o.Recorder),
 		sent: newSent(), mirrors: turns, orphanAge: cmp.Or(o.OrphanAge, DefaultOrphanAge), whole: a.wholeStatus, movable: a.addresses != nil,
+		spacing: flow.NewBackoff(flow.FirstPause), tries: flow.NewBackoff(secondTry), recording: flow.NewBackoff(flow.FirstPause), repeated: &o.Changes.repeated, overtaken: overtaken.NewChecker(mgr.GetAPIReader()),
 	}
 	lane.wake = wake(ctx, mgr.GetCache(), a.claims.emptyList, lane.claims)
 	if a.addresses != nil { // these have Clusters
@@ -118,7 +121,7 @@ func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options
 	if a.poolKind != "" {
 		known := map[types.NamespacedName]*poolMemory{}
 		controllers = append(controllers, worker{a.poolName, lane.pools, poolWorkers, &pools[P]{
-			desk: d, api: a.pools, metrics: o.Metrics, known: known, wake: func(namespace string) { o.Changes.wake(a.poolKind, namespace) },
+			desk: d, api: a.pools, metrics: o.Metrics, known: known, backoff: flow.NewBackoff(flow.FirstPause), wake: func(namespace string) { o.Changes.wake(a.poolKind, namespace) },
 		}})
 	}
 	for _, ctrl := range controllers {

@@ -22,6 +22,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
@@ -36,12 +37,13 @@ const settle = 500 * time.Millisecond
 // Services makes ProxyVIPs for Services. It is told of what changes in the ledger from its first moment on, and does nothing before Register.
 type Services struct {
 	queue   work.Queue
+	backoff *flow.Backoff
 	waiting waiting
 }
 
 // New gives one that nothing waits for yet.
 func New() *Services {
-	return &Services{queue: work.NewQueue("service"), waiting: waiting{all: map[types.NamespacedName]wait{}}}
+	return &Services{queue: work.NewQueue("service"), backoff: flow.NewBackoff(flow.FirstPause), waiting: waiting{all: map[types.NamespacedName]wait{}}}
 }
 
 // Notify has those looked at again who wait for a pool that changes, the oldest first. It takes keys of any kind, and never blocks.
@@ -51,6 +53,7 @@ func (s *Services) Notify(keys []ledger.Key) {
 			continue
 		}
 		for _, name := range s.waiting.of(k.Name) {
+			s.backoff.Hasten(name)
 			s.queue.AddAfter(reconcile.Request{NamespacedName: name}, settle)
 		}
 	}
@@ -59,7 +62,7 @@ func (s *Services) Notify(keys []ledger.Key) {
 // Register adds the reconciler to a manager that has not started. It acts while serving says that this replica holds the journal. Of Services
 // only the metadata is kept; grace is how long a restored ProxyVIP waits for its Service; ProxyVIPs come from the informer that the ledger is fed by.
 func (s *Services) Register(mgr manager.Manager, serving func() bool, recorder record.EventRecorder, grace time.Duration) error {
-	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &turn{serving: serving}, events: recorder, waiting: &s.waiting, grace: grace}
+	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &turn{serving: serving}, events: recorder, backoff: s.backoff, waiting: &s.waiting, grace: grace}
 	return builder.ControllerManagedBy(mgr).
 		Named("service").
 		WatchesMetadata(&corev1.Service{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(annotated())).

@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,11 +23,9 @@ import (
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 	"butlerlabs.dev/ipam/reconcilers/overtaken"
 )
-
-// refusedAgain is when a ProxyVIP that was refused is asked for again, unless its pool has room earlier.
-const refusedAgain = 30 * time.Second
 
 // reconciler brings one Service and its ProxyVIP together.
 //
@@ -37,45 +39,104 @@ type reconciler struct {
 	live    client.Reader
 	turn    *turn
 	events  record.EventRecorder
+	backoff *flow.Backoff
 	waiting *waiting
 	orphans orphans
 	grace   time.Duration // that a restored ProxyVIP waits for its Service
+	reads   sync.Map      // Service whose last attempt failed -> read
+}
+
+// read is a Service and its ProxyVIP, as the API server has them.
+type read struct {
+	service *corev1.Service
+	vip     *unstructured.Unstructured
+	there   bool // the ProxyVIP
 }
 
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !r.turn.has() {
 		return reconcile.Result{}, nil
 	}
-	s, vip := &corev1.Service{}, newVIP(vipName(req.NamespacedName))
-	if err := client.IgnoreNotFound(r.live.Get(ctx, req.NamespacedName, s)); err != nil {
-		return reconcile.Result{}, err
+	service, vip, pool := r.shown(ctx, req.NamespacedName)
+	basis := struct {
+		service, vip string // versions: nothing is written to them while attempts fail
+		pool         flow.Basis
+	}{service.ResourceVersion, vip.ResourceVersion, flow.BasisOf(pool)}
+	return r.backoff.Attempt(ctx, req.NamespacedName, basis, func() (reconcile.Result, error) {
+		is, repeatable := r.last(req.NamespacedName, service, vip)
+		if !repeatable {
+			var err error
+			if is, err = r.read(ctx, req.NamespacedName); err != nil {
+				return reconcile.Result{}, err
+			}
+		}
+		r.reads.Delete(req.NamespacedName)
+		result, err := r.attempt(ctx, req.NamespacedName, read{is.service.DeepCopy(), is.vip.DeepCopy(), is.there})
+		if err != nil {
+			r.reads.Store(req.NamespacedName, is)
+		}
+		return result, err
+	})
+}
+
+// shown is what the informers have of a Service, its ProxyVIP and its pool: without a UID where there is none.
+func (r *reconciler) shown(ctx context.Context, name types.NamespacedName) (service *metav1.PartialObjectMetadata, vip *v1alpha1.ProxyVIP, pool *v1alpha1.ProxyIPPool) {
+	service, vip, pool = &metav1.PartialObjectMetadata{}, &v1alpha1.ProxyVIP{}, &v1alpha1.ProxyIPPool{}
+	service.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
+	// An error says that there is none, for now.
+	_ = r.client.Get(ctx, name, service, client.UnsafeDisableDeepCopy)
+	_ = r.client.Get(ctx, client.ObjectKey{Name: vipName(name)}, vip, client.UnsafeDisableDeepCopy)
+	_ = r.client.Get(ctx, client.ObjectKey{Name: poolNamed(service.Annotations)}, pool, client.UnsafeDisableDeepCopy)
+	return service, vip, pool
+}
+
+// last is what the last attempt for a Service went by, which failed. It may be repeated without another read where the informers show the same, and nothing
+// is to be deleted.
+func (r *reconciler) last(name types.NamespacedName, service *metav1.PartialObjectMetadata, vip *v1alpha1.ProxyVIP) (read, bool) {
+	stored, known := r.reads.Load(name)
+	if !known {
+		return read{}, false
 	}
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(vip), vip)
-	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, err
+	is := stored.(read)
+	same := is.service.ResourceVersion == service.ResourceVersion && is.vip.GetResourceVersion() == vip.ResourceVersion
+	keeps := !is.there || poolOfVIP(is.vip) == poolOf(is.service)
+	return is, same && asks(is.service) && keeps
+}
+
+func (r *reconciler) read(ctx context.Context, name types.NamespacedName) (is read, err error) {
+	is = read{service: &corev1.Service{}, vip: newVIP(vipName(name))}
+	if err := client.IgnoreNotFound(r.live.Get(ctx, name, is.service)); err != nil {
+		return read{}, err
 	}
-	there := err == nil
+	err = r.live.Get(ctx, client.ObjectKeyFromObject(is.vip), is.vip)
+	is.there = err == nil
+	return is, client.IgnoreNotFound(err)
+}
+
+func (r *reconciler) attempt(ctx context.Context, name types.NamespacedName, is read) (reconcile.Result, error) {
+	s, vip := is.service, is.vip
 	if !asks(s) {
-		r.waiting.forget(req.NamespacedName)
-		if !there || !ours(vip) && !showsVIP(s, vip) {
-			r.orphans.forget(req.NamespacedName)
+		r.waiting.forget(name)
+		if !is.there || !ours(vip) && !showsVIP(s, vip) {
+			r.orphans.forget(name)
 			return reconcile.Result{}, nil
 		}
 		if isThere := s.UID != "" && s.DeletionTimestamp == nil; !isThere && isRestored(vip) {
-			if wait := r.orphans.wait(req.NamespacedName, vip.GetUID(), time.Now(), r.grace); wait > 0 {
+			if wait := r.orphans.wait(name, vip.GetUID(), time.Now(), r.grace); wait > 0 {
 				return reconcile.Result{RequeueAfter: wait}, nil
 			}
 		}
 		return reconcile.Result{}, r.release(ctx, s, vip)
 	}
-	r.orphans.forget(req.NamespacedName)
-	err = r.serve(ctx, s, vip, there)
+	r.orphans.forget(name)
+	err := r.serve(ctx, s, vip, is.there)
 	if refused := (*refusal)(nil); errors.As(err, &refused) {
-		r.complain(s, refused)
+		if r.backoff.Telling(name) {
+			r.complain(s, refused)
+		}
 		if refused.reason == eventInvalidMode || refused.reason == eventInvalidAnnotation { // a change of the Service brings it here again
 			return reconcile.Result{}, nil
 		}
-		return reconcile.Result{RequeueAfter: refusedAgain}, nil
 	}
 	return reconcile.Result{}, err
 }
@@ -87,7 +148,7 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 		return err
 	}
 	if there && !ours(vip) && !showsVIP(s, vip) {
-		return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName())}
+		return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName()), false}
 	}
 	if there && vip.GetDeletionTimestamp() != nil {
 		return lingers(vip)
@@ -113,7 +174,9 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 			return err
 		}
 		why := discreet(err.Error(), s.Namespace)
-		r.events.Eventf(s, corev1.EventTypeWarning, eventNoAddress, "the addresses %s that the Service had cannot be restored, and it gets others: %s", s.Annotations[v1alpha1.AnnotationVIPAddresses], why)
+		if r.backoff.Telling(client.ObjectKeyFromObject(s)) {
+			r.events.Eventf(s, corev1.EventTypeWarning, eventNoAddress, "the addresses %s that the Service had cannot be restored, and it gets others: %s", s.Annotations[v1alpha1.AnnotationVIPAddresses], why)
+		}
 		vip = newVIP(vip.GetName())
 	}
 	if err = r.write(ctx, s, vip, spec, there); err == nil {
@@ -130,7 +193,7 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 // lingers says why a Service gets no ProxyVIP although the one that it cannot have was deleted. The end of that brings the Service here again.
 func lingers(vip *unstructured.Unstructured) error {
 	return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s is being deleted and waits for its finalizers %s: the Service gets another when it is gone",
-		vip.GetName(), strings.Join(vip.GetFinalizers(), ", "))}
+		vip.GetName(), strings.Join(vip.GetFinalizers(), ", ")), false}
 }
 
 func newVIP(name string) *unstructured.Unstructured {
@@ -168,7 +231,7 @@ func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[s
 		return refused(err)
 	}
 	if vip.GetAnnotations()[butlerv1.AnnotationOrigin] == "" { // it would wait
-		return &refusal{eventNoAddress, fmt.Sprintf("pool %s does not exist: create it, or name another", poolOf(s))}
+		return &refusal{eventNoAddress, fmt.Sprintf("pool %s does not exist: create it, or name another", poolOf(s)), true}
 	}
 	return nil
 }
@@ -181,12 +244,21 @@ func isHolder(vip *unstructured.Unstructured, err error) bool {
 // refused tells the API server's refusal of what is asked for from other errors.
 func refused(err error) error {
 	if isRefusal(err) {
-		return &refusal{eventNoAddress, err.Error()}
+		return &refusal{eventNoAddress, err.Error(), namesField(err)}
 	}
 	return err
 }
 
 func isRefusal(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
+
+// namesField tells the allocator's own refusal, for what a pool has and for what is asked of it, from that of a policy or a quota.
+func namesField(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) || answer.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(answer.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
+}
 
 // announce writes the addresses of a ProxyVIP into the status of its Service.
 func (r *reconciler) announce(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
@@ -204,7 +276,7 @@ func (r *reconciler) announce(ctx context.Context, s *corev1.Service, vip *unstr
 			}
 			return r.drop(ctx, vip)
 		}
-		r.complain(s, &refusal{eventNoAddress, bound.Message})
+		r.complain(s, &refusal{eventNoAddress, bound.Message, true})
 	}
 	if err := r.setIngress(ctx, s, addresses); err != nil || len(addresses) == 0 {
 		return err
@@ -242,7 +314,7 @@ func (r *reconciler) drop(ctx context.Context, vip *unstructured.Unstructured) e
 
 // complain tells of what keeps a Service from its addresses, once until it is something else.
 func (r *reconciler) complain(s *corev1.Service, about *refusal) {
-	if message := discreet(about.message, s.Namespace); r.waiting.add(s, message) {
+	if message := discreet(about.message, s.Namespace); r.waiting.add(s, message, about.forPool) {
 		r.events.Event(s, corev1.EventTypeWarning, about.reason, message)
 	}
 }

@@ -54,8 +54,10 @@ func serviceNamed(vip string) (types.NamespacedName, bool) {
 }
 
 // poolOf is the pool that a Service takes its addresses from.
-func poolOf(s *corev1.Service) string {
-	if pool := s.Annotations[v1alpha1.AnnotationAddressPool]; pool != "" {
+func poolOf(s *corev1.Service) string { return poolNamed(s.Annotations) }
+
+func poolNamed(annotations map[string]string) string {
+	if pool := annotations[v1alpha1.AnnotationAddressPool]; pool != "" {
 		return pool
 	}
 	return v1alpha1.DefaultAddressPool
@@ -85,7 +87,10 @@ func discreet(text, namespace string) string {
 }
 
 // refusal says why a Service does not get what it asks for, as an event.
-type refusal struct{ reason, message string }
+type refusal struct {
+	reason, message string
+	forPool         bool // a change of the pool may end it
+}
 
 func (r *refusal) Error() string { return r.message }
 
@@ -104,10 +109,10 @@ const maxVerbatim = 16 << 10
 func specOf(s *corev1.Service) (map[string]any, error) {
 	mode := v1alpha1.VIPMode(s.Annotations[v1alpha1.AnnotationVIPMode])
 	if modes := []v1alpha1.VIPMode{v1alpha1.ModeL2ARP, v1alpha1.ModeBGP, v1alpha1.ModeOSPF}; !slices.Contains(modes, mode) {
-		return nil, &refusal{eventInvalidMode, fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, fields.Short(string(mode)), modes)}
+		return nil, &refusal{eventInvalidMode, fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, fields.Short(string(mode)), modes), false}
 	}
 	fault := func(annotation, format string, args ...any) (map[string]any, error) {
-		return nil, &refusal{eventInvalidAnnotation, fmt.Sprintf("annotation %s is %q: %s", annotation, fields.Short(s.Annotations[annotation]), fmt.Sprintf(format, args...))}
+		return nil, &refusal{eventInvalidAnnotation, fmt.Sprintf("annotation %s is %q: %s", annotation, fields.Short(s.Annotations[annotation]), fmt.Sprintf(format, args...)), false}
 	}
 	family := v1alpha1.AddressFamily(s.Annotations[v1alpha1.AnnotationAddressFamily])
 	if family == "" {

@@ -19,16 +19,17 @@ type waiting struct {
 
 type wait struct {
 	pool    string
+	forPool bool      // a change of the pool may end it
 	since   time.Time // of the Service
 	message string
 }
 
 // add says whether a message is new to a Service.
-func (w *waiting) add(s *corev1.Service, message string) bool {
+func (w *waiting) add(s *corev1.Service, message string, forPool bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := client.ObjectKeyFromObject(s)
-	is := wait{poolOf(s), s.CreationTimestamp.Time, message}
+	is := wait{poolOf(s), forPool, s.CreationTimestamp.Time, message}
 	isNew := w.all[name] != is
 	w.all[name] = is
 	return isNew
@@ -46,7 +47,7 @@ func (w *waiting) of(pool string) []types.NamespacedName {
 	defer w.mu.Unlock()
 	var all []types.NamespacedName
 	for name, is := range w.all {
-		if is.pool == pool {
+		if is.forPool && is.pool == pool {
 			all = append(all, name)
 		}
 	}

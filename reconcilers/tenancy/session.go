@@ -11,11 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 	"butlerlabs.dev/ipam/reconcilers/kubeconfig"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
-	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 // sessions are the tenants' sides, one for each TenantCluster with addresses. It is safe for concurrent use.
@@ -249,7 +250,7 @@ func (s *session) converse(ctx context.Context) error {
 	defer late.Stop()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	failures := 0
+	backoff := flow.NewBackoff(flow.FirstPause)
 	for {
 		select {
 		case <-ctx.Done():
@@ -268,18 +269,22 @@ func (s *session) converse(ctx context.Context) error {
 			continue
 		}
 		s.up()
+		cluster, _, _ := s.current()
+		basis := flow.BasisOf(cluster)
+		if wait := backoff.Wait(s.name, basis); wait > 0 {
+			next.Reset(wait)
+			continue
+		}
 		// An API server that has just started can keep a write for as long as one waits for it, and answer the next at once.
-		c.within = min(firstWrite<<min(failures, 10), tenantTimeout)
+		c.within = min(firstWrite<<min(backoff.Failures(s.name), 10), tenantTimeout)
 		at, err := s.look(ctx, c)
 		switch {
 		case apierrors.IsUnauthorized(err):
 			return s.denied(c.version, err)
 		case err != nil:
-			failures++
-			s.Log.Info("Tenant not brought up to date", "tenant", s.name, "error", err.Error())
-			at = s.Now().Add(min(work.FirstRetry<<min(failures, 10), work.LastRetry))
+			at = s.Now().Add(backoff.Failed(ctrllog.IntoContext(ctx, s.Log.WithName("tenant")), s.name, basis, err))
 		default:
-			failures = 0
+			backoff.Succeeded(s.name)
 		}
 		next.Stop()
 		if !at.IsZero() {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 	"butlerlabs.dev/ipam/reconcilers/work"
 )
@@ -91,7 +92,8 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 // start adds the controllers to the manager as soon as what they work on is served, and has them look at everything whenever a term begins.
 func (d *desk) start(ctx context.Context, mgr manager.Manager) (err error) {
 	q := &queues{network: work.NewQueue("tenantcluster"), orphans: work.NewQueue("orphan"), providers: work.NewQueue("providerconfig"), platform: work.NewQueue("infrastructure")}
-	if err := errors.Join(d.followCRDs(ctx), d.watchPlatform(ctx, mgr.GetCache(), q), work.Add(mgr, "infrastructure", q.platform, workers, &platformUse{d})); err != nil {
+	if err := errors.Join(d.followCRDs(ctx), d.watchPlatform(ctx, mgr.GetCache(), q),
+		work.Add(mgr, "infrastructure", q.platform, workers, flow.Spaced(&platformUse{d}, d.client, func() client.Object { return &v1alpha1.NetworkPool{} }, v1alpha1.AnnotationResting))); err != nil {
 		return err
 	}
 	s := newSessions(ctx, d)
@@ -120,9 +122,9 @@ func (d *desk) serveTenants(ctx context.Context, mgr manager.Manager, q *queues,
 	d.Log.Info("Serving tenants", "namespace", d.Namespace)
 	return errors.Join(
 		d.watch(ctx, mgr.GetCache(), q, n.short, s.short),
-		work.Add(mgr, "tenantcluster", q.network, workers, n),
-		work.Add(mgr, "orphan", q.orphans, workers, newOrphans(d)),
-		work.Add(mgr, "providerconfig", q.providers, workers, &providers{d}),
+		work.Add(mgr, "tenantcluster", q.network, workers, flow.Spaced(n, d.Cache, func() client.Object { return &v1alpha1.TenantCluster{} })),
+		work.Add(mgr, "orphan", q.orphans, workers, flow.Spaced(newOrphans(d), d.client, func() client.Object { return &v1alpha1.IPAllocation{} }, v1alpha1.AnnotationTenantUID)),
+		work.Add(mgr, "providerconfig", q.providers, workers, flow.Spaced(&providers{d}, d.Cache, func() client.Object { return &v1alpha1.ProviderConfig{} })),
 	)
 }
 

@@ -4,27 +4,21 @@ package work
 
 import (
 	"context"
-	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-)
 
-// Pauses before a key that failed is taken up again, each twice the one before: soon at first, and never so rarely that an outage is felt long after
-// its end.
-const (
-	FirstRetry = 50 * time.Millisecond
-	LastRetry  = 30 * time.Second
+	"butlerlabs.dev/ipam/reconcilers/flow"
 )
 
 // Queue is one that a controller takes its requests from.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// NewQueue makes a queue, whose metrics have this name.
+// NewQueue makes a queue, whose metrics have this name. Its rate limiter is for what flow.Backoff does not space.
 func NewQueue(name string) Queue {
-	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](FirstRetry, LastRetry)
+	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](flow.FirstPause, flow.LongestPause)
 	return workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})
 }
 

@@ -165,14 +165,23 @@ func Forbid(t *testing.T, c client.Client, name string, match admissionregistrat
 // Refusing is a webhook that refuses whatever it is asked with a code, after what it does first.
 func Refusing(t *testing.T, code int32, first func(context.Context)) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
+	return Answering(t, func(ctx context.Context) *admissionv1.AdmissionResponse {
+		first(ctx)
+		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: "refused after a while"}}
+	})
+}
+
+// Answering is a webhook with these answers.
+func Answering(t *testing.T, answer func(context.Context) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
+	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
 		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		first(r.Context())
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Code: code, Message: "refused after a while"}}
+		review.Response = answer(r.Context())
+		review.Response.UID = review.Request.UID
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	t.Cleanup(server.Close)
