@@ -72,15 +72,14 @@ func (b *Backoff) Wait(name types.NamespacedName, basis any) time.Duration {
 	return max(0, time.Until(ends))
 }
 
-// Failed records a failed attempt, logs it, and returns the time until the next one is due. The log repeats the failures of one object at growing
-// distances: see Telling.
+// Failed records a failed attempt and returns the time until the next one is due. The log has the failures that Telling names.
 func (b *Backoff) Failed(ctx context.Context, name types.NamespacedName, basis any, err error) time.Duration {
 	wait := b.failures.When(name)
 	now := time.Now()
 	b.mu.Lock()
 	b.pending[name] = pause{basis, now, now.Add(wait)}
 	b.mu.Unlock()
-	if n := b.failures.NumRequeues(name); isPowerOfTwo(n) {
+	if n := b.failures.NumRequeues(name); isTold(n) {
 		ctrllog.FromContext(ctx).Info("Attempt failed, and is repeated", "subject", name.String(), "failures", n, "pause", wait.String(), "error", fields.OneLine(err.Error(), 1024))
 	}
 	return wait
@@ -89,11 +88,14 @@ func (b *Backoff) Failed(ctx context.Context, name types.NamespacedName, basis a
 // Failures returns how many attempts on an object have failed since the last success.
 func (b *Backoff) Failures(name types.NamespacedName) int { return b.failures.NumRequeues(name) }
 
-// Telling reports whether users are told of it if the attempt under way fails: the first, the second, the fourth, the eighth and so on. A message that
-// is worded anew each time would be one more write per attempt.
-func (b *Backoff) Telling(name types.NamespacedName) bool { return isPowerOfTwo(b.Failures(name) + 1) }
+// Telling reports whether users are told of it if the attempt under way fails: the first failure of an object, the 8th, the 16th and so on, each time
+// twice as many. A message that is worded anew each time would be one more write per attempt.
+func (b *Backoff) Telling(name types.NamespacedName) bool { return isTold(b.Failures(name) + 1) }
 
-func isPowerOfTwo(n int) bool { return bits.OnesCount(uint(n)) == 1 }
+// The second to the seventh failure come within seconds of the first.
+func isTold(failures int) bool {
+	return failures == 1 || failures >= 8 && bits.OnesCount(uint(failures)) == 1
+}
 
 // Succeeded ends the pause of an object and forgets its failures.
 func (b *Backoff) Succeeded(name types.NamespacedName) {

@@ -135,8 +135,8 @@ func TestBackoff_Log(t *testing.T) {
 			}
 			w.Failed(ctx, object, 0, errNo)
 		}
-		if lines != 10 || told != 10 {
-			t.Errorf("%d lines and %d times told of 1000 failures, want 10", lines, told)
+		if lines != 8 || told != 8 {
+			t.Errorf("%d lines and %d times told of 1000 failures, want 8", lines, told)
 		}
 	})
 }

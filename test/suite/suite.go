@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -40,6 +41,9 @@ import (
 // Soon bounds the wait for a state that comes about in milliseconds on an idle machine.
 const Soon = 30 * time.Second
 
+// parallel is how many tests of a package run at once: those that do mostly wait, and more of them than there are processors.
+const parallel = "8"
+
 // pollGap is the time between two looks at a state that is waited for.
 const pollGap = 20 * time.Millisecond
 
@@ -71,6 +75,9 @@ func run(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox
 		}
 	}()
 	if err := prepare(ctx, s); err != nil {
+		return 1, err
+	}
+	if err := flag.Set("test.parallel", parallel); err != nil { // what the command line says comes after it
 		return 1, err
 	}
 	return m.Run(), nil
