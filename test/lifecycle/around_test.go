@@ -87,7 +87,8 @@ var _ = Describe("what was stored while no manager ran", Ordered, func() {
 			return c.count(ctx, adopted, func(a *v1alpha1.IPAllocation) bool {
 				return a.Annotations[v1alpha1.AnnotationOrigin] == v1alpha1.OriginAdopted && a.Status.ObservedGeneration == a.Generation
 			})
-		}).Should(Equal(200))
+		}).WithTimeout(2 * time.Minute).Should(Equal(200)) // 400 writes
+
 		var list v1alpha1.IPAllocationList
 		Expect(c.List(ctx, &list, client.InNamespace(adopted))).To(Succeed())
 		for i := range list.Items {

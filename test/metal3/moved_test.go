@@ -290,7 +290,7 @@ func TestMovesSeenLate(t *testing.T) {
 
 	for _, namespace := range []string{ns, other} { // nothing is decided yet
 		next := ipClaims.claim(namespace, "next", "pool", "")
-		suite.Create(t, c, next)
+		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return c.Create(ctx, next) }) // connections to managers that were frozen may break
 		suite.Becomes(t, c, next, func(o client.Object) string {
 			if name, failure := ipClaims.address(o); name != "" || failure == "" {
 				return fmt.Sprintf("address %q, failure %q", name, failure)
