@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -40,9 +41,9 @@ type poolAdapter[P client.Object] interface {
 // pools validates one kind of pool: nothing that is held may fall out of one.
 type pools[P client.Object] struct {
 	poolAdapter[P]
-	ledger *ledger.Ledger
-	live   client.Reader
-	owners owners
+	ledger       *ledger.Ledger
+	cached, live client.Reader
+	owners       owners
 	// waiting bounds the denials that wait for owners to be deleted.
 	waiting chan struct{}
 	log     logr.Logger
@@ -68,6 +69,11 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 		if n.sameOffer(old, pool) {
 			return admission.Allowed(""), nil
 		}
+		stored, err := n.confirmed(ctx, n.pool(pool).Key, old)
+		if err != nil || !isVersion(stored, old) {
+			return admission.Allowed(""), err // the API server cannot store an update of a version that was replaced, and calls again with the next one
+		}
+		old = stored
 	}
 	if errs := n.faults(old, pool, updating); len(errs) > 0 {
 		return admission.Response{}, invalid(errs)
@@ -81,15 +87,28 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 	return admission.Allowed("").WithWarnings(slices.Concat(n.warnings(ctx, pool), n.overlaps(changed), n.taken(changed))...), nil
 }
 
-// change asks the ledger whether a pool may become what the update makes of it. Where the ledger does not know the version yet that is updated, what
-// is stored is read first: what a request says of that is no more than its word.
-func (n *pools[P]) change(ctx context.Context, old P, changed ledger.Pool, dryRun bool) error {
-	if !n.ledger.Knows(changed.Key, fields.ResourceVersion(old)) {
-		stored, err := storedPool(ctx, n.poolAdapter, changed.Key, n.live)
-		if err != nil {
-			return err
-		}
-		n.ledger.LearnPool(stored)
+// confirmed reads the stored pool of which an update says that it replaces the version old. A caller without a certificate can make up any old version, so
+// only a read counts: of the informers, where they show that version, else of the API server. The pool that is read is that version or a later one.
+func (n *pools[P]) confirmed(ctx context.Context, key ledger.Key, old P) (P, error) {
+	if stored, err := readPool(ctx, key, n.cached, n.empty()); err == nil && isVersion(stored, old) {
+		return stored, nil
+	}
+	stored, err := readPool(ctx, key, n.live, n.empty())
+	if err == nil && !isVersion(stored, old) && fields.ResourceVersion(stored) <= fields.ResourceVersion(old) {
+		err = &ledger.NotServingError{Here: true, RetryAfter: time.Second, Reason: fmt.Sprintf("pool %s is stored as another version than the update replaces", key)}
+	}
+	return stored, err
+}
+
+// isVersion reports whether two objects are one version of one object.
+func isVersion(a, b metav1.Object) bool {
+	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
+}
+
+// change asks the ledger whether the stored pool may become what an update makes of it.
+func (n *pools[P]) change(ctx context.Context, stored P, changed ledger.Pool, dryRun bool) error {
+	if !n.ledger.Knows(changed.Key, fields.ResourceVersion(stored)) {
+		n.ledger.LearnPool(n.pool(stored))
 	}
 	return n.ledger.ChangePool(ctx, changed, dryRun)
 }

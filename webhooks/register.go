@@ -134,7 +134,7 @@ func addClaim[T metav1.Object](o Options, hooks map[string]hook, claim adapter[T
 
 // addPool adds the webhooks of a pool, of one that cannot be deleted while it is in use also that for deletes.
 func addPool[P client.Object](o Options, hooks map[string]hook, pool poolAdapter[P], keeps bool) {
-	p := &pools[P]{poolAdapter: pool, ledger: o.Ledger, live: o.Live, owners: owners{cached: o.Cached, live: o.Live, tenants: o.Tenants},
+	p := &pools[P]{poolAdapter: pool, ledger: o.Ledger, cached: o.Cached, live: o.Live, owners: owners{cached: o.Cached, live: o.Live, tenants: o.Tenants},
 		waiting: make(chan struct{}, maxWaitingDeletes), log: o.Log}
 	addHook(hooks, p.subject(), verbValidate, "", p.validate)
 	if keeps {

@@ -175,10 +175,10 @@ func heldMessage(err error, held *ledger.HeldError, namespace string) string {
 		where = failure.Error() + ": " + where
 	}
 	switch {
+	case held.Withheld:
+		return where + held.SeenFrom(namespace) + ": ask for another range, or try again then"
 	case !held.Until.IsZero():
 		return where + held.SeenFrom(namespace) + ": wait, or ask for another range"
-	case at != nil && held.Holder.Kind == at.Pool.Kind:
-		return fmt.Sprintf("%s%s is being taken away by a change of a pool: ask for another range", where, held.Range)
 	case held.Promised:
 		return where + held.SeenFrom(namespace) + ": ask for another range, or try again in two minutes: what a create that failed was promised is free by then"
 	}

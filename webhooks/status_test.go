@@ -136,12 +136,14 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 was released and rests until 2026-05-04T03:02:01Z: wait, or ask for another range"}},
 		},
 		"a range that a change under way takes away": {
-			err:         in(&ledger.HeldError{Range: held, Holder: pool}),
-			wantCode:    http.StatusForbidden,
-			wantReason:  metav1.StatusReasonForbidden,
-			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is being taken away by a change of a pool: ask for another range",
+			err:        in(&ledger.HeldError{Range: held, Holder: pool, Withheld: true, Until: until}),
+			wantCode:   http.StatusForbidden,
+			wantReason: metav1.StatusReasonForbidden,
+			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is withheld, as an update of pool team-a/vlan40 that removes it was admitted and is not observed yet: " +
+				"if the update is not stored, it is free again at 2026-05-04T03:02:01Z: ask for another range, or try again then",
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
-				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is being taken away by a change of a pool: ask for another range"}},
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is withheld, as an update of pool team-a/vlan40 that removes it was admitted and is not observed yet: " +
+					"if the update is not stored, it is free again at 2026-05-04T03:02:01Z: ask for another range, or try again then"}},
 		},
 		"a pool that is going": {
 			err:         &ledger.PoolDeletingError{Pool: pool},

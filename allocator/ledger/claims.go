@@ -407,6 +407,8 @@ func (b *book) heldError(held allocator.Held) *HeldError {
 	case h == nil:
 	case h.claim != nil:
 		e.Holder = h.claim.Key
+	case len(h.lines) > 0 && h.lines[0].withdraws():
+		e.Holder, e.Withheld, e.Until = h.key, true, b.withheldUntil(h)
 	case len(h.lines) > 0:
 		e.Holder, e.Promised = h.key, h.lines[0].Stored == ""
 	case h.away():

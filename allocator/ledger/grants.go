@@ -34,14 +34,8 @@ func (b *book) grants(q Request) error {
 		return b.denied[q.Pool.Kind].notServing(q.Pool.Kind)
 	case b.behind(q.UID, q.Version):
 		return errBehind
-	case b.inScope[q.Claim.Namespace].bytes >= b.limits.share:
-		whose := "namespace " + q.Claim.Namespace + " has its"
-		if q.Claim.Namespace == "" {
-			whose = "cluster-scoped claims have their"
-		}
-		return &NotServingError{Reason: whose + " share of open grants: creates that fail keep theirs for " + b.limits.life.String(), RetryAfter: time.Second, Here: true}
 	}
-	return b.full(ordinaryLine)
+	return b.full(q.Claim.Namespace, ordinaryLine)
 }
 
 // grant takes a range for the request. The line it returns waits for the next commit.
@@ -72,12 +66,20 @@ func (b *book) grant(now time.Time, q Request) (*line, error) {
 	return b.addLine(h, q), nil
 }
 
-// full says that the journal has no room for a line of so many bytes.
-func (b *book) full(size int) error {
-	if b.bytes+size <= b.limits.bytes {
+// full returns why the journal has no room for a line of so many bytes: grants and withheld ranges of a namespace share a part of it.
+func (b *book) full(namespace string, size int) error {
+	reason := "the journal is full of open grants"
+	switch {
+	case b.inScope[namespace].bytes >= b.limits.share:
+		whose := "namespace " + namespace + " has its"
+		if namespace == "" {
+			whose = "cluster-scoped objects have their"
+		}
+		reason = whose + " share of open grants and withheld ranges: creates, and updates of pools, that fail keep theirs for " + b.limits.life.String()
+	case b.bytes+size <= b.limits.bytes:
 		return nil
 	}
-	return &NotServingError{Reason: "the journal is full of open grants", RetryAfter: time.Second, Here: true}
+	return &NotServingError{Reason: reason, RetryAfter: time.Second, Here: true}
 }
 
 func (b *book) addLine(h *holding, q Request) *line {

@@ -452,7 +452,7 @@ func (b *book) change(p Pool) (*line, error) {
 		Token: b.newToken(), Space: old.Space, Ranges: gone,
 		Kind: p.Key.Kind, Namespace: p.Key.Namespace, NameHash: journal.HashName(p.Key.Name), Stored: p.Key.Name,
 	}}
-	if err := b.full(l.Size()); err != nil {
+	if err := b.full(l.Namespace, l.Size()); err != nil {
 		return nil, err
 	}
 	h := b.newHolding(p.Key, Key{}, old.Space, gone...)

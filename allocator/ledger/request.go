@@ -101,10 +101,14 @@ type PoolError struct {
 	By    Key // that reserves the range, where it is another
 	Err   error
 	Until time.Time // of an exhausted pool: when the first of what rests there is free again, zero where too little rests to help
+	// Withheld is set where addresses of an exhausted pool are withheld: Range is the first of them.
+	Withheld *HeldError
 }
 
 func (e *PoolError) Error() string {
 	switch {
+	case e.Withheld != nil:
+		return fmt.Sprintf("pool %s: %v, or wait: %s", e.Pool, e.Err, e.Withheld.SeenFrom(e.Pool.Namespace))
 	case !e.Until.IsZero():
 		return fmt.Sprintf("pool %s: %v, or wait: what was released rests, the first of it until %s", e.Pool, e.Err, e.Until.UTC().Format(time.RFC3339))
 	case e.By == Key{}:
@@ -124,8 +128,11 @@ type HeldError struct {
 	Range  allocator.Range // the part of the wanted range that is held
 	Holder Key             // of the stored claim or the open grant; zero where only a release rests on it
 	Pool   Key             // that the holder draws from, zero where that is not known
-	Until  time.Time       // set where the range was released and rests for the pool's reuse delay
+	Until  time.Time       // set where the range was released and rests for the pool's reuse delay, or is withheld
 	Moved  bool            // the range went to another cluster with Holder, a claim that is no longer stored here
+	// Withheld reports that the range is withheld: Holder is a pool whose update removes the range and is not observed yet. The range is free at Until, zero
+	// where that is not known, if the update is not stored.
+	Withheld bool
 	// Promised says that the holder is an open grant to a create alone, which is under way or has failed.
 	Promised bool
 }
@@ -137,6 +144,10 @@ func (e *HeldError) SeenFrom(namespace string) string {
 	switch {
 	case e.Moved:
 		return fmt.Sprintf("%s went to another cluster, where it is held %s", e.Range, e.Holder.SeenFrom(namespace))
+	case e.Withheld && e.Holder.hiddenFrom(namespace):
+		return withheldText(e.Range, "a pool", e.Until)
+	case e.Withheld:
+		return withheldText(e.Range, "pool "+e.Holder.String(), e.Until)
 	case !e.Until.IsZero():
 		return fmt.Sprintf("%s was released and rests until %s", e.Range, e.Until.UTC().Format(time.RFC3339))
 	}

@@ -266,7 +266,7 @@ func (b *book) poolError(p *pool, err error) error {
 	case errors.As(err, &held):
 		return b.heldError(allocator.Held{Range: held.Range, Holder: held.Holder})
 	case errors.As(err, &full):
-		return &PoolError{Pool: p.Key, Err: err, Until: b.firstRested(p.Key, full.Requested-full.Available)}
+		return &PoolError{Pool: p.Key, Err: err, Until: b.firstRested(p.Key, full.Requested-full.Available), Withheld: b.withheldOf(p)}
 	}
 	return &PoolError{Pool: p.Key, Err: err}
 }
