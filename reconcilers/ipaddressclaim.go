@@ -26,6 +26,7 @@ import (
 // Where the API server has OwnerReferencesPermissionEnforcement, as OpenShift's does, these are the rights to make an address that its owners wait for.
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/finalizers,verbs=update
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools/finalizers,verbs=update
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/finalizers,verbs=update
 
 // ClusterAPI is the claims of the API ipam.cluster.x-k8s.io. Their pools are those of Metal3 and Butler.
 var ClusterAPI API = &api[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{
@@ -123,7 +124,8 @@ func (a ipAddressClaims) allocated(ctx context.Context, d *desk, c *ipamv1.IPAdd
 	return true, nil
 }
 
-// clusterAPIAddressOf is the IPAddress of a claim, owned by it and by an IPPool.
+// clusterAPIAddressOf is the IPAddress of a claim, owned by the claim and by its pool. clusterctl moves it without a NetworkPool, which stays where it is: the
+// manager there names the pool of that cluster.
 func clusterAPIAddressOf(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
 	has, _ := metal3.Asked(c)
 	key, _ := clusterapi.PoolKeyOf(c)
@@ -136,18 +138,20 @@ func clusterAPIAddressOf(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim)
 	ofClaim := owner(c, ipamv1.GroupVersion.String(), "IPAddressClaim")
 	ofClaim.Controller, ofClaim.BlockOwnerDeletion = ptr.To(true), ptr.To(true)
 	o.OwnerReferences = []metav1.OwnerReference{ofClaim}
+	var ofPool metav1.OwnerReference
 	switch p := pool.(type) {
-	case *butlerv1.NetworkPool: // which stays where it is: clusterctl cannot move what it owns
+	case *butlerv1.NetworkPool:
+		ofPool = owner(p, butlerv1.GroupVersion.String(), "NetworkPool")
 		o.Name, o.Spec = clusterapi.AddressOfNetworkPool(p, c, has)
 	case *metal3v1.IPPool:
 		var err error
-		ofPool := owner(p, metal3v1.GroupVersion.String(), "IPPool")
-		ofPool.Controller, ofPool.BlockOwnerDeletion = ptr.To(false), ptr.To(true)
-		o.OwnerReferences = append(o.OwnerReferences, ofPool)
+		ofPool = owner(p, metal3v1.GroupVersion.String(), "IPPool")
 		if o.Name, o.Spec, err = clusterapi.AddressOfIPPool(p, c, has); err != nil {
 			return nil, err
 		}
 	}
+	ofPool.Controller, ofPool.BlockOwnerDeletion = ptr.To(false), ptr.To(true)
+	o.OwnerReferences = append(o.OwnerReferences, ofPool)
 	return o, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,10 +129,11 @@ func (p place) addresses() (map[string]string, error) {
 	for _, a := range held.Items {
 		objects["IPClaim/"+a.Name] = string(a.Spec.Address)
 	}
+	var errs []error
 	for _, a := range otherHeld.Items {
 		objects["IPAddressClaim/"+a.Name] = a.Spec.Address
+		errs = append(errs, p.ownedByPool(ctx, &a))
 	}
-	var errs []error
 	add := func(kind, name, answer, object string) {
 		if answer == "" || objects[kind+"/"+object] != answer {
 			errs = append(errs, fmt.Errorf("%s %s: the answer is %q, its address object %q has %q", kind, name, answer, object, objects[kind+"/"+object]))
@@ -148,6 +150,21 @@ func (p place) addresses() (map[string]string, error) {
 		add("IPAddressClaim", c.Name, c.Annotations[metal3v1.AnnotationIPAddress], c.Status.AddressRef.Name)
 	}
 	return all, errors.Join(errs...)
+}
+
+// ownedByPool is an error where an address of the NetworkPool does not name the NetworkPool of this cluster as its owner, beside its claim.
+func (p place) ownedByPool(ctx context.Context, a *ipamv1.IPAddress) error {
+	if a.Spec.PoolRef.Kind != "NetworkPool" {
+		return nil
+	}
+	pool := &butlerv1.NetworkPool{}
+	if err := p.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.PoolRef.Name}, pool); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(a.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "NetworkPool" && r.UID == pool.UID }) || len(a.OwnerReferences) != 2 {
+		return fmt.Errorf("IPAddress %s: owners %+v, want its claim and NetworkPool %s", a.Name, a.OwnerReferences, pool.UID)
+	}
+	return nil
 }
 
 // settled waits until every claim has its address object, and gives who has what.

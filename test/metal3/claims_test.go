@@ -118,6 +118,9 @@ func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
 	if a.Spec.Gateway != "10.7.0.0" || *a.Spec.Prefix != 29 {
 		t.Errorf("address: %+v", a.Spec)
 	}
+	if o := a.OwnerReferences; len(o) != 2 || o[0].UID != c.UID || !*o[0].Controller || o[1].UID != pool.UID || *o[1].Controller || !*o[1].BlockOwnerDeletion {
+		t.Errorf("owners of the address: %+v", o)
+	}
 	suite.Refused(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaims hold addresses of it: delete them first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io -n "+ns)
 	suite.Delete(t, admin, c)
 	suite.Gone(t, admin, a)
