@@ -18,6 +18,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	"butlerlabs.dev/ipam/webhooks/connections"
 )
 
 const (
@@ -28,6 +29,8 @@ const (
 	maxTimeout     = 30 * time.Second
 	// margin is left of a call's time for the answer to travel; of short calls a quarter.
 	margin = 300 * time.Millisecond
+	// bodyTimeout is how long the body of a call may take to come.
+	bodyTimeout = 5 * time.Second
 	// anotherTry is the least time left of a call for which it is repeated.
 	anotherTry = 500 * time.Millisecond
 )
@@ -53,49 +56,77 @@ type edge struct {
 }
 
 // ServeHTTP takes an AdmissionReview and answers it. What is none gets an HTTP error with a text, an answer that must wait HTTP 503
-// with Retry-After.
+// with Retry-After. A call takes a place when its body has been read, and gives it back before its answer is written: whoever is slow keeps no place.
 func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	started := time.Now()
-	var (
-		operation admissionv1.Operation
-		result    = resultBroken
-	)
-	defer func() { e.metrics.answered(e.name, operation, result, time.Since(started)) }()
+	c := &call{started: time.Now(), result: resultBroken}
+	defer func() { e.metrics.answered(e.name, c.operation, c.result, time.Since(c.started)) }()
 	if e.isStopping() || e.second {
 		// The next call should find a replica that stays. And a second one goes out the moment that a replica has died: it must not meet
 		// a connection kept from an earlier time, whose end the API server has not taken in yet.
 		w.Header().Set("Connection", "close")
 	}
-
-	crowded := func(err error) {
-		result = resultUnavailable
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	body, answer := readBody(w, r)
+	if answer == nil {
+		answer = e.work(r, body, c)
 	}
-	leave, err := e.places.enter(r.ContentLength)
-	if err != nil {
-		crowded(err)
+	connections.Of(r).Writing()
+	if answer.retryAfter >= 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(answer.retryAfter))
+	}
+	if answer.elsewhere {
+		w.Header().Set("Connection", "close") // so that the repetition, by whomever, may reach another replica
+	}
+	if answer.err != nil {
+		http.Error(w, answer.err.Error(), answer.code)
 		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(answer.review) // who does not read the answer is gone
+}
+
+// call is what the metrics say of a call.
+type call struct {
+	started   time.Time
+	operation admissionv1.Operation
+	result    string
+}
+
+// reply is what a call is answered with: an AdmissionReview, or an HTTP error.
+type reply struct {
+	review     []byte
+	code       int
+	err        error
+	retryAfter int // seconds; less than 0 for none
+	elsewhere  bool
+}
+
+func httpError(code int, err error) *reply { return &reply{code: code, err: err, retryAfter: -1} }
+
+// crowded has the API server repeat a call a second later.
+func crowded(err error) *reply {
+	return &reply{code: http.StatusServiceUnavailable, err: err, retryAfter: 1}
+}
+
+// work answers a call whose body was read.
+func (e *edge) work(r *http.Request, body []byte, c *call) *reply {
+	leave, err := e.places.enter(int64(len(body)))
+	if err != nil {
+		c.result = resultUnavailable
+		return crowded(err)
 	}
 	defer leave()
-	body, code, err := readBody(w, r)
-	if err != nil {
-		http.Error(w, err.Error(), code)
-		return
-	}
 	forget, err := e.places.decode(body)
 	if err != nil {
-		crowded(err)
-		return
+		c.result = resultUnavailable
+		return crowded(err)
 	}
 	defer forget()
 	review, err := readReview(body)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+		return httpError(http.StatusBadRequest, err)
 	}
-	operation = review.Request.Operation
-	deadline, again := e.repeats.deadline(review.Request.UID, started.Add(timeLeft(r)))
+	c.operation = review.Request.Operation
+	deadline, again := e.repeats.deadline(review.Request.UID, c.started.Add(timeLeft(r)))
 	ctx, cancel := context.WithDeadline(r.Context(), deadline)
 	defer cancel()
 	var (
@@ -104,40 +135,43 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	)
 	req := &admission.Request{AdmissionRequest: *review.Request}
 	for {
-		answer, result, down = e.handle(ctx, req)
+		answer, c.result, down = e.handle(ctx, req)
 		// A holder with troubles of its own nobody else can help.
 		if down == nil || down.Here || ctx.Err() != nil || e.ledger.Answers() || !e.mayPassOn(r) {
 			break
 		}
-		done, err := e.passOn(ctx, w, r, body)
-		if done {
-			result = resultForwarded
-			return
+		passed, err := e.passOn(ctx, r, body)
+		if passed != nil {
+			c.result = resultForwarded
+			return &reply{review: passed, retryAfter: -1}
 		}
 		if err != nil {
 			break
 		}
 	}
 
-	if down != nil && !down.Here {
-		w.Header().Set("Connection", "close") // so that the repetition, by whomever, may reach another replica
+	elsewhere := down != nil && !down.Here
+	if elsewhere {
+		unavailable := httpError(http.StatusServiceUnavailable, errors.New(answer.Result.Message))
+		unavailable.elsewhere = true
 		after := e.retryAfter(down, again)
 		if time.Until(deadline) > after+anotherTry {
 			if r.Header.Get(forwardedHeader) == "" { // who has passed it on knows how much time it has
 				e.repeats.sentAway(review.Request.UID, deadline)
 			}
-			w.Header().Set("Retry-After", strconv.Itoa(int(after/time.Second)))
-			http.Error(w, answer.Result.Message, http.StatusServiceUnavailable)
-			return
+			unavailable.retryAfter = int(after / time.Second)
+			return unavailable
 		}
 		if e.first {
-			http.Error(w, answer.Result.Message, http.StatusServiceUnavailable)
-			return
+			return unavailable
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
 	review.Request, review.Response = nil, &answer.AdmissionResponse
-	_ = json.NewEncoder(w).Encode(review) // who does not read the answer is gone
+	text, err := json.Marshal(review)
+	if err != nil {
+		return httpError(http.StatusInternalServerError, err)
+	}
+	return &reply{review: text, retryAfter: -1, elsewhere: elsewhere}
 }
 
 // mayPassOn says whether another replica may answer a call: not where one has passed it on to this one.
@@ -145,20 +179,28 @@ func (e *edge) mayPassOn(r *http.Request) bool {
 	return e.peers != nil && r.Header.Get(forwardedHeader) == "" && !e.isStopping()
 }
 
-// readBody reads the body of a call, or says with which HTTP code it is none. A caller that falls silent keeps its place no longer than one that waits
-// for an answer.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(timeLeft(r))) // on every connection of a server
+// readBody reads the body of a call, or says why it is none.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *reply) {
+	caller, connection := connections.Of(r), http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(min(bodyTimeout, timeLeft(r)))) // on every connection of a server
+	size := r.ContentLength
+	if size < 0 || size > maxBody {
+		size = maxBody // no more of it is read
+	}
+	caller.Reading(size)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	kept := caller.Working()
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("the admission review has more than %d bytes: make the object smaller", large.Limit)
+		return nil, httpError(http.StatusRequestEntityTooLarge, fmt.Errorf("the admission review has more than %d bytes: make the object smaller", large.Limit))
+	}
+	if !kept {
+		return nil, crowded(errors.New("calls that come slowly take all memory that there is for them: try again"))
 	}
 	if err != nil {
-		return nil, http.StatusBadRequest, fmt.Errorf("the admission review cannot be read: %w", err)
+		return nil, httpError(http.StatusBadRequest, fmt.Errorf("the admission review cannot be read: %w", err))
 	}
 	_ = connection.SetReadDeadline(time.Time{}) // else it would end the call itself
-	return body, 0, nil
+	return body, nil
 }
 
 // readReview reads an AdmissionReview that has a request.

@@ -37,9 +37,9 @@ var (
 	errOutOfReach = errors.New("the journal's holder is out of reach")
 )
 
-// passOn gives a call that this replica cannot answer to the journal's holder, and while nobody holds it waits. It reports whether the
-// call is answered. Without an error this replica may serve by now, or the time is over; with errOutOfReach another replica is to be asked.
-func (e *edge) passOn(ctx context.Context, w http.ResponseWriter, r *http.Request, body []byte) (done bool, err error) {
+// passOn gives a call that this replica cannot answer to the journal's holder, and while nobody holds it waits. It returns the answer. Without an
+// answer or an error this replica may serve by now, or the time is over; with errOutOfReach another replica is to be asked.
+func (e *edge) passOn(ctx context.Context, r *http.Request, body []byte) (answer []byte, err error) {
 	var (
 		known string    // the holder
 		since time.Time // when it was first asked, or has last been heard of
@@ -53,9 +53,7 @@ func (e *edge) passOn(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		if journal.AddressOf(holder) != "" && holder != e.identity && !asked {
 			answer, err := e.ask(ctx, holder, since, moved, r.URL.Path, body)
 			if err == nil {
-				w.Header().Set("Content-Type", "application/json")
-				_, _ = w.Write(answer) // who does not read the answer is gone
-				return true, nil
+				return answer, nil
 			}
 			e.log.V(1).Info("The journal's holder does not answer", "holder", holder, "reason", err.Error())
 			switch {
@@ -67,7 +65,7 @@ func (e *edge) passOn(ctx context.Context, w http.ResponseWriter, r *http.Reques
 			asked = true
 		}
 		if e.outOfReach(since) || e.ledger.Serving() && time.Since(since) > clarity {
-			return false, errOutOfReach
+			return nil, errOutOfReach
 		}
 		e.ledger.Hurry()
 		tick := time.NewTimer(hurryEvery)
@@ -80,7 +78,7 @@ func (e *edge) passOn(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		}
 		tick.Stop()
 	}
-	return false, nil
+	return nil, nil
 }
 
 // outOfReach says whether a holder that was not heard of since a certain time lives all the same: it has written the journal well after

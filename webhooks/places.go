@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxCalls are at work at a time; of what comes beyond them nothing is read. The API server repeats it a second later.
+	// maxCalls are at work at a time. The API server repeats what comes beyond them a second later.
 	maxCalls = 1024
 	// maxLarge bounds the bodies of calls at work, in bytes, of those that have more than ordinaryBody each: they leave the others room.
 	maxLarge     = 64 << 20
 	ordinaryBody = 64 << 10
-	// maxDecoded bounds what the objects of calls at work take, in bytes, of those that take more than ordinaryObjects each. With the bodies, and as
-	// many ordinary calls as there may be, it is little more than half of the gigabyte that the process has.
+	// maxDecoded bounds what the objects of calls at work take, in bytes, of those that take more than ordinaryObjects each. With the bodies, as many
+	// ordinary calls as there may be, and what connections.Limit leaves to the others, it is two thirds of the gigabyte that the process has.
 	maxDecoded      = 192 << 20
 	ordinaryObjects = 256 << 10
 )
@@ -46,18 +46,15 @@ func (p *places) decode(body []byte) (leave func(), err error) {
 	return func() { p.decoded.Release(takes) }, nil
 }
 
-// enter takes a place for a call with a body of so many bytes, less than zero where that is not known. leave gives it back.
+// enter takes a place for a call with a body of so many bytes. leave gives it back.
 func (p *places) enter(body int64) (leave func(), err error) {
 	select {
 	case p.calls <- struct{}{}:
 	default:
 		return nil, fmt.Errorf("%d calls are at work here: try again", cap(p.calls))
 	}
-	if 0 <= body && body <= ordinaryBody {
+	if body <= ordinaryBody {
 		return func() { <-p.calls }, nil
-	}
-	if body < 0 || body > maxBody {
-		body = maxBody // no more of it is read
 	}
 	if !p.large.TryAcquire(body) {
 		<-p.calls

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	stdlog "log"
-	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -19,10 +18,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"butlerlabs.dev/ipam/webhooks/certificates"
+	"butlerlabs.dev/ipam/webhooks/connections"
 )
 
 const (
-	headerTimeout = 10 * time.Second
+	// headerTimeout is for the handshake, and for the headers of a request; requestTimeout for these and the body; answerTimeout for all of a call, which
+	// the API server gives up after 30 s.
+	headerTimeout  = 10 * time.Second
+	requestTimeout = 15 * time.Second
+	answerTimeout  = 45 * time.Second
+	maxHeader      = 16 << 10
 	// idleTimeout is longer than the 90 s for which the API server keeps a connection: the side that sends must be the one to close,
 	// else a call may meet the closing.
 	idleTimeout = 5 * time.Minute
@@ -70,10 +75,10 @@ func (s *webhookServer) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept := &keptConnections{all: map[net.Conn]phase{}}
+	kept := connections.New(connections.Limit)
 	server := &http.Server{
-		Handler: s.WebhookMux(), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ConnState: kept.note,
-		ErrorLog: stdlog.New(connectionLog{s.log}, "", 0),
+		Handler: s.WebhookMux(), ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: maxHeader, ConnState: kept.Note, ConnContext: kept.Context, ErrorLog: stdlog.New(connectionLog{s.log}, "", 0),
 	}
 	drained := make(chan struct{})
 	go func() {
@@ -83,7 +88,7 @@ func (s *webhookServer) Start(ctx context.Context) error {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 		defer cancel()
 		_ = listener.Close() // by now nobody should come
-		kept.dismiss(limit)
+		kept.Dismiss(limit)
 		if server.Shutdown(limit) != nil {
 			_ = server.Close() // what it closes has had its time
 		}

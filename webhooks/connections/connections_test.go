@@ -1,0 +1,133 @@
+package connections
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// server answers calls whose body it has read, or has 503 where that was ended. It has room for some connections without a body.
+func server(t *testing.T, room int64) *httptest.Server {
+	t.Helper()
+	set := New(room * size)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := Of(r)
+		c.Reading(r.ContentLength)
+		_, err := io.Copy(io.Discard, r.Body)
+		if !c.Working() || err != nil {
+			http.Error(w, "ended", http.StatusServiceUnavailable)
+			return
+		}
+		c.Writing()
+		_, _ = io.WriteString(w, "answer")
+	}))
+	s.Config.ConnContext, s.Config.ConnState = set.Context, set.Note
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// connect makes a connection and sends some text over it.
+func connect(t *testing.T, s *httptest.Server, text string) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	return c
+}
+
+// call is a whole call, whose answer is read.
+func call(t *testing.T, s *httptest.Server) (c net.Conn, answer string) {
+	t.Helper()
+	c = connect(t, s, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+	response, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatalf("no answer: %v", err)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, fmt.Sprint(response.StatusCode, " ", string(text))
+}
+
+func TestSet_EndsTheOldestConnections(t *testing.T) {
+	const room = 8
+	for name, tc := range map[string]struct {
+		sent string
+		read string // by its client, until the end
+	}{
+		"without a request":       {"", farewell},
+		"headers that do not end": {"POST / HTTP/1.1\r\nHost: x\r\n", farewell},
+		"a body that does not end": {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+			"HTTP/1.1 503 Service Unavailable\r\n"},
+		"a body that has large parts to come": {fmt.Sprintf("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", 3*size),
+			"HTTP/1.1 503 Service Unavailable\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := server(t, room)
+			slow := connect(t, s, tc.sent)
+			for range 4 * room {
+				if _, answer := call(t, s); answer != "200 answer" {
+					t.Fatalf("a quick call: %s", answer)
+				}
+			}
+			text, err := io.ReadAll(slow)
+			if reset := (*net.OpError)(nil); err != nil && !errors.As(err, &reset) || !strings.HasPrefix(string(text), tc.read) {
+				t.Errorf("got %q, %v, want %q and the end", text, err, tc.read)
+			}
+		})
+	}
+}
+
+func TestSet_EndsConnectionsThatAreIdleWithAFarewell(t *testing.T) {
+	const room = 4
+	s := server(t, room)
+	kept, _ := call(t, s)
+	for range room {
+		connect(t, s, "GET")
+	}
+	text, err := io.ReadAll(kept)
+	if err != nil || string(text) != farewell {
+		t.Errorf("got %q, %v", text, err)
+	}
+}
+
+func TestSet_CountsNoConnectionTwiceAndNoneThatIsGone(t *testing.T) {
+	set := New(10 * size)
+	a, b := net.Pipe()
+	defer b.Close()
+	set.Context(t.Context(), a)
+	for _, state := range []http.ConnState{http.StateNew, http.StateActive, http.StateIdle, http.StateActive} {
+		if set.Note(a, state); set.taken != size || set.waiting.Len() != 1 {
+			t.Errorf("%s: %d bytes in %d connections", state, set.taken, set.waiting.Len())
+		}
+	}
+	c := set.all[a]
+	if c.Reading(1000); set.taken != size+1000 {
+		t.Errorf("reading: %d bytes", set.taken)
+	}
+	if kept := c.Working(); !kept || set.taken != 0 {
+		t.Errorf("working: %d bytes", set.taken)
+	}
+	if c.Writing(); set.taken != size {
+		t.Errorf("writing: %d bytes", set.taken)
+	}
+	set.Note(a, http.StateClosed)
+	if set.taken != 0 || set.waiting.Len() != 0 || len(set.all) != 0 {
+		t.Errorf("closed: %d bytes, %d waiting of %d", set.taken, set.waiting.Len(), len(set.all))
+	}
+}
