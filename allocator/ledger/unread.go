@@ -25,11 +25,16 @@ import (
 // A leader that loses the right to read a kind grants nothing that depends on the kind from then on. It keeps what it knew of the kind, so that no
 // address is given again that it saw owned; after the life of a grant its journal claims nothing of the kind any more.
 
+// maxUnobserved bounds the time between two looks of a replica that count as one observation: what a replica that was frozen for longer finds denied may
+// have been readable meanwhile.
+const maxUnobserved = 10 * time.Second
+
 // denial is since when the API server refuses to show a kind.
 type denial struct {
 	err      error
 	since    time.Time
-	outlived bool // for the life of a grant
+	observed time.Time // last
+	outlived bool      // for the life of a grant
 }
 
 func (d denial) notServing(kind string) error {
@@ -46,9 +51,10 @@ func (b *book) deny(now time.Time, kind string, err error) {
 	}
 	d := before
 	d.err = err
-	if before.err == nil {
+	if before.err == nil || now.Sub(before.observed) > maxUnobserved {
 		d.since = now
 	}
+	d.observed = now
 	d.outlived = now.Sub(d.since) >= b.limits.life
 	b.denied[kind] = d
 	b.wanted = b.wanted || d.outlived && !before.outlived
@@ -87,17 +93,24 @@ func (b *book) outlast(now time.Time) {
 type claimed map[string]finding
 
 type finding struct {
-	version uint64 // Seen of the kind
-	since   time.Time
+	version  uint64 // Seen of the kind
+	since    time.Time
+	observed time.Time // last
 }
 
-// find updates the claims by a version of the journal. A claim that has changed begins anew, and so does one that was known meanwhile.
+// find updates the claims by a version of the journal. A claim that has changed begins anew, and so does one that was known meanwhile, or may have been.
 func (c claimed) find(now time.Time, r journal.Record, unknown func(kind string, version uint64) bool) {
 	maps.DeleteFunc(c, func(kind string, _ finding) bool { return r.Seen[kind] == 0 || !unknown(kind, r.Seen[kind]) })
 	for kind, version := range r.Seen {
-		if version > 0 && unknown(kind, version) && c[kind].version != version {
-			c[kind] = finding{version, now}
+		if version == 0 || !unknown(kind, version) {
+			continue
 		}
+		f := c[kind]
+		if f.version != version || now.Sub(f.observed) > maxUnobserved {
+			f = finding{version: version, since: now}
+		}
+		f.observed = now
+		c[kind] = f
 	}
 }
 

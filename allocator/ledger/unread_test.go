@@ -181,3 +181,30 @@ func (s *shelf) record() journal.Record {
 	defer s.mu.Unlock()
 	return s.stored.Record
 }
+
+// A replica that was frozen does not know whether it could read a kind meanwhile.
+func TestADenialLastsAsLongAsItIsObserved(t *testing.T) {
+	d, c := newDesk(t), claimed{}
+	seen := journal.Record{Seen: map[string]uint64{modelClaims: 7}}
+	observe := func(after time.Duration) bool {
+		d.now = d.now.Add(after)
+		d.deny(d.now, modelClaims, errBehind)
+		c.find(d.now, seen, func(string, uint64) bool { return true })
+		if leads, claims := c.outlived(d.now, modelClaims, 7, d.limits.life), !d.denied[modelClaims].outlived; leads == claims {
+			t.Fatalf("it leads without the kind: %v, its journal claims the kind: %v", leads, claims)
+		}
+		return d.denied[modelClaims].outlived
+	}
+	if observe(0) || observe(d.limits.life) {
+		t.Error("what was not observed counts")
+	}
+	for range int(d.limits.life / maxUnobserved) {
+		if d.denied[modelClaims].outlived {
+			t.Error("the life of a grant has not passed")
+		}
+		observe(maxUnobserved)
+	}
+	if !d.denied[modelClaims].outlived {
+		t.Error("the life of a grant has passed")
+	}
+}
