@@ -266,7 +266,7 @@ func (b *book) forget(now time.Time, kind, uid string, resourceVersion uint64) {
 	var rest time.Time // its end
 	switch p := b.pools[c.Pool]; {
 	case p == nil:
-	case c.departs() && !p.Deleting && !b.breaks.freeAway:
+	case c.departs() && !p.Deleting && !b.breaks.freeAway && b.covering(c) == nil: // else the range goes with its claim
 		rest = never
 	case p.ReuseDelay > 0 && c.leaves.IsZero() && !c.rested:
 		rest = now.Add(p.ReuseDelay)

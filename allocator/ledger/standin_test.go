@@ -425,3 +425,24 @@ func TestClaimsMarkedAsMovedThatWereNot(t *testing.T) {
 		}
 	})
 }
+
+// While the claim has the range too, by a holding of its own, its departure is the one to record. A replica that has not seen it would take the claim for
+// one that came back, and end the record.
+func TestWhatStandsInForAClaimDoesNotDepartBeforeIt(t *testing.T) {
+	first := newDesk(t)
+	g := first.must(Request{Claim: key("web"), Wants: []Want{{Exact: mustRange("10.0.0.3")}}})
+	d := newDesk(t)
+	d.takeOver(journal.Version{Record: first.commit()})
+	d.stored("address", "10.0.0.3", journal.Token{}, standsFor("web"))
+	d.stored("web", "10.0.0.3", g.Token)
+	d.stored("address", "10.0.0.3", journal.Token{}, standsFor("web"), goesAway)
+	d.gone("address")
+	if open := d.departures(); len(open) != 0 || d.free() != 9 {
+		t.Errorf("open: %+v, %d free", open, d.free())
+	}
+	d.stored("web", "", journal.Token{}, goesAway)
+	d.gone("web")
+	if open := d.departures(); len(open) != 1 || open[0].UID != "web" || d.free() != 9 {
+		t.Errorf("open: %+v, %d free", open, d.free())
+	}
+}
