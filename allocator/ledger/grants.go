@@ -17,6 +17,7 @@ type breaks struct {
 	shareToken       bool // a range asked for again goes out under its old token
 	answerFromMemory bool // a range asked for again goes out without a commit
 	noHeir           bool // an object that stands in for a claim does not take its range over
+	coverByName      bool // a claim covers every object that stands in for its name, whatever range that holds
 	freeAway         bool // the range of a claim that went to another cluster is free here
 	absenceFrees     bool // a pool without its list of such ranges frees them
 }

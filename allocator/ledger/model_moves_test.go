@@ -18,10 +18,11 @@ import (
 // departure is a range that lives on in another cluster.
 type departure struct {
 	claim    Key
-	lives    int    // of all replicas that had seen what had it when that went, zero where one had not: these know
-	recorded uint64 // version of the pool that says so
-	safe     bool   // a commit has that version, and no grant of before: every later holder knows
-	lost     bool   // before that, with those who knew: another has it
+	objects  []string // UIDs of the claim and of what stood in for it
+	lives    int      // of all replicas that had seen what had it when that went, zero where one had not: these know
+	recorded uint64   // version of the pool that says so
+	safe     bool     // a commit has that version, and no grant of before: every later holder knows
+	lost     bool     // before that, with those who knew: another has it
 }
 
 // lives counts how often replicas have started.
@@ -154,7 +155,7 @@ func (w *world) storePool(resting []Cooling, listed uint64, what string) {
 	for _, c := range resting {
 		if d := w.departed[c.Range]; d == nil { // recorded by who had not seen that it came back: it rests until somebody takes the entry out
 			w.departed[c.Range] = &departure{claim: c.Claim, lost: true}
-		} else if d.recorded == 0 {
+		} else if d.recorded == 0 && slices.Contains(d.objects, c.Left) { // else it is the entry of an earlier departure
 			d.recorded = w.rv
 		}
 	}
@@ -204,46 +205,66 @@ func (w *world) standIn(c *claim) {
 	}
 }
 
-// mover is what users do to stand-ins, and the tool to claims.
-func (w *world) mover(name string) {
-	o := w.objects[name]
-	switch n := w.rng.IntN(15); {
-	case n < 3: // somebody keeps an address for a claim
-		w.create(&create{name: "kept-for-" + name, pool: modelPool, exact: w.someRange(), standsFor: Key{Kind: modelClaims, Namespace: "ns", Name: name}})
-	case n < 5:
-		for _, s := range w.standInsOf(Key{Kind: modelClaims, Namespace: "ns", Name: name}) {
-			w.remove(s)
-			return
+// mover is what users do to stand-ins and to the pool, and tools to claims: one takes them to other clusters, one restores them. False where there was
+// nothing to do it to.
+func (w *world) mover(name string) bool {
+	claim := Key{Kind: modelClaims, Namespace: "ns", Name: name}
+	listed, standIns, o := len(w.pool.Cooling), w.standInsOf(claim), w.movable()
+	switch n := w.rng.IntN(32); {
+	case n < 6 && listed > 0: // one comes back
+		moved := w.pool.Cooling[w.rng.IntN(listed)]
+		w.create(&create{name: moved.Claim.Name, pool: modelPool, exact: moved.Range})
+	case n < 12 && listed > 0:
+		w.replacePool()
+	case n < 14 && listed > 0 && w.pool.Listed > 0: // somebody knows that it is free after all
+		if d := w.departed[w.pool.Cooling[0].Range]; d != nil {
+			d.lost = true // once that is seen; else it stays held
 		}
-	case n < 10:
-		if o != nil && len(o.Ranges) == 1 && o.Pool != (Key{}) && !w.beingMade(o) {
-			w.depart(o)
-		}
-	case n == 12: // a user marks a claim as the tool does, and deletes it
-		if o != nil && len(o.Ranges) == 1 && o.Pool != (Key{}) && !w.beingMade(o) {
-			w.markAndDelete(o)
-		}
-	case n < 12: // one comes back
-		for _, c := range w.pool.Cooling[:min(1, len(w.pool.Cooling))] {
-			w.create(&create{name: c.Claim.Name, pool: modelPool, exact: c.Range})
-		}
-	case n == 13: // somebody replaces the pool, with no list or with one of before
-		switch m := w.rng.IntN(3); {
-		case m == 0 && len(w.lists) > 0:
-			old := w.lists[w.rng.IntN(len(w.lists))]
-			w.storePool(old.Cooling, old.Listed, "replaced by an older version")
-		default:
-			w.storePool(nil, 0, "replaced without its list")
-		}
-		w.tally.replaced++
-	default: // somebody knows that it is free after all
-		if len(w.pool.Cooling) > 0 && w.pool.Listed > 0 {
-			if d := w.departed[w.pool.Cooling[0].Range]; d != nil {
-				d.lost = true // once that is seen; else it stays held
-			}
-			w.storePool(slices.Clone(w.pool.Cooling[1:]), w.pool.Listed, "an entry is taken out")
+		w.storePool(slices.Clone(w.pool.Cooling[1:]), w.pool.Listed, "an entry is taken out")
+	case n < 16 && len(w.saved) > 0:
+		w.restoreClaim()
+	case n < 17 && w.removeFinalizer():
+	case n < 20: // somebody keeps an address for a claim
+		w.create(&create{name: "kept-for-" + name, pool: modelPool, exact: w.someRange(), standsFor: claim})
+	case n < 21 && len(standIns) > 0:
+		w.remove(standIns[0])
+	case o == nil:
+		return false
+	case n < 26:
+		w.depart(o)
+	case n < 28: // a user does what the tool does, while the Cluster of the claim is not paused: it was not moved
+		w.marked[o.UID] = true
+		w.markAndRemove(o)
+		w.tally.marked++
+	default:
+		w.lose(o)
+	}
+	return true
+}
+
+// movable picks a claim that has one range of a pool, and whose stand-in is not on its way; nil where there is none.
+func (w *world) movable() *object {
+	var all []*object
+	for _, name := range slices.Sorted(maps.Keys(w.objects)) {
+		if o := w.objects[name]; o.For == (Key{}) && len(o.Ranges) == 1 && o.Pool != (Key{}) && !w.beingMade(o) {
+			all = append(all, o)
 		}
 	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[w.rng.IntN(len(all))]
+}
+
+// replacePool has somebody replace the pool, with no list or with one of before.
+func (w *world) replacePool() {
+	if w.rng.IntN(3) == 0 && len(w.lists) > 0 {
+		old := w.lists[w.rng.IntN(len(w.lists))]
+		w.storePool(old.Cooling, old.Listed, "replaced by an older version")
+	} else {
+		w.storePool(nil, 0, "replaced without its list")
+	}
+	w.tally.replaced++
 }
 
 func (w *world) standInsOf(k Key) (all []*object) {
@@ -258,39 +279,38 @@ func (w *world) standInsOf(k Key) (all []*object) {
 
 // depart takes a claim to another cluster, after what stands in for it.
 func (w *world) depart(o *object) {
-	for _, leaving := range append(w.standInsOf(o.Key), o) {
+	all := append(w.standInsOf(o.Key), o)
+	var objects []string
+	for _, leaving := range all {
+		objects = append(objects, leaving.UID)
+	}
+	for _, leaving := range all {
 		lives := w.lives()
 		for _, r := range w.replicas {
 			if seen := r.book.claims[leaving.UID]; seen == nil || seen.ResourceVersion != leaving.ResourceVersion {
 				lives = 0
 			}
 		}
-		n := *leaving
-		n.Away = true
-		if n.For == (Key{}) {
-			n.Ranges, n.Token = nil, journal.Token{}
-		}
 		for _, r := range leaving.Ranges {
-			w.departed[r] = &departure{claim: o.Key, lives: lives}
+			w.departed[r] = &departure{claim: o.Key, objects: objects, lives: lives}
 		}
-		w.objects[n.Key.Name] = &n
-		n.ResourceVersion = w.nextVersion()
-		w.events = append(w.events, event{claim: n.Claim, resourceVersion: w.rv})
-		w.remove(&n)
+		delete(w.marked, leaving.UID) // of before etcd was restored
+		w.markAndRemove(leaving)
 	}
 	w.tally.departed++
 }
 
-// markAndDelete does to a claim what the tool does, while its Cluster is not paused: it was not moved.
-func (w *world) markAndDelete(o *object) {
+// markAndRemove is how the tool deletes an object: it marks it, and takes the annotations off that say what a claim has.
+func (w *world) markAndRemove(o *object) {
 	n := *o
-	n.Away, n.Ranges, n.Token = true, nil, journal.Token{}
-	w.marked[n.UID] = true
+	n.Away = true
+	if n.For == (Key{}) {
+		n.Ranges, n.Token = nil, journal.Token{}
+	}
 	w.objects[n.Key.Name] = &n
 	n.ResourceVersion = w.nextVersion()
 	w.events = append(w.events, event{claim: n.Claim, resourceVersion: w.rv})
 	w.remove(&n)
-	w.tally.marked++
 }
 
 // decide has a replica learn of each marked object that it has seen gone whether the tool has moved it.

@@ -115,7 +115,7 @@ func (w *world) reviewChange(c *poolChange, k *call) {
 // offered checks that a claim gets nothing that its pool does not offer. What came in around admission may have it, and leave it to another of its
 // name.
 func (w *world) offered(o, before *object) {
-	if w.intruders || o.Pool != modelPool {
+	if w.intruders || o.intruder || o.Pool != modelPool {
 		return
 	}
 	for _, r := range o.Ranges {

@@ -36,6 +36,7 @@ func (w *world) replica(r *replica) {
 		return
 	}
 	r.book.tick(w.now)
+	w.deny(r.book)
 	if w.rng.IntN(4) == 0 {
 		w.decide(r)
 	}
@@ -116,6 +117,9 @@ func (w *world) follow(r *replica) {
 	if !w.mayLead(r) {
 		return
 	}
+	if w.gaps && !w.quiet && w.rng.IntN(2) == 0 { // what ended the holder's connections ended those of others
+		w.relist(r)
+	}
 	r.before, r.phase = r.current, fencing
 	w.send(r, r.current.TakenOver(r.name()))
 }
@@ -141,6 +145,9 @@ func (w *world) catchUp(r *replica) {
 				w.read(r) // they will not come
 			}
 			return
+		case w.breaks.noRefresh:
+			w.deliver(r)
+			return
 		default:
 			for len(r.coming) > 0 {
 				w.deliver(r)
@@ -160,7 +167,6 @@ func (w *world) catchUp(r *replica) {
 // hold is one of the things a holder does.
 func (w *world) hold(r *replica) {
 	b := r.book
-	w.deny(b)
 	switch n := w.rng.IntN(20); {
 	case n < 8 && (b.queued > 0 || b.wanted || w.now.Sub(r.last) > time.Second):
 		w.send(r, r.current.Next(b.begin()))
@@ -169,10 +175,10 @@ func (w *world) hold(r *replica) {
 		w.sweep(r)
 	case n < 15:
 		w.mirror(r)
+	case n >= 17 && n < 19 && w.moves:
+		w.tidy(r)
 	case n < 18:
 		w.fulfil(r)
-	case n == 18 && w.moves:
-		w.tidy(r)
 	case n == 19 && w.rng.IntN(20) == 0 && !w.quiet:
 		b.stopping()
 		r.phase = handing

@@ -52,6 +52,24 @@ type modelBreaks struct {
 	unclaimed   bool // or leads at once where it may not read what the journal claims
 }
 
+// focus has a schedule do what the break is about, if it is about a part of the schedules.
+func (m modelBreaks) focus(w *world) {
+	switch {
+	case m.noSetBack:
+		w.restored, w.switched = true, false
+	case m.staleChange:
+		w.intruders, w.moves, w.switched, w.changing = false, false, false, true
+	case m.noRefresh:
+		w.gaps, w.switched = true, false
+	case m.noTouch, m.unseenTouch:
+		w.stalls, w.switched = 1, false
+	case m.uncounted, m.unclaimed:
+		w.switched = true
+	case m.noHeir, m.freeAway, m.absenceFrees, m.coverByName:
+		w.intruders, w.moves, w.switched = false, true, false
+	}
+}
+
 type world struct {
 	rng    *rand.Rand
 	breaks modelBreaks
@@ -75,6 +93,7 @@ type world struct {
 	pool          Pool // as it is stored
 	changing      bool // is the pool, by users
 	gaps          bool // watches end, and begin anew with a list
+	stalls        int  // one of so many writes to claims stalls on its way
 	changes       []*poolChange
 	freed         allocator.Range // that was reserved last, and is no longer
 	departed      map[allocator.Range]*departure
@@ -84,6 +103,7 @@ type world struct {
 	lists         []Pool          // versions of the pool that had another list
 	recorded      []Moved         // in the manager's own namespace
 	recordVersion int
+	saved         []*object // a claim and what stands in for it, as a backup has them
 	backup        *backup
 	restored      bool // etcd is, from backups
 	restores      int  // so far
@@ -95,7 +115,7 @@ type world struct {
 
 // tally counts what a schedule came to: one that idles proves nothing.
 type tally struct {
-	creates, takeOvers, ended, fulfilled, extended, standIns, departed, marked, replaced, returned, restores, setBack, changes, unserved, denied uint64
+	creates, takeOvers, ended, fulfilled, extended, standIns, departed, marked, replaced, returned, restores, setBack, changes, unserved, denied, broughtBack, forced uint64
 }
 
 func (t *tally) add(o tally) {
@@ -114,12 +134,15 @@ func (t *tally) add(o tally) {
 	t.changes += o.changes
 	t.unserved += o.unserved
 	t.denied += o.denied
+	t.broughtBack += o.broughtBack
+	t.forced += o.forced
+	t.broughtBack += o.broughtBack
 }
 
 // object is a stored claim.
 type object struct {
 	Claim
-	intruder bool // came in around admission
+	intruder bool // came in around admission, or later than the end of its claim
 	dual     bool // is to have a range of each family
 }
 
@@ -158,6 +181,8 @@ type create struct {
 	brought   journal.Token
 	standsFor Key  // claim
 	ours      bool // the stand-in of a claim that has the range, made by the holder
+	late      bool // that claim went meanwhile
+	saved     bool // from a backup
 	started   time.Time
 	call      *call
 	answer    Grant
@@ -228,7 +253,7 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	w := &world{
 		rng: rand.New(rand.NewPCG(seed, 7)), breaks: breaks, now: modelStart, verb: verbose,
 		objects: map[string]*object{}, tokens: map[journal.Token]string{}, departed: map[allocator.Range]*departure{}, marked: map[string]bool{},
-		pool: firstPool(),
+		pool: firstPool(), stalls: 4,
 	}
 	switch w.rng.IntN(4) {
 	case 0:
@@ -239,8 +264,8 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 		w.switched = w.rng.IntN(2) == 0
 	}
 	w.restored, w.changing, w.gaps = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0, w.rng.IntN(3) == 0
-	w.restored, w.changing, w.gaps = w.restored || breaks.noSetBack, w.changing || breaks.staleChange, w.gaps || breaks.noRefresh
-	if w.switched = w.switched || breaks.uncounted || breaks.unclaimed; w.switched {
+	breaks.focus(w)
+	if w.switched {
 		w.intruders, w.moves, w.restored, w.gaps = false, false, false, false
 	}
 	for i := range 2 + w.rng.IntN(2) {
@@ -326,11 +351,13 @@ func (w *world) store(o *object, what string) {
 		if !o.intruder && !other.intruder {
 			w.failf("%w: %s and %s hold %s", errTwice, o.Key.Name, other.Key.Name, o.Ranges)
 		}
-		if o.Ready && other.Ready {
+		if o.Ready && other.Ready && o.For == (Key{}) && other.For == (Key{}) {
 			w.failf("%w: %s and %s are Ready on %s", errTwice, o.Key.Name, other.Key.Name, o.Ranges)
 		}
 	}
-	w.arrive(o)
+	if !o.intruder {
+		w.arrive(o)
+	}
 }
 
 func overlap(a, b []allocator.Range) bool {
@@ -354,7 +381,8 @@ func (w *world) newObject(name string) *object {
 	return &object{Claim: Claim{Key: Key{Kind: kindOfName(name), Namespace: "ns", Name: name}, UID: uid, Created: w.now, Pool: modelPool}}
 }
 
-// run makes the given number of random steps, then lets everything come to rest and compares the ledger with the store.
+// run makes the given number of random steps, then lets everything come to rest and compares the ledger with the store. Where the protocol is broken only
+// what is stored in the meantime counts.
 func (w *world) run(steps int) error {
 	for range steps {
 		w.step()
@@ -362,7 +390,9 @@ func (w *world) run(steps int) error {
 			return w.err
 		}
 	}
-	w.rest()
+	if w.breaks == (modelBreaks{}) {
+		w.rest()
+	}
 	return w.err
 }
 
@@ -422,8 +452,7 @@ func (w *world) client() {
 		names = append(names, "other-a", "other-b", "other-c")
 	}
 	name := names[w.rng.IntN(len(names))]
-	if w.moves && w.rng.IntN(3) == 0 {
-		w.mover(name)
+	if w.moves && w.rng.IntN(3) == 0 && w.mover(name) {
 		return
 	}
 	if w.changing && w.rng.IntN(4) == 0 {
@@ -661,8 +690,12 @@ func (w *world) persist(c *create) {
 		}
 	}
 	o.Ranges, o.Token = c.answer.Ranges, c.answer.Token
+	o.intruder = c.late
 	w.store(o, fmt.Sprintf("create %d", c.id))
 	w.tally.creates++
+	if c.saved {
+		w.tally.broughtBack++
+	}
 }
 
 // network lets a write to the journal or to a claim arrive, and its reply perhaps get lost.
@@ -711,7 +744,7 @@ func (w *world) landLease(lw *leaseWrite) {
 // sendUpdate puts a write to a claim on its way. Now and then it sits in a connection that stalls, for longer than a grant lives.
 func (w *world) sendUpdate(u *update) {
 	u.arrives = w.now
-	if w.rng.IntN(4) == 0 {
+	if w.rng.IntN(w.stalls) == 0 {
 		u.arrives = w.now.Add(time.Duration(w.rng.IntN(250)) * time.Second)
 	}
 	w.updates = append(w.updates, u)

@@ -19,7 +19,7 @@ func (b *book) covering(c *claim) *holding {
 		return nil
 	}
 	for _, h := range b.byName[c.For] {
-		if h.claim != nil && h.claim.Key == c.For && h.pool == c.Pool && h.space == b.spaceOf(c) && slices.Equal(h.ranges, c.Ranges) {
+		if h.claim != nil && h.claim.Key == c.For && h.pool == c.Pool && h.space == b.spaceOf(c) && (b.breaks.coverByName || slices.Equal(h.ranges, c.Ranges)) {
 			return h
 		}
 	}
