@@ -116,11 +116,12 @@ func (c optionalCalls) WatchWithContext(ctx context.Context, o metav1.ListOption
 			return w, nil
 		case streams || !isRefusal(err):
 			return nil, err
-		case apierrors.IsNotFound(err) && !absent:
-			return nil, errListAnew
-		}
-		if apierrors.IsForbidden(err) {
+		case apierrors.IsForbidden(err):
 			c.of.learn(err, again)
+		default:
+			if absent, _ := c.of.Reading(); !absent { // also where it was, and an API server that has just started denied it meanwhile
+				return nil, errListAnew
+			}
 		}
 		if pause(ctx) != nil {
 			return nil, errListAnew

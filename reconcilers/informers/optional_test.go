@@ -112,6 +112,8 @@ func TestAKindThatIsMissingOrHiddenIsFollowedWhenItCanBe(t *testing.T) {
 				at(absent, 0)
 				s.turn(forbidden)
 				at(forbidden, 0)
+				s.turn(absent) // an API server that starts denies what it does not serve either
+				at(absent, 0)
 				s.turn(nil, "c")
 				at(nil, 1)
 				cancel()
