@@ -113,9 +113,12 @@ controlplane: ## Download etcd, kube-apiserver and kubectl or, where that fails,
 
 ##@ Test
 
+# How many packages are tested at once: their tests mostly wait, for an API server or for the end of a grant.
+PACKAGES ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((2 * n)))
+
 .PHONY: test
 test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server
-	$(GO) test -race -timeout 15m $(addprefix ./test/,metal3 tenants lifecycle novaedge switches admission backoff replicas) ./... # the longest first, so that none is left alone at the end
+	$(GO) test -race -p $(PACKAGES) -timeout 20m $(addprefix ./test/,metal3 tenants lifecycle novaedge switches admission backoff replicas) ./... # the longest first, so that none is left alone at the end
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	$(GO) test -C test/api/costs ./...
 	$(GO) test -C test/chart/alerts ./...
