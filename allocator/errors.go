@@ -27,15 +27,15 @@ type ExhaustedError struct {
 }
 
 func (e *ExhaustedError) Error() string {
-	addresses, fewer := "addresses", "ask for fewer, "
+	noun, fewer := "address", "ask for fewer, "
 	if e.Requested == 1 {
-		addresses, fewer = "address", ""
+		fewer = ""
 	}
 	if e.Family != "" {
-		addresses = e.Family + " " + addresses
+		noun = e.Family + " " + noun
 	}
-	return fmt.Sprintf("%d %s requested, %d free, largest free block %d: %srelease some or enlarge the pool",
-		e.Requested, addresses, e.Available, e.Largest, fewer)
+	return fmt.Sprintf("%s requested, %d free, largest free block %d: %srelease some or enlarge the pool",
+		Counted(e.Requested, noun), e.Available, e.Largest, fewer)
 }
 
 func (e *ExhaustedError) Unwrap() error { return ErrExhausted }

@@ -2,7 +2,6 @@ package reconcilers
 
 import (
 	"fmt"
-	"math"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,13 +54,13 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.Er
 	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation}
 	switch {
 	case p.DeletionTimestamp != nil:
-		c.Reason, c.Message = v1alpha1.ReasonDeleting, fmt.Sprintf("%d claims still hold addresses: delete them to let the pool go", usage.Claims)
+		c.Reason, c.Message = v1alpha1.ReasonDeleting, holdsText(usage.Claims, "claim")
 	case len(faults) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonValidationFailed, fields.Fault(faults)
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonReady
-		c.Message = fmt.Sprintf("%s of %s addresses available, %d allocations",
-			amount(usage.Available, usage.Exact.Available), amount(usage.Total, usage.Exact.Total), usage.Claims)
+		c.Message = fmt.Sprintf("%s of %s %s available, %s", allocator.Amount(usage.Available, usage.Exact.Available),
+			allocator.Amount(usage.Total, usage.Exact.Total), allocator.Plural(usage.Total, "address"), allocator.Counted(usage.Claims, "allocation"))
 	}
 	return c
 }
@@ -70,7 +69,7 @@ func (t tier) conditionFor(p *v1alpha1.NetworkPool, usage ledger.Usage) metav1.C
 	c := metav1.Condition{
 		Type: t.condition, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUtilizationBelowThreshold, ObservedGeneration: p.Generation,
 		Message: fmt.Sprintf("%.0f%% of the addresses are allocated (%s of %s)", 100*usage.Utilization(),
-			amount(usage.Allocated, usage.Exact.Allocated), amount(usage.Total, usage.Exact.Total)),
+			allocator.Amount(usage.Allocated, usage.Exact.Allocated), allocator.Amount(usage.Total, usage.Exact.Total)),
 	}
 	if usage.Utilization() >= float64(t.percent)/100 {
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonUtilizationAboveThreshold
@@ -78,12 +77,9 @@ func (t tier) conditionFor(p *v1alpha1.NetworkPool, usage ledger.Usage) metav1.C
 	return c
 }
 
-// amount is a number for people: to the last digit, or roughly where it is more than an int64 says.
-func amount(n int64, exact float64) string {
-	if n == math.MaxInt64 {
-		return fmt.Sprintf("%.4g", exact)
-	}
-	return fmt.Sprint(n)
+// holdsText says why a pool that is being deleted is still stored.
+func holdsText(n int, noun string) string {
+	return fmt.Sprintf("%s still %s addresses: delete %s to let the pool go", allocator.Counted(n, noun), allocator.Agree(n, "holds", "hold"), allocator.Agree(n, "it", "them"))
 }
 
 // crossing is a tier that a pool has come to or fallen below, for people to hear of.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
@@ -121,7 +122,8 @@ func (e *events) crossed(p *v1alpha1.NetworkPool, c crossing) {
 
 func (e *events) restsUnrecorded(p client.Object, lacking int) {
 	e.recorder.Event(p, corev1.EventTypeWarning, eventRestsUnrecorded, fmt.Sprintf(
-		"%d ranges rest without a record, as the pool's annotations have no room: they would be free if all managers ended: shorten the reuse delay, or wait", lacking))
+		"%s without a record, as the pool's annotations have no room: %s would be free if all managers ended: shorten the reuse delay, or wait",
+		allocator.Counted(lacking, "range")+" "+allocator.Agree(lacking, "rests", "rest"), allocator.Agree(lacking, "it", "they")))
 }
 
 func (e *events) restsIllegible(p client.Object) {
@@ -131,8 +133,8 @@ func (e *events) restsIllegible(p client.Object) {
 
 func (e *events) movedHidden(p client.Object, n int) {
 	e.recorder.Event(p, corev1.EventTypeWarning, eventMovedHidden, fmt.Sprintf(
-		"%d ranges that went to other clusters stay held and are not listed in annotation %s, as the pool's annotations have no room: make room, so that they are shown and can be taken out",
-		n, v1alpha1.AnnotationResting))
+		"%s that went to other clusters %s held and %s not listed in annotation %s, as the pool's annotations have no room: make room, so that all are shown and can be taken out",
+		allocator.Counted(n, "range"), allocator.Agree(n, "stays", "stay"), allocator.Agree(n, "is", "are"), v1alpha1.AnnotationResting))
 }
 
 func (e *events) movedUnrecorded(p client.Object, err error) {
@@ -141,6 +143,6 @@ func (e *events) movedUnrecorded(p client.Object, err error) {
 
 func (e *events) releasesWait(p *v1alpha1.NetworkPool, waiting int) {
 	e.recorder.Event(p, corev1.EventTypeWarning, eventReleasesWait, fmt.Sprintf(
-		"%d releases wait because %d released ranges still rest and status.releases holds no more: shorten spec.reuseDelay, or wait",
-		waiting, len(p.Status.Releases)))
+		"%s %s because %d released ranges still rest and status.releases holds no more: shorten spec.reuseDelay, or wait",
+		allocator.Counted(waiting, "release"), allocator.Agree(waiting, "waits", "wait"), len(p.Status.Releases)))
 }

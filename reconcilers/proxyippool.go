@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
@@ -49,12 +50,12 @@ func (proxyIPPools) status(ctx context.Context, d *desk, before, p *v1alpha1.Pro
 	p.Status.Allocations, p.Status.AllocationsNotListed = allocations(ctx, d, p)
 	ready := metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPoolReady, ObservedGeneration: p.Generation,
-		Message: fmt.Sprintf("Pool has %d available addresses", usage.Available),
+		Message: fmt.Sprintf("Pool has %s available %s", allocator.Amount(usage.Available, usage.Exact.Available), allocator.Plural(usage.Available, "address")),
 	}
 	switch {
 	case p.DeletionTimestamp != nil:
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonDeleting
-		ready.Message = fmt.Sprintf("%d VIPs still hold addresses: delete them to let the pool go", usage.Claims)
+		ready.Message = holdsText(usage.Claims, "VIP")
 	case len(faults) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonPoolConfigError, fields.Fault(faults)
 	}

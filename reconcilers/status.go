@@ -28,10 +28,7 @@ func allocatedStatus(a *v1alpha1.IPAllocation, r allocator.Range, now metav1.Tim
 	s.StartAddress, s.EndAddress = r.First.String(), r.Last.String()
 	s.AllocatedCount = r.Size()
 	s.Addresses = nil
-	message := fmt.Sprintf("%d IPs allocated from %s", r.Size(), a.Spec.PoolRef.Name)
-	if r.Size() == 1 {
-		message = "1 IP allocated from " + a.Spec.PoolRef.Name
-	}
+	message := fmt.Sprintf("%s %s allocated from %s", allocator.AmountOf(r), allocator.Plural(r.Size(), "IP"), a.Spec.PoolRef.Name)
 	if r.Size() <= maxListed {
 		s.Addresses = make([]string, 0, r.Size())
 		for addr := range r.Addresses() {
@@ -103,7 +100,7 @@ func refusal(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IPAlloc
 		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, heldText(err, held, a.Namespace))
 	case errors.Is(err, allocator.ErrExhausted):
 		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonPoolExhausted,
-			fmt.Sprintf("pool %s has no free block of %d addresses: enlarge it, release some or ask for fewer", pool, count))
+			fmt.Sprintf("pool %s has no free block of %s: enlarge it, release some or ask for fewer", pool, allocator.Counted(count, "address")))
 	default:
 		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, err.Error())
 	}

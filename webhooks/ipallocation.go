@@ -117,7 +117,7 @@ func (ipAllocations) fill(p *patch, a *v1alpha1.IPAllocation, ranges []allocator
 	case a.Spec.Count == nil && size <= math.MaxInt32:
 		p.set(size, "spec", "count")
 	case a.Spec.Count != nil && int64(*a.Spec.Count) != size:
-		warnings = append(warnings, fmt.Sprintf("spec.count %d is ignored: spec.pinnedRange asks for %d addresses", *a.Spec.Count, size))
+		warnings = append(warnings, fmt.Sprintf("spec.count %d is ignored: spec.pinnedRange asks for %s %s", *a.Spec.Count, allocator.AmountOf(r), allocator.Plural(size, "address")))
 	}
 	return warnings
 }

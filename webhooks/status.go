@@ -38,18 +38,21 @@ type poolInUse struct {
 }
 
 func (e *poolInUse) Error() string {
-	var counted, resources []string
+	var (
+		counted, resources []string
+		total              int
+	)
 	for _, kind := range slices.Sorted(maps.Keys(e.holders)) {
-		resource, _, _ := strings.Cut(kind, ".")
-		counted = append(counted, fmt.Sprintf("%d %s", e.holders[kind], resource))
+		counted = append(counted, allocator.Counted(e.holders[kind], strings.ToLower(ownerKinds[kind].Kind)))
 		resources = append(resources, kind) // with its group: Kubernetes has ipaddresses of its own
+		total += e.holders[kind]
 	}
 	where := ""
 	if e.pool.Namespace != "" {
 		where = " -n " + e.pool.Namespace
 	}
-	return fmt.Sprintf("pool %s cannot be deleted while %s hold addresses of it: delete them first, see kubectl get %s%s",
-		e.pool, strings.Join(counted, " and "), strings.Join(resources, ","), where)
+	return fmt.Sprintf("pool %s cannot be deleted while %s %s addresses of it: delete %s first, see kubectl get %s%s",
+		e.pool, strings.Join(counted, " and "), allocator.Agree(total, "holds", "hold"), allocator.Agree(total, "it", "them"), strings.Join(resources, ","), where)
 }
 
 // statusOf words an error for whoever made the request.

@@ -177,7 +177,7 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			err:         &poolInUse{pool: pool, holders: map[string]int{"ipallocations.butler.butlerlabs.dev": 3, "ipaddressclaims.ipam.cluster.x-k8s.io": 1}},
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
-			wantMessage: "pool team-a/vlan40 cannot be deleted while 1 ipaddressclaims and 3 ipallocations hold addresses of it: delete them first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io,ipallocations.butler.butlerlabs.dev -n team-a",
+			wantMessage: "pool team-a/vlan40 cannot be deleted while 1 ipaddressclaim and 3 ipallocations hold addresses of it: delete them first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io,ipallocations.butler.butlerlabs.dev -n team-a",
 		},
 		"a pool that is gone": {
 			err:         &ledger.NoPoolError{Pool: pool},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
@@ -197,7 +198,7 @@ func (l *Ledger) Warnings() (list []string) {
 	}
 	for kind := range l.book.unserved {
 		if n := l.book.stored[kind]; n > 0 {
-			list = append(list, fmt.Sprintf("%s: its API is switched off, and what is stored of it counts all the same (%d objects): switch the API on, or delete the objects, whose finalizers nothing removes meanwhile", kind, n))
+			list = append(list, fmt.Sprintf("%s: its API is switched off, and what is stored of it counts all the same (%s): switch the API on, or delete what is stored, whose finalizers nothing removes meanwhile", kind, allocator.Counted(n, "object")))
 		}
 	}
 	if !l.recordsDenied.IsZero() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
@@ -80,7 +80,7 @@ func (s *session) ask(
 			})
 		switch {
 		case err != nil:
-			return false, fmt.Errorf("%d more addresses from pool %s: %w", try.Count, try.Pool, err)
+			return false, fmt.Errorf("%d more %s from pool %s: %w", try.Count, allocator.Plural(try.Count, "address"), try.Pool, err)
 		case no != "":
 			said = no
 			return false, nil
@@ -108,21 +108,14 @@ func (s *session) sayGrowth(ctx context.Context, p tenants.Policy, plan tenants.
 			"and none are given back; delete some, or raise --tenants-max-services", s.MaxServices, s.MaxServices*keptBytes)
 	case plan.Short > 0:
 		c.Reason = v1alpha1.ReasonQuotaExceeded
-		c.Message = fmt.Sprintf("Services need %d addresses more than the quota allows (quotaPerTenant.maxLoadBalancerIPs %d): raise it, or delete Services",
-			plan.Short, p.MaxLoadBalancers)
+		c.Message = fmt.Sprintf("Services need %s more than the quota allows (quotaPerTenant.maxLoadBalancerIPs %d): raise it, or delete Services",
+			allocator.Counted(plan.Short, "address"), p.MaxLoadBalancers)
 	case s.refusal.text != "":
 		c.Reason, c.Message = s.refusal.reason, s.refusal.text
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonReady, fmt.Sprintf("%d addresses", sizeOf(plan))
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonReady, fmt.Sprintf("%s %s", allocator.AmountOf(plan.Addresses...), allocator.Plural(allocator.Total(plan.Addresses), "address"))
 	}
 	return s.say(ctx, c)
-}
-
-func sizeOf(plan tenants.Plan) (n int64) {
-	for _, r := range plan.Addresses {
-		n = min(n+min(r.Size(), math.MaxInt32), math.MaxInt32)
-	}
-	return n
 }
 
 // seenWithin is the time in which the informers show what was written. What is not there later somebody has taken away.

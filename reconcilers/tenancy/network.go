@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
 	"butlerlabs.dev/ipam/reconcilers/work"
@@ -158,7 +159,7 @@ func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenant
 		})
 		switch {
 		case err != nil:
-			return tenants.BlocksOf(t, stored), nil, nil, fmt.Errorf("%d addresses for %s from pool %s: %w", try.Count, w.Kind, try.Pool, err)
+			return tenants.BlocksOf(t, stored), nil, nil, fmt.Errorf("%s for %s from pool %s: %w", allocator.Counted(try.Count, "address"), w.Kind, try.Pool, err)
 		case given:
 			delete(refusals, w.Kind)
 		default:

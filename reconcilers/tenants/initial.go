@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -160,7 +161,10 @@ func Capacity(p Policy, pools map[string]*v1alpha1.NetworkPool) (v1alpha1.Provid
 		c.Reason, c.Message = v1alpha1.ReasonPoolExhausted, "no address is free: grow a NetworkPool, or add another to spec.network.poolRefs"
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonPoolAvailable
-		c.Message = fmt.Sprintf("%d IPs, ~%d tenants", available, available/size)
+		c.Message = fmt.Sprintf("%s, ~%s", allocator.Counted(available, "IP"), allocator.Counted(available/size, "tenant"))
+		if available == math.MaxInt64 {
+			c.Message = "2^63 IPs or more, for as many tenants as there will be"
+		}
 	}
 	return capacity, c
 }

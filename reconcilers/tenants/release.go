@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -58,7 +59,7 @@ func KinshipOf(a *v1alpha1.IPAllocation, uid string, orphanAfter time.Duration, 
 // Machine, whoever's it is.
 func Holds(blocks []Block, machines int, seen []netip.Addr) string {
 	if machines > 0 {
-		return fmt.Sprintf("%d machines of the tenant are left", machines)
+		return fmt.Sprintf("%s of the tenant %s left", allocator.Counted(machines, "machine"), allocator.Agree(machines, "is", "are"))
 	}
 	for _, b := range blocks {
 		if why := b.inUse(seen); why != "" {

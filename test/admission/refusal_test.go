@@ -166,8 +166,8 @@ func TestAPoolInUseIsNotDeleted(t *testing.T) {
 		}
 		return nil
 	})
-	const want = "cannot be deleted while 1 ipallocations hold addresses of it"
-	suite.Refused(t, admin.Delete(t.Context(), p), 403, "pool "+ns+"/pool", want, "delete them first")
+	const want = "cannot be deleted while 1 ipallocation holds addresses of it"
+	suite.Refused(t, admin.Delete(t.Context(), p), 403, "pool "+ns+"/pool", want, "delete it first")
 	suite.Refused(t, admin.DeleteAllOf(t.Context(), &v1alpha1.NetworkPool{}, client.InNamespace(ns)), 403, want)
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil || p.DeletionTimestamp != nil {
 		t.Fatalf("pool is going since %v (%v), want it untouched", p.DeletionTimestamp, err)

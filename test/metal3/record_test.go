@@ -234,7 +234,7 @@ func TestMovedRangesWithoutRoom(t *testing.T) {
 	}
 	suite.Change(t, c, p.pool, large)
 	suite.Becomes(t, c, p.pool, func(o client.Object) string { return o.GetAnnotations()[butlerv1.AnnotationResting] })
-	toldOf(t, c, p.pool, "MovedNotListed", "1 ranges that went to other clusters stay held")
+	toldOf(t, c, p.pool, "MovedNotListed", "1 range that went to other clusters stays held")
 	p.held(t, c, "running")
 	recorded(t, c, p.pool, 1, 0)
 	manager := box.Managers()[0]

@@ -113,7 +113,7 @@ func TestAPoolKeepsWhatIsHeldOfIt(t *testing.T) {
 	err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.CIDRs = []string{"10.24.0.0/29"} })
 	suite.Refused(t, err, 403, "pool held: 10.24.1.3 would leave the pool's ranges while it is held by proxyvips/held-a")
 	// T8, A4
-	suite.Refused(t, admin.Delete(t.Context(), p), 403, "pool held cannot be deleted while 1 proxyvips hold addresses of it")
+	suite.Refused(t, admin.Delete(t.Context(), p), 403, "pool held cannot be deleted while 1 proxyvip holds addresses of it")
 	suite.Delete(t, admin, a)
 	counts(t, p, 0, 14)
 	suite.Delete(t, admin, p)
