@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,27 +16,30 @@ var (
 	ErrNobody = errors.New("holder 0 is nobody and can hold nothing")
 )
 
-// ExhaustedError says that no free run of a pool has Requested addresses. All
-// three count addresses and saturate at MaxInt64.
+// ExhaustedError says that no free run of a pool has Requested addresses. The
+// numbers count addresses and saturate at MaxInt64.
 type ExhaustedError struct {
 	Requested int64
 	Available int64 // free addresses of the pool
 	Largest   int64 // the longest run of them
+	Total     int64 // free or held: 0 where the pool blocks all that it declares
 	// Family is set by who asked for the addresses of one, in a pool of two:
 	// "IPv4" or "IPv6".
 	Family string
 }
 
 func (e *ExhaustedError) Error() string {
-	noun, fewer := "address", "ask for fewer, "
-	if e.Requested == 1 {
-		fewer = ""
+	noun, advice := "address", "release some or enlarge the pool"
+	switch {
+	case e.Total == 0 && e.Available == 0:
+		advice = "the pool offers no address that is not reserved: reserve fewer or enlarge the pool"
+	case e.Largest > 0: // and fewer than requested
+		advice = "ask for fewer, " + advice
 	}
 	if e.Family != "" {
 		noun = e.Family + " " + noun
 	}
-	return fmt.Sprintf("%s requested, %d free, largest free block %d: %srelease some or enlarge the pool",
-		Counted(e.Requested, noun), e.Available, e.Largest, fewer)
+	return fmt.Sprintf("%s requested, %d free, largest free block %d: %s", Counted(e.Requested, noun), e.Available, e.Largest, advice)
 }
 
 func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
@@ -45,6 +49,8 @@ func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
 type OutsideError struct {
 	Range  Range
 	Window []Range // all that the pool declares, in address order
+	// Why is set by who knows why the pool leaves Range out: "a network address, which spec.cidrs leaves out".
+	Why string
 }
 
 func (e *OutsideError) Error() string {
@@ -54,7 +60,11 @@ func (e *OutsideError) Error() string {
 	if len(e.Window) == 0 {
 		return fmt.Sprintf("%s is outside the pool, which offers no addresses", e.Range)
 	}
-	return fmt.Sprintf("%s is outside the pool: it must lie inside one of %s", e.Range, texts(e.Window))
+	why := ""
+	if e.Why != "" {
+		why = " (" + e.Why + ")"
+	}
+	return fmt.Sprintf("%s is outside the pool%s: it must lie inside one of %s", e.Range, why, texts(e.Window))
 }
 
 // Straddled is the declared ranges that Range touches.
@@ -70,11 +80,16 @@ func (e *OutsideError) Straddled() []Range {
 
 // BlockedError says that an address of the request is held back for everybody:
 // Range is the blocked range as some pool of the space declares it.
-type BlockedError struct{ Range Range }
-
-func (e *BlockedError) Error() string {
-	return fmt.Sprintf("%s is reserved: choose a range outside it", e.Range)
+type BlockedError struct {
+	Range Range
+	// What is set by who knows what Range is to the pool that declares it: "is the gateway (spec.gateway)".
+	What string
 }
+
+func (e *BlockedError) Error() string { return e.Text() + ": choose a range outside it" }
+
+// Text is the error without advice.
+func (e *BlockedError) Text() string { return e.Range.String() + " " + cmp.Or(e.What, "is reserved") }
 
 // HeldError says that Holder has Range, the first part of the request that
 // somebody has.

@@ -183,7 +183,7 @@ func (o *oracle) preview(p *oraclePool, n int64, policy Policy) (Range, error) {
 	fitting := slices.DeleteFunc(o.runs(p), func(run stretch) bool { return int64(run.last-run.first+1) < n })
 	if len(fitting) == 0 {
 		s := o.stats(p)
-		return Range{}, &ExhaustedError{Requested: n, Available: s.Available, Largest: s.LargestFree}
+		return Range{}, &ExhaustedError{Requested: n, Available: s.Available, Largest: s.LargestFree, Total: s.Total}
 	}
 	if policy == BestFit {
 		slices.SortStableFunc(fitting, func(a, b stretch) int { return cmp.Compare(a.last-a.first, b.last-b.first) })
@@ -194,7 +194,7 @@ func (o *oracle) preview(p *oraclePool, n int64, policy Policy) (Range, error) {
 
 func (o *oracle) checkExact(p *oraclePool, st stretch) error {
 	if !o.valid(st) || !slices.ContainsFunc(p.window, func(w stretch) bool { return w.first <= st.first && st.last <= w.last }) {
-		return &OutsideError{o.asRange(st), o.asRanges(p.window)}
+		return &OutsideError{Range: o.asRange(st), Window: o.asRanges(p.window)}
 	}
 	var blocks []stretch
 	for _, q := range o.pools {
@@ -202,7 +202,7 @@ func (o *oracle) checkExact(p *oraclePool, st stretch) error {
 	}
 	blocks = slices.DeleteFunc(blocks, func(b stretch) bool { return !b.overlaps(st) })
 	if len(blocks) > 0 {
-		return &BlockedError{o.asRange(slices.MinFunc(blocks, compareStretches))}
+		return &BlockedError{Range: o.asRange(slices.MinFunc(blocks, compareStretches))}
 	}
 	if held := o.heldIn(st); len(held) > 0 {
 		return &HeldError{held[0].Range, held[0].Holder}

@@ -76,7 +76,7 @@ func (p *Pool) find(n int64, policy Policy) (span, error) {
 	}
 	sp, ok := policy.choose(p, number{lo: uint64(n)})
 	if !ok {
-		return span{}, &ExhaustedError{Requested: n, Available: p.available().int64(), Largest: p.largest().int64()}
+		return span{}, &ExhaustedError{Requested: n, Available: p.available().int64(), Largest: p.largest().int64(), Total: p.Stats().Total}
 	}
 	return sp, nil
 }
@@ -99,7 +99,7 @@ func (p *Pool) Exact(r Range, h Holder) error {
 // nothing.
 func (p *Pool) CheckExact(r Range) error {
 	if !slices.ContainsFunc(p.window, func(w Range) bool { return w.Covers(r) }) {
-		return &OutsideError{r, p.Window()}
+		return &OutsideError{Range: r, Window: p.Window()}
 	}
 	return p.space.CheckExact(r)
 }

@@ -83,7 +83,7 @@ func (s *Space) Exact(r Range, h Holder) error {
 func (s *Space) CheckExact(r Range) error {
 	for sp := range r.spans {
 		if blocked, ok := s.blockedIn(sp); ok {
-			return &BlockedError{blocked}
+			return &BlockedError{Range: blocked}
 		}
 	}
 	for held := range s.HeldIn(r) {

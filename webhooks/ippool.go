@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"net/netip"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -40,4 +41,6 @@ func (ipPools) faults(old, p *v1alpha1.IPPool, updating bool) field.ErrorList {
 	return metal3.ValidateIPPool(p)
 }
 
-func (ipPools) warnings(_ context.Context, p *v1alpha1.IPPool) []string { return metal3.WarningsFor(p) }
+func (ipPools) warnings(_ context.Context, p *v1alpha1.IPPool, _ func(netip.Addr) string) []string {
+	return metal3.WarningsFor(p)
+}

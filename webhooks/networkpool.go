@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"net/netip"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -38,6 +39,6 @@ func (networkPools) faults(old, p *v1alpha1.NetworkPool, updating bool) field.Er
 	return butler.ValidateNetworkPool(p)
 }
 
-func (networkPools) warnings(_ context.Context, p *v1alpha1.NetworkPool) []string {
-	return butler.WarningsFor(p)
+func (networkPools) warnings(_ context.Context, p *v1alpha1.NetworkPool, held func(netip.Addr) string) []string {
+	return butler.WarningsFor(p, held)
 }

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -34,8 +35,8 @@ type poolAdapter[P client.Object] interface {
 	// faults of a pool about to be stored, by the rules that need no other object; of an update only those that the stored one has not.
 	// updating tells whether there is a stored one.
 	faults(old, p P, updating bool) field.ErrorList
-	// warnings say what is allowed, but most likely not meant.
-	warnings(ctx context.Context, p P) []string
+	// warnings say what is allowed, but most likely not meant. held says by whom an address of the pool's routing domain is held, "" for nobody.
+	warnings(ctx context.Context, p P, held func(netip.Addr) string) []string
 }
 
 // pools validates one kind of pool: nothing that is held may fall out of one.
@@ -84,7 +85,14 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 			return admission.Response{}, err
 		}
 	}
-	return admission.Allowed("").WithWarnings(slices.Concat(n.warnings(ctx, pool), n.overlaps(changed), n.taken(changed))...), nil
+	held := func(a netip.Addr) string {
+		owner := n.ledger.OwnerIn(changed.Space, a)
+		if owner == nil {
+			return ""
+		}
+		return owner.Holder.SeenFrom(req.Namespace)
+	}
+	return admission.Allowed("").WithWarnings(slices.Concat(n.warnings(ctx, pool, held), n.overlaps(changed), n.taken(changed))...), nil
 }
 
 // confirmed reads the stored pool of which an update says that it replaces the version old. A caller without a certificate can make up any old version, so

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"net/netip"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -39,6 +40,6 @@ func (proxyIPPools) faults(old, p *v1alpha1.ProxyIPPool, updating bool) field.Er
 	return novaedge.ValidateProxyIPPool(p)
 }
 
-func (a proxyIPPools) warnings(ctx context.Context, p *v1alpha1.ProxyIPPool) []string {
+func (a proxyIPPools) warnings(ctx context.Context, p *v1alpha1.ProxyIPPool, _ func(netip.Addr) string) []string {
 	return append(novaedge.WarningsFor(p), a.cluster.warnings(ctx, a.pool(p))...)
 }

@@ -19,6 +19,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // invalid is the faults of an object.
@@ -180,6 +181,9 @@ func heldMessage(err error, held *ledger.HeldError, namespace string) string {
 	switch {
 	case held.Withheld:
 		return where + held.SeenFrom(namespace) + ": ask for another range, or try again then"
+	case held.Moved:
+		return where + held.SeenFrom(namespace) + fmt.Sprintf(": ask for another range or, if it is free there, take its entry out of annotation %s of the pool that it was taken from",
+			v1alpha1.AnnotationResting)
 	case !held.Until.IsZero():
 		return where + held.SeenFrom(namespace) + ": wait, or ask for another range"
 	case held.Promised:

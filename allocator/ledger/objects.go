@@ -59,6 +59,10 @@ type Pool struct {
 	Ordered         bool                               // each range of Window is used up before the next is looked at; else they are one
 	Blocked         []allocator.Range                  // allocated to nobody but those whom a Want keeps them for, in the whole space
 	Keeps           func(claim string) allocator.Range // what of Blocked is for the claim of a name; nil where nothing is for any
+	// WhatIsBlocked is what a range of Blocked is to the pool, and names the field that says so: "is the gateway (spec.gateway)". WhyOutside is why
+	// the pool leaves out a range that is not in Window, "" where it never had it. Both may be nil.
+	WhatIsBlocked   func(allocator.Range) string
+	WhyOutside      func(allocator.Range) string
 	BlocksHeld      bool                               // what somebody holds may become blocked: it stays theirs
 	Policy          allocator.Policy                   // BestFit where nil
 	Manual          bool                               // gives only ranges that are asked for by name

@@ -344,15 +344,11 @@ func (b *book) offered(c *claim, kept []allocator.Range) error {
 	}
 	for _, r := range c.Ranges {
 		if p != nil && !slices.ContainsFunc(p.Window, func(o allocator.Range) bool { return o.Covers(r) }) {
-			return &PoolError{Pool: c.Pool, Err: &allocator.OutsideError{Range: r, Window: p.Window}}
+			return p.outsideError(&allocator.OutsideError{Range: r, Window: p.Window})
 		}
 		for _, o := range b.pools {
 			if at := slices.IndexFunc(o.Blocked, r.Overlaps); at >= 0 && o.Space == b.spaceOf(c) && (o != p || !slices.Contains(kept, r)) {
-				e := &PoolError{Pool: c.Pool, Err: &allocator.BlockedError{Range: o.Blocked[at]}}
-				if o != p {
-					e.By = o.Key
-				}
-				return e
+				return o.blockedError(c.Pool, o.Blocked[at])
 			}
 		}
 	}

@@ -74,7 +74,7 @@ func (e *FaultyPoolError) Error() string {
 type NotAutomaticError struct{ Pool Key }
 
 func (e *NotAutomaticError) Error() string {
-	return fmt.Sprintf("pool %s does not assign addresses by itself: ask for a certain one of its addresses, or turn its automatic assignment on", e.Pool)
+	return fmt.Sprintf("pool %s does not assign addresses by itself: ask for a certain one of its addresses, or set the pool's spec.autoAssign to true", e.Pool)
 }
 
 // FamilyError says that the pool has no addresses of a family.

@@ -254,6 +254,7 @@ func (b *book) poolError(p *pool, err error) error {
 	var (
 		held    *allocator.HeldError
 		blocked *allocator.BlockedError
+		outside *allocator.OutsideError
 		full    *allocator.ExhaustedError
 		manual  *NotAutomaticError
 		family  *FamilyError
@@ -262,7 +263,13 @@ func (b *book) poolError(p *pool, err error) error {
 	case err == nil, errors.As(err, &manual), errors.As(err, &family): // which name the pool
 		return err
 	case errors.As(err, &blocked):
-		return &PoolError{Pool: p.Key, By: b.blocking(p, blocked.Range), Err: err}
+		by := b.blocking(p, blocked.Range)
+		if by == nil {
+			return &PoolError{Pool: p.Key, Err: err}
+		}
+		return by.blockedError(p.Key, blocked.Range)
+	case errors.As(err, &outside):
+		return p.outsideError(outside)
 	case errors.As(err, &held):
 		return b.heldError(allocator.Held{Range: held.Range, Holder: held.Holder})
 	case errors.As(err, &full):
@@ -271,15 +278,35 @@ func (b *book) poolError(p *pool, err error) error {
 	return &PoolError{Pool: p.Key, Err: err}
 }
 
-// blocking is the pool that reserves a range which p may not give, zero where that is p itself.
-func (b *book) blocking(p *pool, r allocator.Range) Key {
+// blocking is the pool that blocks a range which p may not give: p itself where it does, nil where none does.
+func (b *book) blocking(p *pool, r allocator.Range) *pool {
 	if slices.ContainsFunc(p.Blocked, r.Overlaps) {
-		return Key{}
+		return p
 	}
-	for k, o := range b.pools {
+	for _, o := range b.pools {
 		if o.Space == p.Space && slices.ContainsFunc(o.Blocked, r.Overlaps) {
-			return k
+			return o
 		}
 	}
-	return Key{}
+	return nil
+}
+
+// blockedError is the answer to a claim of a pool that asks for a range which p blocks.
+func (p *pool) blockedError(claimed Key, blocked allocator.Range) error {
+	e := &allocator.BlockedError{Range: blocked}
+	if p.WhatIsBlocked != nil {
+		e.What = p.WhatIsBlocked(blocked)
+	}
+	if p.Key == claimed {
+		return &PoolError{Pool: claimed, Err: e}
+	}
+	return &PoolError{Pool: claimed, By: p.Key, Err: e}
+}
+
+// outsideError is the answer to a claim of p that asks for a range which p does not offer.
+func (p *pool) outsideError(e *allocator.OutsideError) error {
+	if p.WhyOutside != nil {
+		e.Why = p.WhyOutside(e.Range)
+	}
+	return &PoolError{Pool: p.Key, Err: e}
 }

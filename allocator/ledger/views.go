@@ -66,6 +66,18 @@ func (l *Ledger) Unheld(pool Key, addresses []netip.Addr) (list []netip.Addr) {
 	return list
 }
 
+// OwnerIn returns who owns an address in a routing domain, or may come to own it; nil for nobody.
+func (l *Ledger) OwnerIn(space string, a netip.Addr) (err *HeldError) {
+	l.do(func(b *book) {
+		for held := range b.space(space).core.HeldIn(allocator.Range{First: a, Last: a}) {
+			if b.holdings[held.Holder].inUse() {
+				err = b.heldError(held)
+			}
+		}
+	})
+	return err
+}
+
 // Resting lists the ranges of a pool that are held by nobody and not free, or soon will be: what it should record.
 func (l *Ledger) Resting(pool Key) (list []Cooling) {
 	l.do(func(b *book) { list = b.restingOf(pool) })

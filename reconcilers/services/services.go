@@ -148,7 +148,7 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 		return err
 	}
 	if there && !ours(vip) && !showsVIP(s, vip) {
-		return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or rename the Service", vip.GetName()), false}
+		return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or create the Service under another name", vip.GetName()), false}
 	}
 	if there && vip.GetDeletionTimestamp() != nil {
 		return lingers(vip)

@@ -34,6 +34,8 @@ func PoolOf(p *v1alpha1.NetworkPool) (ledger.Pool, field.ErrorList) {
 		UID:             string(p.UID),
 		Deleting:        p.DeletionTimestamp != nil,
 		Paused:          hasAnnotation(p, annotationPaused),
+		WhatIsBlocked:   func(r allocator.Range) string { return read.whatIsBlocked(r, p.Status.InfrastructureAllocations) },
+		WhyOutside:      read.whyOutside,
 	}
 	if p.Spec.ReuseDelay != nil {
 		pool.ReuseDelay = p.Spec.ReuseDelay.Duration
@@ -123,6 +125,30 @@ func (r readable) blocked() []allocator.Range {
 		blocked = append(blocked, r.gateway)
 	}
 	return blocked
+}
+
+// whatIsBlocked is what a blocked range is, as a message says it, with the field that blocks it.
+func (r readable) whatIsBlocked(blocked allocator.Range, platform []v1alpha1.InfrastructureAllocation) string {
+	if i := slices.IndexFunc(r.reserved, func(p placed) bool { return p.Range == blocked }); i >= 0 {
+		return fmt.Sprintf("is reserved (%s)", r.reserved[i].path)
+	}
+	if r.gateway == blocked {
+		return "is the gateway of the pool (spec.gateway)"
+	}
+	for _, a := range platform {
+		if used, err := allocator.ParseRange(a.IP); err == nil && used == blocked {
+			return fmt.Sprintf("is used by the platform (status.infrastructureAllocations, source %s)", a.Source)
+		}
+	}
+	return ""
+}
+
+// whyOutside is why the pool leaves a range out, "" where spec.cidr does not contain it.
+func (r readable) whyOutside(outside allocator.Range) string {
+	if r.network.Covers(outside) {
+		return "inside spec.cidr, but in no range of spec.tenantAllocation"
+	}
+	return ""
 }
 
 func (r readable) window() []allocator.Range {

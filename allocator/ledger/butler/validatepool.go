@@ -17,10 +17,11 @@ import (
 const (
 	warningDeprecated = "spec.tenantAllocation.start and end are deprecated: write ranges: [{start: %q, end: %q}] instead"
 	warningIgnored    = "spec.tenantAllocation.start and end are ignored because ranges is set: remove them"
-	warningRepeated   = "%s %s lies inside %s %s already: remove one of them"
+	warningRepeated   = "%s %s lies inside %s %s already: remove it"
 	warningEdge       = "%s, the %s address of spec.cidr, can be allocated, and no machine can use it: add %s to spec.reserved, unless the pool is for load balancers alone"
+	warningEdgeHeld   = "%s, the %s address of spec.cidr, which no machine can use, is held %s: unless the pool is for load balancers alone, delete the holder, and add %s to spec.reserved then"
 	warningMisplaced  = "%s %s counts for nothing on a NetworkPool: set %s instead"
-	warningNothing    = "spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool"
+	warningNothing    = "%s every address that spec offers to tenants: nothing can be allocated from this pool"
 )
 
 // ValidateNetworkPool holds a pool to every rule that needs no other object, those of the schema included.
@@ -65,7 +66,8 @@ func ValidateNetworkPoolUpdate(old, updated *v1alpha1.NetworkPool) field.ErrorLi
 }
 
 // WarningsFor says what of a valid pool is allowed but most likely not meant: one line each, no line breaks.
-func WarningsFor(p *v1alpha1.NetworkPool) []string {
+// held says by whom an address of the pool's routing domain is held ("by ipallocations/web"), "" for nobody.
+func WarningsFor(p *v1alpha1.NetworkPool, held func(netip.Addr) string) []string {
 	var warnings []string
 	if domain, is := p.Labels[v1alpha1.LabelRoutingDomain]; is && domain != p.Spec.RoutingDomain {
 		warnings = append(warnings, fmt.Sprintf(warningMisplaced, "label", v1alpha1.LabelRoutingDomain, "spec.routingDomain"))
@@ -94,17 +96,31 @@ func WarningsFor(p *v1alpha1.NetworkPool) []string {
 	}
 	offered := allocator.Subtract(read.window(), read.blocked())
 	if len(offered) == 0 {
-		warnings = append(warnings, warningNothing)
+		warnings = append(warnings, nothingOffered(read))
 	}
 	if first, last := read.network.First, read.network.Last; first.Is4() && read.network.Size() > 2 {
 		for _, edge := range []struct {
 			name    string
 			address netip.Addr
 		}{{"network", first}, {"broadcast", last}} {
-			if slices.ContainsFunc(offered, func(r allocator.Range) bool { return r.Contains(edge.address) }) {
-				warnings = append(warnings, fmt.Sprintf(warningEdge, edge.address, edge.name, netip.PrefixFrom(edge.address, edge.address.BitLen())))
+			if !slices.ContainsFunc(offered, func(r allocator.Range) bool { return r.Contains(edge.address) }) {
+				continue
+			}
+			alone := netip.PrefixFrom(edge.address, edge.address.BitLen())
+			if by := held(edge.address); by != "" {
+				warnings = append(warnings, fmt.Sprintf(warningEdgeHeld, edge.address, edge.name, by, alone))
+			} else {
+				warnings = append(warnings, fmt.Sprintf(warningEdge, edge.address, edge.name, alone))
 			}
 		}
 	}
 	return warnings
+}
+
+// nothingOffered says what blocks every address that a pool offers.
+func nothingOffered(r readable) string {
+	if len(allocator.Subtract(r.window(), readable{reserved: r.reserved}.blocked())) == 0 {
+		return fmt.Sprintf(warningNothing, "spec.reserved covers")
+	}
+	return fmt.Sprintf(warningNothing, "spec.reserved and spec.gateway cover")
 }

@@ -1,6 +1,7 @@
 package butler_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -224,6 +225,18 @@ func TestValidateNetworkPoolUpdate(t *testing.T) {
 	}
 }
 
+func nobody(netip.Addr) string { return "" }
+
+func TestWarningsFor_EndsOfANetworkThatAreHeld(t *testing.T) {
+	held := func(a netip.Addr) string { return map[string]string{"10.30.0.0": "by ipallocations/web"}[a.String()] }
+	if diff := cmp.Diff([]string{
+		"10.30.0.0, the network address of spec.cidr, which no machine can use, is held by ipallocations/web: unless the pool is for load balancers alone, delete the holder, and add 10.30.0.0/32 to spec.reserved then",
+		"10.30.0.255, the broadcast address of spec.cidr, can be allocated, and no machine can use it: add 10.30.0.255/32 to spec.reserved, unless the pool is for load balancers alone",
+	}, butler.WarningsFor(poolWith(t, `{cidr: 10.30.0.0/24}`), held)); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
 func TestWarningsFor(t *testing.T) {
 	cases := map[string]struct {
 		spec string
@@ -241,8 +254,8 @@ func TestWarningsFor(t *testing.T) {
 		"reserved twice": {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0/29}, {cidr: 10.40.0.0/28}, {cidr: 10.40.0.0/28}, {cidr: 10.40.0.255/32}]}`,
 			want: []string{
-				`spec.reserved[0].cidr 10.40.0.0/29 lies inside spec.reserved[1].cidr 10.40.0.0/28 already: remove one of them`,
-				`spec.reserved[2].cidr 10.40.0.0/28 lies inside spec.reserved[1].cidr 10.40.0.0/28 already: remove one of them`,
+				`spec.reserved[0].cidr 10.40.0.0/29 lies inside spec.reserved[1].cidr 10.40.0.0/28 already: remove it`,
+				`spec.reserved[2].cidr 10.40.0.0/28 lies inside spec.reserved[1].cidr 10.40.0.0/28 already: remove it`,
 			},
 		},
 		"the ends of a network without gateway": {
@@ -265,6 +278,10 @@ func TestWarningsFor(t *testing.T) {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0/27}], tenantAllocation: {ranges: [{start: 10.40.0.16, end: 10.40.0.31}]}}`,
 			want: []string{`spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool`},
 		},
+		"nothing left beside the gateway": {
+			spec: `{cidr: 10.40.0.0/31, reserved: [{cidr: 10.40.0.0/32}], gateway: 10.40.0.1}`,
+			want: []string{`spec.reserved and spec.gateway cover every address that spec offers to tenants: nothing can be allocated from this pool`},
+		},
 	}
 	misplaced := poolWith(t, `{cidr: 10.40.0.0/31, routingDomain: a}`)
 	misplaced.Labels = map[string]string{v1alpha1.LabelRoutingDomain: "b"}
@@ -272,12 +289,12 @@ func TestWarningsFor(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"label butler.butlerlabs.dev/routing-domain counts for nothing on a NetworkPool: set spec.routingDomain instead",
 		"annotation butler.butlerlabs.dev/reuse-delay counts for nothing on a NetworkPool: set spec.reuseDelay instead",
-	}, butler.WarningsFor(misplaced)); diff != "" {
+	}, butler.WarningsFor(misplaced, nobody)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, butler.WarningsFor(poolWith(t, tc.spec))); diff != "" {
+			if diff := cmp.Diff(tc.want, butler.WarningsFor(poolWith(t, tc.spec), nobody)); diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
 		})

@@ -62,6 +62,7 @@ func PoolOf(p *v1alpha1.IPPool, source *rand.Rand) (ledger.Pool, field.ErrorList
 		}
 		return r
 	}
+	pool.WhatIsBlocked = func(allocator.Range) string { return "is kept for a claim (spec.preAllocations)" } // whose name is not told in other namespaces
 	return pool, append(errs, bad...)
 }
 

@@ -18,6 +18,7 @@ const (
 	warningEnd         = "%s: end counts only where start is set: set start as well, or the whole of subnet can be handed out"
 	warningFamilies    = "%s: start and end are of two address families, so that end bounds nothing: use one family in an entry"
 	warningNothing     = "%s has no address: nothing can be handed out of it"
+	warningEmpty       = "spec.pools has no entry: nothing can be handed out of this pool"
 	warningUnreachable = "%s: no entry of spec.pools reaches %s: a claim of this name gets no address"
 	warningGateway     = "%s: the gateway %s can be handed out: keep it with preAllocations, under a name that no claim can have, such as _gateway"
 	warningOtherKind   = "%s: the gateway %s is of another address family than the addresses: name one of theirs"
@@ -135,6 +136,9 @@ func WarningsFor(p *v1alpha1.IPPool) []string {
 	}
 	handedOut := func(part Part, a netip.Addr) bool { return part.Contains(a) && !kept[a] }
 	var reached []stretch
+	if len(parts) == 0 {
+		warn(warningEmpty)
+	}
 	for i, part := range parts {
 		path := entryPath(i)
 		read, _ := readEntry(i, p.Spec.Pools[i])

@@ -30,10 +30,15 @@ func (f Failure) Error() string { return string(f) }
 type UnofferedError struct {
 	Pool    ledger.Key
 	Address netip.Addr
+	Why     string // an entry that could give it does not, "" where none could
 }
 
 func (e *UnofferedError) Error() string {
-	return fmt.Sprintf("%s: %s is in no entry of pool %s", FailureExhausted, e.Address, e.Pool)
+	why := ""
+	if e.Why != "" {
+		why = " (" + e.Why + ")"
+	}
+	return fmt.Sprintf("%s: %s is in no entry of pool %s%s", FailureExhausted, e.Address, e.Pool, why)
 }
 
 // Unwrap gives the failure of Metal3.
@@ -102,9 +107,9 @@ func WantOfClaim(p *v1alpha1.IPPool, c metav1.Object) (Want, error) {
 	case !Answered(c):
 		return WantOf(p, c.GetName(), c.GetAnnotations()[v1alpha1.AnnotationIPAddress])
 	case !reached(p, has):
-		return Want{}, &UnofferedError{Pool: IPPoolKey(p.Namespace, p.Name), Address: has}
+		return Want{}, unoffered(p, has)
 	case isKept(p, has, func(name string) bool { return !canName(name) }):
-		return Want{}, fmt.Errorf("%w: the pool keeps %s from every claim", FailureHeld, has)
+		return Want{}, fmt.Errorf("%w: the pool keeps %s from every claim (spec.preAllocations)", FailureHeld, has)
 	}
 	return Want{Address: has, Kept: true}, nil
 }
@@ -127,9 +132,9 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 		own, err := readPin(p, name)
 		switch {
 		case err == nil && request.IsValid() && request != own:
-			return Want{}, fmt.Errorf("%w: the pool keeps %s for a claim of this name", failureContradiction, own)
+			return Want{}, fmt.Errorf("%w: the pool keeps %s for a claim of this name (spec.preAllocations)", failureContradiction, own)
 		case err != nil || !reached(p, own):
-			return Want{}, fmt.Errorf("%w: the pool keeps %q for a claim of this name, which is in none of its entries", FailureOutside, p.Spec.PreAllocations[name])
+			return Want{}, fmt.Errorf("%w: the pool keeps %q for a claim of this name (spec.preAllocations), which is in none of its entries", FailureOutside, p.Spec.PreAllocations[name])
 		}
 		return Want{Address: own, Kept: true}, nil
 	}
@@ -137,9 +142,9 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 	case !request.IsValid():
 		return Want{}, nil
 	case !reached(p, request):
-		return Want{}, &UnofferedError{Pool: IPPoolKey(p.Namespace, p.Name), Address: request}
+		return Want{}, unoffered(p, request)
 	case isKept(p, request, func(string) bool { return true }):
-		return Want{}, fmt.Errorf("%w: the pool keeps %s for another claim", FailureHeld, request)
+		return Want{}, fmt.Errorf("%w: the pool keeps %s for another claim (spec.preAllocations)", FailureHeld, request)
 	}
 	return Want{Address: request}, nil
 }
@@ -148,6 +153,23 @@ func WantOf(p *v1alpha1.IPPool, name, asked string) (Want, error) {
 func reached(p *v1alpha1.IPPool, a netip.Addr) bool {
 	_, has := partWith(p, a)
 	return has
+}
+
+// unoffered is the error of a claim that names an address which no entry of its pool gives.
+func unoffered(p *v1alpha1.IPPool, a netip.Addr) error {
+	e := &UnofferedError{Pool: IPPoolKey(p.Namespace, p.Name), Address: a}
+	for i, declared := range p.Spec.Pools {
+		read, errs := readEntry(i, declared)
+		if len(errs) > 0 || !read.subnet.IsValid() || !read.subnet.Contains(a) {
+			continue
+		}
+		e.Why = fmt.Sprintf("%s has it in its subnet, but starts behind it", entryPath(i))
+		if last := read.reachable().Last; last.Less(a) {
+			e.Why = fmt.Sprintf("%s has it in its subnet, but ends before it", entryPath(i))
+		}
+		break
+	}
+	return e
 }
 
 // isKept tells whether a pool keeps an address under a name that counts.

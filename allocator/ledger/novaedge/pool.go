@@ -38,6 +38,7 @@ func PoolOf(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorList) {
 		Manual:          !p.Spec.AutoAssign,
 		UID:             string(p.UID),
 		Deleting:        p.DeletionTimestamp != nil,
+		WhyOutside:      func(r allocator.Range) string { return whyOutside(p, r) },
 	}, errs
 }
 
@@ -126,6 +127,26 @@ func usable(network netip.Prefix) allocator.Range {
 		r.Last = r.Last.Prev()
 	}
 	return r
+}
+
+// whyOutside is why a pool leaves a range out, "" where no network of it contains the range.
+func whyOutside(p *v1alpha1.ProxyIPPool, r allocator.Range) string {
+	for i, value := range p.Spec.CIDRs {
+		t := cidrAt(i, value)
+		network, err := t.Prefix()
+		if err != nil || r.First != r.Last || !network.Contains(r.First) || usable(network).Contains(r.First) {
+			continue
+		}
+		what := "the network address"
+		switch {
+		case r.First.Is6():
+			what = "the subnet-router anycast address"
+		case r.First != network.Masked().Addr():
+			what = "the broadcast address"
+		}
+		return fmt.Sprintf("%s of %s %s, which is offered only where spec.addresses names it", what, t.Path, network.Masked())
+	}
+	return ""
 }
 
 // readAddress reads a single address, with a prefix length or without, which is the whole address then.
