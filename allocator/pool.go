@@ -34,10 +34,10 @@ type Stats struct {
 type Amounts struct{ Total, Allocated, Available, LargestFree float64 }
 
 // Utilization is the share of the addresses that is allocated, 0 to 1. A pool
-// without addresses is not used.
+// without addresses is full: nothing can be allocated.
 func (s Stats) Utilization() float64 {
 	if s.Exact.Total == 0 {
-		return 0
+		return 1
 	}
 	return s.Exact.Allocated / s.Exact.Total
 }

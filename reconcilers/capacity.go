@@ -57,6 +57,8 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, faults field.Er
 		c.Reason, c.Message = v1alpha1.ReasonDeleting, holdsText(usage.Claims, "claim")
 	case len(faults) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonValidationFailed, fields.Fault(faults)
+	case usage.Exact.Total == 0:
+		c.Reason, c.Message = v1alpha1.ReasonNoAddresses, butler.NothingOffered(p)
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonReady
 		c.Message = fmt.Sprintf("%s of %s %s available, %s", allocator.Amount(usage.Available, usage.Exact.Available),
@@ -70,6 +72,9 @@ func (t tier) conditionFor(p *v1alpha1.NetworkPool, usage ledger.Usage) metav1.C
 		Type: t.condition, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUtilizationBelowThreshold, ObservedGeneration: p.Generation,
 		Message: fmt.Sprintf("%.0f%% of the addresses are allocated (%s of %s)", 100*usage.Utilization(),
 			allocator.Amount(usage.Allocated, usage.Exact.Allocated), allocator.Amount(usage.Total, usage.Exact.Total)),
+	}
+	if usage.Exact.Total == 0 {
+		c.Message = "nothing can be allocated: the pool offers no address that is not reserved"
 	}
 	if usage.Utilization() >= float64(t.percent)/100 {
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonUtilizationAboveThreshold

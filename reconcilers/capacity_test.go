@@ -30,7 +30,6 @@ func TestCapacityConditionsAreAllThereAndTurnAtTheirTier(t *testing.T) {
 		warning, critical, exhaust bool
 		percent                    string
 	}{
-		{0, 0, false, false, false, "0%"},
 		{50, 100, false, false, false, "50%"},
 		{69, 100, false, false, false, "69%"},
 		{70, 100, true, false, false, "70%"},
@@ -61,6 +60,27 @@ func TestCapacityConditionsAreAllThereAndTurnAtTheirTier(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Whoever looks at the share of what is used should not take it for an empty one.
+func TestPoolOfWhichAllIsReservedIsFull(t *testing.T) {
+	p := &v1alpha1.NetworkPool{Spec: v1alpha1.NetworkPoolSpec{CIDR: "10.0.0.0/24", Reserved: []v1alpha1.ReservedRange{{CIDR: "10.0.0.0/24"}}}}
+	for _, why := range []string{
+		"spec.reserved covers every address that spec offers to tenants: nothing can be allocated from this pool",
+		"pools of the routing domain, or the platform (status.infrastructureAllocations), reserve every address of spec: nothing can be allocated from this pool",
+	} {
+		conditions := poolStatus(p, usageOf(0, 0), nil).Conditions
+		ready := meta.FindStatusCondition(conditions, "Ready")
+		if ready.Status != metav1.ConditionFalse || ready.Reason != "NoAddresses" || ready.Message != why {
+			t.Errorf("Ready is %s, %s: %s", ready.Status, ready.Reason, ready.Message)
+		}
+		for _, kind := range []string{"CapacityWarning", "CapacityCritical", "CapacityExhausted"} {
+			if c := meta.FindStatusCondition(conditions, kind); c.Status != metav1.ConditionTrue || c.Message != "nothing can be allocated: the pool offers no address that is not reserved" {
+				t.Errorf("%s is %s: %s", kind, c.Status, c.Message)
+			}
+		}
+		p.Spec.Reserved = nil
 	}
 }
 

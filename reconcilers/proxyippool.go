@@ -58,6 +58,9 @@ func (proxyIPPools) status(ctx context.Context, d *desk, before, p *v1alpha1.Pro
 		ready.Message = holdsText(usage.Claims, "VIP")
 	case len(faults) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonPoolConfigError, fields.Fault(faults)
+	case usage.Exact.Total == 0:
+		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonNoAddresses
+		ready.Message = "pools of the routing domain reserve every address of spec: nothing can be allocated from this pool"
 	}
 	meta.SetStatusCondition(&p.Status.Conditions, ready)
 	memory.records = len(p.Status.Allocations)

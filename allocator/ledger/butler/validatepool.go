@@ -124,3 +124,11 @@ func nothingOffered(r readable) string {
 	}
 	return fmt.Sprintf(warningNothing, "spec.reserved and spec.gateway cover")
 }
+
+// NothingOffered says why a pool of whose addresses none can be allocated has none.
+func NothingOffered(p *v1alpha1.NetworkPool) string {
+	if read, errs := readPool(p); len(errs) == 0 && len(allocator.Subtract(read.window(), read.blocked())) == 0 {
+		return nothingOffered(read)
+	}
+	return "pools of the routing domain, or the platform (status.infrastructureAllocations), reserve every address of spec: nothing can be allocated from this pool"
+}

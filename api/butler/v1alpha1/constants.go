@@ -123,6 +123,7 @@ const (
 const (
 	ReasonPending          = "Pending"          // nobody has looked at the object yet, Ready=Unknown; it is the default in the CRDs
 	ReasonReady            = "Ready"            // NetworkPool Ready=True
+	ReasonNoAddresses      = "NoAddresses"      // NetworkPool Ready=False: every address that the pool offers is reserved
 	ReasonAllocated        = "Allocated"        // IPAllocation Ready=True
 	ReasonValidationFailed = "ValidationFailed" // the spec breaks a rule; the message names field, value and rule
 	ReasonDeleting         = "Deleting"         // the pool waits for claims that still hold addresses of it

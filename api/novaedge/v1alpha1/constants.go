@@ -16,6 +16,7 @@ const (
 // Condition reasons.
 const (
 	ReasonPoolReady        = "PoolReady"        // ProxyIPPool Ready=True; the message has the live count
+	ReasonNoAddresses      = "NoAddresses"      // every address that the pool offers is reserved by a pool of its routing domain
 	ReasonPoolConfigError  = "PoolConfigError"  // the spec breaks a rule; the message names field, value and rule
 	ReasonDeleting         = "Deleting"         // the pool waits for ProxyVIPs that still hold addresses of it
 	ReasonAddressAllocated = "AddressAllocated" // ProxyVIP Bound=True
