@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,7 +110,11 @@ func (a ipClaims) wants(ctx context.Context, d *desk, c *v1alpha1.IPClaim) ([]le
 	if held, has, err := a.heldFor(ctx, d, c); has || err != nil {
 		return held, butlerv1.OriginAdopted, err
 	}
-	return wantsOfIPPool(ctx, d, metal3.PoolKeyOf(c), c)
+	wants, origin, err := wantsOfIPPool(ctx, d, metal3.PoolKeyOf(c), c)
+	if ignored := metal3.IgnoredInClaim(c); len(ignored) > 0 && errors.As(err, new(*ledger.NoPoolError)) {
+		err = fmt.Errorf("%w; %s", err, strings.Join(ignored, "; "))
+	}
+	return wants, origin, err
 }
 
 // wantsOfIPPool is what a claim of either kind asks of an IPPool.

@@ -2,22 +2,15 @@ package webhooks
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -78,12 +71,34 @@ type claims[T metav1.Object] struct {
 	cached, live client.Reader
 }
 
-// mutate gives a claim its range, and gives one back what it leaves out of the answer it has.
+// referring is an adapter whose claims have references of which a part does not count.
+type referring[T metav1.Object] interface {
+	// ignored says what of the references does not count: one warning each.
+	ignored(T) []string
+}
+
+// mutate gives a claim its range, and gives one back what it leaves out of the answer it has. It warns of what does not count in a new claim's references.
 func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	c, old, err := k.read(req)
-	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil || !k.ours(c) {
+	if err != nil || !stores(req) || c.GetDeletionTimestamp() != nil {
 		return admission.Allowed(""), err
 	}
+	var ignored []string
+	if refers, may := k.adapter.(referring[T]); may {
+		if ignored = refers.ignored(c); req.Operation == admissionv1.Update && slices.Equal(ignored, refers.ignored(old)) {
+			ignored = nil
+		}
+	}
+	response := admission.Allowed("")
+	if k.ours(c) {
+		if response, err = k.answer(ctx, req, c, old); err != nil {
+			return response, err
+		}
+	}
+	return response.WithWarnings(ignored...), nil
+}
+
+func (k *claims[T]) answer(ctx context.Context, req *admission.Request, c, old T) (admission.Response, error) {
 	update := req.Operation == admissionv1.Update
 	var p patch
 	if update {
@@ -359,55 +374,6 @@ func (k *claims[T]) validate(ctx context.Context, req *admission.Request) (admis
 	return admission.Allowed(""), err
 }
 
-// takesNothing refuses an update of a claim that is being deleted, or taken to another cluster, by which it would have what it had not: nobody
-// grants it that. What it gives up is its own affair.
-func (k *claims[T]) takesNothing(old, c T) error {
-	was, is := k.claim(old), k.claim(c)
-	for _, r := range is.Ranges {
-		if !slices.Contains(was.Ranges, r) {
-			return invalid{field.Forbidden(k.subject().exact(r), fmt.Sprintf(
-				"%s cannot be asked for by what is being deleted, or moved to another cluster: create another object", r))}
-		}
-	}
-	if was.Token != is.Token && !is.Token.IsZero() {
-		return invalid{field.Forbidden(field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationGrant), "is the allocator's: leave it as it is, or out")}
-	}
-	if is.Pool != was.Pool && is.Pool != (ledger.Key{}) || is.For != was.For {
-		return invalid{field.Forbidden(field.NewPath("spec"), "what is being deleted, or moved to another cluster, stays with its pool and its claim: create another object")}
-	}
-	return nil
-}
-
-// staysInSpace has a claim of no pool, that holds addresses, say itself which routing domain they are of, as nothing else does: it cannot change that, and
-// one that leaves its pool must say it.
-func (k *claims[T]) staysInSpace(ctx context.Context, old, c T) error {
-	was, is := k.claim(old), k.claim(c)
-	label := field.NewPath("metadata", "labels").Key(v1alpha1.LabelRoutingDomain)
-	switch {
-	case len(was.Ranges) == 0 || is.Pool != (ledger.Key{}):
-		return nil
-	case was.Pool == (ledger.Key{}):
-		if is.Space != was.Space {
-			return invalid{field.Forbidden(label, fmt.Sprintf("cannot be changed while addresses are held without a pool: they are of routing domain %q: create another %s and delete this one",
-				was.Space, k.subject().kind.Kind))}
-		}
-		return nil
-	}
-	pool, err := k.pool(ctx, was.Pool, k.cached)
-	missing := (*ledger.NoPoolError)(nil)
-	if errors.As(err, &missing) {
-		pool, err = k.pool(ctx, was.Pool, k.live)
-	}
-	if errors.As(err, &missing) { // its label told already
-		pool.Space, err = was.Space, nil
-	}
-	if err == nil && is.Space != pool.Space {
-		err = invalid{field.Invalid(label, is.Space, fmt.Sprintf(
-			"must be %q, the routing domain of pool %s, which the addresses are of, to leave that pool: correct the label in the same update", pool.Space, was.Pool))}
-	}
-	return err
-}
-
 // described names what a claim is about to have.
 func described(c ledger.Claim) string {
 	texts := make([]string, len(c.Ranges))
@@ -493,68 +459,4 @@ func absent(updated, old metav1.Object, keys ...string) map[string]string {
 		}
 	}
 	return values
-}
-
-// maxEntries bounds each list and map in the metadata of an object. The API server has no bound but the size of the whole: a million empty finalizers
-// pass through it, and a fault of each takes a thousand times its size.
-const maxEntries = 4096
-
-// metadataFaults are those for which the API server will refuse the object later, after it has cost a grant.
-func metadataFaults(o metav1.Object) field.ErrorList {
-	for _, part := range []struct {
-		name    string
-		entries int
-	}{
-		{"labels", len(o.GetLabels())},
-		{"annotations", len(o.GetAnnotations())},
-		{"ownerReferences", len(o.GetOwnerReferences())},
-		{"finalizers", len(o.GetFinalizers())},
-	} {
-		if part.entries > maxEntries {
-			return field.ErrorList{field.TooMany(field.NewPath("metadata", part.name), part.entries, maxEntries)}
-		}
-	}
-	m := metav1.ObjectMeta{
-		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), Labels: o.GetLabels(),
-		Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(),
-	}
-	if m.Name == "" && m.GenerateName != "" {
-		// The name is generated after admission, from as many characters of it.
-		m.Name = m.GenerateName[:min(len(m.GenerateName), 58)] + "00000"
-	}
-	return validation.ValidateObjectMeta(&m, m.Namespace != "", validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-}
-
-// wanted says what a field takes.
-func wanted(at *json.UnmarshalTypeError, resource string) string {
-	switch at.Type.Kind() {
-	case reflect.Int32:
-		return fmt.Sprintf("write a whole number, of at most %d", math.MaxInt32)
-	case reflect.Int64:
-		return fmt.Sprintf("write a whole number, of at most %d", math.MaxInt64)
-	default:
-		return fmt.Sprintf("see kubectl explain %s.%s", resource, at.Field)
-	}
-}
-
-// decode reads an object, or parts of one. What is wrong with it is said of the field, where that is known.
-func decode(raw []byte, into any, resource string) error {
-	err := json.Unmarshal(raw, into)
-	if at := (*json.UnmarshalTypeError)(nil); errors.As(err, &at) && at.Field != "" {
-		return invalid{field.Invalid(field.NewPath(at.Field), field.OmitValueType{},
-			fmt.Sprintf("%s does not fit here: %s", at.Value, wanted(at, resource)))}
-	}
-	if err != nil {
-		return badRequest(fmt.Sprintf("the object cannot be read: %v", err))
-	}
-	return nil
-}
-
-// readError is what a failed read of a pool means for the call.
-func readError(err error, pool ledger.Key) error {
-	unread := (*cache.ErrResourceNotCached)(nil)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || errors.As(err, &unread) { // the last two: its API is not served here
-		return &ledger.NoPoolError{Pool: pool}
-	}
-	return &ledger.NotServingError{Reason: fmt.Sprintf("pool %s cannot be read: %v", pool, err), RetryAfter: time.Second}
 }

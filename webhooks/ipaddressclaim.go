@@ -48,6 +48,10 @@ func (ipAddressClaims) ours(c *ipamv1.IPAddressClaim) bool {
 	return ours
 }
 
+func (ipAddressClaims) ignored(c *ipamv1.IPAddressClaim) []string {
+	return clusterapi.UnknownPool(c.Spec.PoolRef)
+}
+
 func (ipAddressClaims) failed(c *ipamv1.IPAddressClaim) bool {
 	return meta.IsStatusConditionFalse(c.Status.Conditions, clusterv1.ReadyCondition)
 }
@@ -128,6 +132,10 @@ func (clusterAddresses) decode(raw []byte, _ bool) (*ipamv1.IPAddress, error) {
 }
 
 func (clusterAddresses) ours(o *ipamv1.IPAddress) bool { return clusterapi.Ours(o) }
+
+func (clusterAddresses) ignored(o *ipamv1.IPAddress) []string {
+	return clusterapi.UnknownPool(o.Spec.PoolRef)
+}
 
 func (clusterAddresses) claim(o *ipamv1.IPAddress) ledger.Claim { return clusterapi.AddressClaimOf(o) }
 

@@ -46,6 +46,8 @@ func (ipClaims) follow(p *patch, old, c *v1alpha1.IPClaim) {
 	followPool(p, old, c, metal3.PoolKeyOf(old), metal3.PoolKeyOf(c))
 }
 
+func (ipClaims) ignored(c *v1alpha1.IPClaim) []string { return metal3.IgnoredInClaim(c) }
+
 func (ipClaims) claim(c *v1alpha1.IPClaim) ledger.Claim { return metal3.ClaimOf(c) }
 
 func (ipClaims) faults(old, c *v1alpha1.IPClaim) field.ErrorList {
@@ -93,6 +95,8 @@ func (ipAddresses) decode(raw []byte, _ bool) (*v1alpha1.IPAddress, error) {
 	o := &v1alpha1.IPAddress{}
 	return o, decode(raw, o, "ipaddresses.ipam.metal3.io")
 }
+
+func (ipAddresses) ignored(o *v1alpha1.IPAddress) []string { return metal3.IgnoredInAddress(o) }
 
 func (ipAddresses) claim(o *v1alpha1.IPAddress) ledger.Claim { return metal3.AddressClaimOf(o) }
 

@@ -61,14 +61,14 @@ type Pool struct {
 	Keeps           func(claim string) allocator.Range // what of Blocked is for the claim of a name; nil where nothing is for any
 	// WhatIsBlocked is what a range of Blocked is to the pool, and names the field that says so: "is the gateway (spec.gateway)". WhyOutside is why
 	// the pool leaves out a range that is not in Window, "" where it never had it. Both may be nil.
-	WhatIsBlocked   func(allocator.Range) string
-	WhyOutside      func(allocator.Range) string
-	BlocksHeld      bool                               // what somebody holds may become blocked: it stays theirs
-	Policy          allocator.Policy                   // BestFit where nil
-	Manual          bool                               // gives only ranges that are asked for by name
-	ReuseDelay      time.Duration                      // how long a released range rests
-	UID             string
-	Cooling         []Cooling // recorded releases that may still rest
+	WhatIsBlocked func(allocator.Range) string
+	WhyOutside    func(allocator.Range) string
+	BlocksHeld    bool             // what somebody holds may become blocked: it stays theirs
+	Policy        allocator.Policy // BestFit where nil
+	Manual        bool             // gives only ranges that are asked for by name
+	ReuseDelay    time.Duration    // how long a released range rests
+	UID           string
+	Cooling       []Cooling // recorded releases that may still rest
 	// Listed is the revision of the pool's list of ranges that went to other clusters: the version of the pool on which the list is based. Ranges that
 	// the list lacks and that a list of this revision or an earlier one had shown, a person has taken out. 0 where the absence of a range means
 	// nothing: there is no list, it cannot be read, or it is not one of this pool's.

@@ -220,7 +220,7 @@ func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstruct
 	case !equality.Semantic.DeepEqual(before, vip):
 		err = r.client.Update(ctx, vip)
 	}
-	return refused(err)
+	return refused(s, err)
 }
 
 // rehearse says whether a ProxyVIP could be made beside the one that there is: that one goes only where it can be replaced.
@@ -228,10 +228,10 @@ func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[s
 	vip := newVIP(vipName(client.ObjectKeyFromObject(s)) + ".next")
 	fill(vip, s, spec)
 	if err := r.client.Create(ctx, vip, client.DryRunAll); err != nil {
-		return refused(err)
+		return refused(s, err)
 	}
 	if vip.GetAnnotations()[butlerv1.AnnotationOrigin] == "" { // it would wait
-		return &refusal{eventNoAddress, fmt.Sprintf("pool %s does not exist: create it, or name another", poolOf(s)), true}
+		return &refusal{eventNoAddress, fmt.Sprintf("pool %s does not exist: create it, or name another in annotation %s", poolOf(s), v1alpha1.AnnotationAddressPool), true}
 	}
 	return nil
 }
@@ -242,9 +242,9 @@ func isHolder(vip *unstructured.Unstructured, err error) bool {
 }
 
 // refused tells the API server's refusal of what is asked for from other errors.
-func refused(err error) error {
+func refused(s *corev1.Service, err error) error {
 	if isRefusal(err) {
-		return &refusal{eventNoAddress, err.Error(), namesField(err)}
+		return &refusal{eventNoAddress, wordsFor(s, err), namesField(err)}
 	}
 	return err
 }

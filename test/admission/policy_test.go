@@ -57,8 +57,15 @@ func TestAPolicyBoundsWhatHangsOnAClaim(t *testing.T) {
 		return nil
 	})
 	suite.Refused(t, admin.Create(t.Context(), tooMany), 422, "metadata.labels: at most 64 are taken")
-	suite.Refused(t, admin.Create(t.Context(), made("annotated", with(0, 63, 2))), 422, "metadata.annotations: at most 64 are taken") // with the two of its answer
+	suite.Refused(t, admin.Create(t.Context(), made("annotated", with(0, 65, 2))), 422, "metadata.annotations: at most 64 are taken")
 	suite.Refused(t, admin.Create(t.Context(), made("long", with(0, 2, 40000))), 422, "metadata.annotations: at most 65536 characters are taken")
+
+	full := made("full", with(64, 64, 1024)) // as its author counts: the allocator adds labels, annotations and a finalizer
+	for i := range 64 {
+		full.Finalizers = append(full.Finalizers, fmt.Sprint("example.com/f", i))
+	}
+	suite.Create(t, admin, full)
+	suite.Change(t, admin, full, func(a *v1alpha1.IPAllocation) { a.Finalizers = a.Finalizers[64:] })
 
 	a := made("a", with(40, 40, 1000))
 	suite.Create(t, admin, a)

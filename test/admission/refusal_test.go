@@ -20,7 +20,7 @@ import (
 func TestARangeThatCannotBeGivenIsRefusedWithTheCause(t *testing.T) {
 	ns := namespace(t)
 	p := pool(ns, "10.40.0.0/24", "10.40.0.0-10.40.0.63", "10.40.0.128-10.40.0.191")
-	p.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.40.0.16/28"}}
+	p.Spec.Reserved, p.Spec.Gateway = []v1alpha1.ReservedRange{{CIDR: "10.40.0.16/28"}}, "10.40.0.191"
 	going := pool(ns, "10.41.0.0/24")
 	going.Name = "going"
 	going.Finalizers = []string{"example.org/keep"}
@@ -38,12 +38,14 @@ func TestARangeThatCannotBeGivenIsRefusedWithTheCause(t *testing.T) {
 		parts []string
 	}{
 		"held":           {pinned(ns, "x", "10.40.0.2-10.40.0.5"), 403, []string{where, "10.40.0.2-10.40.0.3 is held by ipallocations/web", "ask for another range"}},
-		"reserved":       {pinned(ns, "x", "10.40.0.14-10.40.0.17"), 422, []string{where, "spec.pinnedRange", "10.40.0.16-10.40.0.31 is reserved", "choose a range outside it"}},
+		"reserved":       {pinned(ns, "x", "10.40.0.14-10.40.0.17"), 422, []string{where, "spec.pinnedRange", "10.40.0.16-10.40.0.31 is reserved (spec.reserved[0].cidr)", "choose a range outside it"}},
+		"gateway":        {pinned(ns, "x", "10.40.0.190-10.40.0.191"), 422, []string{where, "spec.pinnedRange", "10.40.0.191 is the gateway of the pool (spec.gateway): choose a range outside it"}},
+		"in no range":    {pinned(ns, "x", "10.40.0.200-10.40.0.201"), 422, []string{where, "outside the pool (inside spec.cidr, but in no range of spec.tenantAllocation)"}},
 		"outside":        {pinned(ns, "x", "10.99.0.0-10.99.0.3"), 422, []string{where, "spec.pinnedRange", "outside the pool", "10.40.0.128-10.40.0.191"}},
 		"between ranges": {pinned(ns, "x", "10.40.0.70-10.40.0.71"), 422, []string{where, "spec.pinnedRange", "outside the pool"}},
 		"over two":       {pinned(ns, "x", "10.40.0.60-10.40.0.130"), 422, []string{where, "spec.pinnedRange", "spans more than one range"}},
 		"other family":   {pinned(ns, "x", "2001:db8::1-2001:db8::2"), 422, []string{where, "spec.pinnedRange", "outside the pool"}},
-		"too many":       {claim(ns, "x", 65), 403, []string{where, "65 addresses requested, 108 free, largest free block 64", "ask for fewer"}},
+		"too many":       {claim(ns, "x", 65), 403, []string{where, "65 addresses requested, 107 free, largest free block 63", "ask for fewer"}},
 		"pool is going":  {late, 403, []string{"pool " + ns + "/going is being deleted", "use another pool"}},
 	} {
 		err := admin.Create(t.Context(), tc.claim)
@@ -131,6 +133,24 @@ func TestWhoHoldsAnAddressOfAnotherNamespaceIsNotTold(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), other.Name) {
 			t.Errorf("%s tells who holds the address: %v", name, err)
 		}
+	}
+}
+
+// Advice that the next request would be denied for is none.
+func TestAdviceCanBeFollowed(t *testing.T) {
+	ns := namespace(t)
+	full := pool(ns, "10.45.8.0/29")
+	full.Name = "full"
+	full.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.45.8.0/29"}}
+	suite.Create(t, admin, full, pool(ns, "10.45.9.0/29"), pinned(ns, "all", "10.45.9.0-10.45.9.7"))
+	none := claim(ns, "x", 4)
+	none.Spec.PoolRef.Name = "full"
+	suite.Refused(t, admin.Create(t.Context(), none), 403, "0 free, largest free block 0: the pool offers no address that is not reserved: reserve fewer or enlarge the pool")
+	suite.Refused(t, admin.Create(t.Context(), claim(ns, "x", 4)), 403, "0 free, largest free block 0: release some or enlarge the pool")
+	_, warned := suite.Kubectl(t, cluster, "", "patch", "networkpool", "pool", "-n", ns, "--type=merge", "-p", `{"spec": {"reuseDelay": "1m"}}`)
+	const want = "10.45.9.0, the network address of spec.cidr, which no machine can use, is held by ipallocations/all: unless the pool is for load balancers alone, delete the holder, and add 10.45.9.0/32 to spec.reserved then"
+	if !strings.Contains(warned, want) {
+		t.Errorf("kubectl wrote %q, want %q", warned, want)
 	}
 }
 

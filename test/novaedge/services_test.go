@@ -191,11 +191,24 @@ func TestAServiceThatDoesNotAskOrMakesNoSenseHasNone(t *testing.T) {
 		"s11-bgp":      {"bgp-config", "not-valid-json{", "InvalidAnnotation", "novaedge.io/bgp-config"},
 		"s11-selector": {"node-selector", `"text"`, "InvalidAnnotation", "it must be a JSON object"},
 		"bfd":          {"bfd-enabled", "perhaps", "InvalidAnnotation", "it must be true or false"},
-		"pool-name":    {"address-pool", "Not_A_Name", "IPAllocationFailed", "spec.poolRef.name"},
+		"pool-name":    {"address-pool", "Not_A_Name", "IPAllocationFailed", `annotation novaedge.io/address-pool: Invalid value: "Not_A_Name"`},
+		"pool-of":      {"address-pool", "team/pool", "IPAllocationFailed", `annotation novaedge.io/address-pool: Invalid value: "team/pool"`},
+		"pool-family":  {"address-family", "ipv6", "IPAllocationFailed", "annotation novaedge.io/address-family: Invalid value: pool sensible offers no IPv6 addresses"},
 	} {
 		s := service(ns, name, "vip-mode", "L2ARP", "address-pool", "sensible", tc.annotation, tc.value)
 		suite.Lend(t, admin, s)
 		told(t, s, tc.reason, tc.says)
+		without = append(without, s)
+	}
+	for address, says := range map[string]string{ // where their authors wrote it
+		"10.63.0.1":   "spec.loadBalancerIP: Invalid value: pool sensible: 10.63.0.1 is outside the pool: it must lie inside one of 10.62.0.1-10.62.0.254",
+		"10.62.0.255": "spec.loadBalancerIP: Invalid value: pool sensible: 10.62.0.255 is outside the pool (the broadcast address of spec.cidrs[0] 10.62.0.0/24, which is offered only where spec.addresses names it)",
+		"2001:db8::1": `spec.loadBalancerIP: Invalid value: "2001:db8::1": must not be set with annotation novaedge.io/address-family ipv4`,
+	} {
+		s := service(ns, "asks-"+strings.NewReplacer(".", "-", ":", "-").Replace(address), "vip-mode", "L2ARP", "address-pool", "sensible")
+		s.Spec.LoadBalancerIP = address
+		suite.Lend(t, admin, s)
+		told(t, s, "IPAllocationFailed", says)
 		without = append(without, s)
 	}
 	last := service(ns, "last", "vip-mode", "L2ARP", "address-pool", "sensible") // whoever was first has been looked at when it is served

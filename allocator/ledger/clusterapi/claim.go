@@ -15,6 +15,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -44,6 +45,23 @@ func poolKeyOf(namespace string, ref ipamv1.IPPoolReference) (ledger.Key, bool) 
 		return butler.NetworkPoolKey(namespace, ref.Name), true
 	}
 	return ledger.Key{}, false
+}
+
+// UnknownPool warns of a reference to a kind of pool that its API group does not have: another provider has neither.
+func UnknownPool(ref ipamv1.IPPoolReference) []string {
+	kinds := map[string]string{metal3v1.GroupVersion.Group: "IPPool", butlerv1.GroupVersion.Group: "NetworkPool"}
+	kind, ours := kinds[ref.APIGroup]
+	if !ours || ref.Kind == kind {
+		return nil
+	}
+	remedy := "write " + kind
+	for group, other := range kinds {
+		if other == ref.Kind {
+			remedy += fmt.Sprintf(", or %s as apiGroup", group)
+		}
+	}
+	return []string{fmt.Sprintf("spec.poolRef.kind: %q is no kind of pool in apiGroup %s, whose pools are of kind %s: no address is assigned: %s; a reference cannot be changed, so create the object anew",
+		fields.Short(ref.Kind), ref.APIGroup, kind, remedy)}
 }
 
 // ClaimOf is what the ledger needs to know of a stored claim. Of one that is another provider's it is that nothing is held.
