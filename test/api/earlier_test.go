@@ -87,7 +87,7 @@ func TestObjectsOfEarlierSchemasCanStillBeWritten(t *testing.T) {
 	})
 	write("another network with host bits", func(o *unstructured.Unstructured) error {
 		return unstructured.SetNestedField(o.Object, "10.40.0.5/23", "spec", "cidr")
-	}, `spec.cidr: Invalid value: "10.40.0.5/23": cidr must be in canonical form and have no bits set after the prefix: write the network's first address before the prefix, as in 10.40.0.0/24 for 10.40.0.5/24`)
+	}, `spec.cidr: Invalid value: "10.40.0.5/23": has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24`)
 
 	if err := unstructured.SetNestedField(o.Object, int64(3), "status", "totalIPs"); err != nil {
 		t.Fatal(err)

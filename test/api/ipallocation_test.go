@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	startRule = `startAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.100 or 2001:db8::100`
-	endRule   = `endAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.109 or 2001:db8::109`
-	nameRule  = `name in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'`
+	addressRule = `must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100`
+	shortRule   = `must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1`
+	nameRule    = `name in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'`
 )
 
 func TestIPAllocationRules(t *testing.T) {
@@ -65,23 +65,23 @@ func TestIPAllocationRules(t *testing.T) {
 		"pinnedRange: unreadable": {
 			spec: `{pinnedRange: {startAddress: 999.40.0.100, endAddress: 10.40.0.0/24}}`,
 			want: []string{
-				`spec.pinnedRange.endAddress: Invalid value: "10.40.0.0/24": ` + endRule,
-				`spec.pinnedRange.startAddress: Invalid value: "999.40.0.100": ` + startRule,
+				`spec.pinnedRange.endAddress: Invalid value: "10.40.0.0/24": must be an address without a prefix length`,
+				`spec.pinnedRange.startAddress: Invalid value: "999.40.0.100": ` + addressRule,
 			},
 		},
 		"pinnedRange: zones": {
 			spec: `{pinnedRange: {startAddress: "fe80::1%eth0", endAddress: "fe80::2"}}`,
-			want: []string{`spec.pinnedRange.startAddress: Invalid value: "fe80::1%eth0": ` + startRule},
+			want: []string{`spec.pinnedRange.startAddress: Invalid value: "fe80::1%eth0": must not have a zone`},
 		},
 		"pinnedRange: IPv4 written as IPv6": {
 			spec: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: "::ffff:10.40.0.109"}}`,
-			want: []string{`spec.pinnedRange.endAddress: Invalid value: "::ffff:10.40.0.109": ` + endRule},
+			want: []string{`spec.pinnedRange.endAddress: Invalid value: "::ffff:10.40.0.109": must not be IPv4 written as IPv6: write it as IPv4`},
 		},
 		"pinnedRange: not canonical": {
 			spec: `{pinnedRange: {startAddress: "2001:DB8::1", endAddress: "2001:db8:0:0::2"}}`,
 			want: []string{
-				`spec.pinnedRange.endAddress: Invalid value: "2001:db8:0:0::2": ` + endRule,
-				`spec.pinnedRange.startAddress: Invalid value: "2001:DB8::1": ` + startRule,
+				`spec.pinnedRange.endAddress: Invalid value: "2001:db8:0:0::2": ` + shortRule,
+				`spec.pinnedRange.startAddress: Invalid value: "2001:DB8::1": must be in lower case: write 2001:db8::1`,
 			},
 		},
 		"pinnedRange: two families": {

@@ -59,6 +59,19 @@ func TestMetal3Rules(t *testing.T) {
 			kind: "IPPool", spec: `{namePrefix: p, pools: [{subnet: 10.0.0.0/24}, {gateway: 10.0.0.1, dnsServers: [8.8.8.8]}]}`,
 			want: []string{`spec.pools[1]: Invalid value: an entry of pools needs addresses: set start and end, or subnet`},
 		},
+		"pool: texts that are no addresses": {
+			kind: "IPPool", spec: `{namePrefix: p, gateway: "10.0.0.1 ", pools: [{start: 10.0.0.01, end: "::ffff:10.0.0.9", gateway: "fe80::1%eth0"}, {subnet: 10.0.0.0}, {subnet: "10.0.1.0/24 "}], preAllocations: {a: 10.0.0.1/24}, dnsServers: [dns]}`,
+			want: []string{
+				`spec.dnsServers[0]: Invalid value: "dns": must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100`,
+				`spec.gateway: Invalid value: "10.0.0.1 ": must have no blanks around it`,
+				`spec.pools[0].end: Invalid value: "::ffff:10.0.0.9": must not be IPv4 written as IPv6: write it as IPv4`,
+				`spec.pools[0].gateway: Invalid value: "fe80::1%eth0": must not have a zone`,
+				`spec.pools[0].start: Invalid value: "10.0.0.01": must have no leading zeros`,
+				`spec.pools[1].subnet: Invalid value: "10.0.0.0": must have a prefix length: write 10.0.0.0/32 for this address alone, a smaller one for a network`,
+				`spec.pools[2].subnet: Invalid value: "10.0.1.0/24 ": must have no blanks around it`,
+				`spec.preAllocations[a]: Invalid value: "10.0.0.1/24": must be an address without a prefix length`,
+			},
+		},
 
 		"claim":                  {kind: "IPClaim", spec: `{pool: {name: pool1, namespace: default}}`},
 		"claim: every reference": {kind: "IPClaim", spec: `{pool: {apiVersion: ipam.metal3.io/v1alpha1, kind: IPPool, name: pool1, namespace: default, fieldPath: x, resourceVersion: "1", uid: u}}`},
@@ -105,8 +118,8 @@ func TestMetal3AddressesAsText(t *testing.T) {
 		},
 		"subnet": {
 			spec:     `{namePrefix: p, pools: [{subnet: %q}]}`,
-			accepted: []string{"192.168.1.1/26", "0.0.0.0/0", "10.0.0.0/9", "10.0.0.0/32", "2001:db8::/64", "::1/128", "::/0", "::/00", "::/08", "::/99", "::/119"},
-			refused:  []string{"", "192.168.1.1", "192.168.1.1/", "192.168.1.1/08", "192.168.1.1/33", "::/129", "::/008", "::/-1", "fe80::1%eth0/64"},
+			accepted: []string{"192.168.1.1/26", "0.0.0.0/0", "10.0.0.0/9", "10.0.0.0/32", "2001:db8::/64", "::1/128", "::/0", "::/99", "::/119"},
+			refused:  []string{"", "192.168.1.1", "192.168.1.1/", "192.168.1.1/08", "192.168.1.1/33", "::/129", "::/00", "::/08", "::/008", "::/-1", "fe80::1%eth0/64"},
 		},
 	}
 	for name, tc := range cases {

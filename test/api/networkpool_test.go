@@ -40,23 +40,23 @@ func TestNetworkPoolRules(t *testing.T) {
 		},
 		"cidr: unreadable": {
 			spec: `{cidr: 10.40.0.0/33}`,
-			want: []string{`spec.cidr: Invalid value: "10.40.0.0/33": cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`},
+			want: []string{`spec.cidr: Invalid value: "10.40.0.0/33": must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`},
 		},
 		"cidr: octet of 999": {
 			spec: `{cidr: 999.40.0.0/24}`,
-			want: []string{`spec.cidr: Invalid value: "999.40.0.0/24": cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`},
+			want: []string{`spec.cidr: Invalid value: "999.40.0.0/24": must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`},
 		},
 		"cidr: host bits": {
 			spec: `{cidr: 10.40.0.5/24}`,
-			want: []string{`spec.cidr: Invalid value: "10.40.0.5/24": cidr must be in canonical form and have no bits set after the prefix: write the network's first address before the prefix, as in 10.40.0.0/24 for 10.40.0.5/24`},
+			want: []string{`spec.cidr: Invalid value: "10.40.0.5/24": has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24`},
 		},
 		"cidr: not canonical": {
 			spec: `{cidr: "2001:DB8::/64"}`,
-			want: []string{`spec.cidr: Invalid value: "2001:DB8::/64": cidr must be in canonical form and have no bits set after the prefix: write the network's first address before the prefix, as in 10.40.0.0/24 for 10.40.0.5/24`},
+			want: []string{`spec.cidr: Invalid value: "2001:DB8::/64": must be in lower case: write 2001:db8::/64`},
 		},
 		"cidr: IPv4 written as IPv6": {
 			spec: `{cidr: "::ffff:10.40.0.0/120"}`,
-			want: []string{`spec.cidr: Invalid value: "::ffff:10.40.0.0/120": cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`},
+			want: []string{`spec.cidr: Invalid value: "::ffff:10.40.0.0/120": must not be IPv4 written as IPv6: write it as IPv4`},
 		},
 		"cidr: all of IPv6": {
 			spec: `{cidr: "::/0"}`,
@@ -79,19 +79,35 @@ func TestNetworkPoolRules(t *testing.T) {
 		},
 		"gateway: not canonical": {
 			spec: `{cidr: "2001:db8:40::/64", gateway: "2001:db8:40::01"}`,
-			want: []string{`spec.gateway: Invalid value: "2001:db8:40::01": gateway must be an IPv4 or IPv6 address in canonical form, such as 10.40.0.1 or 2001:db8::1`},
+			want: []string{`spec.gateway: Invalid value: "2001:db8:40::01": must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1`},
+		},
+		"gateway: capitals": {
+			spec: `{cidr: "2001:db8:40::/64", gateway: "2001:DB8:40::1"}`,
+			want: []string{`spec.gateway: Invalid value: "2001:DB8:40::1": must be in lower case: write 2001:db8:40::1`},
+		},
+		"gateway: a blank": {
+			spec: `{cidr: 10.40.0.0/24, gateway: "10.40.0.1 "}`,
+			want: []string{`spec.gateway: Invalid value: "10.40.0.1 ": must have no blanks around it`},
+		},
+		"gateway: a prefix length": {
+			spec: `{cidr: 10.40.0.0/24, gateway: 10.40.0.1/24}`,
+			want: []string{`spec.gateway: Invalid value: "10.40.0.1/24": must be an address without a prefix length`},
+		},
+		"cidr: long form and bits after the prefix": {
+			spec: `{cidr: "2001:db8:0::5/64"}`,
+			want: []string{`spec.cidr: Invalid value: "2001:db8:0::5/64": must be in canonical form, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64`},
 		},
 		"gateway: empty": {
 			spec: `{cidr: 10.40.0.0/24, gateway: ""}`,
-			want: []string{`spec.gateway: Invalid value: "": gateway must be an IPv4 or IPv6 address in canonical form, such as 10.40.0.1 or 2001:db8::1`},
+			want: []string{`spec.gateway: Invalid value: "": must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100`},
 		},
 		"reserved: unreadable": {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0}]}`,
-			want: []string{`spec.reserved[0].cidr: Invalid value: "10.40.0.0": reserved cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/28 or 2001:db8::/120`},
+			want: []string{`spec.reserved[0].cidr: Invalid value: "10.40.0.0": must have a prefix length: write 10.40.0.0/32 for this address alone, a smaller one for a network`},
 		},
 		"reserved: host bits": {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.1/28}]}`,
-			want: []string{`spec.reserved[0].cidr: Invalid value: "10.40.0.1/28": reserved cidr must be in canonical form and have no bits set after the prefix: write the network's first address before the prefix, as in 10.40.0.0/24 for 10.40.0.5/24`},
+			want: []string{`spec.reserved[0].cidr: Invalid value: "10.40.0.1/28": has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24`},
 		},
 		"reserved: outside": {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.41.0.0/28}]}`,
@@ -112,8 +128,8 @@ func TestNetworkPoolRules(t *testing.T) {
 		"ranges: unreadable": {
 			spec: fmt.Sprintf(tenants, `ranges: [{start: 10.40.0, end: 10.40.0.010}]`),
 			want: []string{
-				`spec.tenantAllocation.ranges[0].end: Invalid value: "10.40.0.010": end must be an IPv4 or IPv6 address in canonical form, such as 10.40.7.254 or 2001:db8::1:ffff`,
-				`spec.tenantAllocation.ranges[0].start: Invalid value: "10.40.0": start must be an IPv4 or IPv6 address in canonical form, such as 10.40.1.0 or 2001:db8::1:0`,
+				`spec.tenantAllocation.ranges[0].end: Invalid value: "10.40.0.010": must have no leading zeros`,
+				`spec.tenantAllocation.ranges[0].start: Invalid value: "10.40.0": must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100`,
 			},
 		},
 		"ranges: outside": {
@@ -138,7 +154,7 @@ func TestNetworkPoolRules(t *testing.T) {
 		},
 		"start: zone": {
 			spec: `{cidr: "fe80::/64", tenantAllocation: {start: "fe80::1%eth0", end: "fe80::2"}}`,
-			want: []string{`spec.tenantAllocation.start: Invalid value: "fe80::1%eth0": start must be an IPv4 or IPv6 address in canonical form, such as 10.40.1.0 or 2001:db8::1:0`},
+			want: []string{`spec.tenantAllocation.start: Invalid value: "fe80::1%eth0": must not have a zone`},
 		},
 		"start and end: outside": {
 			spec: fmt.Sprintf(tenants, `start: 10.40.0.250, end: 10.40.1.5`),
@@ -198,7 +214,7 @@ func TestNetworkPoolMayGrowButNotShrinkOrMove(t *testing.T) {
 		"changes family":   {old: "10.40.2.0/23", updated: "2001:db8::/64", want: []string{refused}},
 		"grows in IPv6":    {old: "2001:db8::/64", updated: "2001:db8::/56"},
 		"shrinks in IPv6":  {old: "2001:db8::/64", updated: "2001:db8::/65", want: []string{refused}},
-		"becomes nonsense": {old: "10.40.2.0/23", updated: "?", want: []string{`spec.cidr: Invalid value: "?": cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`}},
+		"becomes nonsense": {old: "10.40.2.0/23", updated: "?", want: []string{`spec.cidr: Invalid value: "?": must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestGatewayIsKeptFromEverybody(t *testing.T) {
 		"not canonical": {
 			spec:        `{cidr: "2001:db8:40::/64", gateway: "2001:DB8:40::1"}`,
 			wantBlocked: []string{"2001:db8:40::1"},
-			wantErrors:  []string{`spec.gateway: Invalid value: "2001:DB8:40::1": must be in canonical form: write 2001:db8:40::1`},
+			wantErrors:  []string{`spec.gateway: Invalid value: "2001:DB8:40::1": must be in canonical form, in lower case: write 2001:db8:40::1`},
 		},
 		"unreadable": {
 			spec:       `{cidr: 10.40.0.0/24, gateway: router}`,

@@ -55,11 +55,11 @@ func TestValidateIPAllocation(t *testing.T) {
 		},
 		"leading zeros": {
 			object: `{spec: {pinnedRange: {startAddress: 10.40.0.001, endAddress: 10.40.0.9}}}`,
-			want:   []string{`spec.pinnedRange.startAddress: Invalid value: "10.40.0.001": must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100`},
+			want:   []string{`spec.pinnedRange.startAddress: Invalid value: "10.40.0.001": must have no leading zeros: write 10.40.0.1`},
 		},
 		"a network for an address": {
 			object: `{spec: {pinnedRange: {startAddress: 10.40.0.0/24, endAddress: 10.40.0.9}}}`,
-			want:   []string{`spec.pinnedRange.startAddress: Invalid value: "10.40.0.0/24": must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100`},
+			want:   []string{`spec.pinnedRange.startAddress: Invalid value: "10.40.0.0/24": must be an address without a prefix length: write 10.40.0.0`},
 		},
 		"reversed range": {
 			object: `{spec: {pinnedRange: {startAddress: 10.40.0.109, endAddress: 10.40.0.100}}}`,
@@ -80,8 +80,8 @@ func TestValidateIPAllocation(t *testing.T) {
 		"not canonical": {
 			object: `{spec: {pinnedRange: {startAddress: "2001:DB8::1", endAddress: "2001:db8:0:0::9"}}}`,
 			want: []string{
-				`spec.pinnedRange.startAddress: Invalid value: "2001:DB8::1": must be in canonical form: write 2001:db8::1`,
-				`spec.pinnedRange.endAddress: Invalid value: "2001:db8:0:0::9": must be in canonical form: write 2001:db8::9`,
+				`spec.pinnedRange.startAddress: Invalid value: "2001:DB8::1": must be in canonical form, in lower case: write 2001:db8::1`,
+				`spec.pinnedRange.endAddress: Invalid value: "2001:db8:0:0::9": must be in canonical form, as short as can be: write 2001:db8::9`,
 			},
 		},
 	}

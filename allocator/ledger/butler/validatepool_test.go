@@ -47,7 +47,7 @@ func TestValidateNetworkPool(t *testing.T) {
 		},
 		"F8 bad reserved": {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0}]}`,
-			want: []string{`spec.reserved[0].cidr: Invalid value: "10.40.0.0": must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`},
+			want: []string{`spec.reserved[0].cidr: Invalid value: "10.40.0.0": must have a prefix length: write 10.40.0.0/32 for this address alone, a smaller one for a network`},
 		},
 		"F9 several ranges in order": {
 			spec: `{cidr: 10.40.0.0/24, tenantAllocation: {ranges: [{start: 10.40.0.16, end: 10.40.0.31}, {start: 10.40.0.64, end: 10.40.0.95}]}}`,
@@ -95,7 +95,7 @@ func TestValidateNetworkPool(t *testing.T) {
 		},
 		"prefix too long": {
 			spec: `{cidr: 10.40.0.0/33}`,
-			want: []string{`spec.cidr: Invalid value: "10.40.0.0/33": must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`},
+			want: []string{`spec.cidr: Invalid value: "10.40.0.0/33": must have a prefix length from 0 to 32: "33" is none`},
 		},
 		"octet too large": {
 			spec: `{cidr: 10.40.0.256/32}`,
@@ -115,16 +115,16 @@ func TestValidateNetworkPool(t *testing.T) {
 		"not canonical": {
 			spec: `{cidr: "2001:DB8::/64", reserved: [{cidr: "2001:db8:0:0::/120"}], tenantAllocation: {ranges: [{start: "2001:db8::0100", end: "2001:db8:0::200"}]}}`,
 			want: []string{
-				`spec.cidr: Invalid value: "2001:DB8::/64": must be in canonical form: write 2001:db8::/64`,
-				`spec.reserved[0].cidr: Invalid value: "2001:db8:0:0::/120": must be in canonical form: write 2001:db8::/120`,
-				`spec.tenantAllocation.ranges[0].start: Invalid value: "2001:db8::0100": must be in canonical form: write 2001:db8::100`,
-				`spec.tenantAllocation.ranges[0].end: Invalid value: "2001:db8:0::200": must be in canonical form: write 2001:db8::200`,
+				`spec.cidr: Invalid value: "2001:DB8::/64": must be in canonical form, in lower case: write 2001:db8::/64`,
+				`spec.reserved[0].cidr: Invalid value: "2001:db8:0:0::/120": must be in canonical form, as short as can be: write 2001:db8::/120`,
+				`spec.tenantAllocation.ranges[0].start: Invalid value: "2001:db8::0100": must be in canonical form, as short as can be: write 2001:db8::100`,
+				`spec.tenantAllocation.ranges[0].end: Invalid value: "2001:db8:0::200": must be in canonical form, as short as can be: write 2001:db8::200`,
 			},
 		},
 		"IPv4 written as IPv6": {
 			spec: `{cidr: "::ffff:10.40.0.0/120", tenantAllocation: {start: "::ffff:10.40.0.1", end: 10.40.0.9}}`,
 			want: []string{
-				`spec.cidr: Invalid value: "::ffff:10.40.0.0/120": must not be IPv4 written as IPv6: write it as IPv4`,
+				`spec.cidr: Invalid value: "::ffff:10.40.0.0/120": must not be IPv4 written as IPv6: write 10.40.0.0/24`,
 				`spec.tenantAllocation.start: Invalid value: "::ffff:10.40.0.1": must not be IPv4 written as IPv6: write 10.40.0.1`,
 			},
 		},
@@ -139,7 +139,7 @@ func TestValidateNetworkPool(t *testing.T) {
 			spec: `{cidr: 10.40.0.0/24, tenantAllocation: {ranges: [{start: 10.40.0, end: 10.40.0.010}]}}`,
 			want: []string{
 				`spec.tenantAllocation.ranges[0].start: Invalid value: "10.40.0": must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100`,
-				`spec.tenantAllocation.ranges[0].end: Invalid value: "10.40.0.010": must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100`,
+				`spec.tenantAllocation.ranges[0].end: Invalid value: "10.40.0.010": must have no leading zeros: write 10.40.0.10`,
 			},
 		},
 		"two families in a range": {

@@ -3,6 +3,7 @@ package fields
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -34,7 +35,7 @@ func (t Text) Address() (netip.Addr, *field.Error) {
 	a, err := netip.ParseAddr(t.Value)
 	switch {
 	case err != nil:
-		return netip.Addr{}, t.Invalid(addressRule)
+		return netip.Addr{}, t.Invalid("%s", addressFault(t.Value))
 	case a.Zone() != "":
 		return netip.Addr{}, t.Invalid("must not have a zone: write %s", a.WithZone(""))
 	case a.Is4In6():
@@ -48,7 +49,9 @@ func (t Text) Prefix() (netip.Prefix, *field.Error) {
 	p, err := netip.ParsePrefix(t.Value)
 	switch {
 	case err != nil:
-		return p, t.Invalid(networkRule)
+		return p, t.Invalid("%s", networkFault(t.Value))
+	case p.Addr().Is4In6() && p.Bits() >= 96:
+		return p, t.Invalid("must not be IPv4 written as IPv6: write %s", netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96))
 	case p.Addr().Is4In6():
 		return p, t.Invalid("must not be IPv4 written as IPv6: write it as IPv4")
 	case p.Bits() == 0 && p.Addr().Is6():
@@ -60,9 +63,62 @@ func (t Text) Prefix() (netip.Prefix, *field.Error) {
 // CanonicalAddress finds fault with an address that could be written in another, canonical form.
 func (t Text) CanonicalAddress() field.ErrorList {
 	if a, err := t.Address(); err == nil && a.String() != t.Value {
-		return field.ErrorList{t.Invalid("must be in canonical form: write %s", a)}
+		return field.ErrorList{t.Invalid("must be in canonical form, %s: write %s", howCanonical(t.Value), a)}
 	}
 	return nil
+}
+
+// howCanonical says what of a text that can be read is not canonical.
+func howCanonical(text string) string {
+	switch lower := strings.ToLower(text); {
+	case lower == text:
+		return "as short as can be"
+	case isCanonical(lower):
+		return "in lower case"
+	}
+	return "in lower case and as short as can be"
+}
+
+func isCanonical(text string) bool {
+	a, err := netip.ParseAddr(text)
+	p, bad := netip.ParsePrefix(text)
+	return err == nil && a.String() == text || bad == nil && p.String() == text
+}
+
+var leadingZeros = regexp.MustCompile(`(^|\.)0+([0-9])`)
+
+// addressFault says why a text is no address, and what to write where that is plain.
+func addressFault(text string) string {
+	trimmed := strings.TrimSpace(text)
+	if a, err := netip.ParseAddr(trimmed); err == nil {
+		return fmt.Sprintf("must have no blanks around it: write %s", a)
+	}
+	if a, err := netip.ParseAddr(leadingZeros.ReplaceAllString(trimmed, "$1$2")); err == nil && a.Is4() {
+		return fmt.Sprintf("must have no leading zeros: write %s", a)
+	}
+	if p, err := netip.ParsePrefix(trimmed); err == nil {
+		return fmt.Sprintf("must be an address without a prefix length: write %s", p.Addr())
+	}
+	return addressRule
+}
+
+// networkFault says why a text is no network, and what to write where that is plain.
+func networkFault(text string) string {
+	trimmed := strings.TrimSpace(text)
+	if p, err := netip.ParsePrefix(trimmed); err == nil {
+		return fmt.Sprintf("must have no blanks around it: write %s", p)
+	}
+	if p, err := netip.ParsePrefix(leadingZeros.ReplaceAllString(trimmed, "$1$2")); err == nil && p.Addr().Is4() {
+		return fmt.Sprintf("must have no leading zeros: write %s", p)
+	}
+	if a, err := netip.ParseAddr(trimmed); err == nil && a.Zone() == "" {
+		return fmt.Sprintf("must have a prefix length: write %s for this address alone, a smaller one for a network", netip.PrefixFrom(a, a.BitLen()))
+	}
+	address, bits, _ := strings.Cut(trimmed, "/")
+	if a, err := netip.ParseAddr(address); err == nil && a.Zone() == "" {
+		return fmt.Sprintf("must have a prefix length from 0 to %d: %q is none", a.BitLen(), Short(bits))
+	}
+	return networkRule
 }
 
 // CanonicalPrefix finds fault with host bits, and with a network that could be written in another, canonical form.
@@ -74,7 +130,7 @@ func (t Text) CanonicalPrefix() field.ErrorList {
 	case p != p.Masked():
 		return field.ErrorList{t.Invalid("has bits set after the prefix: write %s", p.Masked())}
 	}
-	return field.ErrorList{t.Invalid("must be in canonical form: write %s", p)}
+	return field.ErrorList{t.Invalid("must be in canonical form, %s: write %s", howCanonical(t.Value), p)}
 }
 
 // Range reads the range from first to last. path is that of both together.

@@ -67,7 +67,7 @@ func SettingsFor(p *v1alpha1.IPPool, a netip.Addr) Settings {
 }
 
 func settingsIn(p *v1alpha1.IPPool, entry v1alpha1.Pool) Settings {
-	s := Settings{Prefix: entry.Prefix, Gateway: entry.Gateway, DNSServers: entry.DNSServers}
+	s := Settings{Prefix: entry.Prefix, Gateway: entry.Gateway, DNSServers: servers(entry)}
 	if s.Prefix == 0 {
 		s.Prefix = p.Spec.Prefix
 	}
@@ -78,6 +78,15 @@ func settingsIn(p *v1alpha1.IPPool, entry v1alpha1.Pool) Settings {
 		s.DNSServers = p.Spec.DNSServers
 	}
 	return s
+}
+
+// servers is the name servers of an entry, nil for none.
+func servers(entry v1alpha1.Pool) []v1alpha1.IP {
+	var ips []v1alpha1.IP
+	for _, s := range entry.DNSServers {
+		ips = append(ips, v1alpha1.IP(s))
+	}
+	return ips
 }
 
 func entryPath(i int) *field.Path { return field.NewPath("spec", "pools").Index(i) }

@@ -46,7 +46,7 @@ func ValidateIPPool(p *v1alpha1.IPPool) field.ErrorList {
 	for i, declared := range p.Spec.Pools {
 		path := entryPath(i)
 		read, bad := readEntry(i, declared)
-		errs = append(append(errs, bad...), validateSettings(path, declared.Prefix, declared.Gateway, declared.DNSServers)...)
+		errs = append(append(errs, bad...), validateSettings(path, declared.Prefix, declared.Gateway, servers(declared))...)
 		switch {
 		case declared.Start == nil && declared.End == nil && declared.Subnet == nil:
 			errs = append(errs, field.Required(path, "an entry of pools needs addresses: set start and end, or subnet"))

@@ -38,7 +38,7 @@ func TestIPPoolIsHeldToItsRules(t *testing.T) {
 			spec: `{pools: [{start: 192.168.0.10, subnet: 256.256.256.256/24}, {subnet: 192.168.0.0/33}, {end: 192.168.1}]}`,
 			want: []string{
 				`spec.pools[0].subnet: Invalid value: "256.256.256.256/24": must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`,
-				`spec.pools[1].subnet: Invalid value: "192.168.0.0/33": must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64`,
+				`spec.pools[1].subnet: Invalid value: "192.168.0.0/33": must have a prefix length from 0 to 32: "33" is none`,
 				`spec.pools[2].end: Invalid value: "192.168.1": must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100`,
 			},
 		},

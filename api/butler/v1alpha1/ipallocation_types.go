@@ -62,13 +62,13 @@ type PinnedIPRange struct {
 	// startAddress is the first address.
 	// +required
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="startAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.100 or 2001:db8::100"
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	StartAddress string `json:"startAddress"`
 
 	// endAddress is the last address, not lower than startAddress.
 	// +required
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="endAddress must be an IPv4 or IPv6 address in canonical form, without zone and not IPv4-mapped, such as 10.40.0.109 or 2001:db8::109"
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	EndAddress string `json:"endAddress"`
 }
 

@@ -15,8 +15,8 @@ type NetworkPoolSpec struct {
 	// shrink or move.
 	// +required
 	// +kubebuilder:validation:MaxLength=43
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",message="cidr must be in canonical form and have no bits set after the prefix: write the network's first address before the prefix, as in 10.40.0.0/24 for 10.40.0.5/24"
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",messageExpression="string(cidr(self).masked()) == self.lowerAscii() ? 'must be in lower case: write ' + self.lowerAscii() : string(cidr(self)) == self.lowerAscii() ? 'has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24' : 'must be in canonical form, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64'"
 	// +kubebuilder:validation:XValidation:rule="self != '::/0'",message="cidr ::/0 is more than a pool can hold: use a longer prefix"
 	CIDR string `json:"cidr"`
 
@@ -24,7 +24,7 @@ type NetworkPoolSpec struct {
 	// in the whole routing domain, or link-local where the pool is IPv6.
 	// +optional
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="gateway must be an IPv4 or IPv6 address in canonical form, such as 10.40.0.1 or 2001:db8::1"
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	Gateway string `json:"gateway,omitempty"`
 
 	// reserved is the parts of cidr that are never allocated, in the whole routing domain.
@@ -58,8 +58,8 @@ type ReservedRange struct {
 	// cidr of the reserved network, inside the pool's.
 	// +required
 	// +kubebuilder:validation:MaxLength=43
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="reserved cidr must be an IPv4 or IPv6 network, such as 10.40.0.0/28 or 2001:db8::/120"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",message="reserved cidr must be in canonical form and have no bits set after the prefix: write the network's first address before the prefix, as in 10.40.0.0/24 for 10.40.0.5/24"
+	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
+	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",messageExpression="string(cidr(self).masked()) == self.lowerAscii() ? 'must be in lower case: write ' + self.lowerAscii() : string(cidr(self)) == self.lowerAscii() ? 'has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24' : 'must be in canonical form, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64'"
 	CIDR string `json:"cidr"`
 
 	// description says what the network is reserved for.
@@ -74,13 +74,13 @@ type TenantAllocation struct {
 	// start is the first address that tenants may have. Deprecated: use ranges.
 	// +optional
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",message="start must be an IPv4 or IPv6 address in canonical form, such as 10.40.1.0 or 2001:db8::1:0"
+	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	Start string `json:"start,omitempty"`
 
 	// end is the last address that tenants may have. Deprecated: use ranges.
 	// +optional
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",message="end must be an IPv4 or IPv6 address in canonical form, such as 10.40.7.254 or 2001:db8::1:ffff"
+	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	End string `json:"end,omitempty"`
 
 	// ranges is all that tenants may have: inside cidr, in ascending order, none overlapping another.
@@ -99,13 +99,13 @@ type IPRange struct {
 	// start is the first address.
 	// +required
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="start must be an IPv4 or IPv6 address in canonical form, such as 10.40.1.0 or 2001:db8::1:0"
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	Start string `json:"start"`
 
 	// end is the last address, not lower than start.
 	// +required
 	// +kubebuilder:validation:MaxLength=39
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="end must be an IPv4 or IPv6 address in canonical form, such as 10.40.7.254 or 2001:db8::1:ffff"
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	End string `json:"end"`
 }
 

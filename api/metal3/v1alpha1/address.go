@@ -1,11 +1,16 @@
 package v1alpha1
 
-// IP is an IPv4 address without leading zeros, or an IPv6 address in any form but with IPv4 inside or with a zone.
+// IP is an IPv4 address without leading zeros, or an IPv6 address in any form but IPv4 written as IPv6 or with a zone.
 // +kubebuilder:validation:MaxLength=39
-// +kubebuilder:validation:Pattern=`^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])([.](25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|([0-9a-fA-F]{1,4}:){7}([0-9a-fA-F]{1,4}|:)|([0-9a-fA-F]{1,4}:){6}(:[0-9a-fA-F]{1,4}|:)|([0-9a-fA-F]{1,4}:){5}((:[0-9a-fA-F]{1,4}){1,2}|:)|([0-9a-fA-F]{1,4}:){4}((:[0-9a-fA-F]{1,4}){1,3}|:)|([0-9a-fA-F]{1,4}:){3}((:[0-9a-fA-F]{1,4}){1,4}|:)|([0-9a-fA-F]{1,4}:){2}((:[0-9a-fA-F]{1,4}){1,5}|:)|[0-9a-fA-F]{1,4}:((:[0-9a-fA-F]{1,4}){1,6}|:)|:((:[0-9a-fA-F]{1,4}){1,7}|:))$`
+// +kubebuilder:validation:XValidation:rule="isIP(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 type IP string
+
+// NameServer is an IP that the webhooks check: the entries of a pool may have so many that the API server estimates a rule here as too expensive.
+// +kubebuilder:validation:MaxLength=39
+type NameServer string
 
 // Subnet is an IP, a slash, and how many of its first bits are the network's. Bits after those may be set, and count: a pool that is a
 // subnet alone starts behind the address that is written.
-// +kubebuilder:validation:Pattern=`^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])([.](25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}/([12]?[0-9]|3[0-2])|(([0-9a-fA-F]{1,4}:){7}([0-9a-fA-F]{1,4}|:)|([0-9a-fA-F]{1,4}:){6}(:[0-9a-fA-F]{1,4}|:)|([0-9a-fA-F]{1,4}:){5}((:[0-9a-fA-F]{1,4}){1,2}|:)|([0-9a-fA-F]{1,4}:){4}((:[0-9a-fA-F]{1,4}){1,3}|:)|([0-9a-fA-F]{1,4}:){3}((:[0-9a-fA-F]{1,4}){1,4}|:)|([0-9a-fA-F]{1,4}:){2}((:[0-9a-fA-F]{1,4}){1,5}|:)|[0-9a-fA-F]{1,4}:((:[0-9a-fA-F]{1,4}){1,6}|:)|:((:[0-9a-fA-F]{1,4}){1,7}|:))/([0-9]{1,2}|1[01][0-9]|12[0-8]))$`
+// +kubebuilder:validation:MaxLength=43
+// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
 type Subnet string

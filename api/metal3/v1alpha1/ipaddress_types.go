@@ -35,6 +35,7 @@ type IPAddressSpec struct {
 
 	// dnsServers of the network.
 	// +optional
+	// +kubebuilder:validation:MaxItems=1024
 	DNSServers []IP `json:"dnsServers,omitempty"`
 }
 

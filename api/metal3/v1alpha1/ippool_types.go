@@ -24,7 +24,7 @@ type IPPoolSpec struct {
 
 	// pools is the addresses of the pool: each entry is used up before the next is looked at.
 	// +optional
-	// +kubebuilder:validation:MaxItems=131072
+	// +kubebuilder:validation:MaxItems=49152
 	Pools []Pool `json:"pools,omitempty"`
 
 	// allocationStrategy is how an address is picked inside an entry of pools. Immutable.
@@ -35,6 +35,7 @@ type IPPoolSpec struct {
 	// preAllocations keeps addresses for claims: name of the claim, of either kind, to address. Nobody else gets one of them, whether or
 	// not that claim exists. An address that must not be given at all is kept for a name that no claim can have, such as _gateway.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=49152
 	PreAllocations map[string]IP `json:"preAllocations,omitempty"`
 
 	// prefix is the length of the network's prefix, for entries of pools that have none.
@@ -48,6 +49,7 @@ type IPPoolSpec struct {
 
 	// dnsServers is for entries of pools that have none.
 	// +optional
+	// +kubebuilder:validation:MaxItems=1024
 	DNSServers []IP `json:"dnsServers,omitempty"`
 
 	// namePrefix is what the name of every IPAddress of the pool begins with. Immutable.
@@ -88,7 +90,8 @@ type Pool struct {
 
 	// dnsServers of these addresses, in place of all of the pool's own.
 	// +optional
-	DNSServers []IP `json:"dnsServers,omitempty"`
+	// +kubebuilder:validation:MaxItems=1024
+	DNSServers []NameServer `json:"dnsServers,omitempty"`
 }
 
 // IPPoolStatus is what is held of a pool.
@@ -99,6 +102,7 @@ type IPPoolStatus struct {
 
 	// indexes is which claim has which address.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=49152
 	Indexes map[string]IP `json:"indexes,omitempty"`
 
 	// capacity is how many addresses pools has, held or not. It saturates at the largest int64.

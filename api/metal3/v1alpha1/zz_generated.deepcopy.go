@@ -363,7 +363,7 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 	}
 	if in.DNSServers != nil {
 		in, out := &in.DNSServers, &out.DNSServers
-		*out = make([]IP, len(*in))
+		*out = make([]NameServer, len(*in))
 		copy(*out, *in)
 	}
 }
