@@ -52,7 +52,7 @@ func (s *session) grow(
 			return err
 		}
 		if got < plan.Need {
-			s.refusal = refusal{v1alpha1.ReasonPoolExhausted, "no pool has room: " + said, plan.Need - got, state.String(), s.Now()}
+			s.refusal = refusal{v1alpha1.ReasonPoolExhausted, "no pool has room: " + said.String(tenants.Absent(p, pools)...), plan.Need - got, state.String(), s.Now()}
 			if len(from) == 0 {
 				s.refusal.reason, s.refusal.text = v1alpha1.ReasonPoolNotFound, "none of the NetworkPools of the ProviderConfig exists: create "+strings.Join(p.Pools, " or ")
 			}
@@ -62,10 +62,10 @@ func (s *session) grow(
 	return s.sayGrowth(ctx, p, plan, partial)
 }
 
-// ask creates blocks of what pools have, in this order, and gives how many addresses that are and what the last pool said that had none.
+// ask creates blocks of what pools have, in this order, and gives how many addresses that are and what the pools said that had none.
 func (s *session) ask(
 	ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, pools []string, stored []v1alpha1.IPAllocation, plan tenants.Plan,
-) (got int32, said string, err error) {
+) (got int32, said tenants.Refusals, err error) {
 	mine := map[string]bool{} // those that the plan knows of
 	for i := range stored {
 		mine[stored[i].Name] = true
@@ -82,7 +82,7 @@ func (s *session) ask(
 		case err != nil:
 			return false, fmt.Errorf("%d more %s from pool %s: %w", try.Count, allocator.Plural(try.Count, "address"), try.Pool, err)
 		case no != "":
-			said = no
+			said.Add(try.Pool, no)
 			return false, nil
 		case !fresh:
 			return false, errBehind

@@ -87,6 +87,9 @@ func (r *network) Reconcile(ctx context.Context, req reconcile.Request) (reconci
 		return reconcile.Result{}, errors.Join(err, r.say(ctx, c, blocks, none))
 	}
 	ready := tenants.NetworkReady(policy, blocks, wishes, refusals)
+	if note := tenants.SizeNote(t, policy, blocks); note != "" && ready.Status == metav1.ConditionTrue {
+		ready.Message += "; " + note
+	}
 	if fault != nil && ready.Status == metav1.ConditionTrue {
 		ready.Message += "; " + fault.Error()
 	}
@@ -114,14 +117,14 @@ func (r *network) leave(ctx context.Context, c *v1alpha1.TenantCluster, blocks [
 // begin asks for the blocks that a tenant lacks to begin with, beside those that are stored, and returns all that it has then, with an error too.
 // refusals is what pools said, by kind.
 func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenants.Tenant, p tenants.Policy, stored []v1alpha1.IPAllocation) (
-	blocks []tenants.Block, wishes []tenants.Wish, refusals map[v1alpha1.IPAllocationType]string, err error,
+	blocks []tenants.Block, wishes []tenants.Wish, refusals map[v1alpha1.IPAllocationType]tenants.Refusals, err error,
 ) {
 	pools, err := r.pools(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	stored = slices.Clone(stored) // the informer's own
-	refusals = map[v1alpha1.IPAllocationType]string{}
+	refusals = map[v1alpha1.IPAllocationType]tenants.Refusals{}
 	missing := tenants.Missing(t, p, tenants.BlocksOf(t, stored), pools)
 	r.failed.Forget(func(uid types.UID) bool {
 		return slices.ContainsFunc(stored, func(a v1alpha1.IPAllocation) bool {
@@ -149,7 +152,9 @@ func (r *network) begin(ctx context.Context, c *v1alpha1.TenantCluster, t tenant
 			case err != nil:
 				return false, err
 			case refusal != "":
-				refusals[w.Kind] = refusal
+				said := refusals[w.Kind]
+				said.Add(try.Pool, refusal)
+				refusals[w.Kind] = said
 				return false, nil
 			case fresh:
 				r.events.allocated(c, a)

@@ -43,11 +43,11 @@ func Missing(t Tenant, p Policy, blocks []Block, pools map[string]*v1alpha1.Netw
 			wishes = append(wishes, w)
 		}
 	}
-	size := min(p.lbSize(t), p.MaxLoadBalancers-held(blocks, v1alpha1.TypeLoadBalancer))
-	if size < 1 {
+	room := p.MaxLoadBalancers - held(blocks, v1alpha1.TypeLoadBalancer)
+	if min(p.lbIn(t, nil), room) < 1 {
 		return wishes
 	}
-	if w, ok := wishFor(v1alpha1.TypeLoadBalancer, p, blocks, pools, func(*v1alpha1.NetworkPool) int32 { return size }); ok {
+	if w, ok := wishFor(v1alpha1.TypeLoadBalancer, p, blocks, pools, func(pool *v1alpha1.NetworkPool) int32 { return min(p.lbIn(t, pool), room) }); ok {
 		wishes = append(wishes, w)
 	}
 	return wishes
@@ -89,9 +89,71 @@ func held(blocks []Block, kind v1alpha1.IPAllocationType) int32 {
 	return saturated(sum)
 }
 
+// Refusals is what pools answered that have no room, in the order in which they were asked: the last answer of each pool.
+type Refusals []Refusal
+
+// Refusal is what a pool answered.
+type Refusal struct{ Pool, Text string }
+
+// Add takes in what a pool answered.
+func (r *Refusals) Add(pool, text string) {
+	*r = append(slices.DeleteFunc(*r, func(o Refusal) bool { return o.Pool == pool }), Refusal{pool, text})
+}
+
+// maxRefusals is how many pools a message names: a condition has room for some.
+const maxRefusals = 8
+
+// String names each pool with its answer. absent are further pools, which were not asked.
+func (r Refusals) String(absent ...string) string {
+	var texts []string
+	for _, refusal := range r {
+		texts = append(texts, refusal.Text)
+	}
+	for _, name := range absent {
+		texts = append(texts, fmt.Sprintf("pool %s does not exist, or is being deleted", name))
+	}
+	if more := len(texts) - maxRefusals; more > 0 {
+		texts = append(texts[:maxRefusals], allocator.Counted(more, "more pool"))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Absent is the pools of a policy that do not exist, or are being deleted.
+func Absent(p Policy, pools map[string]*v1alpha1.NetworkPool) []string {
+	there := PoolsFor(p, pools)
+	return slices.DeleteFunc(slices.Clone(p.Pools), func(name string) bool { return slices.Contains(there, name) })
+}
+
+// SizeNote says why a tenant that has its first block for load balancers has fewer addresses than its spec.networking.lbPoolSize, "" where it has as many.
+func SizeNote(t Tenant, p Policy, blocks []Block) string {
+	var (
+		has   int64
+		first string
+	)
+	for _, b := range blocks {
+		if b.Kind == v1alpha1.TypeLoadBalancer && !b.Deleting && !b.Failed {
+			has += int64(b.size())
+			if !b.Growth && first == "" {
+				first = b.Name
+			}
+		}
+	}
+	if !p.IPAM || first == "" || has >= int64(t.LBPoolSize) {
+		return ""
+	}
+	note := fmt.Sprintf("spec.networking.lbPoolSize is %d, and the tenant has %s for load balancers: ", t.LBPoolSize, allocator.Counted(has, "address"))
+	switch {
+	case has >= int64(p.MaxLoadBalancers):
+		return note + fmt.Sprintf("the quota allows no more (quotaPerTenant.maxLoadBalancerIPs %d)", p.MaxLoadBalancers)
+	case p.Elastic:
+		return note + "lbPoolSize counts when the first block is made, and more are added as Services ask for them"
+	}
+	return note + fmt.Sprintf("lbPoolSize counted when IPAllocation %s was made; for more, create another IPAllocation of type loadbalancer for this TenantCluster", first)
+}
+
 // NetworkReady is the condition of a TenantCluster that says whether it has the addresses it starts with. wishes is what Missing
 // answered to the same blocks; refusals is what the pools said to them, by kind.
-func NetworkReady(p Policy, blocks []Block, wishes []Wish, refusals map[v1alpha1.IPAllocationType]string) metav1.Condition {
+func NetworkReady(p Policy, blocks []Block, wishes []Wish, refusals map[v1alpha1.IPAllocationType]Refusals) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse}
 	switch {
 	case !p.IPAM:
@@ -107,8 +169,11 @@ func NetworkReady(p Policy, blocks []Block, wishes []Wish, refusals map[v1alpha1
 			c.Reason = v1alpha1.ReasonPoolNotFound
 			c.Message = fmt.Sprintf("no NetworkPool for %s exists: create %s", w.Kind, strings.Join(p.Pools, " or "))
 			return c
-		case refusal != "":
-			c.Reason, c.Message = v1alpha1.ReasonPoolExhausted, fmt.Sprintf("no pool has room for %s: %s", w.Kind, refusal)
+		case len(refusal) > 0:
+			absent := slices.DeleteFunc(slices.Clone(p.Pools), func(name string) bool {
+				return slices.ContainsFunc(w.Tries, func(try Try) bool { return try.Pool == name })
+			})
+			c.Reason, c.Message = v1alpha1.ReasonPoolExhausted, fmt.Sprintf("no pool has room for %s: %s", w.Kind, refusal.String(absent...))
 			return c
 		}
 	}
@@ -141,9 +206,12 @@ func NetworkReady(p Policy, blocks []Block, wishes []Wish, refusals map[v1alpha1
 // their own. It is an estimate, since it does not look at how the free addresses lie, or in which pool. pools is those that exist, by name.
 func Capacity(p Policy, pools map[string]*v1alpha1.NetworkPool) (v1alpha1.ProviderCapacity, metav1.Condition) {
 	var available int64
-	size := int64(min(p.lbSize(Tenant{Ingress: true}), p.MaxLoadBalancers))
+	var size int64
 	names := PoolsFor(p, pools)
 	for i, name := range names {
+		if i == 0 {
+			size = int64(min(p.lbIn(Tenant{Ingress: true}, pools[name]), p.MaxLoadBalancers))
+		}
 		if i == 0 && p.Nodes {
 			size += int64(p.nodesIn(pools[name]))
 		}

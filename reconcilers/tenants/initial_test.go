@@ -2,6 +2,7 @@ package tenants_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -24,6 +25,7 @@ func TestWhatATenantStartsWith(t *testing.T) {
 	tries := func(a, b int32) []tenants.Try { return []tenants.Try{{"a", a}, {"b", b}} }
 	nodes := tenants.Wish{Kind: v1alpha1.TypeNodes, Tries: tries(5, 3)}
 	lb := func(n int32) tenants.Wish { return tenants.Wish{Kind: v1alpha1.TypeLoadBalancer, Tries: tries(n, n)} }
+	ofPools := tenants.Wish{Kind: v1alpha1.TypeLoadBalancer, Tries: tries(8, 4)} // the numbers of the pools
 	first := allocation(t, "team-x-mycluster-lb", "initial", "10.40.0.0/29")
 	failed := func(change ...func(*v1alpha1.IPAllocation)) v1alpha1.IPAllocation {
 		f := allocation(t, "team-x-mycluster-lb", "initial", "")
@@ -33,7 +35,7 @@ func TestWhatATenantStartsWith(t *testing.T) {
 		}
 		return f
 	}
-	replaced := []tenants.Wish{nodes, {Kind: v1alpha1.TypeLoadBalancer, Stale: "team-x-mycluster-lb", Tries: []tenants.Try{{"b", 8}, {"a", 8}}}}
+	replaced := []tenants.Wish{nodes, {Kind: v1alpha1.TypeLoadBalancer, Stale: "team-x-mycluster-lb", Tries: []tenants.Try{{"b", 4}, {"a", 8}}}}
 	cases := map[string]struct {
 		network string
 		tenant  tenants.Tenant
@@ -41,14 +43,16 @@ func TestWhatATenantStartsWith(t *testing.T) {
 		want    []tenants.Wish
 	}{
 		"cloud":                                 {network: `{mode: cloud, poolRefs: [{name: a}]}`, tenant: tenants.Tenant{Ingress: true}},
-		"static":                                {network: static, tenant: tenants.Tenant{Ingress: true}, want: []tenants.Wish{nodes, lb(8)}},
-		"static, no ingress":                    {network: static, want: []tenants.Wish{nodes, lb(8)}},
+		"static":                                {network: static, tenant: tenants.Tenant{Ingress: true}, want: []tenants.Wish{nodes, ofPools}},
+		"static, no ingress":                    {network: static, want: []tenants.Wish{nodes, ofPools}},
+		"static, its provider's number":         {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}], loadBalancer: {defaultPoolSize: 6}}`, want: []tenants.Wish{nodes, lb(6)}},
+		"static, the API server's number":       {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}], loadBalancer: {defaultPoolSize: 8}}`, want: []tenants.Wish{nodes, ofPools}},
 		"elastic":                               {network: elastic, tenant: tenants.Tenant{Ingress: true}, want: []tenants.Wish{nodes, lb(2)}},
 		"elastic, no ingress":                   {network: elastic, want: []tenants.Wish{nodes}},
 		"elastic, its own number":               {network: elastic, tenant: tenants.Tenant{LBPoolSize: 4}, want: []tenants.Wish{nodes, lb(4)}},
 		"static, its own number":                {network: static, tenant: tenants.Tenant{LBPoolSize: 4, Ingress: true}, want: []tenants.Wish{nodes, lb(4)}},
 		"quotas":                                {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}], quotaPerTenant: {maxNodeIPs: 4, maxLoadBalancerIPs: 6}}`, tenant: tenants.Tenant{LBPoolSize: 10}, want: []tenants.Wish{{Kind: v1alpha1.TypeNodes, Tries: tries(4, 3)}, lb(6)}},
-		"priority before order":                 {network: `{mode: ipam, poolRefs: [{name: b, priority: 1}, {name: a}]}`, want: []tenants.Wish{nodes, lb(8)}},
+		"priority before order":                 {network: `{mode: ipam, poolRefs: [{name: b, priority: 1}, {name: a}]}`, want: []tenants.Wish{nodes, ofPools}},
 		"pools that do not exist":               {network: `{mode: ipam, poolRefs: [{name: x}, {name: a}]}`, want: []tenants.Wish{{Kind: v1alpha1.TypeNodes, Tries: []tenants.Try{{"a", 5}}}, {Kind: v1alpha1.TypeLoadBalancer, Tries: []tenants.Try{{"a", 8}}}}},
 		"none that exists":                      {network: `{mode: ipam, poolRefs: [{name: x}]}`, want: []tenants.Wish{{Kind: v1alpha1.TypeNodes}, {Kind: v1alpha1.TypeLoadBalancer}}},
 		"one that it has":                       {network: static, have: []v1alpha1.IPAllocation{first}, want: []tenants.Wish{nodes}},
@@ -81,7 +85,7 @@ func TestNetworkReadySaysWhatATenantWaitsFor(t *testing.T) {
 		network  string
 		have     []v1alpha1.IPAllocation
 		wishes   []tenants.Wish
-		refusals map[v1alpha1.IPAllocationType]string
+		refusals map[v1alpha1.IPAllocationType]tenants.Refusals
 		status   metav1.ConditionStatus
 		reason   string
 		message  string
@@ -89,7 +93,10 @@ func TestNetworkReadySaysWhatATenantWaitsFor(t *testing.T) {
 		"cloud":     {network: `{}`, status: "True", reason: "Ready", message: "the cloud provides the network"},
 		"no pool":   {network: `{mode: ipam}`, status: "False", reason: "NetworkNotReady", message: "the ProviderConfig names no NetworkPool: add one to spec.network.poolRefs"},
 		"pool gone": {network: `{mode: ipam, poolRefs: [{name: a}]}`, wishes: []tenants.Wish{{Kind: lb}}, status: "False", reason: "PoolNotFound", message: "no NetworkPool for loadbalancer exists: create a"},
-		"exhausted": {network: `{mode: ipam, poolRefs: [{name: a}]}`, wishes: []tenants.Wish{{Kind: lb, Tries: tries}}, refusals: map[v1alpha1.IPAllocationType]string{lb: "a: 8 requested, 3 free"}, status: "False", reason: "PoolExhausted", message: "no pool has room for loadbalancer: a: 8 requested, 3 free"},
+		"exhausted": {network: `{mode: ipam, poolRefs: [{name: a}]}`, wishes: []tenants.Wish{{Kind: lb, Tries: tries}}, refusals: map[v1alpha1.IPAllocationType]tenants.Refusals{lb: {{Pool: "a", Text: "a: 8 requested, 3 free"}}}, status: "False", reason: "PoolExhausted", message: "no pool has room for loadbalancer: a: 8 requested, 3 free"},
+		"exhausted, every pool": {network: `{mode: ipam, poolRefs: [{name: a}, {name: x}, {name: b}]}`, wishes: []tenants.Wish{{Kind: lb, Tries: []tenants.Try{{"a", 8}, {"b", 8}}}},
+			refusals: map[v1alpha1.IPAllocationType]tenants.Refusals{lb: {{Pool: "a", Text: "a: 8 requested, 3 free"}, {Pool: "b", Text: "b: 8 requested, 0 free"}}}, status: "False", reason: "PoolExhausted",
+			message: "no pool has room for loadbalancer: a: 8 requested, 3 free; b: 8 requested, 0 free; pool x does not exist, or is being deleted"},
 		"asked":     {network: `{mode: ipam, poolRefs: [{name: a}]}`, wishes: []tenants.Wish{{Kind: lb, Tries: tries}}, status: "False", reason: "Reconciling", message: "addresses for loadbalancer are being allocated"},
 		"not ready": {network: `{mode: ipam, poolRefs: [{name: a}]}`, have: []v1alpha1.IPAllocation{notReady}, status: "False", reason: "Reconciling", message: "IPAllocation team-x-mycluster-lb is not ready yet"},
 		"failed":    {network: `{mode: ipam, poolRefs: [{name: a}]}`, have: []v1alpha1.IPAllocation{failed}, status: "False", reason: "AllocationFailed", message: "IPAllocation by-hand has failed: see its condition Ready, correct or delete it"},
@@ -155,7 +162,7 @@ func TestAnErrorThatSaysNothingAboutRoomEndsTheSearch(t *testing.T) {
 
 func TestCapacityCountsWhatATenantReallyGets(t *testing.T) {
 	pool := func(available int64) *v1alpha1.NetworkPool {
-		p := read[v1alpha1.NetworkPool](t, `{spec: {cidr: 10.40.0.0/24, tenantAllocation: {defaults: {nodesPerTenant: 3, lbPoolPerTenant: 99}}}}`)
+		p := read[v1alpha1.NetworkPool](t, `{spec: {cidr: 10.40.0.0/24, tenantAllocation: {defaults: {nodesPerTenant: 3, lbPoolPerTenant: 9}}}}`)
 		p.Status.AvailableIPs = available
 		return p
 	}
@@ -190,5 +197,43 @@ func TestCapacityCountsWhatATenantReallyGets(t *testing.T) {
 				t.Errorf("condition (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestRefusalsOfManyPoolsFitIntoACondition(t *testing.T) {
+	var r tenants.Refusals
+	for i := range 300 {
+		r.Add(fmt.Sprint("pool-", i%256), fmt.Sprint("full ", i))
+	}
+	if want := "full 44; full 45; full 46; full 47; full 48; full 49; full 50; full 51; 249 more pools"; r.String("x") != want {
+		t.Errorf("%q, want %q", r.String("x"), want)
+	}
+}
+
+func TestAnLBPoolSizeThatIsRaisedLaterIsAnswered(t *testing.T) {
+	const static, elastic = `{mode: ipam, poolRefs: [{name: a}]}`, `{mode: ipam, poolRefs: [{name: a}], loadBalancer: {allocationMode: elastic}}`
+	first := allocation(t, "team-x-mycluster-lb", "initial", "10.40.0.80/29")
+	for name, tc := range map[string]struct {
+		network string
+		size    int32
+		have    []v1alpha1.IPAllocation
+		want    string
+	}{
+		"as large": {static, 8, []v1alpha1.IPAllocation{first}, ""},
+		"none yet": {static, 16, nil, ""},
+		"cloud":    {`{mode: cloud}`, 16, []v1alpha1.IPAllocation{first}, ""},
+		"static": {static, 16, []v1alpha1.IPAllocation{first},
+			"spec.networking.lbPoolSize is 16, and the tenant has 8 addresses for load balancers: lbPoolSize counted when IPAllocation team-x-mycluster-lb was made; for more, create another IPAllocation of type loadbalancer for this TenantCluster"},
+		"another": {static, 16, []v1alpha1.IPAllocation{first, allocation(t, "more", "initial", "10.40.0.88/29")}, ""},
+		"elastic": {elastic, 16, []v1alpha1.IPAllocation{first},
+			"spec.networking.lbPoolSize is 16, and the tenant has 8 addresses for load balancers: lbPoolSize counts when the first block is made, and more are added as Services ask for them"},
+		"quota": {`{mode: ipam, poolRefs: [{name: a}], quotaPerTenant: {maxLoadBalancerIPs: 8}}`, 16, []v1alpha1.IPAllocation{first},
+			"spec.networking.lbPoolSize is 16, and the tenant has 8 addresses for load balancers: the quota allows no more (quotaPerTenant.maxLoadBalancerIPs 8)"},
+	} {
+		of := tenant
+		of.LBPoolSize = tc.size
+		if got := tenants.SizeNote(of, policy(t, tc.network), tenants.BlocksOf(of, tc.have)); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // What a ProviderConfig without an own number means, in addresses.
 const (
-	DefaultPoolSize    = 8 // of a static tenant
+	DefaultPoolSize    = 8 // of a static tenant, where its pool has no number of its own
 	defaultInitialSize = 2 // of an elastic one
 	defaultIncrement   = 2
 )
@@ -76,14 +76,17 @@ func poolsByPriority(refs []v1alpha1.PoolReference) []string {
 	return names
 }
 
-// lbSize is how many addresses for load balancers a tenant starts with, before its quota: none for an elastic tenant without ingress,
-// since nothing of the platform needs one and what its own Services need comes on demand.
-func (p Policy) lbSize(t Tenant) int32 {
+// lbIn is how many addresses for load balancers a tenant starts with in a pool, before its quota: none for an elastic tenant without ingress, since
+// nothing of the platform needs one and what its own Services need comes on demand. The pool's number counts for a static tenant whose provider says
+// none: the API server fills in DefaultPoolSize then. pool may be nil.
+func (p Policy) lbIn(t Tenant, pool *v1alpha1.NetworkPool) int32 {
 	switch {
 	case t.LBPoolSize > 0:
 		return t.LBPoolSize
 	case p.Elastic && !t.Ingress:
 		return 0
+	case !p.Elastic && p.InitialSize == DefaultPoolSize:
+		return butler.CountFor(&v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.TypeLoadBalancer}}, pool)
 	}
 	return p.InitialSize
 }

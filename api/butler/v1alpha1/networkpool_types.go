@@ -118,7 +118,7 @@ type AllocationDefaults struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	NodesPerTenant int32 `json:"nodesPerTenant,omitempty"`
 
-	// lbPoolPerTenant is for type loadbalancer.
+	// lbPoolPerTenant is for type loadbalancer, and for the first block of a static tenant whose ProviderConfig has no defaultPoolSize but the default.
 	// +optional
 	// +kubebuilder:default=8
 	// +kubebuilder:validation:Minimum=1

@@ -161,7 +161,8 @@ type PoolReference struct {
 // ProviderLoadBalancer is how many addresses for load balancers a tenant gets.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderLoadBalancer struct {
-	// defaultPoolSize is the size of a static tenant's block.
+	// defaultPoolSize is the size of a static tenant's block. 8, the default, leaves it to the pool (tenantAllocation.defaults.lbPoolPerTenant), which has 8
+	// where it says nothing.
 	// +optional
 	// +kubebuilder:default=8
 	// +kubebuilder:validation:Minimum=1

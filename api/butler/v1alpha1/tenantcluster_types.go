@@ -56,7 +56,8 @@ type TenantNetworking struct {
 	// +kubebuilder:default="10.96.0.0/12"
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
 
-	// lbPoolSize is how many addresses for load balancers the tenant gets at first, instead of its provider's number.
+	// lbPoolSize is how many addresses for load balancers the tenant gets at first, instead of its provider's or its pool's number. A change counts for no
+	// block that is there: condition NetworkReady says so.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	LBPoolSize *int32 `json:"lbPoolSize,omitempty"`

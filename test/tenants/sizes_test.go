@@ -1,0 +1,58 @@
+package tenants
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
+)
+
+func TestSizesOfTheFirstBlock(t *testing.T) {
+	p := pool(t, "sizes", "10.46.0.0/24", "10.46.0.0", "10.46.0.7")
+	pool(t, "sizes-small", "10.46.1.0/24", "10.46.1.0", "10.46.1.1")
+	suite.Change(t, admin, p, func(p *v1alpha1.NetworkPool) {
+		p.Spec.TenantAllocation.Defaults = &v1alpha1.AllocationDefaults{NodesPerTenant: 5, LBPoolPerTenant: 3}
+	})
+	provider(t, "sizes", `{mode: ipam, poolRefs: [{name: sizes}, {name: sizes-small}, {name: sizes-none}]}`, false)
+	ns := suite.Namespace(t, admin)
+
+	c := tenant(t, ns, "pools-number", "sizes", "")
+	suite.Lend(t, admin, c)
+	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	has(t, c, ns+"-pools-number-lb 10.46.0.0-10.46.0.2")
+	suite.Change(t, admin, c, func(c *v1alpha1.TenantCluster) {
+		c.Spec.Networking = &v1alpha1.TenantNetworking{LBPoolSize: ptr.To[int32](6)}
+	})
+	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+		const want = "spec.networking.lbPoolSize is 6, and the tenant has 3 addresses for load balancers"
+		for _, is := range c.Status.Conditions {
+			if is.Type == v1alpha1.ConditionNetworkReady && strings.Contains(is.Message, want) {
+				return ""
+			}
+		}
+		return "no condition says " + want
+	})
+	more := read[v1alpha1.IPAllocation](t, `{metadata: {namespace: `+cluster.Namespace()+`, name: more}, spec: {poolRef: {name: sizes}, type: loadbalancer, count: 3, tenantClusterRef: {namespace: `+ns+`, name: pools-number}}}`)
+	suite.Lend(t, admin, more)
+	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+		for _, is := range c.Status.Conditions {
+			if is.Type == v1alpha1.ConditionNetworkReady && is.Message == "loadbalancer 10.46.0.3-10.46.0.5, loadbalancer 10.46.0.0-10.46.0.2" {
+				return ""
+			}
+		}
+		return "the conditions do not name both ranges alone"
+	})
+
+	late := tenant(t, ns, "too-large", "sizes", ", networking: {lbPoolSize: 9}")
+	suite.Lend(t, admin, late)
+	message := networkReady(t, late, metav1.ConditionFalse, v1alpha1.ReasonPoolExhausted)
+	for _, part := range []string{"/sizes: 9 addresses requested, 2 free", "/sizes-small: 9 addresses requested, 2 free", "pool sizes-none does not exist"} {
+		if !strings.Contains(message, part) {
+			t.Errorf("the condition says %q, want %q", message, part)
+		}
+	}
+}
