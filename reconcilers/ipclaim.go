@@ -207,7 +207,7 @@ func failureOf(c client.Object, pool ledger.Key, err error) error {
 	case errors.As(err, &blocked) && pool.Kind == metal3.KindIPPool: // kept for another claim, in Metal3's words
 		return metal3.FailureHeld
 	case errors.As(err, &blocked):
-		return why("%s is reserved: correct or remove annotation %s", named, v1alpha1.AnnotationIPAddress)
+		return why("%s: correct or remove annotation %s", blocked.Text(), v1alpha1.AnnotationIPAddress)
 	}
 	return err
 }

@@ -100,7 +100,7 @@ func refusal(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IPAlloc
 		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, heldText(err, held, a.Namespace))
 	case errors.Is(err, allocator.ErrExhausted):
 		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonPoolExhausted,
-			fmt.Sprintf("pool %s has no free block of %s: enlarge it, release some or ask for fewer", pool, allocator.Counted(count, "address")))
+			fmt.Sprintf("pool %s has no free block of %s: enlarge it%s", pool, allocator.Counted(count, "address"), allocator.Agree(count, " or release some", ", release some or ask for fewer")))
 	default:
 		return refusedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, err.Error())
 	}

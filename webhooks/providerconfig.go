@@ -50,7 +50,7 @@ func (p *providerConfigs) validate(_ context.Context, req *admission.Request) (a
 	if faults := providerFaults(config.Spec); len(faults) > 0 {
 		return admission.Response{}, invalid(faults)
 	}
-	return admission.Allowed(""), nil
+	return admission.Allowed("").WithWarnings(foreignPools(req.Object.Raw, p.defaultNamespace)...), nil
 }
 
 // providerFaults is what is wrong with a ProviderConfig in itself.
