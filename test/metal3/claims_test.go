@@ -121,7 +121,7 @@ func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
 	if o := a.OwnerReferences; len(o) != 2 || o[0].UID != c.UID || !*o[0].Controller || o[1].UID != pool.UID || *o[1].Controller || !*o[1].BlockOwnerDeletion {
 		t.Errorf("owners of the address: %+v", o)
 	}
-	suite.Refused(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaims hold addresses of it: delete them first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io -n "+ns)
+	suite.Refused(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaim holds addresses of it: delete it first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io -n "+ns)
 	suite.Delete(t, admin, c)
 	suite.Gone(t, admin, a)
 	suite.Gone(t, admin, c)
