@@ -33,6 +33,10 @@ var poolGauges = []poolGauge{
 var conflictGauge = prometheus.NewDesc("butler_ipam_address_conflicts",
 	"Claims that are flagged because others have some of their addresses.", nil, nil)
 
+var movedGauge = prometheus.NewDesc("butler_ipam_moved_ranges",
+	"Ranges of the pool that went to other clusters, by whether the pool lists them (listed, unlisted), or the manager has not recorded them (unrecorded).",
+	[]string{"resource", "pool", "namespace", "state"}, nil)
+
 // collector reads the gauges when they are scraped: they are never behind, and end with their pool. Only the replica that holds the
 // journal shows them, so that a sum over replicas counts nothing twice.
 type collector struct {
@@ -48,6 +52,7 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 		descs <- g.desc
 	}
 	descs <- conflictGauge
+	descs <- movedGauge
 }
 
 // Collect implements prometheus.Collector.
@@ -69,6 +74,11 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 			}
 			for _, g := range poolGauges {
 				metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(usage), p.Kind, p.Name, p.Namespace)
+			}
+			if n := c.ledger.CountMoved(p); n != (ledger.MovedCount{}) {
+				for state, n := range map[string]int{"listed": n.Listed, "unlisted": n.Unlisted, "unrecorded": n.Unrecorded} {
+					metrics <- prometheus.MustNewConstMetric(movedGauge, prometheus.GaugeValue, float64(n), p.Kind, p.Name, p.Namespace, state)
+				}
 			}
 		}
 	}

@@ -84,7 +84,7 @@ func (d *desk) recordMoved(ctx context.Context, p client.Object, pool ledger.Key
 		return nil
 	}
 	for i, m := range moved {
-		if hidden[ledger.Moved{Range: m.Range, Claim: m.Claim, Left: m.Left}] && (m.Shown > 0 || m.Hidden == 0) {
+		if hidden[m.Identity()] && (m.Shown > 0 || m.Hidden == 0) {
 			moved[i].Shown, moved[i].Hidden = 0, fields.ResourceVersion(p)
 		}
 	}

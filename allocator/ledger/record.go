@@ -46,6 +46,16 @@ type Moved struct {
 	Hidden uint64 // lists of this revision and earlier ones count as not showing it
 }
 
+// Identity is m without what lists have shown of it.
+func (m Moved) Identity() Moved { return Moved{Range: m.Range, Claim: m.Claim, Left: m.Left} }
+
+// MovedCount is how many ranges of a pool went to other clusters.
+type MovedCount struct {
+	Listed     int // on the pool, where people can take them out
+	Unlisted   int // stay held, but are not seen on the pool
+	Unrecorded int // by the manager itself: held only while a replica runs
+}
+
 // Compare orders ranges by their addresses.
 func (m Moved) Compare(o Moved) int {
 	return cmp.Or(m.Range.First.Compare(o.Range.First), m.Range.Last.Compare(o.Range.Last), cmp.Compare(m.Claim.Name, o.Claim.Name),
@@ -134,7 +144,7 @@ func (b *book) recordSaved(r Record) {
 	hidden := map[Moved]uint64{}
 	for _, part := range r.Parts {
 		for _, m := range part.Moved {
-			hidden[Moved{Range: m.Range, Claim: m.Claim, Left: m.Left}] = m.Hidden
+			hidden[m.Identity()] = m.Hidden
 		}
 	}
 	for h := range b.resting[r.Pool] {
@@ -165,4 +175,30 @@ func (b *book) movedOf(k Key, uid string) (list []Moved, stored Record, known bo
 	}
 	slices.SortFunc(list, Moved.Compare)
 	return list, b.records[k], true
+}
+
+// countMoved counts the ranges of a pool that went to other clusters.
+func (b *book) countMoved(k Key) (n MovedCount) {
+	p := b.pools[k]
+	if p == nil || len(b.resting[k]) == 0 {
+		return n
+	}
+	moved, stored, _ := b.movedOf(k, p.UID)
+	recorded := map[Moved]bool{}
+	for _, part := range stored.Parts {
+		for _, m := range part.Moved {
+			recorded[m.Identity()] = stored.UID == p.UID
+		}
+	}
+	for _, m := range moved {
+		switch {
+		case !recorded[m.Identity()]:
+			n.Unrecorded++
+		case m.Shown == 0:
+			n.Unlisted++
+		default:
+			n.Listed++
+		}
+	}
+	return n
 }

@@ -91,6 +91,12 @@ func (l *Ledger) MovedOf(pool Key, uid string) (list []Moved, stored Record, kno
 	return list, stored, known
 }
 
+// CountMoved counts the ranges of a pool that went to other clusters.
+func (l *Ledger) CountMoved(pool Key) (n MovedCount) {
+	l.do(func(b *book) { n = b.countMoved(pool) })
+	return n
+}
+
 // Departures lists the objects that are gone, marked as moved to another cluster, of which DecideMoved is to say whether they were.
 func (l *Ledger) Departures() (all []Departure) {
 	l.do(func(b *book) { all = b.departures() })

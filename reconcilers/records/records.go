@@ -106,26 +106,25 @@ func (s *Store) Save(ctx context.Context, stored ledger.Record, want []ledger.Mo
 	if s == nil {
 		return stored, nil
 	}
-	is := func(m ledger.Moved) ledger.Moved { m.Shown, m.Hidden = 0, 0; return m }
 	left := map[ledger.Moved]ledger.Moved{}
 	for _, m := range want {
-		left[is(m)] = m
+		left[m.Identity()] = m
 	}
 	parts := make([]ledger.RecordPart, len(stored.Parts))
 	for i, p := range stored.Parts {
 		parts[i] = ledger.RecordPart{Name: p.Name, Version: p.Version}
 		for _, m := range p.Moved {
-			if now, wanted := left[is(m)]; wanted {
+			if now, wanted := left[m.Identity()]; wanted {
 				parts[i].Moved = append(parts[i].Moved, now)
-				delete(left, is(m))
+				delete(left, m.Identity())
 			}
 		}
 	}
 	for _, m := range want {
-		if _, added := left[is(m)]; !added {
+		if _, added := left[m.Identity()]; !added {
 			continue
 		}
-		delete(left, is(m))
+		delete(left, m.Identity())
 		at := slices.IndexFunc(parts, func(p ledger.RecordPart) bool { return len(p.Moved) < maxPart })
 		if at < 0 {
 			at = len(parts)

@@ -75,6 +75,26 @@ var examples = map[string]example{
 		       open_grants{instance="b"} 500x9 501x20`,
 		quiet: "9m", fires: "10m", want: `{} 501`,
 	},
+	"ButlerIPAMUnservedObjects": {
+		load: `unserved_objects{instance="a",resource="r"} 0x9 3x20
+		       unserved_objects{instance="b",resource="r"} 0x30`,
+		quiet: "9m", fires: "10m", want: `{resource="r"} 3`,
+	},
+	"ButlerIPAMReadDenied": {
+		load: `read_denied{instance="a",resource="r"} 0x9 1x20
+		       read_denied{instance="b",resource="r"} 0x30`,
+		quiet: "9m", fires: "10m", want: `{resource="r"} 1`,
+	},
+	"ButlerIPAMMovedRangesNotListed": {
+		load: `moved_ranges{instance="a",resource="r",namespace="n",pool="p",state="unlisted"} 0x9 7x20
+		       moved_ranges{instance="a",resource="r",namespace="n",pool="p",state="listed"} 5x30`,
+		quiet: "9m", fires: "10m", want: `{resource="r",namespace="n",pool="p"} 7`,
+	},
+	"ButlerIPAMMovedRangesUnrecorded": {
+		load: `moved_ranges{instance="a",resource="r",namespace="n",pool="p",state="unrecorded"} 0x9 7x20
+		       moved_ranges{instance="a",resource="r",namespace="n",pool="p",state="listed"} 5x30`,
+		quiet: "9m", fires: "10m", want: `{resource="r",namespace="n",pool="p"} 7`,
+	},
 	"ButlerIPAMCertificateExpiry": {
 		load: `certificate_expiry_timestamp_seconds{instance="a"} 864000x5000
 		       certificate_expiry_timestamp_seconds{instance="b"} 8640000x5000`,
