@@ -20,7 +20,7 @@ CLUSTERAPI ?=
 CONTROLLERS ?=
 TENANTS ?=
 FUZZTIME ?= 10m
-SCHEDULES ?= 100000
+SCHEDULES ?= 50000
 VERSIONS ?= $(patsubst test/controlplane/%.mod,%,$(wildcard test/controlplane/v*.mod))
 IMAGE ?= docker.io/library/butler-ipam
 ARCHS ?= $(shell $(GO) env GOARCH)
@@ -174,7 +174,7 @@ fuzz: ## Fuzz every target of the allocator for FUZZTIME (10m) each
 	done
 
 .PHONY: model
-model: ## Check SCHEDULES (100000) random schedules of the allocation protocol
+model: ## Check SCHEDULES (50000) random schedules of the allocation protocol
 	MODEL_SCHEDULES=$(SCHEDULES) $(GO) test ./allocator/ledger -count=1 -timeout 0 -run TestModel
 
 .PHONY: chaos

@@ -125,12 +125,7 @@ func (w *world) relist(r *replica) {
 		switch known := r.book.claims[uid]; {
 		case !e.gone:
 			others = append(others, e)
-		case known == nil: // it came back, maybe, and is gone: the entry of the pool rests until somebody takes it out
-			for _, c := range r.book.restingOf(modelPool) {
-				if slices.Contains(e.claim.Ranges, c.Range) && w.departed[c.Range] == nil {
-					w.departed[c.Range] = &departure{claim: c.Claim, lost: true}
-				}
-			}
+		case known == nil:
 		default:
 			e.claim, e.resourceVersion = known.Claim, known.ResourceVersion
 			gone = append(gone, e)
@@ -171,8 +166,8 @@ func (w *world) arrive(o *object) {
 			w.failf("%w: %s holds %s, which %s has in another cluster", errTwice, o.Key.Name, r, d.claim.Name)
 		case d.claim != o.holder():
 			d.lost = true
-		case o.For == (Key{}):
-			delete(w.departed, r)
+		case o.For == (Key{}): // a replica that does not see that keeps the range until somebody takes the entry out
+			d.lost = true
 			w.tally.returned++
 		}
 	}
