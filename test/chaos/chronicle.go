@@ -3,16 +3,19 @@ package main
 import (
 	"fmt"
 	"iter"
+	"net/netip"
 )
 
 // chronicle is what etcd stored: it takes in every version of every claim in the order of revisions, and keeps of each object what
 // the verdict needs.
 type chronicle struct {
-	objects  map[string]*object   // UID -> object, also one that is gone
-	live     map[string]*object   // name, which no two kinds share -> object
-	of       map[string][]*object // call -> objects that it made
-	overlaps []overlap
-	broken   []string
+	objects    map[string]*object   // UID -> object, also one that is gone
+	live       map[string]*object   // name, which no two kinds share -> object
+	of         map[string][]*object // call -> objects that it made
+	overlaps   []overlap
+	moved      map[netip.Addr]departure // what the IPPool has listed as in another cluster, and nobody brought back
+	trespasses []trespass
+	broken     []string
 }
 
 // version is one of an object.
@@ -44,7 +47,7 @@ type overlap struct {
 }
 
 func newChronicle() *chronicle {
-	return &chronicle{objects: map[string]*object{}, live: map[string]*object{}, of: map[string][]*object{}}
+	return &chronicle{objects: map[string]*object{}, live: map[string]*object{}, of: map[string][]*object{}, moved: map[netip.Addr]departure{}}
 }
 
 func (o *object) String() string {
@@ -69,6 +72,7 @@ func (c *chronicle) put(v version, before int64) error {
 			c.blame("%s was moved to %s at revision %d", o, v.held, v.revision)
 		}
 		o.held = v.held
+		c.arrived(o)
 		for other := range c.beside(o) {
 			c.overlaps = append(c.overlaps, overlap{other, o, v.revision})
 		}

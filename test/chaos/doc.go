@@ -20,12 +20,17 @@
 // A manager that is cut off is still reached by the API server: it is asked, and can ask nobody. Each deed is told on standard error when it
 // begins. Deeds follow from the seed alone; what they meet does not, so a seed that fails is to be run several times.
 //
+// Clients also take IPClaims to other clusters as clusterctl does, bring them back, replace the IPPool without its annotations and take addresses out of its
+// list; and they lose claims with their address objects, with or without finalizers, and restore them in any order.
+//
 // The history is taken out of etcd itself, every version of every object from the first revision on, so that what comes and goes while
 // the API server is down is seen too. Each object carries the id of the call that made it. The history is broken when
 //
 //   - two objects held one address at a time, and both creates were answered with success
 //   - two objects were Ready with one address at a time
 //   - of two that overlap, one of them from a create that was not answered, neither is flagged or gone in the end
+//   - an address that the IPPool listed as in another cluster was given to another claim, and no person had taken it out of the list; or the list
+//     lacks it in the end
 //   - an answer was never stored, or says another range than what is stored, or than was asked for; or a range changed
 //   - a create that was refused, or a dry run, left an object; or one that failed left half of one
 //   - a create that failed is not answered when it is repeated

@@ -90,8 +90,12 @@ func (w *worker) step() {
 		w.repeat(ctx)
 	case len(w.own) > 0 && (p < 30 || len(w.own) >= keep):
 		w.remove(ctx, p < 10)
-	case len(w.own) > 0 && p < 40:
+	case len(w.own) > 0 && p < 36:
 		w.label(ctx)
+	case len(w.own) > 0 && p < 38:
+		w.restore(ctx)
+	case p < 40:
+		[]func(context.Context){w.move, w.move, w.replacePool, w.takeOut, w.comeBack}[w.random.IntN(5)](ctx)
 	case p < 45:
 		w.rehearse(ctx, w.ask())
 	case p < 55:

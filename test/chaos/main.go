@@ -19,6 +19,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -80,14 +81,14 @@ func do(ctx context.Context, o options) (err error) {
 	fmt.Fprintf(os.Stderr, "seed %d, %s, %d replicas, %d clients, faults %s\n", o.seed, o.duration, o.replicas, o.clients, o.faults)
 	s, err := sandbox.Start(ctx, sandbox.Options{
 		Dir: filepath.Join("bin", "chaos-sandbox"), Replicas: o.replicas, Links: true, ClusterAPI: true, Log: os.Stderr,
-		ManagerBinary: filepath.Join("bin", "butler-ipam-chaos"), ManagerArgs: []string{"--grant-expiry=" + grantExpiry.String()},
+		ManagerBinary: filepath.Join("bin", "butler-ipam-chaos"), ManagerArgs: []string{"--grant-expiry=" + grantExpiry.String(), "--orphan-grace=20s"},
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), novaedgev1.AddToScheme(scheme), metal3v1.AddToScheme(scheme), ipamv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme), novaedgev1.AddToScheme(scheme), metal3v1.AddToScheme(scheme), ipamv1.AddToScheme(scheme), clusterv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
 	config := s.Config()
@@ -123,6 +124,9 @@ func do(ctx context.Context, o options) (err error) {
 	nodes := &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: ipPool, Namespace: namespace}, Spec: metal3v1.IPPoolSpec{
 		Pools: []metal3v1.Pool{{Start: ptr.To(metal3v1.IP("10.0.0.0")), End: ptr.To(metal3v1.IP("10.0.15.255"))}}, Prefix: 20, NamePrefix: "node",
 	}}
+	if err := c.Create(ctx, pausedCluster()); err != nil {
+		return err
+	}
 	if err := c.Create(ctx, nodes); err != nil {
 		return err
 	}

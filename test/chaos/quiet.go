@@ -71,6 +71,7 @@ func (r *run) differences(ctx context.Context) (found []string) {
 		found = append(found, fmt.Sprintf("IPAddress %s has no claim: %s", name, r.history.lastOf(o.claim, o.revision)))
 		held[o.at]++
 	}
+	found = append(found, r.movedDifferences(ctx, held)...)
 	for _, o := range all {
 		if o.GetDeletionTimestamp() != nil {
 			found = append(found, o.GetName()+" is still going")

@@ -64,6 +64,7 @@ func (h *history) judge(l leeway) *verdict {
 	}
 	v.count()
 	v.judgeOverlaps()
+	v.judgeMoves()
 	v.judgeCalls()
 	v.judgePairs()
 	v.judgeFailures(l)

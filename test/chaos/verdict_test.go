@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
@@ -96,6 +98,12 @@ func (s *story) before(name string) int64 {
 	return 0
 }
 
+// lists has the IPPool list an address as gone to another cluster with a claim.
+func (s *story) lists(claim, at string) {
+	s.revision++
+	s.history.stored.listed([]ledger.Cooling{{Range: span(at)[0], Claim: ledger.Key{Name: claim}}}, s.revision, s.now)
+}
+
 func ready(v *version)   { v.ready = true }
 func flagged(v *version) { v.flagged = true }
 
@@ -174,6 +182,30 @@ func TestVerdict(t *testing.T) {
 			s.stored("b", "10.0.0.1", ready)
 			s.stored("a", "10.0.0.1")
 		}, want: []string{"neither is flagged"}},
+		"a claim goes to another cluster and comes back": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.1", ready)
+			s.gone("a")
+			s.lists("a", "10.0.0.1")
+			s.asked("again", given("10.0.0.1"), func(c *call) { c.name = "a" })
+			s.stored("again", "10.0.0.1", func(v *version) { v.name = "a" })
+			s.lists("a", "10.0.0.1") // by a manager that has not seen that
+			s.gone("a")
+			s.asked("b", given("10.0.0.1"))
+			s.stored("b", "10.0.0.1")
+		}},
+		"an address that is in another cluster, once a list without it has come": {story: func(s *story) {
+			s.lists("a", "10.0.0.1")
+			s.history.stored.listed(nil, s.revision, s.now)
+			s.asked("b", given("10.0.0.1"))
+			s.stored("b", "10.0.0.1")
+		}, want: []string{"b (10.0.0.1, created at revision 2) has 10.0.0.1, which a has in another cluster, as the pool listed at revision 1"}},
+		"an address that a person has taken out of the list": {story: func(s *story) {
+			s.lists("a", "10.0.0.1")
+			s.freed(netip.MustParseAddr("10.0.0.1"))
+			s.asked("b", given("10.0.0.1"))
+			s.stored("b", "10.0.0.1")
+		}},
 		"an answer that was never stored": {story: func(s *story) {
 			s.asked("a", given("10.0.0.1"))
 		}, want: []string{"was answered with 10.0.0.1 and never stored"}},

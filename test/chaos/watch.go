@@ -13,6 +13,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
@@ -64,7 +65,28 @@ func (h *history) watch(ctx context.Context, c *clientv3.Client) error {
 	return nil
 }
 
+// ipPoolKey is where the API server keeps the IPPool.
+const ipPoolKey = "/registry/ipam.metal3.io/ippools/" + namespace + "/" + ipPool
+
+// sawPool takes in a version of the IPPool.
+func (h *history) sawPool(e *clientv3.Event) error {
+	p := &metal3v1.IPPool{}
+	if e.Type == clientv3.EventTypeDelete {
+		return nil
+	}
+	if err := json.Unmarshal(e.Kv.Value, p); err != nil {
+		return fmt.Errorf("%s at revision %d: %w", e.Kv.Key, e.Kv.ModRevision, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stored.listed(fields.Resting(p).Ranges, e.Kv.ModRevision, time.Now())
+	return nil
+}
+
 func (h *history) saw(e *clientv3.Event) error {
+	if string(e.Kv.Key) == ipPoolKey {
+		return h.sawPool(e)
+	}
 	o := claimAt(string(e.Kv.Key))
 	if o == nil {
 		return nil
