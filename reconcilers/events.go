@@ -39,6 +39,7 @@ const (
 	eventRestsIllegible    = "RestsIllegible"
 	eventMovedHidden       = "MovedNotListed"
 	eventMovedUnrecorded   = "MovedUnrecorded"
+	eventStatusRefused     = "StatusRefused"
 )
 
 // An event costs the API server as much as the allocation itself, so those that say all is well give way under load, of each pool
@@ -139,6 +140,10 @@ func (e *events) movedHidden(p client.Object, n int) {
 
 func (e *events) movedUnrecorded(p client.Object, err error) {
 	e.recorder.Event(p, corev1.EventTypeWarning, eventMovedUnrecorded, "ranges that went to other clusters cannot be recorded in the manager's namespace, and are held only while a manager runs: "+fields.Short(err.Error()))
+}
+
+func (e *events) statusRefused(p client.Object, err error) {
+	e.recorder.Event(p, corev1.EventTypeWarning, eventStatusRefused, "the API server refuses the status, and the pool allocates nothing, until the spec is corrected: "+fields.Short(err.Error()))
 }
 
 func (e *events) releasesWait(p *v1alpha1.NetworkPool, waiting int) {

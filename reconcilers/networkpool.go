@@ -2,9 +2,13 @@ package reconcilers
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -12,6 +16,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools,verbs=get;list;watch;patch
@@ -68,7 +73,19 @@ func (networkPools) counters(ctx context.Context, d *desk, before, p *v1alpha1.N
 	p.Status.Releases = releases.records
 	if !equality.Semantic.DeepEqual(before, p) {
 		memory.records = len(p.Status.Releases)
-		if written, err := d.replaceStatus(ctx, before, p); !written {
+		written, err := d.replaceStatus(ctx, before, p)
+		if isSpecInvalid(err) {
+			// Before Kubernetes 1.33 a pool that was stored under an earlier schema, and breaks a rule of the present one, has no status until its spec is
+			// corrected. It allocates nothing until then, so its releases need no record.
+			memory.written = d.now()
+			if memory.mayTell(eventStatusRefused, d.now()) {
+				d.events.statusRefused(p, err)
+			}
+			d.dropFinalizers(ctx, waiting, again)
+			again.add(flow.LongestPause)
+			return nil
+		}
+		if !written {
 			return err
 		}
 		memory.written = d.now()
@@ -92,6 +109,17 @@ func (networkPools) counters(ctx context.Context, d *desk, before, p *v1alpha1.N
 		again.add(urgent.every)
 	}
 	return nil
+}
+
+// isSpecInvalid reports whether the API server refused a write for what the spec of the object says. A policy that refuses names no field.
+func isSpecInvalid(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Field == "spec" || strings.HasPrefix(c.Field, "spec.")
+	})
 }
 
 // gone lets the allocations go that waited for the pool to record their release.

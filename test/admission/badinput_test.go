@@ -133,7 +133,7 @@ func TestBadInputIsRefusedWithAClearErrorAndCostsNothing(t *testing.T) {
 			"an IPv4 network as IPv6":     {"spec: {cidr: '::ffff:10.61.0.0/120'}", 422, []string{"spec.cidr"}},
 			"all of IPv6":                 {"spec: {cidr: '::/0'}", 422, []string{"spec.cidr", "use a longer prefix"}},
 			"reserved elsewhere":          {"spec: {reserved: [{cidr: 10.99.0.0/28}]}", 422, []string{"reserved", "inside spec.cidr"}},
-			"reserved with host bits":     {"spec: {reserved: [{cidr: 10.61.0.1/28}]}", 422, []string{"spec.reserved[0].cidr", "bits set after the prefix"}},
+			"reserved with host bits":     {"spec: {reserved: [{cidr: 10.61.0.1/28}]}", 422, []string{"spec.reserved", "bits set after the prefix"}},
 			"257 reserved networks":       {"spec: {reserved: [" + strings.Repeat("{cidr: 10.61.0.0/28},", 257) + "]}", 422, []string{"spec.reserved", "256"}},
 			"a reversed tenant range":     {"spec: {tenantAllocation: {ranges: [{start: 10.61.0.9, end: 10.61.0.1}]}}", 422, []string{"spec.tenantAllocation.ranges[0]", "reversed"}},
 			"overlapping tenant ranges":   {"spec: {tenantAllocation: {ranges: [{start: 10.61.0.1, end: 10.61.0.9}, {start: 10.61.0.9, end: 10.61.0.12}]}}", 422, []string{"spec.tenantAllocation.ranges[1]", "overlaps"}},

@@ -107,7 +107,11 @@ func TestNetworkPoolRules(t *testing.T) {
 		},
 		"reserved: host bits": {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.1/28}]}`,
-			want: []string{`spec.reserved[0].cidr: Invalid value: "10.40.0.1/28": has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24`},
+			want: []string{`spec.reserved: Invalid value: a reserved cidr has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24`},
+		},
+		"reserved: not canonical": {
+			spec: `{cidr: "2001:db8::/64", reserved: [{cidr: "2001:DB8::/120"}]}`,
+			want: []string{`spec.reserved: Invalid value: every reserved cidr must be in canonical form, in lower case, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64`},
 		},
 		"reserved: outside": {
 			spec: `{cidr: 10.40.0.0/24, reserved: [{cidr: 10.41.0.0/28}]}`,

@@ -125,6 +125,14 @@ func Own(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, client.WithWatch) {
 	return own, c
 }
 
+// Slow leaves out, with -short, a test that takes long and shows nothing of the version of the API server.
+func Slow(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out with -short: it takes long, and the version of the API server does not matter to it")
+	}
+}
+
 // Kubectl runs kubectl, which must succeed.
 func Kubectl(t *testing.T, s *sandbox.Sandbox, stdin string, args ...string) (stdout, stderr string) {
 	t.Helper()
@@ -241,6 +249,9 @@ func forgetRules(s *apiextensionsv1.JSONSchemaProps) {
 	for name, p := range s.Properties {
 		forgetRules(&p)
 		s.Properties[name] = p
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		forgetRules(s.Items.Schema)
 	}
 }
 

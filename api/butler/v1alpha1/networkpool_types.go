@@ -3,12 +3,15 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // The rules do not use containsCIDR: Kubernetes 1.31 evaluates it to false unless both networks have the same first address.
+//
+// Kubernetes 1.31 and 1.32 evaluate every rule at each write of the status, later versions only those of fields that change. A pool stored under an
+// earlier schema, such as Butler's own, may have host bits in its networks, or ranges outside cidr: the rules about these accept what is stored.
 
 // NetworkPoolSpec is the network, and which part of it tenants may have.
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self.cidr) || !isCIDR(oldSelf.cidr) || (cidr(self.cidr).containsIP(cidr(oldSelf.cidr).ip()) && cidr(self.cidr).prefixLength() <= cidr(oldSelf.cidr).prefixLength())",fieldPath=".cidr",reason=FieldValueForbidden,message="cidr may grow but never shrink or move: use a network that contains the present one, or add another pool"
-// +kubebuilder:validation:XValidation:rule="!has(self.reserved) || !isCIDR(self.cidr) || self.reserved.all(r, !isCIDR(r.cidr) || (cidr(self.cidr).containsIP(cidr(r.cidr).ip()) && cidr(self.cidr).prefixLength() <= cidr(r.cidr).prefixLength()))",fieldPath=".reserved",message="every reserved cidr must lie inside spec.cidr: correct it or remove the entry"
-// +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || !has(self.tenantAllocation.ranges) || !isCIDR(self.cidr) || self.tenantAllocation.ranges.all(r, !isIP(r.start) || !isIP(r.end) || (cidr(self.cidr).containsIP(r.start) && cidr(self.cidr).containsIP(r.end)))",fieldPath=".tenantAllocation.ranges",message="every range must lie inside spec.cidr: correct start and end, or grow cidr"
-// +kubebuilder:validation:XValidation:rule="!has(self.tenantAllocation) || (has(self.tenantAllocation.ranges) && size(self.tenantAllocation.ranges) > 0) || !isCIDR(self.cidr) || [self.tenantAllocation.?start.orValue(\"\"), self.tenantAllocation.?end.orValue(\"\")].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",fieldPath=".tenantAllocation",message="start and end must lie inside spec.cidr: correct them, or grow cidr"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || !has(self.reserved) || !isCIDR(self.cidr) || self.reserved.all(r, !isCIDR(r.cidr) || (cidr(self.cidr).containsIP(cidr(r.cidr).ip()) && cidr(self.cidr).prefixLength() <= cidr(r.cidr).prefixLength()))",fieldPath=".reserved",optionalOldSelf=true,message="every reserved cidr must lie inside spec.cidr: correct it or remove the entry"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || !has(self.tenantAllocation) || !has(self.tenantAllocation.ranges) || !isCIDR(self.cidr) || self.tenantAllocation.ranges.all(r, !isIP(r.start) || !isIP(r.end) || (cidr(self.cidr).containsIP(r.start) && cidr(self.cidr).containsIP(r.end)))",fieldPath=".tenantAllocation.ranges",optionalOldSelf=true,message="every range must lie inside spec.cidr: correct start and end, or grow cidr"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || !has(self.tenantAllocation) || (has(self.tenantAllocation.ranges) && size(self.tenantAllocation.ranges) > 0) || !isCIDR(self.cidr) || [self.tenantAllocation.?start.orValue(\"\"), self.tenantAllocation.?end.orValue(\"\")].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",fieldPath=".tenantAllocation",optionalOldSelf=true,message="start and end must lie inside spec.cidr: correct them, or grow cidr"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway) || (cidr(self.cidr).ip().family() == 6 && ip(self.gateway).family() == 6 && ip(self.gateway).isLinkLocalUnicast())",fieldPath=".gateway",message="gateway must lie inside spec.cidr, or be link-local IPv6 in an IPv6 pool: correct it or remove it"
 type NetworkPoolSpec struct {
 	// cidr is the network of the pool, IPv4 or IPv6, without host bits. It may grow (the new network contains the old one), never
@@ -16,7 +19,7 @@ type NetworkPoolSpec struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",messageExpression="string(cidr(self).masked()) == self.lowerAscii() ? 'must be in lower case: write ' + self.lowerAscii() : string(cidr(self)) == self.lowerAscii() ? 'has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24' : 'must be in canonical form, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64'"
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || !isCIDR(self) || string(cidr(self).masked()) == self",optionalOldSelf=true,messageExpression="string(cidr(self).masked()) == self.lowerAscii() ? 'must be in lower case: write ' + self.lowerAscii() : string(cidr(self)) == self.lowerAscii() ? 'has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24' : 'must be in canonical form, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64'"
 	// +kubebuilder:validation:XValidation:rule="self != '::/0'",message="cidr ::/0 is more than a pool can hold: use a longer prefix"
 	CIDR string `json:"cidr"`
 
@@ -31,6 +34,7 @@ type NetworkPoolSpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || self.all(r, !isCIDR(r.cidr) || string(cidr(r.cidr).masked()) == r.cidr)",optionalOldSelf=true,messageExpression="self.exists(r, isCIDR(r.cidr) && string(cidr(r.cidr)) == r.cidr && string(cidr(r.cidr).masked()) != r.cidr) ? 'a reserved cidr has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24' : 'every reserved cidr must be in canonical form, in lower case, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64'"
 	Reserved []ReservedRange `json:"reserved,omitempty"`
 
 	// tenantAllocation is which part of cidr tenants may have, and how much of it by default. Without it, all of cidr that is not
@@ -59,7 +63,6 @@ type ReservedRange struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
-	// +kubebuilder:validation:XValidation:rule="!isCIDR(self) || string(cidr(self).masked()) == self",messageExpression="string(cidr(self).masked()) == self.lowerAscii() ? 'must be in lower case: write ' + self.lowerAscii() : string(cidr(self)) == self.lowerAscii() ? 'has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24' : 'must be in canonical form, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64'"
 	CIDR string `json:"cidr"`
 
 	// description says what the network is reserved for.
@@ -69,7 +72,7 @@ type ReservedRange struct {
 }
 
 // TenantAllocation is what tenants may have of a pool. ranges wins over start and end; with none of them, the whole cidr counts.
-// +kubebuilder:validation:XValidation:rule="(self.?start.orValue(\"\") == \"\") == (self.?end.orValue(\"\") == \"\")",message="start and end must be set together: set both, or use ranges instead"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || (self.?start.orValue(\"\") == \"\") == (self.?end.orValue(\"\") == \"\")",optionalOldSelf=true,message="start and end must be set together: set both, or use ranges instead"
 type TenantAllocation struct {
 	// start is the first address that tenants may have. Deprecated: use ranges.
 	// +optional
