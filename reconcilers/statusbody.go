@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// statusBody is what a write of an object's status is about: which version of which object, and the status. The API server reads and compares the
-// rest of the body as well, to put what is stored in its place.
+// statusBody is the body of a write of an object's status: the status, and metadata without managedFields. The API server replaces everything but the
+// status by what is stored, but before version 1.36 a label, annotation or finalizer that the body lacks is lost to the managers that applied it.
 type statusBody struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -67,20 +67,24 @@ func (s *statuses) put(ctx context.Context, to client.Client, o client.Object) e
 }
 
 func statusBodyOf(o client.Object, scheme *runtime.Scheme) (*statusBody, error) {
-	b := &statusBody{
-		ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), Namespace: o.GetNamespace(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion()},
-		Status:     reflect.ValueOf(o).Elem().FieldByName("Status").Interface(),
-	}
+	fields := reflect.ValueOf(o).Elem()
+	b := &statusBody{ObjectMeta: fields.FieldByName("ObjectMeta").Interface().(metav1.ObjectMeta), Status: fields.FieldByName("Status").Interface()}
+	b.ManagedFields = nil
 	gvk, err := apiutil.GVKForObject(o, scheme)
 	b.SetGroupVersionKind(gvk)
 	return b, err
 }
 
-// UnmarshalJSON reads the answer, of which only the metadata is news.
+// UnmarshalJSON reads the new version from the answer. The maps and lists of the metadata are those of the object.
 func (b *statusBody) UnmarshalJSON(answer []byte) error {
-	return json.Unmarshal(answer, &struct {
-		*metav1.ObjectMeta `json:"metadata"`
-	}{&b.ObjectMeta})
+	var stored struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	err := json.Unmarshal(answer, &stored)
+	b.ResourceVersion = stored.Metadata.ResourceVersion
+	return err
 }
 
 // DeepCopyObject implements runtime.Object.

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -55,12 +56,12 @@ func TestWhoAppliesKeepsWhatItOwnsWhenTheStatusIsWritten(t *testing.T) {
 	apply := func(manifest string) {
 		suite.Kubectl(t, cluster, manifest, "apply", "--server-side", "-n", ns, "-f", "-")
 	}
-	objects := func(labels string) string {
-		labelled := "metadata: {labels: {" + labels + "}, "
-		return strings.Replace(manifest("a", ""), "metadata: {", labelled, 1) + "---\n" +
-			"{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, " + labelled + "name: pool}, spec: {cidr: 10.28.0.0/24}}\n"
+	objects := func(metadata, reuseDelay string) string {
+		applied := "metadata: {" + metadata + ", "
+		return strings.Replace(manifest("a", ""), "metadata: {", applied, 1) + "---\n" +
+			"{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, " + applied + "name: pool}, spec: {cidr: 10.28.0.0/24" + reuseDelay + "}}\n"
 	}
-	apply(objects("a: mine, b: mine"))
+	apply(objects("labels: {a: mine, b: mine}, annotations: {a: mine, b: mine}, finalizers: [example.com/mine]", ", reuseDelay: 1s"))
 	owners(t, ns, "a") // the allocation is Ready
 	suite.Becomes(t, admin, pool(ns, ""), func(p *v1alpha1.NetworkPool) string {
 		if p.Status.AllocatedIPs == 0 {
@@ -69,10 +70,13 @@ func TestWhoAppliesKeepsWhatItOwnsWhenTheStatusIsWritten(t *testing.T) {
 		return ""
 	})
 	before := answer(t, ns, "a")
-	apply(objects("a: mine"))
+	apply(objects("labels: {a: mine}, annotations: {a: mine}", ""))
 	for _, object := range []string{"ipa/a", "np/pool"} {
-		if text, _ := suite.Kubectl(t, cluster, "", "get", object, "-n", ns, "-o=jsonpath={.metadata.labels.a} {.metadata.labels.b}"); text != "mine " {
-			t.Errorf("labels a and b of %s are %q after an apply that no longer has b", object, text)
+		const fields = "{.metadata.labels.a} {.metadata.labels.b} {.metadata.annotations.a} {.metadata.annotations.b} {.metadata.finalizers} {.spec.reuseDelay}"
+		finalizer := map[string]string{"ipa/a": v1alpha1.FinalizerIPAllocation, "np/pool": v1alpha1.FinalizerNetworkPool}[object]
+		want := fmt.Sprintf("mine  mine  [%q] ", finalizer)
+		if text, _ := suite.Kubectl(t, cluster, "", "get", object, "-n", ns, "-o=jsonpath="+fields); text != want {
+			t.Errorf("after an apply that leaves labels, annotations, finalizers and reuseDelay out, those of %s are %q, want %q", object, text, want)
 		}
 	}
 	if diff := cmp.Diff(before, answer(t, ns, "a")); diff != "" {
