@@ -45,6 +45,7 @@ func deleteAll(t *testing.T, claims []*v1alpha1.IPAllocation) {
 }
 
 func TestAThousandCreatesOfManyClientsShareAThousandAddresses(t *testing.T) {
+	suite.Slow(t)
 	const n = 1000
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.30.0.0/22", "10.30.0.0-10.30.3.231"))
@@ -79,6 +80,7 @@ func refused(t *testing.T, name string, operations ...admissionregistrationv1.Op
 }
 
 func TestNothingStaysHeldOfCreatesThatAPolicyRefuses(t *testing.T) {
+	suite.Slow(t)
 	const n = 2000
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.31.0.0/21", "10.31.0.0-10.31.7.207"))

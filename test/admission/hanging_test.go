@@ -21,6 +21,7 @@ import (
 
 // Somebody's webhook answers nothing: for one namespace, then for many. The claims there have no status; those of other namespaces do.
 func TestNamespacesWhoseWritesHangKeepNobodyElseWaiting(t *testing.T) {
+	suite.Slow(t)
 	t.Parallel()
 	_, c := suite.Own(t, sandbox.Options{Replicas: 1})
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing

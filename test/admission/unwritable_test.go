@@ -76,6 +76,7 @@ func says(t *testing.T, within time.Duration, a *v1alpha1.IPAllocation, want str
 }
 
 func TestGrantsToAClaimThatCannotBeWrittenToEnd(t *testing.T) {
+	suite.Slow(t)
 	ns := namespace(t)
 	labels, end := unreachable(t, ns, admissionregistrationv1.Update)
 	a := unwritable(t, ns, "10.37.0.0/30", labels)
@@ -182,6 +183,7 @@ func TestAStatusThatAWebhookRefusedAsOvertakenIsWrittenLater(t *testing.T) {
 
 // Each look at the claims of a pool takes some seconds at most: what comes last would never have its turn.
 func TestClaimsWhoseStatusIsRefusedSlowlyDoNotHoldUpOthers(t *testing.T) {
+	suite.Slow(t)
 	ns := namespace(t)
 	labels, end := reluctant(t, ns, "ipallocations/status", 4*time.Second, http.StatusForbidden)
 	defer end()

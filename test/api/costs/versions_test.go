@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Each supported minor version has a file in test/controlplane, and each document names the oldest.
+// Each supported minor version has a file in test/controlplane, and the documents name the oldest and the newest.
 func TestSupportedVersionsAreNamedAndTested(t *testing.T) {
 	files, err := filepath.Glob("../../controlplane/v1.*.mod")
 	if err != nil {
@@ -41,16 +41,17 @@ func TestSupportedVersionsAreNamedAndTested(t *testing.T) {
 	if got := minor(t, "go.mod", `k8s\.io/apiextensions-apiserver v0\.(\d+)\.`); got != oldest {
 		t.Errorf("the rules are checked with Kubernetes 1.%d, the oldest is 1.%d", got, oldest)
 	}
+	versions := strings.NewReplacer("OLDEST", fmt.Sprintf("1.%d", oldest), "NEWEST", fmt.Sprintf("1.%d", newest))
 	for file, text := range map[string]string{
-		"../../../README.md":                     "Kubernetes 1.%d and later",
-		"../../../charts/butler-ipam/README.md":  "Needs Kubernetes 1.%d or later",
-		"../../../charts/butler-ipam/Chart.yaml": `kubeVersion: ">=1.%d.0-0"`,
+		"../../../README.md":                     "Kubernetes OLDEST and later\n(tested with OLDEST to NEWEST)",
+		"../../../charts/butler-ipam/README.md":  "Needs Kubernetes OLDEST or later",
+		"../../../charts/butler-ipam/Chart.yaml": `kubeVersion: ">=OLDEST.0-0"`,
 	} {
 		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := fmt.Sprintf(text, oldest); !strings.Contains(string(content), want) {
+		if want := versions.Replace(text); !strings.Contains(string(content), want) {
 			t.Errorf("%s does not say %q", file, want)
 		}
 	}
