@@ -190,14 +190,18 @@ func (b *book) countMoved(k Key) (n MovedCount) {
 			recorded[m.Identity()] = stored.UID == p.UID
 		}
 	}
+	listed := map[allocator.Range]bool{}
+	for _, c := range p.Cooling {
+		listed[c.Range] = c.Until.IsZero()
+	}
 	for _, m := range moved {
 		switch {
 		case !recorded[m.Identity()]:
 			n.Unrecorded++
-		case m.Shown == 0:
-			n.Unlisted++
-		default:
+		case listed[m.Range]:
 			n.Listed++
+		default:
+			n.Unlisted++
 		}
 	}
 	return n

@@ -1,0 +1,122 @@
+package metal3
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
+)
+
+// A pool is restored with 5,750 ranges that went to other clusters, one address is free.
+func TestMovedRangesInThousands(t *testing.T) {
+	const moved = 5750
+	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns := suite.Namespace(t, c)
+	var all []ledger.Cooling
+	at := netip.MustParseAddr("10.0.0.1")
+	for i := range moved {
+		claim := ledger.Key{Kind: "ipclaims.ipam.metal3.io", Namespace: ns, Name: fmt.Sprintf("web-%d", i)}
+		all = append(all, ledger.Cooling{Range: allocator.Range{First: at, Last: at}, Claim: claim})
+		at = at.Next()
+	}
+	pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", at.String())}})
+	text, lacking := fields.RestingText(pool, all, 0)
+	if len(lacking) > 0 {
+		t.Fatalf("the list has no room for %d", len(lacking))
+	}
+	pool.Annotations = map[string]string{butlerv1.AnnotationResting: text}
+	suite.Create(t, c, pool)
+	listed := func(n int) {
+		t.Helper()
+		suite.Becomes(t, c, pool, func(p *v1alpha1.IPPool) string {
+			if l := fields.Resting(p); len(l.Ranges) != n {
+				return fmt.Sprintf("it lists %d ranges", len(l.Ranges))
+			}
+			return ""
+		})
+	}
+	count := 0
+	given := func(want string) {
+		t.Helper()
+		count++
+		claim := ipClaims.claim(ns, fmt.Sprintf("new-%d", count), "pool", "")
+		suite.Create(t, c, claim)
+		if answer(claim) != want {
+			t.Errorf("%s got %q, want %q", claim.GetName(), answer(claim), want)
+		}
+		if want == "" {
+			suite.Delete(t, c, claim)
+		}
+	}
+	manager := box.Managers()[0]
+	counted := func(state string, n int) {
+		t.Helper()
+		suite.Eventually(t, suite.Soon, func(context.Context) error {
+			line := fmt.Sprintf(`butler_ipam_moved_ranges{namespace=%q,pool="pool",resource="ippools.ipam.metal3.io",state=%q} %d`, ns, state, n)
+			if text, err := metrics(manager); err != nil || !strings.Contains(text, line) {
+				return fmt.Errorf("no %s: %w", line, err)
+			}
+			return nil
+		})
+	}
+
+	recorded(t, c, pool, moved, moved)
+	counted("listed", moved)
+	given(at.String()) // the one that is free
+	given("")
+
+	replaceWithout(t, c, pool)
+	listed(moved)
+	given("")
+
+	suite.Change(t, c, pool, func(o *v1alpha1.IPPool) {
+		o.Annotations = map[string]string{"example.com/large": strings.Repeat("x", 246<<10)}
+	})
+	toldOf(t, c, pool, "MovedNotListed", "stay held")
+	given("")
+	recorded(t, c, pool, moved, moved)
+	counted("unlisted", moved)
+	if err := errors.Join(manager.Terminate(), manager.Wait(t.Context()), manager.Start(), manager.Ready(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	given("")
+	suite.Create(t, c, ipClaims.claim(ns, "web-7", "pool", "10.0.0.8")) // comes back
+	recorded(t, c, pool, moved-1, moved-1)
+	given("")
+
+	suite.Change(t, c, pool, func(o *v1alpha1.IPPool) { delete(o.Annotations, "example.com/large") })
+	listed(moved - 1)
+	recorded(t, c, pool, moved-1, moved-1)
+	suite.Change(t, c, pool, func(o *v1alpha1.IPPool) { // a person knows that the first is free
+		l := fields.Resting(o)
+		first := slices.IndexFunc(l.Ranges, func(r ledger.Cooling) bool { return r.Range == all[0].Range })
+		o.Annotations[butlerv1.AnnotationResting], _ = fields.RestingText(o, slices.Delete(l.Ranges, first, first+1), l.Based())
+	})
+	recorded(t, c, pool, moved-2, moved-2)
+	given("10.0.0.1")
+	given("")
+}
+
+// metrics reads those of a manager.
+func metrics(m *sandbox.Manager) (string, error) {
+	response, err := http.Get("http://" + m.MetricsAddress + "/metrics")
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return string(text), err
+}
