@@ -75,6 +75,9 @@ func decode(raw []byte, into any, resource string) error {
 
 // readError is what a failed read of a pool means for the call.
 func readError(err error, pool ledger.Key) error {
+	if errors.Is(err, errTooManyReads) {
+		return err
+	}
 	unread := (*cache.ErrResourceNotCached)(nil)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || errors.As(err, &unread) { // the last two: its API is not served here
 		return &ledger.NoPoolError{Pool: pool}

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -149,13 +150,19 @@ func (n *pools[P]) taken(pool ledger.Pool) []string {
 	return []string{fmt.Sprintf("pool %s takes nothing from who has it already: %s, and stays so until that is over", pool.Key, held.SeenFrom(pool.Key.Namespace))}
 }
 
-// going tells whether a namespace is being deleted, and lets the delete through where that cannot be told.
-func (n *pools[P]) going(ctx context.Context, namespace string) bool {
+// going tells whether a namespace is being deleted, and lets the delete through where that cannot be told. The error is errTooManyReads.
+func (n *pools[P]) going(ctx context.Context, namespace string) (bool, error) {
+	if namespace == "" {
+		return false, nil
+	}
 	is, err := terminating(ctx, n.live, namespace)
-	if err != nil {
+	switch {
+	case errors.Is(err, errTooManyReads):
+		return false, err
+	case err != nil:
 		n.log.Error(err, "Namespace cannot be read, the pool's finalizer alone keeps it", "namespace", namespace)
 	}
-	return is || err != nil
+	return is || err != nil, nil
 }
 
 // terminating tells whether a namespace is being deleted, with all that is in it.

@@ -51,8 +51,11 @@ func (n *pools[P]) validateDelete(ctx context.Context, req *admission.Request) (
 	pool.SetNamespace(req.Namespace)
 	key := n.pool(pool).Key
 	staying := n.ledger.StayingOwners(key)
-	if len(staying) == 0 || req.Namespace != "" && n.going(ctx, req.Namespace) || n.allLeave(ctx, pool, staying, !isDryRun(req)) {
+	if len(staying) == 0 {
 		return admission.Allowed(""), nil
+	}
+	if going, err := n.going(ctx, req.Namespace); err != nil || going || n.allLeave(ctx, pool, staying, !isDryRun(req)) {
+		return admission.Allowed(""), err
 	}
 	counts := map[string]int{}
 	for _, o := range staying {

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -95,7 +96,7 @@ func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Req
 	}
 	all := &v1alpha1.TenantClusterList{}
 	if err := p.live.List(ctx, all); err != nil {
-		return untold(err), nil
+		return untold(err)
 	}
 	var users []string
 	for i := range all.Items {
@@ -112,7 +113,7 @@ func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Req
 	}
 	switch going, err := terminating(ctx, p.live, req.Namespace); {
 	case err != nil:
-		return untold(err), nil
+		return untold(err)
 	case going:
 		return admission.Allowed(""), nil
 	}
@@ -123,8 +124,11 @@ func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Req
 	return admission.Response{}, &providerInUse{config.Name, strings.Join(users, ", ")}
 }
 
-func untold(err error) admission.Response {
-	return admission.Allowed("").WithWarnings("whether TenantClusters need this ProviderConfig could not be told: " + err.Error())
+func untold(err error) (admission.Response, error) {
+	if errors.Is(err, errTooManyReads) {
+		return admission.Response{}, err
+	}
+	return admission.Allowed("").WithWarnings("whether TenantClusters need this ProviderConfig could not be told: " + err.Error()), nil
 }
 
 // providerInUse is a ProviderConfig that cannot be deleted.

@@ -74,6 +74,7 @@ func Register(server interface {
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)
 	}
+	o.Live = newLiveReads(o.Live)
 	places := newPlaces(maxCalls, maxLarge)
 	again := &repeats{until: map[types.UID]time.Time{}}
 	hooks := map[string]hook{}

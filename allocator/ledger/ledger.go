@@ -107,7 +107,8 @@ type Ledger struct {
 	cfg     Config
 	session *journal.Session
 	wake    chan struct{}
-	started time.Time // with its monotonic reading
+	behind  chan struct{} // calls that wait for informers
+	started time.Time     // with its monotonic reading
 
 	mu      sync.Mutex
 	book    *book
@@ -146,7 +147,7 @@ func New(cfg Config) *Ledger {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), started: cfg.Now(), moved: make(chan struct{}), told: map[string]told{}, claimed: claimed{}}
+	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), behind: make(chan struct{}, behindCalls), started: cfg.Now(), moved: make(chan struct{}), told: map[string]told{}, claimed: claimed{}}
 	served := slices.DeleteFunc(l.kinds(), func(kind string) bool { return slices.Contains(cfg.Unserved, kind) })
 	l.session = journal.NewSession(cfg.Store, cfg.Identity, served, cfg.Timing)
 	l.session.Unwritten = l.unwritten
@@ -319,6 +320,9 @@ const sureFor = 2 * renewAfter
 // behindLimit is for how long informers are waited for that are behind a claim as it is stored.
 const behindLimit = 2 * time.Second
 
+// behindCalls is how many calls wait for informers at a time.
+const behindCalls = 128
+
 // sure asks the book, and where it refuses sees to it that the journal is still this replica's: one that was paused may go by what has
 // changed since, and would refuse what another gives. With always, no earlier write proves that.
 //
@@ -334,7 +338,7 @@ func (l *Ledger) sure(ctx context.Context, always bool, ask func(*book) error) (
 			}
 			proven = time.Since(l.proven) < sureFor && !always
 		})
-		if err == errBehind && time.Since(began) < behindLimit && journal.Pause(ctx, 5*time.Millisecond) == nil {
+		if err == errBehind && time.Since(began) < behindLimit && l.awaitInformers(ctx) {
 			continue
 		}
 		down := (*NotServingError)(nil)
@@ -345,6 +349,18 @@ func (l *Ledger) sure(ctx context.Context, always bool, ask func(*book) error) (
 			return err
 		}
 		always = false
+	}
+}
+
+// awaitInformers waits a moment for informers that are behind, and reports false where as many calls as may wait for them do: a call can make up the version
+// of which it says that it is stored.
+func (l *Ledger) awaitInformers(ctx context.Context) bool {
+	select {
+	case l.behind <- struct{}{}:
+		defer func() { <-l.behind }()
+		return journal.Pause(ctx, 5*time.Millisecond) == nil
+	default:
+		return false
 	}
 }
 
