@@ -25,12 +25,15 @@ func (k Key) String() string {
 // everywhere is the place of readers who may know every owner: those of the log. No namespace has this name.
 const everywhere = "*"
 
-// SeenFrom names an owner as far as a reader in a namespace may know it: "by ipallocations/web". Everybody may know cluster-scoped owners; an owner in
-// another namespace is not named, to a reader of cluster-scoped objects (namespace "") neither: a dry run would tell them to anybody.
+// SeenFrom names an owner as far as a reader in a namespace may know it: "by ipallocations/web". Everybody may know cluster-scoped owners; a reader in a
+// namespace not the ProxyVIP of a Service in another one, whose name has the Service's. An owner in another namespace is not named, to a reader of
+// cluster-scoped objects (namespace "") neither: a dry run would tell them to anybody.
 func (k Key) SeenFrom(namespace string) string {
 	switch {
 	case k.hiddenFrom(namespace) && namespace == "":
 		return "by a namespaced object"
+	case k.hiddenFrom(namespace) && k.Namespace == "":
+		return "for a Service of another namespace"
 	case k.hiddenFrom(namespace):
 		return "in another namespace"
 	case k.Name == "":
@@ -45,7 +48,20 @@ func (k Key) SeenFrom(namespace string) string {
 
 // hiddenFrom reports whether a reader in a namespace may not know the name.
 func (k Key) hiddenFrom(namespace string) bool {
-	return k.Namespace != "" && namespace != everywhere && k.Namespace != namespace
+	of := k.Namespace
+	if of == "" && namespace != "" {
+		of = k.serviceNamespace()
+	}
+	return of != "" && namespace != everywhere && of != namespace
+}
+
+// serviceNamespace is the namespace of the Service that a ProxyVIP is for, whose name is svc-NAMESPACE.SERVICE; "" for other objects.
+func (k Key) serviceNamespace() string {
+	name, isOf := strings.CutPrefix(k.Name, "svc-")
+	if namespace, _, found := strings.Cut(name, "."); isOf && found && strings.HasPrefix(k.Kind, "proxyvips.") {
+		return namespace
+	}
+	return ""
 }
 
 // Pool is what the ledger needs to know of an object that offers ranges.
