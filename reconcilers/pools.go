@@ -106,16 +106,18 @@ func (r *pools[P]) attempt(ctx context.Context, req reconcile.Request, before P)
 		return reconcile.Result{}, nil
 	}
 	due := relaxed
-	if waiting, err := r.api.urgent(ctx, r.desk, req); err != nil {
+	waiting, err := r.api.urgent(ctx, r.desk, req)
+	if err != nil {
 		return reconcile.Result{}, err
-	} else if waiting {
+	}
+	if waiting {
 		due = urgent
 	}
 	if wait := memory.wait(due, r.now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	pool, _ := r.api.pool(before)
-	if r.repeated.under(pool.Key) {
+	if !waiting && r.repeated.under(pool.Key) {
 		return reconcile.Result{RequeueAfter: relaxed.every}, nil
 	}
 	p, rested := copied(before), memory.resting
