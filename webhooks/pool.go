@@ -91,7 +91,7 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 		if owner == nil {
 			return ""
 		}
-		return owner.Holder.SeenFrom(req.Namespace)
+		return owner.Holder.SeenFrom(placeOf(req))
 	}
 	return admission.Allowed("").WithWarnings(slices.Concat(n.warnings(ctx, pool, held), n.overlaps(changed), n.taken(changed))...), nil
 }
@@ -147,7 +147,7 @@ func (n *pools[P]) taken(pool ledger.Pool) []string {
 	if held == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("pool %s takes nothing from who has it already: %s, and stays so until that is over", pool.Key, held.SeenFrom(pool.Key.Namespace))}
+	return []string{fmt.Sprintf("pool %s takes nothing from who has it already: %s, and stays so until that is over", pool.Key, held.SeenFrom(pool.Key.Place()))}
 }
 
 // going tells whether a namespace is being deleted, and lets the delete through where that cannot be told. The error is errTooManyReads.

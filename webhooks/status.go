@@ -110,9 +110,9 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		}
 		return invalidStatus(s, req, field.ErrorList{field.Invalid(at, field.OmitValueType{}, err.Error()+": "+way)})
 	case errors.As(err, &held):
-		return refusal(s, req, s.exact(held.Range), heldMessage(err, held, req.Namespace))
+		return refusal(s, req, s.exact(held.Range), heldMessage(err, held, placeOf(req)))
 	case errors.As(err, &inUse):
-		return refusal(s, req, field.NewPath("spec"), inUse.SeenFrom(req.Namespace))
+		return refusal(s, req, field.NewPath("spec"), inUse.SeenFrom(placeOf(req)))
 	case errors.As(err, &missing):
 		return failure(s, req, http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
 	case errors.As(err, &deleting), errors.As(err, &faulty), errors.As(err, &populated), errors.As(err, &provides), errors.Is(err, ledger.ErrForged):
@@ -168,8 +168,13 @@ func failure(s subject, req *admission.Request, code int32, reason metav1.Status
 	}
 }
 
-// heldMessage words a clash so that it tells no more about the holder than the claim's namespace may know.
-func heldMessage(err error, held *ledger.HeldError, namespace string) string {
+// placeOf is where the author of a request reads what is told of owners.
+func placeOf(req *admission.Request) string {
+	return ledger.Key{Kind: req.Resource.Resource + "." + req.Resource.Group, Namespace: req.Namespace, Name: req.Name}.Place()
+}
+
+// heldMessage words a clash so that it tells no more about the holder than a reader in a place may know.
+func heldMessage(err error, held *ledger.HeldError, place string) string {
 	var at *ledger.PoolError
 	where := ""
 	if errors.As(err, &at) {
@@ -180,14 +185,14 @@ func heldMessage(err error, held *ledger.HeldError, namespace string) string {
 	}
 	switch {
 	case held.Withheld:
-		return where + held.SeenFrom(namespace) + ": ask for another range, or try again then"
+		return where + held.SeenFrom(place) + ": ask for another range, or try again then"
 	case held.Moved:
-		return where + held.SeenFrom(namespace) + fmt.Sprintf(": ask for another range or, if it is free there, take its entry out of annotation %s of the pool that it was taken from",
+		return where + held.SeenFrom(place) + fmt.Sprintf(": ask for another range or, if it is free there, take its entry out of annotation %s of the pool that it was taken from",
 			v1alpha1.AnnotationResting)
 	case !held.Until.IsZero():
-		return where + held.SeenFrom(namespace) + ": wait, or ask for another range"
+		return where + held.SeenFrom(place) + ": wait, or ask for another range"
 	case held.Promised:
-		return where + held.SeenFrom(namespace) + ": ask for another range, or try again in two minutes: what a create that failed was promised is free by then"
+		return where + held.SeenFrom(place) + ": ask for another range, or try again in two minutes: what a create that failed was promised is free by then"
 	}
-	return where + held.SeenFrom(namespace) + ": ask for another range, or have the holder deleted first"
+	return where + held.SeenFrom(place) + ": ask for another range, or have the holder deleted first"
 }

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -22,37 +23,43 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
-// everywhere is the place of readers who may know every owner: those of the log. No namespace has this name.
-const everywhere = "*"
+// Places of readers that are no namespace: none has such a name.
+const (
+	everywhere = "*" // readers who may know every owner: those of the log
+	anywhere   = "-" // the author of a cluster-scoped object, who may be anybody: a dry run is enough to be answered
+)
 
-// SeenFrom names an owner as far as a reader in a namespace may know it: "by ipallocations/web". Everybody may know cluster-scoped owners; a reader in a
-// namespace not the ProxyVIP of a Service in another one, whose name has the Service's. An owner in another namespace is not named, to a reader of
-// cluster-scoped objects (namespace "") neither: a dry run would tell them to anybody.
-func (k Key) SeenFrom(namespace string) string {
+// Place is where the author of an object reads what is told of other owners: its namespace, of a ProxyVIP for a Service that of the Service.
+func (k Key) Place() string { return cmp.Or(k.Namespace, k.serviceNamespace(), anywhere) }
+
+// SeenFrom names an owner as far as a reader in a place may know it: "by ipallocations/web". The place "" is that of whoever reads cluster-scoped objects,
+// and may know every cluster-scoped owner. An owner in another namespace is not named, and neither is the ProxyVIP of a Service in another one, whose name has
+// the Service's.
+func (k Key) SeenFrom(place string) string {
 	switch {
-	case k.hiddenFrom(namespace) && namespace == "":
-		return "by a namespaced object"
-	case k.hiddenFrom(namespace) && k.Namespace == "":
+	case k.hiddenFrom(place) && k.Namespace == "":
 		return "for a Service of another namespace"
-	case k.hiddenFrom(namespace):
+	case k.hiddenFrom(place) && (place == "" || place == anywhere):
+		return "by a namespaced object"
+	case k.hiddenFrom(place):
 		return "in another namespace"
 	case k.Name == "":
 		return "by a create that is under way"
 	}
 	resource, _, _ := strings.Cut(k.Kind, ".")
-	if k.Namespace != "" && k.Namespace != namespace {
+	if k.Namespace != "" && k.Namespace != place {
 		return "by " + resource + "/" + k.Name + " in namespace " + k.Namespace
 	}
 	return "by " + resource + "/" + k.Name
 }
 
-// hiddenFrom reports whether a reader in a namespace may not know the name.
-func (k Key) hiddenFrom(namespace string) bool {
+// hiddenFrom reports whether a reader in a place may not know the name.
+func (k Key) hiddenFrom(place string) bool {
 	of := k.Namespace
-	if of == "" && namespace != "" {
+	if of == "" && place != "" {
 		of = k.serviceNamespace()
 	}
-	return of != "" && namespace != everywhere && of != namespace
+	return of != "" && place != everywhere && of != place
 }
 
 // serviceNamespace is the namespace of the Service that a ProxyVIP is for, whose name is svc-NAMESPACE.SERVICE; "" for other objects.

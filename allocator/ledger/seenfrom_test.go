@@ -21,6 +21,12 @@ func TestOwners_AreNamedToThoseWhoMayKnowThem(t *testing.T) {
 		{ofService, "other", "for a Service of another namespace"},
 		{ofService, "", "by proxyvips/svc-team.web"},
 		{ofService, everywhere, "by proxyvips/svc-team.web"},
+		{claim, Key{Kind: vip.Kind, Name: "mine"}.Place(), "by a namespaced object"},
+		{vip, Key{Kind: vip.Kind, Name: "mine"}.Place(), "by proxyvips/gateway"},
+		{ofService, Key{Kind: vip.Kind, Name: "mine"}.Place(), "for a Service of another namespace"},
+		{ofService, Key{Kind: vip.Kind, Name: "svc-other.web"}.Place(), "for a Service of another namespace"},
+		{ofService, Key{Kind: vip.Kind, Name: "svc-team.web.next"}.Place(), "by proxyvips/svc-team.web"},
+		{ofService, claim.Place(), "by proxyvips/svc-team.web"},
 	} {
 		if got := tc.owner.SeenFrom(tc.from); got != tc.wantText {
 			t.Errorf("%s from namespace %q: %q, want %q", tc.owner, tc.from, got, tc.wantText)

@@ -312,6 +312,16 @@ func TestAServiceKeepsItsAddressInAPoolThatOffersItToo(t *testing.T) {
 	spy.Spec.LoadBalancerIP = "10.52.0.5"
 	suite.Lend(t, admin, spy)
 	told(t, spy, "IPAllocationFailed", "10.52.0.5 is held for a Service of another namespace")
+	for _, o := range []client.Object{ // anybody in the network may ask by a dry run, without a name in the namespace that is hidden
+		vip("probe-"+ns[len(ns)-5:], "to-"+ns, func(s *v1alpha1.ProxyVIPSpec) { s.Address = "10.52.0.5/32" }),
+		vip("svc-other.probe-"+ns[len(ns)-5:], "to-"+ns, func(s *v1alpha1.ProxyVIPSpec) { s.Address = "10.52.0.5/32" }),
+	} {
+		err := admin.Create(t.Context(), o, client.DryRunAll)
+		suite.Refused(t, err, 403, "10.52.0.5 is held for a Service of another namespace")
+		if strings.Contains(err.Error(), "svc-"+ns) {
+			t.Errorf("it names the Service: %v", err)
+		}
+	}
 }
 
 func TestAServiceShowsNoAddressThatNobodyGaveIt(t *testing.T) {
