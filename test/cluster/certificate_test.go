@@ -40,12 +40,15 @@ func rotation(t *testing.T) {
 			settled(t)
 			underLoad(t, func() {
 				ca := reissued(t, authority, r.rotate)
-				leaf := reissued(t, serving, r.rotate)
-				if err := leaf.CheckSignatureFrom(ca); err != nil {
+				if err := reissued(t, serving, r.rotate).CheckSignatureFrom(ca); err != nil {
 					t.Errorf("the new certificate is not the new CA's: %v", err)
 				}
 				until(t, "the API server trusts the new CA", func() error { return trusted(t, ca) })
 				until(t, "every pod serves the new certificate", func() error {
+					leaf, err := stored(t, serving) // cert-manager may have issued one more
+					if err != nil {
+						return err
+					}
 					for _, pod := range settled(t) {
 						shown, err := served(pod.Status.PodIP)
 						if err != nil {
