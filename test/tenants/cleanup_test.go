@@ -52,7 +52,7 @@ func TestTheAddressesOfATenantAreReleasedWhenItsMachinesAreGone(t *testing.T) {
 	if err := admin.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	hears(t, c, "AddressReleaseWaits", "1 machines of the tenant are left")
+	hears(t, c, "AddressReleaseWaits", "1 machine of the tenant is left")
 	always(t, 3*time.Second, func(ctx context.Context) error {
 		have, err := allocations(ctx, c)
 		if err == nil && len(have) != 2 {
