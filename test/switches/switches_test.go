@@ -182,7 +182,7 @@ func TestSwitchedOff_WhatIsStoredKeepsItsAddresses(t *testing.T) {
 	stop(t, s.Managers()[0])
 	allocates(t, c, 10*time.Second, load.Claim(ns, "after"))
 	owned(t, c, ns)
-	shows(t, next, kindVIP+": its API is switched off, and what is stored of it counts all the same (1 objects)", `butler_ipam_unserved_objects{resource="`+kindVIP+`"} 1`)
+	shows(t, next, kindVIP+": its API is switched off, and what is stored of it counts all the same (1 object)", `butler_ipam_unserved_objects{resource="`+kindVIP+`"} 1`)
 	if r, unserved := record(t, c); r.Seen[kindVIP] == 0 || !strings.Contains(unserved, kindVIP) {
 		t.Errorf("the journal has %v, unserved %q", r.Seen, unserved)
 	}
