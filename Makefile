@@ -114,12 +114,9 @@ controlplane: ## Download etcd, kube-apiserver and kubectl or, where that fails,
 
 ##@ Test
 
-# How many packages are tested at once: their tests mostly wait, for an API server or for the end of a grant.
-PACKAGES ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((2 * n)))
-
 .PHONY: test
 test: controlplane build race metallb $(BIN)/helm $(BIN)/crds $(BIN)/clusterapi ## Run every test, under the race detector and on a real API server
-	$(GO) test -race -p $(PACKAGES) -timeout 20m $(addprefix ./test/,metal3 tenants lifecycle novaedge switches admission backoff replicas) ./... # the longest first, so that none is left alone at the end
+	$(GO) test -race -timeout 20m $(addprefix ./test/,metal3 tenants lifecycle novaedge switches admission backoff replicas) ./... # the longest first, so that none is left alone at the end
 	$(GO) test -race -tags chaos ./cmd/butler-ipam
 	@# With -count=1: a result in the cache takes no notice of files outside of the module, and of programs that a test runs.
 	@for module in $(TESTED); do echo "$$module"; $(GO) test -C $$module -count=1 ./...; done

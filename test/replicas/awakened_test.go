@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -138,6 +139,8 @@ func TestAnAwakenedHolderAnswersByWhatHasHappenedMeanwhile(t *testing.T) {
 	if err := was.Freeze(); err != nil {
 		t.Fatal(err)
 	}
+	thaw := sync.OnceValue(was.Thaw)
+	t.Cleanup(func() { _ = thaw() }) // else no later test has all replicas
 	is := nextHolder(t, was)
 	created(t, taken) // before the other is freed: else this, or the grant below, would get that address
 	granted := ask(t.Context(), is, webhooks.MutateIPAllocation, load.Claim(namespace, "granted"))
@@ -170,7 +173,7 @@ func TestAnAwakenedHolderAnswersByWhatHasHappenedMeanwhile(t *testing.T) {
 		go func() { c.answer <- ask(t.Context(), was, c.path, c.claim) }()
 	}
 	time.Sleep(time.Second) // the calls wait at its port by then
-	if err := was.Thaw(); err != nil {
+	if err := thaw(); err != nil {
 		t.Fatal(err)
 	}
 	answered := 0
