@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,12 +102,23 @@ func (w *worker) move(ctx context.Context) {
 	}
 	address := &metal3v1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claim.Status.Address.Name}}
 	for _, o := range []client.Object{address, claim} {
-		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: ""}, "finalizers": null}}`, deleteForMove)
-		if w.client.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(patch))) != nil || w.client.Delete(ctx, o) != nil {
+		mark := fmt.Sprintf(`{"metadata": {"annotations": {%q: ""}}}`, deleteForMove)
+		if w.client.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(mark))) != nil || w.client.Delete(ctx, o) != nil {
 			return // it is tried again some time
 		}
+		w.release(ctx, o)
 	}
 	w.own = slices.Delete(w.own, i, i+1)
+}
+
+// release takes the finalizers off an object that was deleted as moved, as clusterctl does: nobody else does it, so it is repeated until it succeeds.
+func (w *worker) release(ctx context.Context, o client.Object) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	_ = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		err := w.client.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"finalizers": null}}`)))
+		return client.IgnoreNotFound(err) == nil, nil
+	})
 }
 
 // pool edits the IPPool, as its list of what went to other clusters is now; without effect where the list is another meanwhile.
