@@ -95,7 +95,7 @@ var _ = Describe("the manager", Ordered, func() {
 		Expect(string(log)).To(ContainSubstring(`"Ready","check":"apiserver"`))
 		Expect(strings.Count(string(log), "Not ready")).To(BeNumerically("<", 20), "it is asked far more often")
 		Expect(string(log)).NotTo(ContainSubstring("healthz check failed"))
-	}, NodeTimeout(time.Minute))
+	}, NodeTimeout(5*time.Minute))
 
 	It("ends at once when told to while it waits for what it may not read", func(ctx SpecContext) {
 		_, _, err := c.Kubectl(ctx, "", "delete", "clusterrolebinding", "butler-ipam")
@@ -110,7 +110,7 @@ var _ = Describe("the manager", Ordered, func() {
 		Expect(manager.Terminate()).To(Succeed())
 		Expect(manager.Wait(ctx)).To(Succeed())
 		Expect(time.Since(asked)).To(BeNumerically("<", 2*time.Second), "the shutdown delay is for who was asked")
-	}, NodeTimeout(time.Minute))
+	}, NodeTimeout(5*time.Minute))
 
 	It("waits for CRDs that come after it, and names them", func(ctx SpecContext) {
 		bare := start(ctx, sandbox.Options{})
@@ -129,7 +129,7 @@ var _ = Describe("the manager", Ordered, func() {
 		}).Should(ContainSubstring("no CRDs proxyippools.novaedge.io, ippools.ipam.metal3.io: install them"))
 		Expect(bare.InstallCRDs(ctx, "config/crd")).To(Succeed())
 		Eventually(ctx, early, 10*time.Second).Should(Receive(Succeed()))
-	}, NodeTimeout(time.Minute))
+	}, NodeTimeout(5*time.Minute))
 
 	It("says at once what its command line lacks", func(ctx SpecContext) {
 		_, err := sandbox.Start(ctx, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--grant-expiry=1s"}})

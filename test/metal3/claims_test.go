@@ -249,8 +249,8 @@ func TestAnAnswerSurvivesAppliesWithoutIt(t *testing.T) {
 			if got := answer(stored(t, c)); got != "10.0.0.1" {
 				t.Errorf("after an update without it the answer is %q", got)
 			}
-			c.GetAnnotations()[v1alpha1.AnnotationIPAddress] = "10.0.0.9"
-			suite.Refused(t, admin.Update(t.Context(), c), 422, "ipAddress", "10.0.0.1")
+			err := suite.TryChange(t, admin, c, func(c client.Object) { c.GetAnnotations()[v1alpha1.AnnotationIPAddress] = "10.0.0.9" })
+			suite.Refused(t, err, 422, "ipAddress", "10.0.0.1")
 		})
 	}
 }
@@ -275,9 +275,8 @@ func TestAPoolMayShrinkWhereNothingHeldFallsOut(t *testing.T) {
 	pool := ten(ns, "pool")
 	suite.Create(t, admin, pool)
 	ipClaims.gets(t, ipClaims.claim(ns, "web", "pool", "10.0.0.5"), "10.0.0.5")
-	stored(t, pool)
-	pool.Spec.Pools = []v1alpha1.Pool{between("10.0.0.6", "10.0.0.10")}
-	suite.Refused(t, admin.Update(t.Context(), pool), 403, "10.0.0.5", "web")
+	err := suite.TryChange(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.6", "10.0.0.10")} })
+	suite.Refused(t, err, 403, "10.0.0.5", "web")
 	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.5", "10.0.0.6")} })
 	ipClaims.gets(t, ipClaims.claim(ns, "db", "pool", ""), "10.0.0.6")
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // server answers calls whose body it has read, or has 503 where that was ended. It has room for some connections without a body.
-func server(t *testing.T, room int64) *httptest.Server {
+func server(t *testing.T, room int64) (*httptest.Server, *Set) {
 	t.Helper()
 	set := New(room * size)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -31,7 +31,7 @@ func server(t *testing.T, room int64) *httptest.Server {
 	s.Config.ConnContext, s.Config.ConnState = set.Context, set.Note
 	s.Start()
 	t.Cleanup(s.Close)
-	return s
+	return s, set
 }
 
 // connect makes a connection and sends some text over it.
@@ -78,7 +78,7 @@ func TestSet_EndsTheOldestConnections(t *testing.T) {
 			"HTTP/1.1 503 Service Unavailable\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := server(t, room)
+			s, _ := server(t, room)
 			slow := connect(t, s, tc.sent)
 			for range 4 * room {
 				if _, answer := call(t, s); answer != "200 answer" {
@@ -93,10 +93,24 @@ func TestSet_EndsTheOldestConnections(t *testing.T) {
 	}
 }
 
+func (s *Set) allIdle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.all {
+		if c.phase != idle {
+			return false
+		}
+	}
+	return true
+}
+
 func TestSet_EndsConnectionsThatAreIdleWithAFarewell(t *testing.T) {
 	const room = 4
-	s := server(t, room)
+	s, set := server(t, room)
 	kept, _ := call(t, s)
+	for !set.allIdle() { // its client has the answer a moment before the server calls the connection idle
+		time.Sleep(time.Millisecond)
+	}
 	for range room {
 		connect(t, s, "GET")
 	}
