@@ -162,7 +162,7 @@ func TestAnAllocationBeforeItsPoolIsStoredWithAWarningAndServedLater(t *testing.
 		t.Errorf("range %q, token %q: want the range it came with, and no token", got, fixed.Annotations[v1alpha1.AnnotationGrant])
 	}
 	suite.Create(t, admin, pool(ns, "10.6.0.0/28"))
-	suite.Eventually(t, 10*time.Second, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		early := &v1alpha1.IPAllocation{}
 		if err := admin.Get(ctx, client.ObjectKey{Namespace: ns, Name: "early"}, early); err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,7 +122,7 @@ func TestPoolUpdate_OfAnyCaller(t *testing.T) {
 					t.Errorf("after an update of %s: %v", name, err)
 				}
 			}
-			suite.Eventually(t, 10*time.Second, func(context.Context) error { // the version that is stored, unless the manager writes the status meanwhile
+			suite.Eventually(t, suite.Soon, func(context.Context) error { // the version that is stored, unless the manager writes the status meanwhile
 				if code, text := send(tc.path, updateReview(t, suite.Stored(t, admin, p), update)); code != 200 || !strings.Contains(string(text), `"allowed":true`) {
 					t.Fatalf("the stored version: HTTP %d %s", code, text)
 				}

@@ -184,7 +184,7 @@ func TestACallThatRunsOutOfTimeCostsNoAddress(t *testing.T) {
 	if len(answered) == 0 || len(answered) == n {
 		t.Errorf("%d of %d calls were answered: the test shows nothing", len(answered), n)
 	}
-	suite.Eventually(t, 10*time.Second, func(context.Context) error {
+	suite.Eventually(t, suite.Soon, func(context.Context) error {
 		open := map[uint64]bool{}
 		for _, l := range openGrants(t, ns) {
 			if open[l.NameHash] = true; answered[l.NameHash].IsZero() {

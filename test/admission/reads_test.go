@@ -78,7 +78,7 @@ func TestReadsOfMissingPools_AreBounded(t *testing.T) {
 	}
 	suite.Create(t, admin, claim(ns, "real", 1)) // needs no read
 
-	suite.Eventually(t, 10*time.Second, func(context.Context) error { // as many reads as there may be are left again
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // as many reads as there may be are left again
 		if reads, refused := ask(func(int) string { return "missing" }); refused > 0 {
 			return fmt.Errorf("%d calls that name one pool: %d reads, %d refused", calls, reads, refused)
 		}

@@ -180,7 +180,7 @@ func TestAPoolInUseIsNotDeleted(t *testing.T) {
 	ns := namespace(t)
 	p, a := pool(ns, "10.47.0.0/24"), claim(ns, "a", 4)
 	suite.Create(t, admin, p, a)
-	suite.Eventually(t, 10*time.Second, func(ctx context.Context) error { // until the manager has seen the allocation
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // until the manager has seen the allocation
 		if err := admin.Delete(ctx, p, client.DryRunAll); err == nil {
 			return fmt.Errorf("a dry run of the delete is not refused")
 		}
@@ -210,7 +210,7 @@ func TestAPoolInUseGoesWithItsNamespace(t *testing.T) {
 	ns := namespace(t)
 	p := pool(ns, "10.48.0.0/24")
 	suite.Create(t, admin, p, claim(ns, "a", 4))
-	suite.Eventually(t, 10*time.Second, func(ctx context.Context) error {
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		if err := admin.Delete(ctx, p, client.DryRunAll); err == nil {
 			return fmt.Errorf("a dry run of the delete is not refused")
 		}

@@ -149,7 +149,7 @@ func TestAClaimWhoseWriteAWebhookRefusesKeepsNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			suite.Eventually(t, 10*time.Second, func(context.Context) error {
+			suite.Eventually(t, suite.Soon, func(context.Context) error {
 				if open := openGrants(t, ns); len(open) > 0 {
 					return fmt.Errorf("%d grants are open", len(open))
 				}

@@ -361,7 +361,7 @@ func TestAnEditOfAPoolBringsAttemptsForItsOwnClaims(t *testing.T) {
 	})
 	edited := time.Now()
 	suite.Change(t, admin, ipPool(ns, "own", "", ""), func(p *metal3v1.IPPool) { p.Spec.Prefix = 25 })
-	suite.Eventually(t, 5*time.Second, func(context.Context) error {
+	suite.Eventually(t, 10*time.Second, func(context.Context) error {
 		if attempts("own", edited) == 0 {
 			return errors.New("nothing is attempted for the claims of the pool that was edited")
 		}

@@ -128,7 +128,7 @@ var _ = Describe("the manager", Ordered, func() {
 			return string(log), err
 		}).Should(ContainSubstring("no CRDs proxyippools.novaedge.io, ippools.ipam.metal3.io: install them"))
 		Expect(bare.InstallCRDs(ctx, "config/crd")).To(Succeed())
-		Eventually(ctx, early, 10*time.Second).Should(Receive(Succeed()))
+		Eventually(ctx, early, time.Minute).Should(Receive(Succeed()))
 	}, NodeTimeout(5*time.Minute))
 
 	It("says at once what its command line lacks", func(ctx SpecContext) {
