@@ -110,7 +110,11 @@ func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 		}
 		return invalidStatus(s, req, field.ErrorList{field.Invalid(at, field.OmitValueType{}, err.Error()+": "+way)})
 	case errors.As(err, &held):
-		return refusal(s, req, s.exact(held.Range), heldMessage(err, held, placeOf(req)))
+		status := refusal(s, req, s.exact(held.Range), heldMessage(err, held, placeOf(req)))
+		if owner, known := held.OwnerSeenFrom(placeOf(req)); known {
+			status.Details.Causes = append(status.Details.Causes, ownerCause(owner))
+		}
+		return status
 	case errors.As(err, &inUse):
 		return refusal(s, req, field.NewPath("spec"), inUse.SeenFrom(placeOf(req)))
 	case errors.As(err, &missing):
@@ -166,6 +170,15 @@ func failure(s subject, req *admission.Request, code int32, reason metav1.Status
 		Message: fields.Short(message),
 		Details: &metav1.StatusDetails{Name: fields.Short(req.Name), Group: s.kind.Group, Kind: s.kind.Kind},
 	}
+}
+
+// ownerCause names the owner of an address for programs, which must not parse the message.
+func ownerCause(owner ledger.Key) metav1.StatusCause {
+	name := owner.Name
+	if owner.Namespace != "" {
+		name = owner.Namespace + "/" + name
+	}
+	return metav1.StatusCause{Type: v1alpha1.CauseOwner, Message: owner.Kind + "/" + name}
 }
 
 // placeOf is where the author of a request reads what is told of owners.

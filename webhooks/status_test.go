@@ -21,6 +21,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 func addresses(first, last string) allocator.Range {
@@ -101,7 +102,8 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db: ask for another range, or have the holder deleted first",
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
-				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db: ask for another range, or have the holder deleted first"}},
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db: ask for another range, or have the holder deleted first"},
+				{Type: v1alpha1.CauseOwner, Message: "ipallocations.butler.butlerlabs.dev/team-a/db"}},
 		},
 		"a range that a stranger holds": {
 			err:         in(&ledger.HeldError{Range: held, Holder: butler.IPAllocationKey("team-b", "secret")}),
@@ -125,7 +127,8 @@ func TestRefusalsSayWhatIsWrongAndWhatToDo(t *testing.T) {
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db, whose create is under way or has failed: ask for another range, or try again in two minutes: what a create that failed was promised is free by then",
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
-				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db, whose create is under way or has failed: ask for another range, or try again in two minutes: what a create that failed was promised is free by then"}},
+				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is held by ipallocations/db, whose create is under way or has failed: ask for another range, or try again in two minutes: what a create that failed was promised is free by then"},
+				{Type: v1alpha1.CauseOwner, Message: "ipallocations.butler.butlerlabs.dev/team-a/db"}},
 		},
 		"a range that rests": {
 			err:         in(&ledger.HeldError{Range: held, Until: until}),

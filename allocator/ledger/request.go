@@ -158,6 +158,13 @@ func (e *HeldError) SeenFrom(namespace string) string {
 	return text
 }
 
+// OwnerSeenFrom returns the object that owns the range, or false where no object does (the range is in cooldown, withheld or moved) or where a reader in the
+// namespace may not know the owner.
+func (e *HeldError) OwnerSeenFrom(namespace string) (Key, bool) {
+	owned := !e.Moved && !e.Withheld && e.Until.IsZero() && e.Holder.Name != ""
+	return e.Holder, owned && !e.Holder.hiddenFrom(namespace)
+}
+
 // ErrForged says that what is about to be stored is not what was granted.
 var ErrForged = errors.New("range and token are not those of an open grant")
 

@@ -154,8 +154,8 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 		return lingers(vip)
 	}
 	if there && poolOfVIP(vip) != poolOf(s) {
-		if err := r.rehearse(ctx, s, spec); err != nil && !isHolder(vip, err) {
-			return err
+		if err := r.rehearse(ctx, s, spec); err != nil && !isOwnedBy(err, vip) {
+			return refused(s, err)
 		}
 		if err := r.drop(ctx, vip); err != nil {
 			return err
@@ -228,7 +228,7 @@ func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[s
 	vip := newVIP(vipName(client.ObjectKeyFromObject(s)) + ".next")
 	fill(vip, s, spec)
 	if err := r.client.Create(ctx, vip, client.DryRunAll); err != nil {
-		return refused(s, err)
+		return err
 	}
 	if vip.GetAnnotations()[butlerv1.AnnotationOrigin] == "" { // it would wait
 		return &refusal{eventNoAddress, fmt.Sprintf("pool %s does not exist: create it, or name another in annotation %s", poolOf(s), v1alpha1.AnnotationAddressPool), true}
@@ -236,9 +236,14 @@ func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[s
 	return nil
 }
 
-// isHolder tells whether a Service is refused only for the address that its own ProxyVIP has, of another pool.
-func isHolder(vip *unstructured.Unstructured, err error) bool {
-	return strings.Contains(err.Error(), "is held by proxyvips/"+vip.GetName()+":")
+// isOwnedBy reports whether the API server denies a request because the ProxyVIP owns the requested address.
+func isOwnedBy(err error, vip *unstructured.Unstructured) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	owner := metav1.StatusCause{Type: butlerv1.CauseOwner, Message: "proxyvips." + v1alpha1.GroupVersion.Group + "/" + vip.GetName()}
+	return slices.Contains(status.Status().Details.Causes, owner)
 }
 
 // refused tells the API server's refusal of what is asked for from other errors.

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
@@ -48,6 +49,9 @@ func wordsFor(s *corev1.Service, err error) string {
 	}
 	var texts []string
 	for _, cause := range status.Status().Details.Causes {
+		if cause.Type == butlerv1.CauseOwner {
+			continue // the message of another cause names the owner too
+		}
 		text := strings.ReplaceAll(cause.Message, "addressFamily", writtenIn["addressFamily"])
 		if cause.Field != "" {
 			text = fieldOf(s, cause.Field) + ": " + text

@@ -119,6 +119,10 @@ const (
 	ConditionCapacityExhausted = "CapacityExhausted"
 )
 
+// CauseOwner is the type of the cause in a denial that names the owner of the requested address as RESOURCE.GROUP/[NAMESPACE/]NAME. The cause is left out
+// where the caller may not know the owner.
+const CauseOwner = "butler.butlerlabs.dev/Owner"
+
 // Condition reasons.
 const (
 	ReasonPending          = "Pending"          // nobody has looked at the object yet, Ready=Unknown; it is the default in the CRDs
