@@ -76,7 +76,7 @@ func (networkPools) counters(ctx context.Context, d *desk, before, p *v1alpha1.N
 		written, err := d.replaceStatus(ctx, before, p)
 		if isSpecInvalid(err) && len(faults) > 0 {
 			// Before Kubernetes 1.33 a pool that was stored under an earlier schema, and breaks a rule of the present one, has no status until its spec is
-			// corrected. With faults it allocates nothing until then, so its releases need no record.
+			// corrected. A pool with faults allocates nothing until then, so its releases need no record.
 			memory.written = d.now()
 			if memory.mayTell(eventStatusRefused, d.now()) {
 				d.events.statusRefused(p, err)

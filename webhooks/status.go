@@ -70,6 +70,8 @@ func (e *poolInUse) Error() string {
 //	not an object of the webhook's kind      400 BadRequest
 //	anything else is a bug                   500 InternalError
 //
+// The denial of an address that another object owns carries the owner in a cause of type CauseOwner, too, for programs.
+//
 // Who holds an address is named within the namespace of the request only; of another one it says no more than that it is held.
 func statusOf(err error, s subject, req *admission.Request) *metav1.Status {
 	var (

@@ -158,10 +158,10 @@ func (e *HeldError) SeenFrom(namespace string) string {
 	return text
 }
 
-// OwnerSeenFrom returns the object that owns the range, or false where no object does (the range is in cooldown, withheld or moved) or where a reader in the
-// namespace may not know the owner.
+// OwnerSeenFrom returns the object that owns the range, or false where no stored object is known to (the range is in cooldown, withheld, moved, or granted to
+// a create that is under way or has failed) or where a reader in the namespace may not know the owner.
 func (e *HeldError) OwnerSeenFrom(namespace string) (Key, bool) {
-	owned := !e.Moved && !e.Withheld && e.Until.IsZero() && e.Holder.Name != ""
+	owned := !e.Moved && !e.Withheld && !e.Promised && e.Until.IsZero() && e.Holder.Name != ""
 	return e.Holder, owned && !e.Holder.hiddenFrom(namespace)
 }
 
