@@ -1,6 +1,7 @@
 package metal3
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,7 +61,15 @@ func TestAddressObjects_GetOwnersAndFinalizer(t *testing.T) {
 		})
 		run("made by hand for a claim that waits", func(t *testing.T, ns string) {
 			c, o := k.claim(ns, "web", "later", ""), k.holds(ns, "manual", "later", "web", "10.0.0.8")
-			suite.Create(t, admin, c, o, ten(ns, "later"))
+			// The pool must not be observed before the address object. An address object that is created after it, of a pool that exists, shows that it is.
+			suite.Create(t, admin, c, o, k.holds(ns, "after", "pool", "other", "10.0.0.9"))
+			suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+				if admin.Create(ctx, k.claim(ns, "probe", "pool", "10.0.0.9"), client.DryRunAll) == nil {
+					return errors.New("10.0.0.9 is free: the address objects are not observed yet")
+				}
+				return nil
+			})
+			suite.Create(t, admin, ten(ns, "later"))
 			if got := k.bound(t, c); got.Address != "10.0.0.8" {
 				t.Errorf("it has %s", got.Address)
 			}

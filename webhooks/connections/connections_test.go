@@ -108,8 +108,10 @@ func TestSet_EndsConnectionsThatAreIdleWithAFarewell(t *testing.T) {
 	const room = 4
 	s, set := server(t, room)
 	kept, _ := call(t, s)
-	for !set.allIdle() { // its client has the answer a moment before the server calls the connection idle
-		time.Sleep(time.Millisecond)
+	for limit := time.Now().Add(10 * time.Second); !set.allIdle(); time.Sleep(time.Millisecond) { // the client has the answer a moment before
+		if time.Now().After(limit) {
+			t.Fatal("the connection of an answered call does not become idle")
+		}
 	}
 	for range room {
 		connect(t, s, "GET")
