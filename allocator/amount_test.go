@@ -2,7 +2,7 @@ package allocator
 
 import "testing"
 
-func TestAmountsAreReadable(t *testing.T) {
+func TestAmount_IsReadable(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.7":      "1",
 		"10.0.0.0/8":    "16777216",
@@ -22,7 +22,7 @@ func TestAmountsAreReadable(t *testing.T) {
 	}
 }
 
-func TestNounsAgreeWithTheirNumber(t *testing.T) {
+func TestCounted_AgreesWithTheNumber(t *testing.T) {
 	for want, got := range map[string]string{
 		"0 claims":    Counted(0, "claim"),
 		"1 claim":     Counted(1, "claim"),

@@ -22,7 +22,7 @@ var scenes = map[string]scene{
 	"million, every other of a /11":  {"10.0.0.0/11", holdEvery(2, 1)},
 	"million side by side in a /8":   {"10.0.0.0/8", holdFirst(1 << 20)},
 	"million blocks of 8 in a /8":    {"10.0.0.0/8", holdEvery(16, 8)},
-	"one /64 in a /48":               {"2001:db8::/48", func(s *Space, _ Range) int { s.Hold(mustParse("2001:db8:0:7::/64"), 1); return 1 }},
+	"one /64 in a /48":               {"2001:db8::/48", func(s *Space, _ Range) int { s.Assign(mustParse("2001:db8:0:7::/64"), 1); return 1 }},
 	"million at random in a /64":     {"2001:db8::/64", holdRandom(1 << 20)},
 	"million among a thousand pools": {"10.0.0.0/8", holdAmongPools(1000)},
 }
@@ -34,10 +34,10 @@ func holdScattered(addresses int64) func(*Space, Range) int {
 		source, n := rand.New(rand.NewPCG(4, 4)), 0
 		for held := int64(0); held < addresses; {
 			first := numberOf(pool.First).plus(number{lo: source.Uint64N(uint64(pool.Size() - 15))})
-			r := head(first, number{lo: 1 + source.Uint64N(15)}).asRange()
+			r := headOf(first, number{lo: 1 + source.Uint64N(15)}).asRange()
 			if s.leadingHolder(r) == 0 {
 				n++
-				s.Hold(r, Holder(n))
+				s.Assign(r, OwnerID(n))
 				held += r.Size()
 			}
 		}
@@ -45,9 +45,9 @@ func holdScattered(addresses int64) func(*Space, Range) int {
 	}
 }
 
-func (s *Space) leadingHolder(r Range) Holder {
-	for held := range s.HeldIn(r) {
-		return held.Holder
+func (s *Space) leadingHolder(r Range) OwnerID {
+	for held := range s.OwnedIn(r) {
+		return held.OwnerID
 	}
 	return 0
 }
@@ -58,7 +58,7 @@ func holdEvery(step, size uint64) func(*Space, Range) int {
 		n := 0
 		for i := uint64(0); i < uint64(pool.Size()); i += step {
 			n++
-			s.Hold(head(numberOf(pool.First).plus(number{lo: i}), number{lo: size}).asRange(), Holder(n))
+			s.Assign(headOf(numberOf(pool.First).plus(number{lo: i}), number{lo: size}).asRange(), OwnerID(n))
 		}
 		return n
 	}
@@ -68,7 +68,7 @@ func holdFirst(count int) func(*Space, Range) int {
 	return func(s *Space, pool Range) int {
 		for i := range count {
 			first := numberOf(pool.First).plus(number{lo: uint64(i)})
-			s.Hold(span{first, first}.asRange(), Holder(i+1))
+			s.Assign(span{first, first}.asRange(), OwnerID(i+1))
 		}
 		return count
 	}
@@ -79,7 +79,7 @@ func holdRandom(count int) func(*Space, Range) int {
 		source := rand.New(rand.NewPCG(5, 5))
 		for i := range count {
 			first := numberOf(pool.First).plus(number{lo: source.Uint64()})
-			s.Hold(span{first, first}.asRange(), Holder(i+1))
+			s.Assign(span{first, first}.asRange(), OwnerID(i+1))
 		}
 		return count
 	}
@@ -89,7 +89,7 @@ func holdAmongPools(pools int) func(*Space, Range) int {
 	return func(s *Space, pool Range) int {
 		for i := range pools {
 			first := numberOf(mustParse("11.0.0.0").First).plus(number{lo: uint64(i) << 8})
-			s.SetPool(fmt.Sprint(i), []Range{head(first, number{lo: 256}).asRange()}, []Range{head(first, number{lo: 1}).asRange()})
+			s.SetPool(fmt.Sprint(i), []Range{headOf(first, number{lo: 256}).asRange()}, []Range{headOf(first, number{lo: 1}).asRange()})
 		}
 		return holdEvery(16, 1)(s, pool)
 	}
@@ -127,7 +127,7 @@ func BenchmarkPool(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := p.Exact(r, me); err != nil {
+				if err := p.AllocateExact(r, me); err != nil {
 					b.Fatal(err)
 				}
 				s.Release(r, me)
@@ -145,13 +145,13 @@ func BenchmarkPool(b *testing.B) {
 }
 
 // me holds nothing when the clock starts.
-const me = Holder(1) << 40
+const me = OwnerID(1) << 40
 
 func churn(b *testing.B, s *Space, p *Pool, policy Policy, largest int64) {
 	var ring [64]Range
 	source := rand.New(rand.NewPCG(7, 7))
 	// The whole ring fits into an empty /24.
-	largest = min(largest, p.largest().int64(), 3+p.total.int64()/1024)
+	largest = min(largest, p.largestNumber().int64(), 3+p.total.int64()/1024)
 	allocating := make([]time.Duration, 0, 1<<20)
 	releasing := make([]time.Duration, 0, 1<<20)
 	i := 0
@@ -159,9 +159,9 @@ func churn(b *testing.B, s *Space, p *Pool, policy Policy, largest int64) {
 	for b.Loop() {
 		at := i % len(ring)
 		start := time.Now()
-		s.Release(ring[at], me+Holder(at))
+		s.Release(ring[at], me+OwnerID(at))
 		released := time.Now()
-		r, err := p.Allocate(1+source.Int64N(largest), policy, me+Holder(at))
+		r, err := p.Allocate(1+source.Int64N(largest), policy, me+OwnerID(at))
 		if i < cap(allocating) {
 			releasing = append(releasing, released.Sub(start))
 			allocating = append(allocating, time.Since(released))
@@ -175,7 +175,7 @@ func churn(b *testing.B, s *Space, p *Pool, policy Policy, largest int64) {
 	b.ReportMetric(median(allocating), "allocate-p50-ns")
 	b.ReportMetric(median(releasing), "release-p50-ns")
 	for at, r := range ring {
-		s.Release(r, me+Holder(at))
+		s.Release(r, me+OwnerID(at))
 	}
 }
 

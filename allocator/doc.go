@@ -1,41 +1,41 @@
-// Package allocator knows who holds which address, and finds room.
+// Package allocator records the owner of each address, and finds free ranges.
 //
-// A [Space] is the addresses of one routing domain. A [Pool] is a window onto
-// it: the ranges an administrator offers, without what any pool of the space
-// blocks (reserved ranges, gateways). Pools may overlap in any way; an address
-// has at most one [Holder] in its space, through whichever pool it was given.
+// A create passes the packages in this order:
 //
-// # What it promises
+//	webhooks          admission request -> object, rules, patch
+//	allocator/kinds   object -> request for ranges; ranges -> fields of the object (one subpackage per API)
+//	allocator/ledger  mutex, leadership, waiting for the journal
+//	allocator/state   which claim owns which range; grants
+//	allocator         free ranges
+//	allocator/journal grants in a Lease, before the response leaves
+//	reconcilers/feed  the stored object -> ledger.ObserveClaim, which makes the claim the owner of the granted range
 //
-//   - A range is given whole, from free addresses inside one pool, or not at
-//     all. IPv4 and IPv6 are treated alike, from one address to whole families.
-//   - The same calls in the same order give the same answers; [Random] draws
-//     from the source its caller hands in. There is no clock, no log, no
-//     global state.
-//   - Nothing a caller passes makes it panic. A [Range] that is not valid has no
-//     addresses: it is never held, offered or blocked, and asking for it is an
-//     [OutsideError].
-//   - Memory follows what is held and how the free addresses are scattered, not
-//     the size of a pool. A held /64 of IPv6 costs what a single address costs.
+// A [Space] is the addresses of one routing domain. A [Pool] is a window onto a space: the ranges offered by an administrator, without the ranges blocked
+// by any pool of the space (reserved ranges, gateways). Pools may overlap in any way; an address has at most one owner ([OwnerID]) in its space, through
+// whichever pool it was allocated.
 //
-// # How it is built
+// # Guarantees
 //
-// What is held is a list of pieces in address order, one for every longest run
-// of one holder. Every pool keeps the free runs of its usable addresses by size
-// and then address, which answers best fit, the lowest run that has room, the
-// longest run and their number:
+//   - A range is allocated whole, from free addresses inside one pool, or not at all. IPv4 and IPv6 are treated alike, from one address to whole families.
+//   - The same calls in the same order give the same results; [Random] draws from a source of the caller. The package has no clock, log or global state.
+//   - No argument makes the package panic. An invalid [Range] has no addresses: it is never owned, offered or blocked, and a request for it returns an [OutsideError].
+//   - Memory grows with the number of owned ranges and the fragmentation of the free addresses, not with the size of a pool. An owned IPv6 /64 costs as much as
 //
-//	held     |--a--|     |-b-||--a--|           |c|
+// a single address.
+//
+// # Data structures
+//
+// Owned addresses are a list of pieces in address order, one piece for every longest run of one owner. Every pool keeps the free runs of its usable
+// addresses by size and then address. By this order the pool finds the best fit, the lowest run with room, the longest run and the number of runs:
+//
+//	owned    |--a--|     |-b-||--a--|           |c|
 //	pool         |-----------------------------------|
 //	runs            |---|            |----------| |--|
 //
-// Giving or freeing a span changes the run around it in each pool that shows it:
-// a few binary searches, whatever the number of pools. Pieces and runs live in
-// blocks of plain values (see list): a held range with a free run beside it takes
-// some 100 bytes, 150 if ranges come in the worst order.
+// Allocating or freeing a span changes the run around the span in each pool that offers the span: a few binary searches per pool. Pieces and runs are
+// stored in blocks of plain values (see list): an owned range beside a free run takes about 100 bytes, 150 if ranges arrive in the worst order.
 //
 // # Concurrency
 //
-// None: a Space and its pools must not be used by two goroutines at once.
-// Everything else in this package is a plain value.
+// Two goroutines must not use a Space and its pools at once. Every other type in this package is a plain value.
 package allocator

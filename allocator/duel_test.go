@@ -41,7 +41,7 @@ func (d *duel) next() int {
 
 func (d *duel) below(n int) int { return d.next() % n }
 
-func (d *duel) holder() Holder { return Holder(d.below(8)) }
+func (d *duel) holder() OwnerID { return OwnerID(d.below(8)) }
 
 // stretch is short mostly, sometimes long, often beside the middle, where the
 // families meet, seldom reversed.
@@ -84,7 +84,7 @@ func (d *duel) same(what string, want, got any) {
 }
 
 var equateSentinels = cmp.FilterValues(func(a, b error) bool {
-	return a == ErrCount || b == ErrCount || a == ErrNobody || b == ErrNobody
+	return a == ErrCount || b == ErrCount || a == ErrNoOwner || b == ErrNoOwner
 }, cmp.Comparer(func(a, b error) bool { return a == b }))
 
 func (d *duel) step() {
@@ -127,12 +127,12 @@ func (d *duel) step() {
 		}
 	case 2, 3:
 		st, h := d.stretch(), d.holder()
-		d.same("hold", o.hold(st, h), d.space.Hold(o.asRange(st), h))
+		d.same("hold", o.hold(st, h), d.space.Assign(o.asRange(st), h))
 	case 4: // a comb: many pieces side by side, so that lists need several blocks
 		st, step := d.stretch(), 1+d.below(3)
 		for i := st.first; i <= st.last; i += step {
-			h := Holder(1 + i%7)
-			d.same("hold one", o.hold(stretch{i, i}, h), d.space.Hold(o.addr(i), h))
+			h := OwnerID(1 + i%7)
+			d.same("hold one", o.hold(stretch{i, i}, h), d.space.Assign(o.addr(i), h))
 		}
 	case 5, 6:
 		st, h := d.stretch(), d.holder()
@@ -140,7 +140,7 @@ func (d *duel) step() {
 		d.space.Release(o.asRange(st), h)
 	case 7:
 		st := d.stretch()
-		d.same("held in", o.heldIn(st), slices.Collect(d.space.HeldIn(o.asRange(st))))
+		d.same("held in", o.heldIn(st), slices.Collect(d.space.OwnedIn(o.asRange(st))))
 	default:
 		name := d.pool()
 		if p := d.space.pools[name]; p != nil {
@@ -160,7 +160,7 @@ func (d *duel) ask(op int, p *Pool, op2 *oraclePool) {
 		d.same("preview", want, preview)
 		d.same("error of preview", wantErr, previewErr)
 		if h == 0 {
-			want, wantErr = Range{}, ErrNobody
+			want, wantErr = Range{}, ErrNoOwner
 		}
 		got, err := p.Allocate(n, policy, h)
 		d.same("allocate", want, got)
@@ -173,9 +173,9 @@ func (d *duel) ask(op int, p *Pool, op2 *oraclePool) {
 		want := o.checkExact(op2, st)
 		d.same("check exact", want, p.CheckExact(o.asRange(st)))
 		if h == 0 {
-			want = ErrNobody
+			want = ErrNoOwner
 		}
-		err := p.Exact(o.asRange(st), h)
+		err := p.AllocateExact(o.asRange(st), h)
 		d.same("exact", want, err)
 		if err == nil {
 			o.hold(st, h)
@@ -185,7 +185,7 @@ func (d *duel) ask(op int, p *Pool, op2 *oraclePool) {
 
 // random checks what may be said of any answer: free, usable, of one run, and
 // the same from an equal source.
-func (d *duel) random(p *Pool, op *oraclePool, n int64, h Holder) {
+func (d *duel) random(p *Pool, op *oraclePool, n int64, h OwnerID) {
 	d.source++
 	twin := func() Policy { return Random(rand.New(rand.NewPCG(d.source, 0))) }
 	preview, previewErr := p.Preview(n, twin())
@@ -209,7 +209,7 @@ func (d *duel) random(p *Pool, op *oraclePool, n int64, h Holder) {
 	d.oracleTakes(got, h)
 }
 
-func (d *duel) oracleTakes(got Range, h Holder) {
+func (d *duel) oracleTakes(got Range, h OwnerID) {
 	if got.IsValid() {
 		d.oracle.hold(d.oracle.stretchOf(got), h)
 	}
@@ -222,10 +222,10 @@ func (o *oracle) stretchOf(r Range) stretch {
 // compare looks at everything there is to see, and at the invariants.
 func (d *duel) compare() {
 	o := d.oracle
-	var want, got []Held
+	var want, got []Owned
 	for _, half := range o.declared([]stretch{{0, o.border - 1}, {o.border, universe - 1}}) {
 		want = append(want, o.heldIn(half)...)
-		got = slices.AppendSeq(got, d.space.HeldIn(o.asRange(half)))
+		got = slices.AppendSeq(got, d.space.OwnedIn(o.asRange(half)))
 	}
 	d.same("all that is held", want, got)
 	for name, op := range o.pools {
@@ -246,10 +246,10 @@ func (d *duel) compare() {
 func checkInvariants(t *testing.T, s *Space) {
 	t.Helper()
 	checkList(t, &s.pieces, func(a, b piece) bool {
-		return a.last.less(b.first) && !(a.holder == b.holder && a.last.followedBy(b.first))
+		return a.last.less(b.first) && !(a.owner == b.owner && a.last.followedBy(b.first))
 	})
 	for p := range s.pieces.all() {
-		if !p.asRange().IsValid() || p.holder == 0 {
+		if !p.asRange().IsValid() || p.owner == 0 {
 			t.Errorf("piece %v", p)
 		}
 	}
@@ -292,11 +292,15 @@ func FuzzSpace(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) { play(t, script[:min(len(script), 1000)]) })
 }
 
-// TestSpaceAnswersLikeTheOracle is the same with scripts from a seed, for every
+// TestSpace_MatchesTheOracle is the same with scripts from a seed, for every
 // run of the tests.
-func TestSpaceAnswersLikeTheOracle(t *testing.T) {
+func TestSpace_MatchesTheOracle(t *testing.T) {
+	rounds := 100
+	if race {
+		rounds = 10 // 0.2 s each, ten times as long as without
+	}
 	source := rand.New(rand.NewPCG(2, 2))
-	for range 100 {
+	for range rounds {
 		play(t, randomScript(source, 1000))
 		if t.Failed() {
 			return

@@ -8,23 +8,21 @@ import (
 )
 
 var (
-	// ErrExhausted is inside every *ExhaustedError.
+	// ErrExhausted is wrapped by every *ExhaustedError.
 	ErrExhausted = errors.New("no free block is large enough")
-	// ErrCount answers a request for less than one address.
+	// ErrCount is the error of a request for less than one address.
 	ErrCount = errors.New("the number of addresses must be at least 1")
-	// ErrNobody answers a request in the name of holder 0.
-	ErrNobody = errors.New("holder 0 is nobody and can hold nothing")
+	// ErrNoOwner is the error of a request for owner 0.
+	ErrNoOwner = errors.New("owner 0 is no owner and can own nothing")
 )
 
-// ExhaustedError says that no free run of a pool has Requested addresses. The
-// numbers count addresses and saturate at MaxInt64.
+// ExhaustedError reports that no free run of a pool has Requested addresses. The numbers count addresses and saturate at MaxInt64.
 type ExhaustedError struct {
 	Requested int64
 	Available int64 // free addresses of the pool
-	Largest   int64 // the longest run of them
-	Total     int64 // free or held: 0 where the pool blocks all that it declares
-	// Family is set by who asked for the addresses of one, in a pool of two:
-	// "IPv4" or "IPv6".
+	Largest   int64 // longest run of free addresses
+	Total     int64 // free or owned addresses: 0 if all declared addresses are blocked
+	// Family is "IPv4" or "IPv6", set by a caller that requested one family from a pool with both.
 	Family string
 }
 
@@ -44,18 +42,17 @@ func (e *ExhaustedError) Error() string {
 
 func (e *ExhaustedError) Unwrap() error { return ErrExhausted }
 
-// OutsideError says that Range does not lie inside one of the ranges that a
-// pool declares.
+// OutsideError reports that no declared range of a pool contains Range.
 type OutsideError struct {
 	Range  Range
-	Window []Range // all that the pool declares, in address order
-	// Why is set by who knows why the pool leaves Range out: "a network address, which spec.cidrs leaves out".
+	Window []Range // all declared ranges of the pool, in address order
+	// Why is the reason why the pool leaves Range out, set by the caller: "a network address, which spec.cidrs leaves out".
 	Why string
 }
 
 func (e *OutsideError) Error() string {
 	if touched := e.Straddled(); len(touched) > 1 {
-		return fmt.Sprintf("%s spans more than one range (%s): it must lie inside one of them", e.Range, texts(touched))
+		return fmt.Sprintf("%s spans more than one range (%s): it must lie inside one of them", e.Range, formatRanges(touched))
 	}
 	if len(e.Window) == 0 {
 		return fmt.Sprintf("%s is outside the pool, which offers no addresses", e.Range)
@@ -64,10 +61,10 @@ func (e *OutsideError) Error() string {
 	if e.Why != "" {
 		why = " (" + e.Why + ")"
 	}
-	return fmt.Sprintf("%s is outside the pool%s: it must lie inside one of %s", e.Range, why, texts(e.Window))
+	return fmt.Sprintf("%s is outside the pool%s: it must lie inside one of %s", e.Range, why, formatRanges(e.Window))
 }
 
-// Straddled is the declared ranges that Range touches.
+// Straddled returns the declared ranges that Range touches.
 func (e *OutsideError) Straddled() []Range {
 	var touched []Range
 	for _, r := range e.Window {
@@ -78,35 +75,33 @@ func (e *OutsideError) Straddled() []Range {
 	return touched
 }
 
-// BlockedError says that an address of the request is held back for everybody:
-// Range is the blocked range as some pool of the space declares it.
+// BlockedError reports that an address of the request is blocked for all requests: Range is the blocked range as declared by a pool of the space.
 type BlockedError struct {
 	Range Range
-	// What is set by who knows what Range is to the pool that declares it: "is the gateway (spec.gateway)".
+	// What describes Range to the pool that declares it, set by the caller: "is the gateway (spec.gateway)".
 	What string
 }
 
 func (e *BlockedError) Error() string { return e.Text() + ": choose a range outside it" }
 
-// Text is the error without advice.
+// Text returns the message without advice.
 func (e *BlockedError) Text() string { return e.Range.String() + " " + cmp.Or(e.What, "is reserved") }
 
-// HeldError says that Holder has Range, the first part of the request that
-// somebody has.
-type HeldError struct {
-	Range  Range
-	Holder Holder
+// OwnedError reports that OwnerID owns Range, the first part of the request that has an owner.
+type OwnedError struct {
+	Range   Range
+	OwnerID OwnerID
 }
 
-func (e *HeldError) Error() string {
-	return fmt.Sprintf("%s is already held by holder %d: choose another range or release it first", e.Range, e.Holder)
+func (e *OwnedError) Error() string {
+	return fmt.Sprintf("%s is already owned by owner %d: choose another range or release it first", e.Range, e.OwnerID)
 }
 
-// maxTold ranges are named in an error: a pool may declare thousands.
-const maxTold = 8
+// maxNamed bounds the ranges that an error names: a pool may declare thousands.
+const maxNamed = 8
 
-func texts(ranges []Range) string {
-	told := ranges[:min(len(ranges), maxTold)]
+func formatRanges(ranges []Range) string {
+	told := ranges[:min(len(ranges), maxNamed)]
 	all := make([]string, len(told))
 	for i, r := range told {
 		all[i] = r.String()

@@ -2,17 +2,14 @@ package allocator
 
 import "slices"
 
-// list is a sequence of items in an order its owner keeps, cut into blocks so
-// that inserting and removing move few of them: two binary searches find an
-// item, and a million items cost one slice of some ten thousand blocks. Items
-// lie side by side without pointers, which is what keeps a held range small.
+// list is a sequence of items in an order kept by its owner, cut into blocks so that inserting and removing move few items: two binary searches find an
+// item, and a million items need a slice of about ten thousand blocks. Items are stored side by side without pointers, which keeps an owned range small.
 //
-// A B-tree would do as well. A million items of 40 bytes take 41 bytes each when
-// they come in order and 58 when they do not; in github.com/tidwall/btree they
-// took 79 and 70, and every operation was slower.
+// A B-tree would do as well. A million items of 40 bytes take 41 bytes each if inserted in order and 58 otherwise; in github.com/tidwall/btree they took 79
+// and 70, and every operation was slower.
 type list[T any] struct {
 	blocks [][]T // none is empty
-	spare  []T   // a block out of use, for the next split
+	spare  []T   // an unused block, for the next split
 	count  int
 }
 
@@ -21,13 +18,11 @@ type list[T any] struct {
 // (32) fill the allocator's size classes of 6,144 and 4,864 bytes.
 const blockSize = 152
 
-// place points at an item, or behind the last one. A change to the list makes
-// every place stale.
+// place is the position of an item, or the end. A change of the list invalidates every place.
 type place struct{ block, at int }
 
-// seek finds the first item that is not before what is sought; before must be
-// true for a (possibly empty) head of the list and false for the rest.
-func (l *list[T]) seek(before func(*T) bool) place {
+// findPlace returns the first item for which before returns false; before must be true for a (possibly empty) head of the list and false for the rest.
+func (l *list[T]) findPlace(before func(*T) bool) place {
 	low, high := 0, len(l.blocks)
 	for low < high {
 		if mid := int(uint(low+high) / 2); before(&l.blocks[mid][0]) {
@@ -54,16 +49,16 @@ func (l *list[T]) seek(before func(*T) bool) place {
 	return place{low - 1, from}
 }
 
-// get is the item at a place, nil behind the last one.
-func (l *list[T]) get(p place) *T {
+// itemAt returns the item at a place, nil at the end.
+func (l *list[T]) itemAt(p place) *T {
 	if p.block == len(l.blocks) {
 		return nil
 	}
 	return &l.blocks[p.block][p.at]
 }
 
-// ahead is the item in front of a place, nil at the first.
-func (l *list[T]) ahead(p place) *T {
+// itemBefore returns the item before a place, nil at the first.
+func (l *list[T]) itemBefore(p place) *T {
 	switch {
 	case p.at > 0:
 		return &l.blocks[p.block][p.at-1]
@@ -74,10 +69,10 @@ func (l *list[T]) ahead(p place) *T {
 	return nil
 }
 
-func (l *list[T]) last() *T { return l.ahead(place{len(l.blocks), 0}) }
+func (l *list[T]) lastItem() *T { return l.itemBefore(place{len(l.blocks), 0}) }
 
-// skip is the place n items behind p, or the end.
-func (l *list[T]) skip(p place, n int) place {
+// placeAfter returns the place n items after p, or the end.
+func (l *list[T]) placeAfter(p place, n int) place {
 	for p.at += n; p.block < len(l.blocks) && p.at >= len(l.blocks[p.block]); p.block++ {
 		p.at -= len(l.blocks[p.block])
 	}
@@ -87,8 +82,8 @@ func (l *list[T]) skip(p place, n int) place {
 	return p
 }
 
-// rank is how many items are in front of p.
-func (l *list[T]) rank(p place) int {
+// countBefore returns the number of items before p.
+func (l *list[T]) countBefore(p place) int {
 	n := p.at
 	for _, block := range l.blocks[:p.block] {
 		n += len(block)
@@ -96,37 +91,36 @@ func (l *list[T]) rank(p place) int {
 	return n
 }
 
-// insert puts x in front of the item at p.
-func (l *list[T]) insert(p place, x T) {
+// insertAt inserts x before the item at p.
+func (l *list[T]) insertAt(p place, x T) {
 	l.count++
 	if len(l.blocks) == 0 {
-		l.blocks = append(l.blocks, append(l.takeSpare(0), x))
+		l.blocks = append(l.blocks, append(l.reuseBlock(0), x))
 		return
 	}
 	if p.at == 0 && p.block > 0 && (p.block == len(l.blocks) || len(l.blocks[p.block-1]) < blockSize) {
 		p = place{p.block - 1, len(l.blocks[p.block-1])} // as well the end of the block before
 	}
 	if len(l.blocks[p.block]) == blockSize {
-		p = l.split(p)
+		p = l.splitBlock(p)
 	}
 	l.blocks[p.block] = slices.Insert(l.blocks[p.block], p.at, x)
 }
 
-// split makes room at p in a full block and returns where p is then. At either
-// end of the block that is a new one: of items that come in order, the halves of
-// a split would stay halves.
-func (l *list[T]) split(p place) place {
+// splitBlock makes room at p in a full block and returns the new position of p. At either end of the block it adds an empty block: with items in order, the
+// halves of a split would stay half full.
+func (l *list[T]) splitBlock(p place) place {
 	switch p.at {
 	case 0:
-		l.blocks = slices.Insert(l.blocks, p.block, l.takeSpare(blockSize))
+		l.blocks = slices.Insert(l.blocks, p.block, l.reuseBlock(blockSize))
 		return p
 	case blockSize:
-		l.blocks = slices.Insert(l.blocks, p.block+1, l.takeSpare(blockSize))
+		l.blocks = slices.Insert(l.blocks, p.block+1, l.reuseBlock(blockSize))
 		return place{p.block + 1, 0}
 	}
 	const half = blockSize / 2
 	block := l.blocks[p.block]
-	l.blocks = slices.Insert(l.blocks, p.block+1, append(l.takeSpare(blockSize), block[half:]...))
+	l.blocks = slices.Insert(l.blocks, p.block+1, append(l.reuseBlock(blockSize), block[half:]...))
 	l.blocks[p.block] = block[:half]
 	if p.at > half {
 		return place{p.block + 1, p.at - half}
@@ -134,7 +128,7 @@ func (l *list[T]) split(p place) place {
 	return p
 }
 
-func (l *list[T]) takeSpare(capacity int) []T {
+func (l *list[T]) reuseBlock(capacity int) []T {
 	block := l.spare
 	l.spare = nil
 	if block == nil {
@@ -143,18 +137,17 @@ func (l *list[T]) takeSpare(capacity int) []T {
 	return block
 }
 
-// remove drops the item at p. Two neighbours that fit into one block with some
-// room left become one.
-func (l *list[T]) remove(p place) {
+// removeAt removes the item at p. It joins two neighbouring blocks if both fit into one block with some room left.
+func (l *list[T]) removeAt(p place) {
 	l.count--
 	l.blocks[p.block] = slices.Delete(l.blocks[p.block], p.at, p.at+1)
 	switch {
 	case len(l.blocks[p.block]) == 0:
-		l.drop(p.block)
+		l.dropBlock(p.block)
 	case l.canJoin(p.block):
-		l.join(p.block)
+		l.joinBlocks(p.block)
 	case l.canJoin(p.block - 1):
-		l.join(p.block - 1)
+		l.joinBlocks(p.block - 1)
 	}
 }
 
@@ -162,19 +155,18 @@ func (l *list[T]) canJoin(i int) bool {
 	return i >= 0 && i+1 < len(l.blocks) && len(l.blocks[i])+len(l.blocks[i+1]) <= blockSize*7/8
 }
 
-func (l *list[T]) join(i int) {
+func (l *list[T]) joinBlocks(i int) {
 	l.blocks[i] = append(l.blocks[i], l.blocks[i+1]...)
-	l.drop(i + 1)
+	l.dropBlock(i + 1)
 }
 
-func (l *list[T]) drop(i int) {
+func (l *list[T]) dropBlock(i int) {
 	l.spare = l.blocks[i][:0]
 	l.blocks = slices.Delete(l.blocks, i, i+1)
 }
 
-// load replaces what the list has. Blocks are left an eighth empty, so that the
-// first changes find room.
-func (l *list[T]) load(items []T) {
+// replaceAll replaces the content. It leaves blocks an eighth empty, so that the first changes find room.
+func (l *list[T]) replaceAll(items []T) {
 	*l = list[T]{count: len(items)}
 	for part := range slices.Chunk(items, blockSize*7/8) {
 		room := blockSize

@@ -40,9 +40,9 @@ func checkList[T any](t *testing.T, l *list[T], ordered func(a, b T) bool) {
 	}
 }
 
-// TestListKeepsItsItems grows and shrinks a list of some thousand items in
+// TestList_KeepsItsItems grows and shrinks a list of some thousand items in
 // several orders beside a plain slice.
-func TestListKeepsItsItems(t *testing.T) {
+func TestList_KeepsItsItems(t *testing.T) {
 	next := map[string]func(source *rand.Rand, i int) int{
 		"ascending":                   func(_ *rand.Rand, i int) int { return i },
 		"descending":                  func(_ *rand.Rand, i int) int { return -i },
@@ -62,13 +62,13 @@ func TestListKeepsItsItems(t *testing.T) {
 					t.Fatalf("items (-want +got):\n%s", diff)
 				}
 			}
-			seek := func(x int) place { return l.seek(func(y *int) bool { return *y < x }) }
+			seek := func(x int) place { return l.findPlace(func(y *int) bool { return *y < x }) }
 			for i := range 5000 {
 				x := value(source, i)
 				at, found := slices.BinarySearch(want, x)
 				if !found {
 					want = slices.Insert(want, at, x)
-					l.insert(seek(x), x)
+					l.insertAt(seek(x), x)
 				}
 			}
 			check()
@@ -81,16 +81,16 @@ func TestListKeepsItsItems(t *testing.T) {
 			}
 			for i, x := range want {
 				p := seek(x)
-				if l.rank(p) != i || l.skip(place{}, i) != p || *l.get(p) != x || i > 0 && *l.ahead(p) != want[i-1] {
+				if l.countBefore(p) != i || l.placeAfter(place{}, i) != p || *l.itemAt(p) != x || i > 0 && *l.itemBefore(p) != want[i-1] {
 					t.Fatalf("item %d is not at its place", i)
 				}
 			}
-			if end := l.skip(place{}, len(want)); l.get(end) != nil || l.ahead(end) != l.last() || l.ahead(place{}) != nil {
+			if end := l.placeAfter(place{}, len(want)); l.itemAt(end) != nil || l.itemBefore(end) != l.lastItem() || l.itemBefore(place{}) != nil {
 				t.Error("the ends are not at their places")
 			}
 			for len(want) > 0 {
 				at := source.IntN(len(want))
-				l.remove(seek(want[at]))
+				l.removeAt(seek(want[at]))
 				want = slices.Delete(want, at, at+1)
 				if len(want)%1000 == 0 {
 					check()
@@ -107,7 +107,7 @@ func TestListKeepsItsItems(t *testing.T) {
 					yield(i)
 				}
 			})
-			l.load(want)
+			l.replaceAll(want)
 			check()
 		})
 	}

@@ -7,10 +7,8 @@ import (
 	"net/netip"
 )
 
-// number is an address as an unsigned 128-bit integer. The IPv4 address
-// a.b.c.d is the number of ::ffff:a.b.c.d, an address no range may name as
-// IPv6, so one order serves both families and no number means two addresses.
-// It also counts addresses.
+// number is an address as an unsigned 128-bit integer. The IPv4 address a.b.c.d is the number of ::ffff:a.b.c.d, which no IPv6 range may contain, so both
+// families have one order and no number means two addresses. A number also counts addresses.
 type number struct{ hi, lo uint64 }
 
 var (
@@ -60,7 +58,7 @@ func (n number) minus(m number) number {
 func (n number) next() number { return n.plus(number{0, 1}) }
 func (n number) prev() number { return n.minus(number{0, 1}) }
 
-// int64 is n, or MaxInt64 where n is larger.
+// int64 returns n, or MaxInt64 if n is larger.
 func (n number) int64() int64 {
 	if n.hi != 0 || n.lo > math.MaxInt64 {
 		return math.MaxInt64
@@ -77,7 +75,7 @@ func (n number) bitLen() int {
 	return bits.Len64(n.lo)
 }
 
-// shifted is n with its lowest k bits (0 to 127) dropped.
+// shifted returns n without its lowest k bits (0 to 127).
 func (n number) shifted(k int) number {
 	if k >= 64 {
 		return number{0, n.hi >> (k - 64)}
@@ -85,7 +83,7 @@ func (n number) shifted(k int) number {
 	return number{n.hi >> k, n.hi<<(64-k) | n.lo>>k}
 }
 
-// followedBy tells whether m is the next address of n's own family.
+// followedBy reports whether m is the next address of n's family.
 func (n number) followedBy(m number) bool {
 	return n.less(m) && n.next() == m && m != firstIPv4 && n != lastIPv4
 }

@@ -26,7 +26,7 @@ var bases = []string{
 type oracle struct {
 	base   number
 	border int // the first index of another family than the one before, else universe
-	holder [universe]Holder
+	holder [universe]OwnerID
 	pools  map[string]*oraclePool
 }
 
@@ -81,7 +81,7 @@ func (o *oracle) declared(sts []stretch) []stretch {
 
 // stretches cuts st where key changes and at the border, and keeps the parts
 // whose key is not 0.
-func (o *oracle) stretches(st stretch, key func(i int) Holder) []stretch {
+func (o *oracle) stretches(st stretch, key func(i int) OwnerID) []stretch {
 	var parts []stretch
 	for i := st.first; i <= st.last; i++ {
 		if key(i) == 0 {
@@ -96,18 +96,18 @@ func (o *oracle) stretches(st stretch, key func(i int) Holder) []stretch {
 	return parts
 }
 
-func (o *oracle) heldIn(st stretch) []Held {
-	var held []Held
+func (o *oracle) heldIn(st stretch) []Owned {
+	var held []Owned
 	if o.valid(st) {
-		for _, part := range o.stretches(st, func(i int) Holder { return o.holder[i] }) {
-			held = append(held, Held{o.asRange(part), o.holder[part.first]})
+		for _, part := range o.stretches(st, func(i int) OwnerID { return o.holder[i] }) {
+			held = append(held, Owned{o.asRange(part), o.holder[part.first]})
 		}
 	}
 	return held
 }
 
-func (o *oracle) hold(st stretch, h Holder) []Held {
-	others := slices.DeleteFunc(o.heldIn(st), func(held Held) bool { return held.Holder == h })
+func (o *oracle) hold(st stretch, h OwnerID) []Owned {
+	others := slices.DeleteFunc(o.heldIn(st), func(held Owned) bool { return held.OwnerID == h })
 	for i := st.first; o.valid(st) && i <= st.last; i++ {
 		if o.holder[i] == 0 {
 			o.holder[i] = h
@@ -116,7 +116,7 @@ func (o *oracle) hold(st stretch, h Holder) []Held {
 	return others
 }
 
-func (o *oracle) release(st stretch, h Holder) {
+func (o *oracle) release(st stretch, h OwnerID) {
 	for i := st.first; o.valid(st) && i <= st.last; i++ {
 		if o.holder[i] == h {
 			o.holder[i] = 0
@@ -146,7 +146,7 @@ func (p *oraclePool) paint(sts []stretch, usable bool) {
 
 // runs is the free runs of a pool in address order.
 func (o *oracle) runs(p *oraclePool) []stretch {
-	return o.stretches(stretch{0, universe - 1}, func(i int) Holder {
+	return o.stretches(stretch{0, universe - 1}, func(i int) OwnerID {
 		if p.usable[i] && o.holder[i] == 0 {
 			return 1
 		}
@@ -205,7 +205,7 @@ func (o *oracle) checkExact(p *oraclePool, st stretch) error {
 		return &BlockedError{Range: o.asRange(slices.MinFunc(blocks, compareStretches))}
 	}
 	if held := o.heldIn(st); len(held) > 0 {
-		return &HeldError{held[0].Range, held[0].Holder}
+		return &OwnedError{held[0].Range, held[0].OwnerID}
 	}
 	return nil
 }

@@ -5,51 +5,46 @@ import (
 	"math/rand/v2"
 )
 
-// Policy picks one of the free runs of a pool that have room: BestFit,
-// Sequential or Random.
+// Policy chooses one of the free runs of a pool that are large enough: BestFit, Sequential or Random.
 type Policy interface {
-	// choose returns n addresses of one run, false when none has that many.
-	choose(p *Pool, n number) (span, bool)
+	// chooseRun returns n addresses of one run, false if no run is large enough.
+	chooseRun(p *Pool, n number) (span, bool)
 }
 
 type order uint8
 
 const (
-	// BestFit takes the head of the smallest run that has room, of the lowest
-	// among equals: large runs stay whole.
+	// BestFit takes the head of the smallest run that is large enough, the lowest of runs of equal size: large runs stay whole.
 	BestFit order = iota
-	// Sequential takes the lowest addresses that have room.
+	// Sequential takes the lowest addresses that are large enough.
 	Sequential
 )
 
-func (o order) choose(p *Pool, n number) (span, bool) {
-	run := p.runs.get(p.fitting(head(number{}, n)))
+func (o order) chooseRun(p *Pool, n number) (span, bool) {
+	run := p.runs.itemAt(p.firstFitting(headOf(number{}, n)))
 	if run == nil {
 		return span{}, false
 	}
 	if o == Sequential {
-		return head(p.lowest(*run, n), n), true
+		return headOf(p.lowestRun(*run, n), n), true
 	}
-	return head(run.first, n), true
+	return headOf(run.first, n), true
 }
 
-// lowest is the lowest address with room for n; run is the shortest run that has
-// it. Two searches take turns, and the first to end has the answer. One goes
-// through the pieces in address order and looks at the gap in front of each: fast
-// where room is near the start. The other goes from size to size of run, the
-// first of a size being its lowest: fast where sizes are few, as in a pool filled
-// from the start.
-func (p *Pool) lowest(run span, n number) number {
+// lowestRun returns the lowest address with room for n; run is the shortest run with room. Two searches alternate, and the first to end has the result. The
+// first search visits the pieces in address order and checks the gap before each piece: fast if there is room near the start. The second search visits the
+// sizes of runs, since the first run of a size is the lowest run of that size: fast if there are few sizes, as in a pool filled from the start.
+func (p *Pool) lowestRun(run span, n number) number {
 	lowest, steps := run.first, 0
 	for _, sp := range p.usable {
-		for gap, free := range p.space.gaps(sp) {
+		for gap, free := range p.space.eachGap(sp) {
 			if free && !gap.size().less(n) {
 				return gap.first
 			}
 			if steps++; steps%16 != 0 { // a size takes as long as some pieces
 				continue
 			}
-			longer := p.runs.get(p.fitting(head(number{}, run.size().next())))
+			longer := p.runs.itemAt(p.firstFitting(headOf(number{}, run.size().next())))
 			if longer == nil {
 				return lowest
 			}
@@ -61,13 +56,11 @@ func (p *Pool) lowest(run span, n number) number {
 	return lowest
 }
 
-// head is the n addresses from first.
-func head(first, n number) span { return span{first, first.plus(n).prev()} }
+// headOf returns the n addresses from first.
+func headOf(first, n number) span { return span{first, first.plus(n).prev()} }
 
-// Random takes addresses at random, each possible place as likely as any other
-// while the pool has room, so that an address does not come back soon after its
-// release. The same source in the same state gives the same answers; a nil
-// source is Sequential.
+// Random takes addresses at random, with equal probability for each possible place, so that a released address is not allocated again soon. A source in the
+// same state gives the same results; a nil source means Sequential.
 func Random(source *rand.Rand) Policy {
 	if source == nil {
 		return Sequential
@@ -77,32 +70,30 @@ func Random(source *rand.Rand) Policy {
 
 type random struct{ *rand.Rand }
 
-// tries bounds how often Random looks for room at a random place before it
-// looks for a random run that has room.
+// tries bounds how often Random checks a random place before it takes a random run with room.
 const tries = 32
 
-func (r random) choose(p *Pool, n number) (span, bool) {
-	if p.largest().less(n) {
+func (r random) chooseRun(p *Pool, n number) (span, bool) {
+	if p.largestNumber().less(n) {
 		return span{}, false
 	}
 	for range tries {
-		rest := p.usableFrom(r.below(p.total))
+		rest := p.usableFrom(r.numberBelow(p.total))
 		if rest.size().less(n) {
 			continue
 		}
-		sp := head(rest.first, n)
-		if part, holder := p.space.leading(sp); part == sp && holder == 0 {
+		sp := headOf(rest.first, n)
+		if part, holder := p.space.leadingPart(sp); part == sp && holder == 0 {
 			return sp, true
 		}
 	}
-	fitting := p.fitting(head(number{}, n))
-	run := p.runs.get(p.runs.skip(fitting, r.IntN(p.runs.count-p.runs.rank(fitting))))
+	fitting := p.firstFitting(headOf(number{}, n))
+	run := p.runs.itemAt(p.runs.placeAfter(fitting, r.IntN(p.runs.count-p.runs.countBefore(fitting))))
 	places := run.size().minus(n).next()
-	return head(run.first.plus(r.below(places)), n), true
+	return headOf(run.first.plus(r.numberBelow(places)), n), true
 }
 
-// usableFrom is the usable span of the n-th usable address (0 to total-1),
-// without what lies in front of that address.
+// usableFrom returns the usable span from the n-th usable address on (0 to total-1).
 func (p *Pool) usableFrom(n number) span {
 	i := 0
 	for ; !n.less(p.usable[i].size()); i++ {
@@ -111,8 +102,8 @@ func (p *Pool) usableFrom(n number) span {
 	return span{p.usable[i].first.plus(n), p.usable[i].last}
 }
 
-// below is a random number under n, which is not 0.
-func (r random) below(n number) number {
+// numberBelow returns a random number below n, which must not be 0.
+func (r random) numberBelow(n number) number {
 	for highest := n.prev(); ; {
 		m := number{lo: r.Uint64()}
 		if highest.hi == 0 {

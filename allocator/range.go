@@ -9,16 +9,13 @@ import (
 	"strings"
 )
 
-// Range is the addresses from First to Last, both included: one family, no
-// zones, no IPv4-mapped IPv6. The zero value is not valid; every function of
-// this package treats a range that is not valid as one without addresses.
+// Range is the addresses from First to Last, both included: one family, no zones, no IPv4-mapped IPv6. The zero value is not valid; every function of this
+// package treats an invalid range as a range without addresses.
 //
-// A range of IPv6 may reach over ::ffff:0:0/96. Those addresses are IPv4 and no
-// part of it.
+// An IPv6 range may reach over ::ffff:0:0/96. The addresses of that network are IPv4 and do not belong to the range.
 type Range struct{ First, Last netip.Addr }
 
-// NewRange checks what it is given and returns an error naming the value and
-// the rule it breaks.
+// NewRange returns a range, or an error that names the value and the broken rule.
 func NewRange(first, last netip.Addr) (Range, error) {
 	for _, a := range [...]netip.Addr{first, last} {
 		switch {
@@ -39,9 +36,8 @@ func NewRange(first, last netip.Addr) (Range, error) {
 	return Range{first, last}, nil
 }
 
-// ParseRange reads "10.0.0.0/24" (host bits are dropped), "10.0.0.1-10.0.0.9"
-// (with or without spaces around the dash) or "10.0.0.1", of either family. Its
-// errors quote s.
+// ParseRange parses "10.0.0.0/24" (host bits are dropped), "10.0.0.1-10.0.0.9" (with or without spaces around the dash) or "10.0.0.1", of either family.
+// Its errors quote s.
 func ParseRange(s string) (Range, error) {
 	r, err := parseRange(strings.TrimSpace(s))
 	if err != nil {
@@ -85,8 +81,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// RangeOfPrefix is all addresses of p, its host bits dropped: not valid when p
-// is not, or is IPv4-mapped.
+// RangeOfPrefix returns all addresses of p, its host bits dropped: invalid if p is invalid or IPv4-mapped.
 func RangeOfPrefix(p netip.Prefix) Range {
 	if !p.IsValid() || p.Addr().Is4In6() {
 		return Range{}
@@ -100,32 +95,30 @@ func RangeOfPrefix(p netip.Prefix) Range {
 	return Range{first, last}
 }
 
-// IsValid tells whether NewRange would accept r.
+// IsValid reports whether NewRange would accept r.
 func (r Range) IsValid() bool {
 	return r.First.IsValid() && r.First.BitLen() == r.Last.BitLen() && !r.Last.Less(r.First) &&
 		r.First.Zone() == "" && r.Last.Zone() == "" && !r.First.Is4In6() && !r.Last.Is4In6()
 }
 
-// Size counts the addresses of r: 0 when r is not valid, MaxInt64 when there
-// are more than that.
+// Size counts the addresses of r: 0 if r is invalid. It saturates at MaxInt64.
 func (r Range) Size() int64 {
 	total := int64(0)
-	for sp := range r.spans {
+	for sp := range r.eachSpan {
 		total = addSaturating(total, sp.size().int64())
 	}
 	return total
 }
 
-// Contains tells whether a, without zone and not IPv4-mapped, is in r.
+// Contains reports whether a, without zone and not IPv4-mapped, is in r.
 func (r Range) Contains(a netip.Addr) bool {
 	return r.Covers(Range{a, a})
 }
 
-// At is the address n places behind First (0 is First), false where n is negative
-// or r ends before it.
+// At returns the address n places after First (0 is First), false if n is negative or r ends before it.
 func (r Range) At(n int64) (netip.Addr, bool) {
 	rest := number{lo: uint64(n)}
-	for sp := range r.spans {
+	for sp := range r.eachSpan {
 		if n >= 0 && !sp.last.minus(sp.first).less(rest) {
 			return sp.first.plus(rest).addr(), true
 		}
@@ -134,21 +127,19 @@ func (r Range) At(n int64) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Covers tells whether every address of o is in r. A range that is not valid
-// covers nothing and is covered by none.
+// Covers reports whether every address of o is in r. It returns false if r or o is invalid.
 func (r Range) Covers(o Range) bool {
 	return r.IsValid() && o.IsValid() && r.First.BitLen() == o.First.BitLen() &&
 		!o.First.Less(r.First) && !r.Last.Less(o.Last)
 }
 
-// Overlaps tells whether r and o, both valid, have an address in common.
+// Overlaps reports whether r and o, both valid, have an address in common.
 func (r Range) Overlaps(o Range) bool {
 	return r.IsValid() && o.IsValid() && r.First.BitLen() == o.First.BitLen() &&
 		!o.Last.Less(r.First) && !r.Last.Less(o.First)
 }
 
-// Prefix is r as a CIDR, false when its size is no power of two or its first
-// address no multiple of it.
+// Prefix returns r as a CIDR, false if its size is no power of two or its first address no multiple of it.
 func (r Range) Prefix() (netip.Prefix, bool) {
 	if !r.IsValid() {
 		return netip.Prefix{}, false
@@ -160,13 +151,13 @@ func (r Range) Prefix() (netip.Prefix, bool) {
 	return p, true
 }
 
-// hostBits is how many low bits differ between first and last.
+// hostBits returns how many low bits differ between first and last.
 func (r Range) hostBits() int {
 	a, b := numberOf(r.First), numberOf(r.Last)
 	return number{a.hi ^ b.hi, a.lo ^ b.lo}.bitLen()
 }
 
-// String is "10.0.0.1-10.0.0.4", or "10.0.0.1" for a single address.
+// String returns "10.0.0.1-10.0.0.4", or "10.0.0.1" for a single address.
 func (r Range) String() string {
 	switch {
 	case !r.IsValid():
@@ -177,8 +168,7 @@ func (r Range) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// Text is the CIDR of r where it has one ("10.0.0.0/29", "10.0.0.1/32"), else
-// "first-last".
+// Text returns the CIDR of r if r is a network ("10.0.0.0/29", "10.0.0.1/32"), otherwise "first-last".
 func (r Range) Text() string {
 	if p, ok := r.Prefix(); ok {
 		return p.String()
@@ -186,11 +176,10 @@ func (r Range) Text() string {
 	return r.String()
 }
 
-// Addresses yields every address of r in order. Ranges can be long: look at
-// Size first, or stop.
+// Addresses yields every address of r in order. Ranges can be long: check Size first, or stop.
 func (r Range) Addresses() iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
-		for sp := range r.spans {
+		for sp := range r.eachSpan {
 			for n := sp.first; ; n = n.next() {
 				if !yield(n.addr()) {
 					return
@@ -207,9 +196,8 @@ func (r Range) compare(o Range) int {
 	return span{numberOf(r.First), numberOf(r.Last)}.compare(span{numberOf(o.First), numberOf(o.Last)})
 }
 
-// spans yields the one span of r; none when r is not valid, two when IPv4 lies
-// inside it.
-func (r Range) spans(yield func(span) bool) {
+// eachSpan yields the span of r; none if r is invalid, two if IPv4 lies inside r.
+func (r Range) eachSpan(yield func(span) bool) {
 	if !r.IsValid() {
 		return
 	}

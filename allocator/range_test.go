@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestBadRangesAreRefusedNamingValueAndRule(t *testing.T) {
+func TestRange_ErrorsNameValueAndRule(t *testing.T) {
 	for text, wantParts := range map[string][]string{
 		"":                                {`""`, "not an IP address"},
 		"-":                               {"not an IP address"},
@@ -59,8 +59,8 @@ func TestBadRangesAreRefusedNamingValueAndRule(t *testing.T) {
 	}
 }
 
-// TestRangesThatAreNotValidHaveNoAddresses builds them by hand, past NewRange.
-func TestRangesThatAreNotValidHaveNoAddresses(t *testing.T) {
+// TestRange_InvalidHasNoAddresses builds them by hand, past NewRange.
+func TestRange_InvalidHasNoAddresses(t *testing.T) {
 	addr := netip.MustParseAddr
 	good := mustParse("10.0.0.0/24")
 	for name, r := range map[string]Range{
@@ -89,14 +89,14 @@ func TestRangesThatAreNotValidHaveNoAddresses(t *testing.T) {
 		if got := p.Stats(); got.Total != 256 || len(p.Window()) != 1 {
 			t.Errorf("%s: a pool that names it has %+v", name, got)
 		}
-		if others := s.Hold(r, 1); others != nil {
+		if others := s.Assign(r, 1); others != nil {
 			t.Errorf("%s: others hold %v", name, others)
 		}
 		s.Release(r, 1)
-		if held := slices.Collect(s.HeldIn(r)); held != nil {
+		if held := slices.Collect(s.OwnedIn(r)); held != nil {
 			t.Errorf("%s: %v is held", name, held)
 		}
-		if err := p.Exact(r, 1); err == nil || err.Error() == "" {
+		if err := p.AllocateExact(r, 1); err == nil || err.Error() == "" {
 			t.Errorf("%s: is given as an exact range", name)
 		}
 		if len(s.blocks) != 0 || s.pieces.count != 0 {
@@ -105,7 +105,7 @@ func TestRangesThatAreNotValidHaveNoAddresses(t *testing.T) {
 	}
 }
 
-func TestRangesOfEverySizeAreCounted(t *testing.T) {
+func TestRange_Size(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0.0.0.0/0":                  1 << 32,
 		"10.0.0.0/8":                 1 << 24,
@@ -128,7 +128,7 @@ func TestRangesOfEverySizeAreCounted(t *testing.T) {
 	}
 }
 
-func TestEnumerationEndsAtTheLastAddress(t *testing.T) {
+func TestRange_AddressesEndAtTheLast(t *testing.T) {
 	for text, want := range map[string][]string{
 		"255.255.255.254-255.255.255.255":              {"255.255.255.254", "255.255.255.255"},
 		"0.0.0.0/31":                                   {"0.0.0.0", "0.0.0.1"},
@@ -146,7 +146,7 @@ func TestEnumerationEndsAtTheLastAddress(t *testing.T) {
 	}
 }
 
-func TestSetsKeepTheFamiliesApart(t *testing.T) {
+func TestSet_KeepsFamiliesApart(t *testing.T) {
 	parse := func(texts ...string) (ranges []Range) {
 		for _, text := range texts {
 			ranges = append(ranges, mustParse(text))
@@ -200,7 +200,7 @@ func FuzzParseRange(f *testing.F) {
 	})
 }
 
-func TestRangeAt(t *testing.T) {
+func TestRange_At(t *testing.T) {
 	for r, want := range map[string]map[int64]string{
 		"10.0.0.250-10.0.1.5":             {-1: "", 0: "10.0.0.250", 6: "10.0.1.0", 11: "10.0.1.5", 12: "", math.MaxInt64: ""},
 		"255.255.255.255":                 {0: "255.255.255.255", 1: ""},

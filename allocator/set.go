@@ -2,14 +2,14 @@ package allocator
 
 import "slices"
 
-// span is first to last, both included, never reversed and of one family.
+// span is the addresses from first to last, both included, never reversed and of one family.
 type span struct{ first, last number }
 
 func (sp span) size() number         { return sp.last.minus(sp.first).next() }
 func (sp span) overlaps(o span) bool { return !o.last.less(sp.first) && !sp.last.less(o.first) }
 func (sp span) asRange() Range       { return Range{sp.first.addr(), sp.last.addr()} }
 
-// clip is the part of sp inside o, which it overlaps.
+// clip returns the part of sp inside o, which sp overlaps.
 func (sp span) clip(o span) span {
 	if sp.first.less(o.first) {
 		sp.first = o.first
@@ -27,27 +27,27 @@ func (sp span) compare(o span) int {
 	return sp.last.compare(o.last)
 }
 
-// Union is the addresses of all ranges, sorted, with overlapping and adjacent
-// ranges merged.
+// Union returns the addresses of all ranges, sorted, with overlapping and adjacent ranges merged.
 func Union(ranges []Range) []Range {
-	return asRanges(union(ranges))
+	return asRanges(unionOf(ranges))
 }
 
-// Subtract is the addresses of from that no range of what has, sorted and merged.
+// Subtract returns the addresses of from that are in no range of what, sorted and merged.
 func Subtract(from, what []Range) []Range {
-	return asRanges(subtract(union(from), union(what)))
+	return asRanges(subtractSpans(unionOf(from), unionOf(what)))
 }
 
-// Touching finds out of any number of ranges whether one has an address of some.
-func Touching(some []Range) func(others []Range) bool {
-	all := union(some)
-	return func(others []Range) bool { return touches(all, others) }
+// OverlapsAny returns a function that reports whether a range of its argument has an address of these ranges. The returned function is cheap for many
+// calls.
+func OverlapsAny(some []Range) func(others []Range) bool {
+	all := unionOf(some)
+	return func(others []Range) bool { return overlapsUnion(all, others) }
 }
 
-// touches tells whether a range has an address of a union.
-func touches(union []span, ranges []Range) bool {
+// overlapsUnion reports whether a range has an address of a union.
+func overlapsUnion(union []span, ranges []Range) bool {
 	for _, r := range ranges {
-		for sp := range r.spans {
+		for sp := range r.eachSpan {
 			at, _ := slices.BinarySearchFunc(union, sp.first, func(u span, n number) int { return u.last.compare(n) })
 			if at < len(union) && union[at].overlaps(sp) {
 				return true
@@ -60,25 +60,24 @@ func touches(union []span, ranges []Range) bool {
 // Total counts the addresses of all ranges, each once. It saturates at MaxInt64.
 func Total(ranges []Range) int64 {
 	total := int64(0)
-	for _, sp := range union(ranges) {
+	for _, sp := range unionOf(ranges) {
 		total = addSaturating(total, sp.size().int64())
 	}
 	return total
 }
 
-// Unmanaged is what of a pool is neither reserved nor offered: all of it without
-// its first and last address (gateway and broadcast, by convention), the
-// reserved ranges and the window.
+// Unmanaged returns the addresses of a pool that are neither reserved nor offered: the whole pool without its first and last address (gateway and
+// broadcast, by convention), the reserved ranges and the window.
 func Unmanaged(pool Range, reserved, window []Range) []Range {
 	edges := []Range{{pool.First, pool.First}, {pool.Last, pool.Last}}
 	return Subtract([]Range{pool}, slices.Concat(edges, reserved, window))
 }
 
-// spansOf is the spans of all ranges, sorted.
+// spansOf returns the spans of all ranges, sorted.
 func spansOf(ranges []Range) []span {
 	spans := make([]span, 0, len(ranges))
 	for _, r := range ranges {
-		for sp := range r.spans {
+		for sp := range r.eachSpan {
 			spans = append(spans, sp)
 		}
 	}
@@ -86,11 +85,11 @@ func spansOf(ranges []Range) []span {
 	return spans
 }
 
-// union is spansOf with those that overlap or are adjacent merged.
-func union(ranges []Range) []span { return merge(spansOf(ranges)) }
+// unionOf returns the sorted spans of all ranges, with overlapping and adjacent spans merged.
+func unionOf(ranges []Range) []span { return mergeSorted(spansOf(ranges)) }
 
-// merge makes a union of sorted spans, in their place.
-func merge(spans []span) []span {
+// mergeSorted merges sorted spans into a union, in place.
+func mergeSorted(spans []span) []span {
 	merged := spans[:0]
 	for _, sp := range spans {
 		if end := len(merged) - 1; end >= 0 && (merged[end].overlaps(sp) || merged[end].last.followedBy(sp.first)) {
@@ -104,13 +103,12 @@ func merge(spans []span) []span {
 	return merged
 }
 
-// subtract cuts the spans of what out of those of from; both are unions, and so
-// is the result.
+// subtractSpans removes the spans of what from the spans of from; both are unions, and so is the result.
 //
 //	from    |-------------|   |-----|
 //	what  |---|   |--|      |---|
 //	          |--|    |---|      |--|
-func subtract(from, what []span) []span {
+func subtractSpans(from, what []span) []span {
 	var rest []span
 	for _, sp := range from {
 		at, _ := slices.BinarySearchFunc(what, sp.first, func(cut span, n number) int { return cut.last.compare(n) })

@@ -5,105 +5,97 @@ import (
 	"iter"
 )
 
-// Holder stands for whoever has an address. The core gives it no meaning; 0 is
-// nobody.
-type Holder uint64
+// OwnerID identifies the owner of an address. This package gives the number no meaning; 0 is no owner.
+type OwnerID uint64
 
-// Held is a range and who holds all of it.
-type Held struct {
+// Owned is a range and the owner of all of it.
+type Owned struct {
 	Range
-	Holder
+	OwnerID
 }
 
-func (h Held) String() string { return fmt.Sprintf("%s (holder %d)", h.Range, h.Holder) }
+func (h Owned) String() string { return fmt.Sprintf("%s (owner %d)", h.Range, h.OwnerID) }
 
-// Space is the addresses of one routing domain and who holds which. Its pools
-// are windows onto it: an address held through one is held in all that show it.
+// Space is the addresses of one routing domain and their owners. Its pools are windows onto the space: an address that is allocated through one pool is
+// owned in every pool that offers the address.
 //
-// A Space and its pools are one value for concurrency: calls on them must not
-// overlap.
+// A Space and its pools are one value for concurrency: calls on them must not overlap.
 type Space struct {
-	pieces  list[piece]      // all that is held, in address order
+	pieces  list[piece]      // all owned addresses, in address order
 	pools   map[string]*Pool // name -> pool
 	panes   []pane           // every usable span of every pool, by first address
-	blocks  []span           // what each pool blocks, by first and last address
+	blocks  []span           // blocked spans of each pool, by first and last address
 	blocked []span           // the union of blocks
 }
 
-// piece is a span and its one holder. Pieces do not overlap, and two that are
-// adjacent have different holders: who holds what has one representation.
+// piece is a span and its owner. Pieces do not overlap, and two adjacent pieces have different owners, so that equal ownership has equal pieces.
 type piece struct {
 	span
-	holder Holder
+	owner OwnerID
 }
 
-// NewSpace returns a space where nobody holds anything.
+// NewSpace returns a space without owners.
 func NewSpace() *Space {
 	return &Space{pools: map[string]*Pool{}}
 }
 
-// Idle reports whether nobody holds anything and no pool shows the space: a new
-// one would be the same.
-func (s *Space) Idle() bool { return s.pieces.count == 0 && len(s.pools) == 0 }
+// IsEmpty reports whether no address has an owner and no pool offers addresses of the space: such a space equals a new space.
+func (s *Space) IsEmpty() bool { return s.pieces.count == 0 && len(s.pools) == 0 }
 
-// Hold gives h every address of r that nobody holds, in a pool or not, blocked
-// or not, and returns the parts of r that others hold, in address order. This is
-// for what is stored already; what is new comes from Allocate and Exact. Holder
-// 0 takes nothing. The cost grows with the pieces held inside r.
-func (s *Space) Hold(r Range, h Holder) []Held {
-	var others []Held
-	for part, holder := range s.parts(r) {
+// Assign makes h the owner of every address of r without an owner, in a pool or not, blocked or not, and returns the parts of r with other owners, in
+// address order. Assign is for objects that are already stored; new ranges come from Allocate and AllocateExact. Owner 0 gets no addresses. The cost grows
+// with the owned pieces inside r.
+func (s *Space) Assign(r Range, h OwnerID) []Owned {
+	var others []Owned
+	for part, holder := range s.eachPart(r) {
 		switch holder {
 		case h:
 		case 0:
-			s.take(part, h)
+			s.takeSpan(part, h)
 		default:
-			others = append(others, Held{part.asRange(), holder})
+			others = append(others, Owned{part.asRange(), holder})
 		}
 	}
 	return others
 }
 
-// Exact gives h all of r, in a pool or not, or nothing. Errors, in this order:
-// ErrNobody; a *BlockedError; a *HeldError for the first part of r that somebody,
-// h included, has.
-func (s *Space) Exact(r Range, h Holder) error {
+// AllocateExact makes h the owner of all of r, in a pool or not, or returns an error. Errors, in this order: ErrNoOwner; a *BlockedError; an *OwnedError
+// for the first part of r with an owner, also if the owner is h.
+func (s *Space) AllocateExact(r Range, h OwnerID) error {
 	if h == 0 {
-		return ErrNobody
+		return ErrNoOwner
 	}
 	if err := s.CheckExact(r); err != nil {
 		return err
 	}
-	s.give(r, h)
+	s.assignExact(r, h)
 	return nil
 }
 
-// CheckExact is the error that Exact would return to any holder, and takes
-// nothing.
+// CheckExact returns the error that AllocateExact would return to any owner, and does not change the space.
 func (s *Space) CheckExact(r Range) error {
-	for sp := range r.spans {
+	for sp := range r.eachSpan {
 		if blocked, ok := s.blockedIn(sp); ok {
 			return &BlockedError{Range: blocked}
 		}
 	}
-	for held := range s.HeldIn(r) {
-		return &HeldError{held.Range, held.Holder}
+	for held := range s.OwnedIn(r) {
+		return &OwnedError{held.Range, held.OwnerID}
 	}
 	return nil
 }
 
-// give takes r, which nobody holds.
-func (s *Space) give(r Range, h Holder) {
-	for sp := range r.spans {
-		s.take(sp, h)
+// assignExact makes h the owner of r, which has no owner.
+func (s *Space) assignExact(r Range, h OwnerID) {
+	for sp := range r.eachSpan {
+		s.takeSpan(sp, h)
 	}
 }
 
-// Offering yields the pools that offer an address of r; one that has several
-// ranges over r comes up for each of them.
-func (s *Space) Offering(r Range) iter.Seq[*Pool] {
+// PoolsOffering yields the pools that offer an address of r. A pool with several ranges over r is yielded once for each range.
+func (s *Space) PoolsOffering(r Range) iter.Seq[*Pool] {
 	return func(yield func(*Pool) bool) {
-		for sp := range r.spans {
+		for sp := range r.eachSpan {
 			for pane := range s.panesOver(sp) {
 				if !yield(pane.pool) {
 					return
@@ -113,36 +105,34 @@ func (s *Space) Offering(r Range) iter.Seq[*Pool] {
 	}
 }
 
-// Release frees what h holds inside r. The cost grows with the pieces held
-// inside r.
-func (s *Space) Release(r Range, h Holder) {
-	for part, holder := range s.parts(r) {
+// Release frees the addresses of r that h owns. The cost grows with the owned pieces inside r.
+func (s *Space) Release(r Range, h OwnerID) {
+	for part, holder := range s.eachPart(r) {
 		if holder == h && h != 0 {
-			s.free(part)
+			s.freeSpan(part)
 		}
 	}
 }
 
-// HeldIn yields what is held inside r in address order, clipped to r, adjacent
-// addresses of one holder as one range. The space may change between two steps:
-// what has not been reached yet is then seen as it has become.
-func (s *Space) HeldIn(r Range) iter.Seq[Held] {
-	return func(yield func(Held) bool) {
-		for part, holder := range s.parts(r) {
-			if holder != 0 && !yield(Held{part.asRange(), holder}) {
+// OwnedIn yields the owned parts of r in address order, clipped to r, adjacent addresses of one owner as one range. If the space changes between two steps,
+// later steps yield the changed owners.
+func (s *Space) OwnedIn(r Range) iter.Seq[Owned] {
+	return func(yield func(Owned) bool) {
+		for part, holder := range s.eachPart(r) {
+			if holder != 0 && !yield(Owned{part.asRange(), holder}) {
 				return
 			}
 		}
 	}
 }
 
-// parts cuts r, in address order, where its holder changes; free addresses have
-// holder 0. Every step looks anew, so that the one before may change the space.
-func (s *Space) parts(r Range) iter.Seq2[span, Holder] {
-	return func(yield func(span, Holder) bool) {
-		for sp := range r.spans {
+// eachPart yields the parts of r, in address order, each with one owner; free addresses have owner 0. Each step reads the space again, so the loop may
+// change the space.
+func (s *Space) eachPart(r Range) iter.Seq2[span, OwnerID] {
+	return func(yield func(span, OwnerID) bool) {
+		for sp := range r.eachSpan {
 			for more := true; more; {
-				part, holder := s.leading(sp)
+				part, holder := s.leadingPart(sp)
 				if !yield(part, holder) {
 					return
 				}
@@ -153,41 +143,40 @@ func (s *Space) parts(r Range) iter.Seq2[span, Holder] {
 	}
 }
 
-// leading is the longest head of sp with one holder, or with none (0).
-func (s *Space) leading(sp span) (span, Holder) {
-	next := s.pieces.get(s.from(sp.first))
+// leadingPart returns the longest head of sp with one owner, or without an owner (0).
+func (s *Space) leadingPart(sp span) (span, OwnerID) {
+	next := s.pieces.itemAt(s.firstPieceFrom(sp.first))
 	switch {
 	case next == nil || sp.last.less(next.first):
 		return sp, 0
 	case sp.first.less(next.first):
 		return span{sp.first, next.first.prev()}, 0
 	}
-	return next.clip(sp), next.holder
+	return next.clip(sp), next.owner
 }
 
-// from is the first piece that ends at n or later.
-func (s *Space) from(n number) place {
-	return s.pieces.seek(func(p *piece) bool { return p.last.less(n) })
+// firstPieceFrom returns the first piece that ends at n or later.
+func (s *Space) firstPieceFrom(n number) place {
+	return s.pieces.findPlace(func(p *piece) bool { return p.last.less(n) })
 }
 
-// gap is the free addresses between the piece in front of at and the one at it.
-func (s *Space) gap(at place) span {
+// gapBefore returns the free addresses between the piece before a place and the piece at the place.
+func (s *Space) gapBefore(at place) span {
 	gap := span{last: number{}.prev()}
-	if p := s.pieces.ahead(at); p != nil {
+	if p := s.pieces.itemBefore(at); p != nil {
 		gap.first = p.last.next()
 	}
-	if p := s.pieces.get(at); p != nil {
+	if p := s.pieces.itemAt(at); p != nil {
 		gap.last = p.first.prev()
 	}
 	return gap
 }
 
-// gaps yields the free span in front of every piece in sp, and the one at its
-// end; false where there is none. The space must not change meanwhile.
-func (s *Space) gaps(sp span) iter.Seq2[span, bool] {
+// eachGap yields the free span before every piece in sp, and the free span at the end of sp; false for an empty span. The loop must not change the space.
+func (s *Space) eachGap(sp span) iter.Seq2[span, bool] {
 	return func(yield func(span, bool) bool) {
-		for at := s.from(sp.first); ; at = s.pieces.skip(at, 1) {
-			next := s.pieces.get(at)
+		for at := s.firstPieceFrom(sp.first); ; at = s.pieces.placeAfter(at, 1) {
+			next := s.pieces.itemAt(at)
 			if next == nil || sp.last.less(next.first) {
 				yield(sp, true)
 				return
@@ -200,49 +189,49 @@ func (s *Space) gaps(sp span) iter.Seq2[span, bool] {
 	}
 }
 
-// take gives h the span sp, which nobody holds.
-func (s *Space) take(sp span, h Holder) {
-	at := s.from(sp.first)
-	gap := s.gap(at)
+// takeSpan makes h the owner of sp, which has no owner.
+func (s *Space) takeSpan(sp span, h OwnerID) {
+	at := s.firstPieceFrom(sp.first)
+	gap := s.gapBefore(at)
 	for pane := range s.panesOver(sp) {
-		pane.pool.taken(gap.clip(pane.span), sp.clip(pane.span))
+		pane.pool.recordTaken(gap.clip(pane.span), sp.clip(pane.span))
 	}
 
-	left, right := s.pieces.ahead(at), s.pieces.get(at)
-	joinsLeft := left != nil && left.holder == h && left.last.followedBy(sp.first)
-	joinsRight := right != nil && right.holder == h && sp.last.followedBy(right.first)
+	left, right := s.pieces.itemBefore(at), s.pieces.itemAt(at)
+	joinsLeft := left != nil && left.owner == h && left.last.followedBy(sp.first)
+	joinsRight := right != nil && right.owner == h && sp.last.followedBy(right.first)
 	switch {
 	case joinsLeft && joinsRight:
 		left.last = right.last
-		s.pieces.remove(at)
+		s.pieces.removeAt(at)
 	case joinsLeft:
 		left.last = sp.last
 	case joinsRight:
 		right.first = sp.first
 	default:
-		s.pieces.insert(at, piece{sp, h})
+		s.pieces.insertAt(at, piece{sp, h})
 	}
 }
 
-// free takes sp from the one piece it lies in.
-func (s *Space) free(sp span) {
-	at := s.from(sp.first)
-	p := s.pieces.get(at)
+// freeSpan removes the owner of sp, which lies in one piece.
+func (s *Space) freeSpan(sp span) {
+	at := s.firstPieceFrom(sp.first)
+	p := s.pieces.itemAt(at)
 	switch head, tail := p.first == sp.first, p.last == sp.last; {
 	case head && tail:
-		s.pieces.remove(at)
+		s.pieces.removeAt(at)
 	case head:
 		p.first = sp.last.next()
 	case tail:
 		p.last = sp.first.prev()
 	default:
-		rest := piece{span{p.first, sp.first.prev()}, p.holder}
+		rest := piece{span{p.first, sp.first.prev()}, p.owner}
 		p.first = sp.last.next()
-		s.pieces.insert(at, rest)
+		s.pieces.insertAt(at, rest)
 	}
 
-	gap := s.gap(s.from(sp.first))
+	gap := s.gapBefore(s.firstPieceFrom(sp.first))
 	for pane := range s.panesOver(sp) {
-		pane.pool.freed(gap.clip(pane.span), sp.clip(pane.span))
+		pane.pool.recordFreed(gap.clip(pane.span), sp.clip(pane.span))
 	}
 }

@@ -18,14 +18,14 @@ func newPool(s *Space, name string, texts ...string) *Pool {
 	return s.SetPool(name, window, nil)
 }
 
-func TestAnAddressIsGivenOnceThroughPoolsThatOverlap(t *testing.T) {
+func TestSpace_AllocatesOnceThroughOverlappingPools(t *testing.T) {
 	s := NewSpace()
 	a, b := newPool(s, "a", "10.0.0.0/24"), newPool(s, "b", "10.0.0.128/25", "10.0.1.0/24")
 	seen := map[Range]bool{}
 	for full := 0; full < 2; {
 		full = 0
 		for i, p := range []*Pool{a, b} {
-			r, err := p.Allocate(1, Sequential, Holder(1+i))
+			r, err := p.Allocate(1, Sequential, OwnerID(1+i))
 			if err != nil {
 				full++
 			} else if seen[r] {
@@ -40,10 +40,10 @@ func TestAnAddressIsGivenOnceThroughPoolsThatOverlap(t *testing.T) {
 	}
 }
 
-func TestABlockHoldsInEveryPoolUntilItsOwnPoolGoes(t *testing.T) {
+func TestSpace_BlockAppliesToEveryPoolUntilItsPoolIsRemoved(t *testing.T) {
 	s := NewSpace()
 	a := newPool(s, "a", "10.0.0.0/24")
-	s.Hold(mustParse("10.0.0.1"), 1)
+	s.Assign(mustParse("10.0.0.1"), 1)
 	s.SetPool("b", nil, []Range{mustParse("10.0.0.0/30"), mustParse("10.0.0.2/31")})
 	s.SetPool("c", nil, []Range{mustParse("10.0.0.0/29")})
 
@@ -62,13 +62,13 @@ func TestABlockHoldsInEveryPoolUntilItsOwnPoolGoes(t *testing.T) {
 	if got := a.Stats(); got.Total != 256 || got.Allocated != 1 {
 		t.Errorf("without reserved addresses %+v", got)
 	}
-	if held := slices.Collect(s.HeldIn(mustParse("10.0.0.0/24"))); len(held) != 1 || held[0] != (Held{mustParse("10.0.0.1"), 1}) {
+	if held := slices.Collect(s.OwnedIn(mustParse("10.0.0.0/24"))); len(held) != 1 || held[0] != (Owned{mustParse("10.0.0.1"), 1}) {
 		t.Errorf("%v is held", held)
 	}
 }
 
-// TestOnlyPoolsThatChangeAreRebuilt: a rebuild makes usable anew.
-func TestOnlyPoolsThatChangeAreRebuilt(t *testing.T) {
+// TestSpace_RebuildsOnlyChangedPools: a rebuild makes usable anew.
+func TestSpace_RebuildsOnlyChangedPools(t *testing.T) {
 	s := NewSpace()
 	near, far := newPool(s, "near", "10.0.0.0/24"), newPool(s, "far", "10.0.1.0/24")
 	built := map[*Pool]*span{near: &near.usable[0], far: &far.usable[0]}
@@ -87,7 +87,7 @@ func TestOnlyPoolsThatChangeAreRebuilt(t *testing.T) {
 	}
 }
 
-func TestAPoolThatShrinksOrGoesForgetsNobody(t *testing.T) {
+func TestSpace_OwnersOutliveTheirPool(t *testing.T) {
 	s := NewSpace()
 	p := newPool(s, "a", "10.0.0.0/24")
 	r, err := p.Allocate(8, nil, 7)
@@ -108,7 +108,7 @@ func TestAPoolThatShrinksOrGoesForgetsNobody(t *testing.T) {
 	if _, err := p.Allocate(1, nil, 8); !errors.Is(err, ErrExhausted) {
 		t.Errorf("a removed pool answers %v", err)
 	}
-	if others := s.Hold(r, 9); len(others) != 1 || others[0] != (Held{r, 7}) {
+	if others := s.Assign(r, 9); len(others) != 1 || others[0] != (Owned{r, 7}) {
 		t.Errorf("%v hold what was allocated", others)
 	}
 	if got := newPool(s, "a", "10.0.0.0/24").Stats(); got.Allocated != 8 {
@@ -116,14 +116,14 @@ func TestAPoolThatShrinksOrGoesForgetsNobody(t *testing.T) {
 	}
 }
 
-func TestHeldAddressesMayBeReleasedWhileListed(t *testing.T) {
+func TestOwnedIn_ReleaseWhileListing(t *testing.T) {
 	s := NewSpace()
-	for i := range Holder(1000) {
-		s.Hold(head(numberOf(mustParse("10.0.0.0").First).plus(number{lo: uint64(i)}), number{lo: 1}).asRange(), 1+i%3)
+	for i := range OwnerID(1000) {
+		s.Assign(headOf(numberOf(mustParse("10.0.0.0").First).plus(number{lo: uint64(i)}), number{lo: 1}).asRange(), 1+i%3)
 	}
 	n := 0
-	for held := range s.HeldIn(mustParse("10.0.0.0/8")) {
-		s.Release(mustParse("10.0.0.0/8"), held.Holder)
+	for held := range s.OwnedIn(mustParse("10.0.0.0/8")) {
+		s.Release(mustParse("10.0.0.0/8"), held.OwnerID)
 		n++
 	}
 	if n != 3 || s.pieces.count != 0 {
@@ -131,29 +131,29 @@ func TestHeldAddressesMayBeReleasedWhileListed(t *testing.T) {
 	}
 }
 
-func TestIPv6LeavesIPv4Alone(t *testing.T) {
+func TestSpace_IPv6LeavesIPv4Alone(t *testing.T) {
 	s := NewSpace()
 	all6, all4 := mustParse("::/0"), mustParse("0.0.0.0/0")
 	six, four := newPool(s, "six", "::/0"), newPool(s, "four", "0.0.0.0/0")
-	if err := six.Exact(all6, 6); err != nil {
+	if err := six.AllocateExact(all6, 6); err != nil {
 		t.Fatal(err)
 	}
 	if got := four.Stats(); got.Allocated != 0 || got.LargestFree != 1<<32 {
 		t.Errorf("IPv4 after all of IPv6 is held: %+v", got)
 	}
-	if err := four.Exact(all4, 4); err != nil {
+	if err := four.AllocateExact(all4, 4); err != nil {
 		t.Fatal(err)
 	}
 	s.Release(all6, 6)
-	if got := slices.Collect(s.HeldIn(all4)); len(got) != 1 || got[0] != (Held{all4, 4}) {
+	if got := slices.Collect(s.OwnedIn(all4)); len(got) != 1 || got[0] != (Owned{all4, 4}) {
 		t.Errorf("IPv4 after IPv6 is released: %v", got)
 	}
-	if got := slices.Collect(s.HeldIn(all6)); got != nil {
+	if got := slices.Collect(s.OwnedIn(all6)); got != nil {
 		t.Errorf("IPv6 after it is released: %v", got)
 	}
 }
 
-func TestCountsSaturate(t *testing.T) {
+func TestStats_Saturate(t *testing.T) {
 	s := NewSpace()
 	all := newPool(s, "all", "::/0", "0.0.0.0/0")
 	const most = math.MaxInt64
@@ -165,7 +165,7 @@ func TestCountsSaturate(t *testing.T) {
 	if got := all.Stats(); got != want {
 		t.Errorf("everything has %+v, want %+v", got, want)
 	}
-	s.Hold(mustParse("::/0"), 1)
+	s.Assign(mustParse("::/0"), 1)
 	want = Stats{Total: most, Allocated: most, Available: ipv4, LargestFree: ipv4, FreeRuns: 1, Exact: Amounts{ipv6, ipv6, ipv4, ipv4}}
 	if got := all.Stats(); got != want {
 		t.Errorf("everything without IPv6 has %+v, want %+v", got, want)
@@ -175,15 +175,15 @@ func TestCountsSaturate(t *testing.T) {
 		t.Errorf("utilization of what is held is %v", got.Utilization())
 	}
 	s.Release(mustParse("::/0"), 1)
-	s.Hold(mustParse("2001:db8::/64"), 1)
+	s.Assign(mustParse("2001:db8::/64"), 1)
 	if got := newPool(s, "some", "2001:db8::/48").Stats(); got.Allocated != most || got.Total != most || got.Utilization() != 1.0/(1<<16) {
 		t.Errorf("a /64 of a /48 is %v of it: %+v", got.Utilization(), got)
 	}
-	s.Hold(mustParse("::/0"), 1)
+	s.Assign(mustParse("::/0"), 1)
 
 	half := newPool(s, "half", "2001:db8::/64", "2001:db8:1::/64")
 	s.Release(mustParse("::/0"), 1)
-	s.Hold(mustParse("2001:db8::/65"), 1)
+	s.Assign(mustParse("2001:db8::/65"), 1)
 	if got := half.Stats(); got.Fragmentation != 34 || got.Available != most {
 		t.Errorf("a third of 2^65 addresses outside the longest run is %+v", got)
 	}
@@ -192,16 +192,16 @@ func TestCountsSaturate(t *testing.T) {
 	}
 }
 
-func TestALargeBlockOfIPv6IsOnePiece(t *testing.T) {
+func TestSpace_LargeIPv6BlockIsOnePiece(t *testing.T) {
 	s := NewSpace()
 	p := newPool(s, "pool", "2001:db8::/48")
-	if err := p.Exact(mustParse("2001:db8:0:7::/64"), 1); err != nil {
+	if err := p.AllocateExact(mustParse("2001:db8:0:7::/64"), 1); err != nil {
 		t.Fatal(err)
 	}
 	if s.pieces.count != 1 || p.runs.count != 2 {
 		t.Errorf("%d pieces and %d runs", s.pieces.count, p.runs.count)
 	}
-	if err := p.CheckExact(mustParse("2001:db8:0:7::1")); !errors.As(err, new(*HeldError)) {
+	if err := p.CheckExact(mustParse("2001:db8:0:7::1")); !errors.As(err, new(*OwnedError)) {
 		t.Errorf("an address in the block is answered by %v", err)
 	}
 	if r, err := p.Allocate(1, nil, 2); err != nil || r != mustParse("2001:db8::") {
@@ -209,26 +209,26 @@ func TestALargeBlockOfIPv6IsOnePiece(t *testing.T) {
 	}
 }
 
-func TestNobodyHoldsNothing(t *testing.T) {
+func TestSpace_OwnerZeroOwnsNothing(t *testing.T) {
 	s := NewSpace()
 	p := newPool(s, "pool", "10.0.0.0/24")
 	_, allocateErr := p.Allocate(1, nil, 0)
-	for what, err := range map[string]error{"allocate": allocateErr, "exact": p.Exact(mustParse("10.0.0.1"), 0)} {
-		if err != ErrNobody {
+	for what, err := range map[string]error{"allocate": allocateErr, "exact": p.AllocateExact(mustParse("10.0.0.1"), 0)} {
+		if err != ErrNoOwner {
 			t.Errorf("%s for holder 0 answers %v", what, err)
 		}
 	}
-	s.Hold(mustParse("10.0.0.0/28"), 0)
+	s.Assign(mustParse("10.0.0.0/28"), 0)
 	s.Release(mustParse("10.0.0.0/28"), 0)
 	if s.pieces.count != 0 || p.Stats().Available != 256 {
 		t.Error("holder 0 holds something")
 	}
 }
 
-func TestRandomSpreadsOverThePool(t *testing.T) {
+func TestRandom_SpreadsOverThePool(t *testing.T) {
 	s := NewSpace()
 	p := newPool(s, "pool", "10.0.0.0/25", "10.0.0.128/26", "10.0.0.224/27")
-	s.Hold(mustParse("10.0.0.32/27"), 1)
+	s.Assign(mustParse("10.0.0.32/27"), 1)
 	policy := Random(rand.New(rand.NewPCG(8, 8)))
 	times := map[Range]int{}
 	const draws = 50000
@@ -250,11 +250,11 @@ func TestRandomSpreadsOverThePool(t *testing.T) {
 	}
 }
 
-func TestRandomFindsTheLastRun(t *testing.T) {
+func TestRandom_FindsTheLastRun(t *testing.T) {
 	s := NewSpace()
 	p := newPool(s, "pool", "2001:db8::/48")
-	s.Hold(mustParse("2001:db8::-2001:db8::7fff"), 1)
-	s.Hold(mustParse("2001:db8::800a-2001:db8:0:ffff:ffff:ffff:ffff:ffff"), 2)
+	s.Assign(mustParse("2001:db8::-2001:db8::7fff"), 1)
+	s.Assign(mustParse("2001:db8::800a-2001:db8:0:ffff:ffff:ffff:ffff:ffff"), 2)
 	policy := Random(rand.New(rand.NewPCG(9, 9)))
 	for i := range 3 { // of ten addresses three pairs can be had, however they lie
 		if r, err := p.Allocate(2, policy, 3); err != nil || !mustParse("2001:db8::8000-2001:db8::8009").Covers(r) {
@@ -263,19 +263,19 @@ func TestRandomFindsTheLastRun(t *testing.T) {
 	}
 }
 
-func TestRandomWithoutASourceIsSequential(t *testing.T) {
+func TestRandom_WithoutSourceIsSequential(t *testing.T) {
 	s := NewSpace()
 	p := newPool(s, "pool", "10.0.0.0/24", "10.0.1.0/28")
-	s.Hold(mustParse("10.0.0.0"), 1)
+	s.Assign(mustParse("10.0.0.0"), 1)
 	if r, err := p.Preview(8, Random(nil)); err != nil || r != mustParse("10.0.0.1-10.0.0.8") {
 		t.Errorf("the answer is %v, %v", r, err)
 	}
 }
 
-func TestErrorsNameTheNumbersAndTheWayOut(t *testing.T) {
+func TestErrors_NameNumbersAndRemedy(t *testing.T) {
 	s := NewSpace()
 	p := s.SetPool("pool", []Range{mustParse("10.0.0.0/29"), mustParse("10.0.0.8/29")}, []Range{mustParse("10.0.0.1")})
-	s.Hold(mustParse("10.0.0.4-10.0.0.5"), 42)
+	s.Assign(mustParse("10.0.0.4-10.0.0.5"), 42)
 	_, exhausted := p.Allocate(20, nil, 1)
 	_, count := p.Preview(0, nil)
 	_, nobody := p.Allocate(1, nil, 0)
@@ -284,10 +284,10 @@ func TestErrorsNameTheNumbersAndTheWayOut(t *testing.T) {
 		"10.0.1.0-10.0.1.7 is outside the pool: it must lie inside one of 10.0.0.0-10.0.0.7, 10.0.0.8-10.0.0.15":              p.CheckExact(mustParse("10.0.1.0/29")),
 		"10.0.0.7-10.0.0.8 spans more than one range (10.0.0.0-10.0.0.7, 10.0.0.8-10.0.0.15): it must lie inside one of them": p.CheckExact(mustParse("10.0.0.7-10.0.0.8")),
 		"10.0.0.1 is reserved: choose a range outside it":                                                                     p.CheckExact(mustParse("10.0.0.0/29")),
-		"10.0.0.4-10.0.0.5 is already held by holder 42: choose another range or release it first":                            p.CheckExact(mustParse("10.0.0.2-10.0.0.7")),
+		"10.0.0.4-10.0.0.5 is already owned by owner 42: choose another range or release it first":                            p.CheckExact(mustParse("10.0.0.2-10.0.0.7")),
 		"10.0.0.1 is outside the pool, which offers no addresses":                                                             s.SetPool("empty", nil, nil).CheckExact(mustParse("10.0.0.1")),
 		"the number of addresses must be at least 1":                                                                          count,
-		"holder 0 is nobody and can hold nothing":                                                                             nobody,
+		"owner 0 is no owner and can own nothing":                                                                             nobody,
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
@@ -295,7 +295,7 @@ func TestErrorsNameTheNumbersAndTheWayOut(t *testing.T) {
 	}
 }
 
-func TestErrorsNameNoMoreRangesThanAnybodyReads(t *testing.T) {
+func TestErrors_BoundTheNamedRanges(t *testing.T) {
 	var window []Range
 	for i := range 10_000 {
 		window = append(window, mustParse(fmt.Sprintf("10.0.%d.%d", i/128, i%128*2)))
@@ -307,11 +307,11 @@ func TestErrorsNameNoMoreRangesThanAnybodyReads(t *testing.T) {
 	}
 }
 
-func TestTheSteadyStateAllocatesNothing(t *testing.T) {
+func TestSpace_SteadyStateAllocatesNoMemory(t *testing.T) {
 	s := NewSpace()
 	p := newPool(s, "pool", "10.0.0.0/16")
 	for i := uint64(0); i < 1<<16; i += 3 {
-		s.Hold(head(p.usable[0].first.plus(number{lo: i}), number{lo: 1}).asRange(), Holder(1+i))
+		s.Assign(headOf(p.usable[0].first.plus(number{lo: i}), number{lo: 1}).asRange(), OwnerID(1+i))
 	}
 
 	give := func(n int64, policy Policy) {
@@ -331,7 +331,7 @@ func TestTheSteadyStateAllocatesNothing(t *testing.T) {
 		"sequential": func() { give(1, Sequential) },
 		"random":     func() { give(1, random) },
 		"exact": func() {
-			if err := p.Exact(exact, me); err != nil {
+			if err := p.AllocateExact(exact, me); err != nil {
 				t.Fatal(err)
 			}
 			s.Release(exact, me)
@@ -344,9 +344,9 @@ func TestTheSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestAHeldRangeCostsLittleMemory holds single addresses in several orders, each
+// TestSpace_MemoryOfAnOwnedRange holds single addresses in several orders, each
 // with a free run beside it: the most a range can cost. Half of them go again.
-func TestAHeldRangeCostsLittleMemory(t *testing.T) {
+func TestSpace_MemoryOfAnOwnedRange(t *testing.T) {
 	const ranges = 100_000
 	for name, index := range map[string]func(i int) int{
 		"ascending":  func(i int) int { return i },
@@ -359,7 +359,7 @@ func TestAHeldRangeCostsLittleMemory(t *testing.T) {
 		s := NewSpace()
 		p := newPool(s, "pool", "10.0.0.0/8")
 		at := func(i int) Range {
-			return head(p.usable[0].first.plus(number{lo: uint64(2 * index(i))}), number{lo: 1}).asRange()
+			return headOf(p.usable[0].first.plus(number{lo: uint64(2 * index(i))}), number{lo: 1}).asRange()
 		}
 		measure := func(when string, held int64) {
 			each := float64(heapInUse()-before) / float64(held)
@@ -369,13 +369,13 @@ func TestAHeldRangeCostsLittleMemory(t *testing.T) {
 			}
 		}
 		for i := range ranges {
-			s.Hold(at(i), Holder(1+i))
+			s.Assign(at(i), OwnerID(1+i))
 		}
 		measure("full", ranges)
 		left := int64(ranges)
 		for i := range ranges {
 			if i*7919%10 < 5 {
-				s.Release(at(i), Holder(1+i))
+				s.Release(at(i), OwnerID(1+i))
 				left--
 			}
 		}

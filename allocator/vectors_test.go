@@ -104,7 +104,7 @@ func (st *stage) play(verb, rest string) (string, error) {
 		return "", err
 	case "hold":
 		r, err := ParseRange(rest)
-		st.space.Hold(r, Holder(1+len(st.taken)))
+		st.space.Assign(r, OwnerID(1+len(st.taken)))
 		st.taken = append(st.taken, r)
 		return "", err
 	case "take":
@@ -115,11 +115,11 @@ func (st *stage) play(verb, rest string) (string, error) {
 			return "", err
 		}
 		st.taken = append(st.taken, r)
-		return st.told(st.pool.Exact(r, Holder(len(st.taken))))
+		return st.told(st.pool.AllocateExact(r, OwnerID(len(st.taken))))
 	case "free":
 		for i, r := range st.taken {
 			if rest == r.Text() || rest == "every other" && i%2 == 0 {
-				st.space.Release(r, Holder(i+1))
+				st.space.Release(r, OwnerID(i+1))
 			}
 		}
 		return "", nil
@@ -128,7 +128,7 @@ func (st *stage) play(verb, rest string) (string, error) {
 		return fmt.Sprintf("%d/%d/%d", s.Total, s.Allocated, s.Available), nil
 	case "runs":
 		free := Subtract(st.pool.Window(), st.pool.blocked)
-		for held := range st.space.HeldIn(mustParse("0.0.0.0/0")) {
+		for held := range st.space.OwnedIn(mustParse("0.0.0.0/0")) {
 			free = Subtract(free, []Range{held.Range})
 		}
 		if s := st.pool.Stats(); s.FreeRuns != len(free) || s.Available != Total(free) {
@@ -157,7 +157,7 @@ func (st *stage) take(counts string) (string, error) {
 				return "", err
 			}
 			preview, previewErr := st.pool.Preview(n, BestFit)
-			r, err := st.pool.Allocate(n, BestFit, Holder(1+len(st.taken)))
+			r, err := st.pool.Allocate(n, BestFit, OwnerID(1+len(st.taken)))
 			if preview != r || fmt.Sprint(previewErr) != fmt.Sprint(err) {
 				return "", fmt.Errorf("preview answers %v, %v; allocate %v, %v", preview, previewErr, r, err)
 			}
@@ -178,7 +178,7 @@ func (st *stage) told(err error) (string, error) {
 	var exhausted *ExhaustedError
 	var outside *OutsideError
 	var blocked *BlockedError
-	var held *HeldError
+	var held *OwnedError
 	switch {
 	case err == nil:
 		return "ok", nil

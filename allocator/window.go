@@ -10,31 +10,27 @@ import (
 type pane struct {
 	span
 	pool  *Pool
-	reach number // the highest last address of this pane and all before it
+	reach number // the highest last address of this pane and all earlier panes
 }
 
-// Offer is what a pool declares.
+// Offer is the declaration of a pool.
 type Offer struct {
 	Name string
-	// Window is the ranges it offers, which may touch or overlap.
+	// Window lists the offered ranges, which may touch or overlap.
 	Window []Range
-	// Blocked is held back from every request in the whole space, whichever
-	// pool's it is, for as long as this pool names it; what is held there stays
-	// held.
+	// Blocked ranges are not allocated to any request in the whole space, through any pool, while this pool lists them. Current owners keep their
+	// addresses.
 	Blocked []Range
 }
 
-// SetPool creates or resizes a pool: see Offer. Ranges that are not valid are
-// left out. A pool that is resized stays the same *Pool, and nothing held is
-// lost.
+// SetPool creates or resizes a pool: see Offer. Invalid ranges are ignored. A resized pool stays the same *Pool, and owners keep their addresses.
 //
-// Calling it with what the pool already has costs a comparison; else the cost
-// grows with the pieces in every pool whose usable addresses change.
+// A call without a change costs a comparison; otherwise the cost grows with the pieces in every pool whose usable addresses change.
 func (s *Space) SetPool(name string, window, blocked []Range) *Pool {
 	return s.SetPools(Offer{name, window, blocked})[0]
 }
 
-// SetPools is SetPool for each of the offers, at less cost where they are many.
+// SetPools is SetPool for several offers, at a lower cost for many offers.
 func (s *Space) SetPools(offers ...Offer) []*Pool {
 	all := make([]*Pool, len(offers))
 	shapes := make([]shape, len(offers))
@@ -44,18 +40,16 @@ func (s *Space) SetPools(offers ...Offer) []*Pool {
 			p = &Pool{space: s}
 			s.pools[o.Name] = p
 		}
-		all[i], shapes[i] = p, shape{p, declared(o.Window), declared(o.Blocked)}
+		all[i], shapes[i] = p, shape{p, validSorted(o.Window), validSorted(o.Blocked)}
 	}
-	s.reshape(shapes)
+	s.reshapePools(shapes)
 	return all
 }
 
-// RemovePool forgets a pool and its blocks; what is held stays held. The *Pool
-// offers nothing from then on.
+// RemovePool removes a pool and its blocks; owners keep their addresses. The removed *Pool offers no addresses.
 func (s *Space) RemovePool(name string) { s.RemovePools(name) }
 
-// RemovePools is RemovePool for each of the names, at less cost where they are
-// many.
+// RemovePools is RemovePool for several names, at a lower cost for many names.
 func (s *Space) RemovePools(names ...string) {
 	var shapes []shape
 	for _, name := range names {
@@ -64,25 +58,24 @@ func (s *Space) RemovePools(names ...string) {
 			shapes = append(shapes, shape{pool: p})
 		}
 	}
-	s.reshape(shapes)
+	s.reshapePools(shapes)
 }
 
-// declared is the valid ranges, sorted.
-func declared(ranges []Range) []Range {
+// validSorted returns the valid ranges, sorted.
+func validSorted(ranges []Range) []Range {
 	valid := slices.DeleteFunc(slices.Clone(ranges), func(r Range) bool { return !r.IsValid() })
 	slices.SortFunc(valid, Range.compare)
 	return valid
 }
 
-// shape is what a pool becomes.
+// shape is the new content of a pool.
 type shape struct {
 	pool            *Pool
 	window, blocked []Range
 }
 
-// reshape gives pools new windows and new blocks, and every pool that shows an
-// address of the old or the new blocks its usable addresses.
-func (s *Space) reshape(shapes []shape) {
+// reshapePools gives pools new windows and blocks, and updates the usable addresses of every pool that offers an address of the old or the new blocks.
+func (s *Space) reshapePools(shapes []shape) {
 	var (
 		changed []*Pool
 		blocks  []Range // of which some are new, or gone
@@ -96,23 +89,23 @@ func (s *Space) reshape(shapes []shape) {
 		p.window, p.blocked = to.window, to.blocked
 		changed = append(changed, p)
 		if !same {
-			s.block(before, to.blocked)
+			s.setBlocks(before, to.blocked)
 			blocks = append(append(blocks, before...), to.blocked...)
 		}
 	}
 	if len(blocks) > 0 {
-		over := union(blocks)
+		over := unionOf(blocks)
 		for _, q := range s.pools {
-			if touches(over, q.window) {
+			if overlapsUnion(over, q.window) {
 				changed = append(changed, q)
 			}
 		}
 	}
-	s.reopen(changed)
+	s.reopenPools(changed)
 }
 
-// block has a pool block other ranges than before.
-func (s *Space) block(before, blocked []Range) {
+// setBlocks replaces the blocks of a pool.
+func (s *Space) setBlocks(before, blocked []Range) {
 	gone := spansOf(before) // sorted, as all of these
 	s.blocks = slices.DeleteFunc(s.blocks, func(sp span) bool {
 		is := len(gone) > 0 && gone[0] == sp
@@ -123,33 +116,31 @@ func (s *Space) block(before, blocked []Range) {
 	})
 	s.blocks = append(s.blocks, spansOf(blocked)...)
 	slices.SortFunc(s.blocks, span.compare)
-	s.blocked = merge(slices.Clone(s.blocks))
+	s.blocked = mergeSorted(slices.Clone(s.blocks))
 }
 
-// few pools are shown one after the other, each at the cost of a search and of
-// moving the panes behind its own; more are shown at once, at that of a look at
-// all panes.
+// few pools are shown one after the other, each at the cost of a search and of moving the following panes; more pools are shown together, at the cost of
+// one pass over all panes.
 const few = 2
 
-// reopen gives pools the usable spans that follow from their windows and all
-// blocks.
-func (s *Space) reopen(pools []*Pool) {
+// reopenPools gives pools the usable spans that follow from their windows and all blocks.
+func (s *Space) reopenPools(pools []*Pool) {
 	usable := map[*Pool][]span{}
 	for _, p := range pools {
-		if is := subtract(union(p.window), s.blocked); !slices.Equal(is, p.usable) {
+		if is := subtractSpans(unionOf(p.window), s.blocked); !slices.Equal(is, p.usable) {
 			usable[p] = is
 		}
 	}
 	from := len(s.panes)
 	if len(usable) > few {
-		from = s.exchange(usable)
+		from = s.replacePanes(usable)
 	} else {
 		for p, is := range usable {
-			from = min(from, s.hide(p), s.show(p, is))
+			from = min(from, s.hidePanes(p), s.showPanes(p, is))
 		}
 	}
 	for p, is := range usable {
-		p.rebuild(is)
+		p.rebuildRuns(is)
 	}
 	reach := number{}
 	if from > 0 {
@@ -164,9 +155,8 @@ func (s *Space) reopen(pools []*Pool) {
 	}
 }
 
-// exchange shows pools as others than before, and says from where on the panes
-// are others.
-func (s *Space) exchange(usable map[*Pool][]span) (from int) {
+// replacePanes replaces the panes of pools, and returns the first changed place.
+func (s *Space) replacePanes(usable map[*Pool][]span) (from int) {
 	stay := slices.DeleteFunc(s.panes, func(x pane) bool { _, goes := usable[x.pool]; return goes })
 	var come []pane
 	for p, is := range usable {
@@ -187,14 +177,13 @@ func (s *Space) exchange(usable map[*Pool][]span) (from int) {
 	return 0
 }
 
-// hide takes a pool's panes out, and show puts some in. Each returns the first
-// place from which the panes are others. One pane costs a search: a pool may be
-// shown as thousands of parts, each of which is a pool of one.
-func (s *Space) hide(p *Pool) (from int) {
+// hidePanes removes a pool's panes, and showPanes adds panes. Each returns the first changed place. A single pane costs a search: a pool may be shown as
+// thousands of parts, each of which is a pool with one pane.
+func (s *Space) hidePanes(p *Pool) (from int) {
 	if len(p.usable) == 0 {
 		return len(s.panes)
 	}
-	from = s.place(p.usable[0])
+	from = s.placeOfPane(p.usable[0])
 	for s.panes[from].pool != p {
 		from++
 	}
@@ -206,11 +195,11 @@ func (s *Space) hide(p *Pool) (from int) {
 	return from
 }
 
-func (s *Space) show(p *Pool, usable []span) (from int) {
+func (s *Space) showPanes(p *Pool, usable []span) (from int) {
 	if len(usable) == 0 {
 		return len(s.panes)
 	}
-	from = s.place(usable[0])
+	from = s.placeOfPane(usable[0])
 	if len(usable) == 1 {
 		s.panes = slices.Insert(s.panes, from, pane{span: usable[0], pool: p})
 		return from
@@ -222,14 +211,13 @@ func (s *Space) show(p *Pool, usable []span) (from int) {
 	return from
 }
 
-// place is that of the first pane which is not before sp.
-func (s *Space) place(sp span) int {
+// placeOfPane returns the place of the first pane that is not before sp.
+func (s *Space) placeOfPane(sp span) int {
 	at, _ := slices.BinarySearchFunc(s.panes, sp, func(x pane, sp span) int { return x.compare(sp) })
 	return at
 }
 
-// panesOver yields every pane that overlaps sp. Going down from the last that
-// starts in or before sp, it stops where no earlier one reaches sp.
+// panesOver yields every pane that overlaps sp. It goes down from the last pane that starts in or before sp, and stops where no earlier pane reaches sp.
 func (s *Space) panesOver(sp span) iter.Seq[pane] {
 	return func(yield func(pane) bool) {
 		i := sort.Search(len(s.panes), func(i int) bool { return sp.last.less(s.panes[i].first) })
@@ -241,7 +229,7 @@ func (s *Space) panesOver(sp span) iter.Seq[pane] {
 	}
 }
 
-// blockedIn is the lowest blocked range that has an address of sp, as declared.
+// blockedIn returns the lowest blocked range with an address of sp, as declared.
 func (s *Space) blockedIn(sp span) (Range, bool) {
 	at, _ := slices.BinarySearchFunc(s.blocked, sp.first, func(b span, n number) int { return b.last.compare(n) })
 	if at == len(s.blocked) || !s.blocked[at].overlaps(sp) { // nearly always, and faster than this:

@@ -1,38 +1,66 @@
-// Package reconcilers is the asynchronous side: it feeds the ledger with what is stored, and writes to stored objects what the
-// ledger knows. The answer itself is given by the webhooks, before an object is stored; here it is confirmed, mirrored, recorded and,
-// where nobody asked the webhooks, given.
+// Package reconcilers is the asynchronous part of the manager: stored objects are applied to the ledger, and the state of the ledger is written to stored
+// objects.
+// The webhooks allocate before an object is stored; the reconcilers confirm, mirror and record the allocation, and allocate for claims that are stored without
+// addresses.
 //
-//	informers ──▶ Feed ──▶ ledger ──▶ Changes ──▶ ipallocation   status, conflict, adoption, the first half of a release
-//	                                          ├─▶ pending        ranges for claims that are stored without one
-//	                                          └─▶ networkpool    counters, conditions, the other half of a release
+//	informers ──▶ feed.Feed ──▶ ledger ──▶ feed.Changes ──▶ claims.Reconciler   status, conflict, adoption, release
+//	                                                    ├─▶ claims.Waiting      ranges for claims that are stored without addresses
+//	                                                    └─▶ pools.Reconciler    counters, conditions, records of releases
 //
-// Claims of Metal3 and of Cluster API go the same way, and have an address object made for them before their status names it (address.go). They and
-// their pools rest while their Cluster does.
-// Beside these, package services makes ProxyVIPs for Services; they go the same way.
+// This package wires the parts of each API together, and has one file with the adapter of each claim kind. Subpackages:
 //
-// # What it promises
+//	addressobjects   creates and deletes the address objects of claims of Metal3 and Cluster API
+//	claims, pools    generic reconcilers of claims and of pools; pools has one file for each pool kind
+//	feed             informers to ledger, ledger to queues
+//	clusters         pauses of Clusters, and moves between clusters
+//	flow, write      spacing of attempts; writes, and errors of writes
+//	events           events, bounded for each pool
+//	informers        informers that continue as soon as the API server responds again
+//	movedrecords     moved records, in ConfigMaps
+//	services         ProxyVIPs for Services
+//	tenants          addresses of tenant clusters
 //
-// Only the holder of the journal writes: everything comes up again when a replica takes over. Every write carries the
-// resourceVersion of what it was decided on, so what was decided on an older version never lands, and a version that was
-// overtaken comes back by itself. Nothing is written that is there already; an allocation in its normal life gets one write
-// before its release.
+// # Guarantees
 //
-// An allocation is Ready only after the ledger has confirmed its range in the present term; the loser of a clash is flagged first.
-// A range is freed when its object is gone, which the informer says and nobody else. A release of an allocation is recorded in its pool before
-// the finalizer goes; what rests in no such record stands in an annotation of the pool (resting.go).
+//   - Only the leader writes. After a change of the leader every object is reconciled.
+//   - A write carries the resourceVersion on which the decision to write is based. A decision on an older version is never stored, and the event of the newer
+//     version requeues the object.
+//   - An object in the intended state is not written. An allocation gets one write between create and release.
+//   - A claim becomes Ready after a commit of the present term has confirmed its ranges. In a conflict, the losing claim is flagged before the winning claim
+//     becomes Ready.
+//   - A range is free when its claim and address object are gone, and the cooldown is over. The pool has the release record of an allocation before the
+//     finalizer of the allocation is removed; the cooldown list of the pool has the cooldowns without a release record (pools/cooldown.go).
+//   - Status writes for which no client waits are spaced, so that the API server works for creates in between. The first write after a quiet time is not
+//     delayed.
+//   - Every write leaves a state from which the next write follows, so that a process may end between two writes.
 //
-// What is written about a create that is answered already is gathered in turns, and between them the API server works for creates. The first after a
-// quiet time is written at once.
+// # Release
 //
-// Somebody's policy, quota or webhook may refuse the writes of some objects, or keep them waiting. The object then says so, and is attempted again after
-// growing pauses of its own, 30 s at most, whatever events come meanwhile (package flow); a change of the object, or of its pool, brings an attempt at
-// once. Pauses, messages and log lines are counted per object. An attempt that is repeated takes one call: what it needs to know the informers, or the
-// attempt before, have shown. A namespace whose objects take long has a few of the workers, so that those of others are not kept waiting too (fair.go).
+// The release of a claim is all that follows a client's request to delete the claim. Package state (Cooldown) defines release records and cooldown list, and
+// when the cooldown of each kind begins. Steps, and the reconciler that takes each step:
 //
-// Every step leaves a state from which the next one follows, so a process may end anywhere.
+//	kind               claims.Reconciler                pools.Reconciler                             claims.Reconciler
+//	IPAllocation       phase Released, releasedAt       release record, then finalizer removed
+//	IPClaim,           address objects deleted,         cooldown list                                finalizer removed, at the latest
+//	IPAddressClaim     then cooldown begins                                                          some seconds after the begin
+//	ProxyVIP           no step: a ProxyVIP has no finalizer, and a ProxyIPPool has no reuse delay
+//
+// Terms:
+//
+//   - deletion requested: the claim has a deletionTimestamp. The claim owns its addresses.
+//   - released: phase Released of an IPAllocation. The allocation owns its addresses, and its finalizer stays until the pool has the release record. Claims of
+//     further kinds have no such state.
+//   - gone: the informer has reported the delete event of the claim to the ledger. The addresses are in cooldown, or free without a reuse delay.
+//   - free: the cooldown is over. The addresses can be allocated again.
+//
+// # Denied and slow writes
+//
+// A policy, quota or foreign webhook may deny or delay the writes of some objects. The status of such an object reports the cause. Attempts on an object are
+// repeated after pauses that grow to 30 s; events do not shorten a pause, but a change of the object or of its pool permits an attempt at once (package
+// flow). Pauses, messages and log lines are counted for each object. A repeated attempt takes one call: the informers, or the first attempt, have shown
+// everything else. A namespace with slow objects uses a few of the workers, so that objects of the remaining namespaces are not delayed (flow.Fairness).
 //
 // # Concurrency
 //
-// One object is handled by one goroutine of its controller at a time; one NetworkPool's status has this one writer. Feed and
-// Changes are safe for concurrent use.
+// One object is reconciled by one goroutine of its controller at a time, and the status of a pool has a single writer.
 package reconcilers

@@ -12,141 +12,150 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
-	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
-	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/addressobjects"
+	"butlerlabs.dev/ipam/reconcilers/claims"
+	"butlerlabs.dev/ipam/reconcilers/feed"
 )
 
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/status,verbs=patch
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddresses,verbs=get;list;watch;create;patch;delete
-// Where the API server has OwnerReferencesPermissionEnforcement, as OpenShift's does, these are the rights to make an address that its owners wait for.
+// With OwnerReferencesPermissionEnforcement, as on OpenShift, the API server requires these rights for owner references with blockOwnerDeletion.
 // +kubebuilder:rbac:groups=ipam.cluster.x-k8s.io,resources=ipaddressclaims/finalizers,verbs=update
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/finalizers,verbs=update
 
-// ClusterAPI is the claims of the API ipam.cluster.x-k8s.io. Their pools are those of Metal3 and Butler.
-var ClusterAPI API = &api[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{
-	claimKind: clusterapi.KindIPAddressClaim, claimName: "ipaddressclaim",
-	claims: ipAddressClaims{addressed[*ipamv1.IPAddressClaim, *ipamv1.IPAddress]{
-		kind:       clusterAPIAddresses,
-		fresh:      func() *ipamv1.IPAddressClaim { return &ipamv1.IPAddressClaim{} },
-		claimOf:    clusterapi.ClaimOf,
-		named:      func(c *ipamv1.IPAddressClaim) string { return c.Status.AddressRef.Name },
-		want:       clusterAPIAddressOf,
-		finalizers: clusterapi.Finalizers,
-		ours:       []string{metal3v1.FinalizerClusterAPIAddress, butlerv1.FinalizerIPAddress},
-		owner:      "IPAddressClaim",
-	}},
-	others:    []string{metal3.KindIPPool, butler.KindNetworkPool},
-	addresses: clusterAPIAddresses,
+// ClusterAPI is the API ipam.cluster.x-k8s.io. Its pools are those of Metal3 and Butler.
+var ClusterAPI API = &apiAdapter[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{
+	claimResource: clusterapi.ResourceIPAddressClaim, claimName: "ipaddressclaim", workers: addressWorkers, mirrorEvery: addressEvery,
+	newClaims: newIPAddressClaims, addresses: clusterAPIAddresses,
+	otherPools: map[string]client.Object{metal3.ResourceIPPool: &metal3v1.IPPool{}, butler.ResourceNetworkPool: &butlerv1.NetworkPool{}},
 }
 
-var clusterAPIAddresses = &addressKind{
-	kind:      clusterapi.KindIPAddress,
-	empty:     func() client.Object { return &ipamv1.IPAddress{} },
-	emptyList: func() client.ObjectList { return &ipamv1.IPAddressList{} },
-	claim:     func(o client.Object) ledger.Claim { return clusterapi.AddressClaimOf(o.(*ipamv1.IPAddress)) },
+func newIPAddressClaims() claims.Adapter[*ipamv1.IPAddressClaim] {
+	return ipAddressClaims{addressobjects.New(addressobjects.Config[*ipamv1.IPAddressClaim, *ipamv1.IPAddress]{
+		Kind:              clusterAPIAddresses,
+		NewClaim:          func() *ipamv1.IPAddressClaim { return &ipamv1.IPAddressClaim{} },
+		ConvertClaim:      clusterapi.ConvertClaim,
+		StatusAddress:     func(c *ipamv1.IPAddressClaim) string { return c.Status.AddressRef.Name },
+		Build:             buildClusterAPIAddress,
+		Finalizers:        clusterapi.SelectFinalizers,
+		ManagedFinalizers: []string{metal3v1.FinalizerClusterAPIAddress, butlerv1.FinalizerIPAddress},
+		OwnerKind:         "IPAddressClaim",
+	})}
+}
+
+var clusterAPIAddresses = &addressobjects.Kind{
+	Resource: clusterapi.ResourceIPAddress,
+	Empty:    func() client.Object { return &ipamv1.IPAddress{} },
+	NewList:  func() client.ObjectList { return &ipamv1.IPAddressList{} },
+	Convert:  func(o client.Object) ledger.Claim { return clusterapi.ConvertAddress(o.(*ipamv1.IPAddress)) },
 }
 
 // ipAddressClaims adapts IPAddressClaims.
 type ipAddressClaims struct {
-	addressed[*ipamv1.IPAddressClaim, *ipamv1.IPAddress]
+	addressobjects.Claims[*ipamv1.IPAddressClaim, *ipamv1.IPAddress]
 }
 
-func (ipAddressClaims) emptyList() client.ObjectList { return &ipamv1.IPAddressClaimList{} }
+var (
+	_ claims.Pausable[*ipamv1.IPAddressClaim]   = ipAddressClaims{}
+	_ claims.Releaser[*ipamv1.IPAddressClaim]   = ipAddressClaims{}
+	_ claims.Dependents[*ipamv1.IPAddressClaim] = ipAddressClaims{}
+)
 
-// answered is true of the claims of other providers: nobody here waits to answer them.
-func (ipAddressClaims) answered(c *ipamv1.IPAddressClaim) bool {
-	_, ours := clusterapi.PoolKeyOf(c)
-	return !ours || metal3.Answered(c)
+func (ipAddressClaims) NewList() client.ObjectList { return &ipamv1.IPAddressClaimList{} }
+
+// AllocatedByUs is true for claims of other providers: this manager does not serve them.
+func (ipAddressClaims) AllocatedByUs(c *ipamv1.IPAddressClaim) bool {
+	_, ours := clusterapi.FindPoolKey(c)
+	return !ours || metal3.HasAllocatedAddress(c)
 }
 
-func (ipAddressClaims) flagged(c *ipamv1.IPAddressClaim) bool { return clusterapi.Flagged(c) }
+func (ipAddressClaims) IsFlagged(c *ipamv1.IPAddressClaim) bool { return clusterapi.IsFlagged(c) }
 
-func (a ipAddressClaims) failed(c *ipamv1.IPAddressClaim) bool {
-	ready := a.condition(c)
+func (a ipAddressClaims) HasFailed(c *ipamv1.IPAddressClaim) bool {
+	ready := a.OwnershipCondition(c)
 	return ready != nil && (ready.Reason == ipamv1.IPAddressClaimReadyAllocationFailedReason || ready.Reason == ipamv1.IPAddressClaimReadyPoolExhaustedReason)
 }
 
-func (ipAddressClaims) condition(c *ipamv1.IPAddressClaim) *metav1.Condition {
+func (ipAddressClaims) OwnershipCondition(c *ipamv1.IPAddressClaim) *metav1.Condition {
 	return meta.FindStatusCondition(c.Status.Conditions, clusterv1.ReadyCondition)
 }
 
-func (ipAddressClaims) rests(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim, clusters metal3.Clusters) error {
-	pool, ours := clusterapi.PoolKeyOf(c)
+func (ipAddressClaims) CheckManaged(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim, clusters metal3.Clusters) error {
+	pool, ours := clusterapi.FindPoolKey(c)
 	if !ours {
-		return errForeign
+		return claims.ErrForeign
 	}
-	if err := clusterapi.Wait(c, clusters); err != nil {
+	if err := clusterapi.CheckWait(c, clusters); err != nil {
 		return err
 	}
-	if pool.Kind == metal3.KindIPPool {
-		return d.poolRests(ctx, c, pool, clusters)
+	if pool.Resource == metal3.ResourceIPPool {
+		return checkPoolManaged(ctx, d, c, pool, clusters)
 	}
 	p := &butlerv1.NetworkPool{}
-	if d.client.Get(ctx, request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
+	if d.Client.Get(ctx, feed.Request(pool).NamespacedName, p, client.UnsafeDisableDeepCopy) != nil {
 		return nil // a missing pool pauses no claim
 	}
-	return clusterapi.WaitForNetworkPool(p)
+	return clusterapi.CheckNetworkPoolWait(p)
 }
 
-// errForeign is why the claims of other providers are left alone.
-var errForeign = errors.New("its pool is another provider's")
-
-func (a ipAddressClaims) wants(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) ([]ledger.Want, string, error) {
-	pool, _ := clusterapi.PoolKeyOf(c)
-	if held, has, err := a.heldFor(ctx, d, c); has || err != nil {
-		return held, butlerv1.OriginAdopted, err
+func (a ipAddressClaims) Requests(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim) ([]ledger.RangeRequest, string, error) {
+	pool, _ := clusterapi.FindPoolKey(c)
+	if requests, has, err := a.RequestsOfAddressObjects(ctx, d, c); has || err != nil {
+		return requests, butlerv1.OriginAdopted, err
 	}
-	if pool.Kind == butler.KindNetworkPool {
-		return clusterapi.WantsOfNetworkPool(c), butlerv1.OriginAuto, nil
+	if pool.Resource == butler.ResourceNetworkPool {
+		return clusterapi.BuildNetworkPoolRequest(c), butlerv1.OriginAuto, nil
 	}
-	return wantsOfIPPool(ctx, d, pool, c)
+	return requestsOfIPPool(ctx, d, pool, c)
 }
 
-// allocated makes the claim's IPAddress where there is none, and names it.
-func (a ipAddressClaims) allocated(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (bool, error) {
-	name, err := a.address(ctx, d, c)
+// SetAllocated creates the claim's IPAddress if it is missing, and names it in the status.
+func (a ipAddressClaims) SetAllocated(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim) error {
+	name, err := a.EnsureAddress(ctx, d, c)
 	if failure := metal3.Failure(""); errors.As(err, &failure) {
-		a.refused(c, nil, err)
-		return true, nil
+		a.SetDenied(c, nil, err)
+		return nil
 	}
-	if err != nil || name == "" {
-		return false, err
+	if err != nil {
+		return err
 	}
-	has, _ := metal3.Asked(c)
+	has, _ := metal3.ParseAddressAnnotation(c)
 	c.Status.AddressRef = ipamv1.IPAddressReference{Name: name}
 	setClaimReady(c, metav1.ConditionTrue, butlerv1.ReasonAllocated, fmt.Sprintf("Address %s allocated from pool %s", has, c.Spec.PoolRef.Name))
-	return true, nil
+	return nil
 }
 
-// clusterAPIAddressOf is the IPAddress of a claim, owned by the claim and by its pool. clusterctl moves it without a NetworkPool, which stays where it is: the
-// manager there names the pool of that cluster.
-func clusterAPIAddressOf(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
-	has, _ := metal3.Asked(c)
-	key, _ := clusterapi.PoolKeyOf(c)
-	_, finalizer := clusterapi.Finalizers(c)
+// buildClusterAPIAddress returns the IPAddress of a claim, owned by the claim and its pool. clusterctl moves the IPAddress but no NetworkPool: the
+// manager of the target cluster adds the NetworkPool of the target cluster as owner.
+func buildClusterAPIAddress(ctx context.Context, d *claims.Deps, c *ipamv1.IPAddressClaim) (*ipamv1.IPAddress, error) {
+	has, _ := metal3.ParseAddressAnnotation(c)
+	key, _ := clusterapi.FindPoolKey(c)
+	_, finalizer := clusterapi.SelectFinalizers(c)
 	o := &ipamv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Labels: c.Labels, Finalizers: []string{finalizer}}}
-	pool := poolReadings[key.Kind].empty()
-	if err := d.readPool(ctx, key, pool); err != nil {
+	pool := d.NewPool(key.Resource)
+	if err := addressobjects.ReadPool(ctx, d, key, pool); err != nil {
 		return nil, err
 	}
-	ofClaim := owner(c, ipamv1.GroupVersion.String(), "IPAddressClaim")
+	ofClaim := addressobjects.OwnerReference(c, ipamv1.GroupVersion.String(), "IPAddressClaim")
 	ofClaim.Controller, ofClaim.BlockOwnerDeletion = ptr.To(true), ptr.To(true)
 	o.OwnerReferences = []metav1.OwnerReference{ofClaim}
 	var ofPool metav1.OwnerReference
 	switch p := pool.(type) {
 	case *butlerv1.NetworkPool:
-		ofPool = owner(p, butlerv1.GroupVersion.String(), "NetworkPool")
-		o.Name, o.Spec = clusterapi.AddressOfNetworkPool(p, c, has)
+		ofPool = addressobjects.OwnerReference(p, butlerv1.GroupVersion.String(), "NetworkPool")
+		o.Name, o.Spec = clusterapi.BuildNetworkPoolAddress(p, c, has)
 	case *metal3v1.IPPool:
 		var err error
-		ofPool = owner(p, metal3v1.GroupVersion.String(), "IPPool")
-		if o.Name, o.Spec, err = clusterapi.AddressOfIPPool(p, c, has); err != nil {
+		ofPool = addressobjects.OwnerReference(p, metal3v1.GroupVersion.String(), "IPPool")
+		if o.Name, o.Spec, err = clusterapi.BuildIPPoolAddress(p, c, has); err != nil {
 			return nil, err
 		}
 	}
@@ -155,21 +164,21 @@ func clusterAPIAddressOf(ctx context.Context, d *desk, c *ipamv1.IPAddressClaim)
 	return o, nil
 }
 
-func (ipAddressClaims) clashing(c *ipamv1.IPAddressClaim, message string) {
+func (ipAddressClaims) SetConflict(c *ipamv1.IPAddressClaim, message string) {
 	setClaimReady(c, metav1.ConditionFalse, clusterapi.ReasonAddressConflict, message)
 }
 
-func (ipAddressClaims) refused(c *ipamv1.IPAddressClaim, _ []ledger.Want, err error) {
-	if !metal3.Answered(c) {
+func (ipAddressClaims) SetDenied(c *ipamv1.IPAddressClaim, _ []ledger.RangeRequest, err error) {
+	if !metal3.HasAllocatedAddress(c) {
 		c.Status.AddressRef = ipamv1.IPAddressReference{}
 	}
-	pool, _ := clusterapi.PoolKeyOf(c)
+	pool, _ := clusterapi.FindPoolKey(c)
 	failure := failureOf(c, pool, err)
 	if failure == nil {
 		setClaimReady(c, metav1.ConditionFalse, ipamv1.IPAddressClaimReadyPoolNotReadyReason, err.Error())
 		return
 	}
-	setClaimReady(c, metav1.ConditionFalse, clusterapi.ReasonFor(failure), failure.Error())
+	setClaimReady(c, metav1.ConditionFalse, clusterapi.SelectReadyReason(failure), failure.Error())
 }
 
 func setClaimReady(c *ipamv1.IPAddressClaim, status metav1.ConditionStatus, reason, message string) {

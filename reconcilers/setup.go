@@ -9,63 +9,68 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/reconcilers/addressobjects"
+	"butlerlabs.dev/ipam/reconcilers/claims"
+	"butlerlabs.dev/ipam/reconcilers/clusters"
+	"butlerlabs.dev/ipam/reconcilers/events"
+	"butlerlabs.dev/ipam/reconcilers/feed"
 	"butlerlabs.dev/ipam/reconcilers/flow"
-	"butlerlabs.dev/ipam/reconcilers/overtaken"
-	"butlerlabs.dev/ipam/reconcilers/records"
-	"butlerlabs.dev/ipam/reconcilers/work"
+	"butlerlabs.dev/ipam/reconcilers/movedrecords"
+	"butlerlabs.dev/ipam/reconcilers/pools"
 )
 
-// Objects of one kind that are worked on at a time. Many statuses under way at once share etcd's syncs and leave nothing to be caught up with when creates
-// end: with 8, an allocation costs a tenth more. With the journal and the pools, 20 fit into the 25 connections that client-go keeps: calls beyond
-// them open their own. A claim that gets an address object takes two writes, which somebody waits for: with 20, those of 64 clients that create on and on
-// fall behind by seconds, while with 40 they keep up.
+// Workers of the controllers. Many status writes in flight share etcd's syncs, and leave no backlog when creates end: with 8 workers, an allocation costs a
+// tenth more. With the journal and the pools, 20 workers fit into the 25 connections that client-go keeps: further calls open connections of their own. A
+// claim with an address object needs two writes for which clients wait: with 64 clients that create continuously, 20 workers fall behind by seconds, and 40
+// workers keep up.
 const (
 	claimWorkers   = 20
 	addressWorkers = 40
 	poolWorkers    = 4
 )
 
-// Times between the turns of one kind, long enough that most creates meet none. The status of a claim that was answered nobody waits for; an address
-// object, and the status that names it, many do.
+// Periods of the pacers, long enough that most creates do not coincide with a status write. No client waits for the status of a claim whose create response
+// has the addresses; many clients wait for an address object, and for the status that names the object.
 const (
 	mirrorEvery  = 200 * time.Millisecond
 	addressEvery = 50 * time.Millisecond
 )
 
-// Options are what the reconcilers stand on.
+// DefaultOrphanAge is the default of Options.OrphanAge.
+const DefaultOrphanAge = addressobjects.DefaultOrphanAge
+
+// Options has the dependencies of the reconcilers.
 type Options struct {
 	Ledger *ledger.Ledger
-	// Metrics of that ledger.
+	// Metrics are the metrics of the ledger.
 	Metrics *ledger.Metrics
-	// APIs are those that are served.
+	// APIs are the APIs that are switched on.
 	APIs []API
-	// Changes are those that the ledger's Config.Changed tells.
-	Changes *Changes
-	// Recorder takes events about claims and pools.
+	// Changes is notified by the ledger's Config.Changed.
+	Changes *feed.Changes
+	// Recorder records events about claims and pools.
 	Recorder record.EventRecorder
-	// OrphanAge is how long an address object, or the ProxyVIP of a Service, stays without what it is for; DefaultOrphanAge where zero.
+	// OrphanAge is how long an address object stays without its claim; 0 for DefaultOrphanAge.
 	OrphanAge time.Duration
-	// Now is the clock that measures spans.
+	// Now is the clock that measures durations.
 	Now func() time.Time
-	// Wall is the clock of the times in statuses and records, which outlive the process and are read by others; Now where nil.
+	// Wall is the clock of the times in statuses and records, which outlive the process and are read by other clients; nil for Now.
 	Wall func() time.Time
-	// Clusters are those of Cluster API.
-	Clusters *Clusters
-	// Records are of ranges that went to other clusters; nil where none are kept.
-	Records *records.Store
-	// Registry takes the gauges; nil for none.
+	// Clusters watches the Clusters of Cluster API; nil if no API has Clusters.
+	Clusters *clusters.Watcher
+	// Records stores the ranges that moved to other clusters; nil if none are stored.
+	MovedRecords *movedrecords.Store
+	// Registry registers the gauges; nil for none.
 	Registry prometheus.Registerer
 }
 
-// Register adds every reconciler to a manager that has not started. They run on every replica, and act on the one that holds the
-// journal.
+// Register adds the reconcilers to a manager that has not started. They run on every replica, and act only on the leader.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if o.Wall == nil {
 		o.Wall = o.Now
@@ -81,65 +86,71 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	return o.Registry.Register(&collector{ctx, mgr.GetCache(), o.Ledger, o.APIs})
 }
 
-func (a *api[T, P]) register(ctx context.Context, mgr manager.Manager, o Options) error {
-	if err := a.addIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+// controller is a queue with the reconciler of its objects.
+type controller struct {
+	name       string
+	queue      flow.Queue
+	workers    int
+	reconciler reconcile.Reconciler
+}
+
+func (a *apiAdapter[T, P]) register(ctx context.Context, mgr manager.Manager, o Options) error {
+	api, queues := a.newClaims(), o.Changes.QueuesOf(a.claimResource)
+	if err := a.addIndexes(ctx, mgr.GetFieldIndexer(), api); err != nil {
 		return err
 	}
-	lane := o.Changes.byClaim[a.claimKind]
-	turns, workers := newTurns(mirrorEvery), claimWorkers
-	if a.addresses != nil {
-		turns, workers = newTurns(addressEvery), addressWorkers
-	}
-	d := &desk{
-		client: mgr.GetClient(), ledger: o.Ledger, now: o.Now, wall: o.Wall, changes: lane, live: mgr.GetAPIReader(), clusters: o.Clusters, records: o.Records, events: newEvents(o.Recorder),
-		sent: newSent(), mirrors: turns, orphanAge: cmp.Or(o.OrphanAge, DefaultOrphanAge), whole: a.wholeStatus, movable: a.addresses != nil,
-		spacing: flow.NewBackoff(flow.FirstPause), tries: flow.NewBackoff(secondTry), recording: flow.NewBackoff(flow.FirstPause), repeated: &o.Changes.repeated, overtaken: overtaken.NewChecker(mgr.GetAPIReader()),
-	}
-	lane.wake = wake(ctx, mgr.GetCache(), a.claims.emptyList, lane.claims)
-	if a.addresses != nil { // these have Clusters
-		if err := o.Clusters.subscribe(lane.wake); err != nil {
+	requeueClaims := requeueAll(ctx, mgr.GetCache(), api.NewList, queues.Claims)
+	queues.SetRequeueAll(requeueClaims)
+	if _, pausable := api.(claims.Pausable[T]); pausable {
+		if err := o.Clusters.Subscribe(requeueClaims); err != nil {
 			return err
 		}
-		if a.poolKind != "" {
-			if err := o.Clusters.subscribe(wake(ctx, mgr.GetCache(), a.pools.emptyList, lane.pools)); err != nil {
+		if a.poolResource != "" {
+			if err := o.Clusters.Subscribe(requeueAll(ctx, mgr.GetCache(), a.pools.NewList, queues.Pools)); err != nil {
 				return err
 			}
 		}
 	}
-	c := claims[T]{desk: d, api: a.claims}
-	type worker struct {
-		name       string
-		queue      work.Queue
-		workers    int
-		reconciler reconcile.Reconciler
+	d := claims.NewDeps(claims.Config{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: o.Ledger, Clusters: o.Clusters, Queues: queues, Events: events.New(o.Recorder),
+		Now: o.Now, Wall: o.Wall, NewPool: a.newPool, MirrorPacer: flow.NewPacer(a.mirrorEvery), WholeStatus: a.wholeStatus,
+		OrphanAge: cmp.Or(o.OrphanAge, DefaultOrphanAge),
+	})
+	r := claims.New(d, api)
+	controllers := []controller{{a.claimName, queues.Claims, a.workers, r}}
+	for pool, queue := range queues.Waiting {
+		name, _, _ := strings.Cut(pool, ".")
+		controllers = append(controllers, controller{"pending-" + a.claimName + "-" + name, queue, poolWorkers, claims.NewWaiting(r, pool)})
 	}
-	controllers := []worker{{a.claimName, lane.claims, workers, &c}}
-	for kind, queue := range lane.pending {
-		resource, _, _ := strings.Cut(kind, ".")
-		controllers = append(controllers, worker{"pending-" + a.claimName + "-" + resource, queue, poolWorkers, &pending[T]{c, kind}})
+	if a.poolResource != "" {
+		controllers = append(controllers, controller{a.poolName, queues.Pools, poolWorkers, pools.New(pools.Config{
+			Claims: d, Metrics: o.Metrics, MovedRecords: o.MovedRecords,
+			RequeueClaims: func(namespace string) { o.Changes.RequeueClaims(a.poolResource, namespace) },
+		}, a.pools)})
 	}
-	if a.poolKind != "" {
-		known := map[types.NamespacedName]*poolMemory{}
-		controllers = append(controllers, worker{a.poolName, lane.pools, poolWorkers, &pools[P]{
-			desk: d, api: a.pools, metrics: o.Metrics, known: known, backoff: flow.NewBackoff(flow.FirstPause), wake: func(namespace string) { o.Changes.wake(a.poolKind, namespace) },
-		}})
-	}
-	for _, ctrl := range controllers {
-		if err := work.Add(mgr, ctrl.name, ctrl.queue, ctrl.workers, newFair(ctrl.reconciler, ctrl.workers)); err != nil {
+	for _, c := range controllers {
+		if err := flow.Add(mgr, c.name, c.queue, c.workers, flow.NewFairness(c.reconciler, c.workers)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// wake has all objects of a kind in a namespace looked at: they rested, or will.
-func wake(ctx context.Context, informers client.Reader, emptyList func() client.ObjectList, q work.Queue) func(namespace string) {
+func (a *apiAdapter[T, P]) addIndexes(ctx context.Context, indexer client.FieldIndexer, api claims.Adapter[T]) error {
+	if err := claims.AddIndexes(ctx, indexer, api); err != nil || a.addresses == nil {
+		return err
+	}
+	return a.addresses.AddIndex(ctx, indexer)
+}
+
+// requeueAll returns a function that requeues all objects of a resource in a namespace, after a Cluster of the namespace was paused or resumed.
+func requeueAll(ctx context.Context, informers client.Reader, emptyList func() client.ObjectList, q flow.Queue) func(namespace string) {
 	return func(namespace string) {
 		list := emptyList()
 		if err := informers.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-			return // they have not started, and bring everything up when they do
+			return // the informers have not started, and deliver all objects when they do
 		}
-		_ = meta.EachListItem(list, func(o runtime.Object) error { // which never fails
+		_ = meta.EachListItem(list, func(o runtime.Object) error { // returns no error
 			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o.(client.Object))})
 			return nil
 		})

@@ -16,14 +16,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// maxEntries bounds each list and map in the metadata of an object. The API server has no bound but the size of the whole: a million empty finalizers
-// pass through it, and a fault of each takes a thousand times its size.
+// maxEntries bounds each list and map in the metadata of an object. The API server bounds only the size of the whole object: a million empty finalizers
+// pass, and the text of a fault has a thousand times the size of a finalizer.
 const maxEntries = 4096
 
-// metadataFaults are those for which the API server will refuse the object later, after it has cost a grant.
-func metadataFaults(o metav1.Object) field.ErrorList {
+// findMetadataFaults returns faults for which the API server would deny the object later, after the object has cost a grant.
+func findMetadataFaults(o metav1.Object) field.ErrorList {
 	for _, part := range []struct {
 		name    string
 		entries int
@@ -42,14 +43,14 @@ func metadataFaults(o metav1.Object) field.ErrorList {
 		Annotations: o.GetAnnotations(), OwnerReferences: o.GetOwnerReferences(), Finalizers: o.GetFinalizers(),
 	}
 	if m.Name == "" && m.GenerateName != "" {
-		// The name is generated after admission, from as many characters of it.
+		// The name is generated between the mutating and the validating webhooks, from the first 58 characters of generateName.
 		m.Name = m.GenerateName[:min(len(m.GenerateName), 58)] + "00000"
 	}
 	return validation.ValidateObjectMeta(&m, m.Namespace != "", validation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
 
-// wanted says what a field takes.
-func wanted(at *json.UnmarshalTypeError, resource string) string {
+// describeType describes the values of a field.
+func describeType(at *json.UnmarshalTypeError, resource string) string {
 	switch at.Type.Kind() {
 	case reflect.Int32:
 		return fmt.Sprintf("write a whole number, of at most %d", math.MaxInt32)
@@ -60,26 +61,26 @@ func wanted(at *json.UnmarshalTypeError, resource string) string {
 	}
 }
 
-// decode reads an object, or parts of one. What is wrong with it is said of the field, where that is known.
+// decode decodes an object or parts of it. A type error names its field where the field is known.
 func decode(raw []byte, into any, resource string) error {
 	err := json.Unmarshal(raw, into)
 	if at := (*json.UnmarshalTypeError)(nil); errors.As(err, &at) && at.Field != "" {
-		return invalid{field.Invalid(field.NewPath(at.Field), field.OmitValueType{},
-			fmt.Sprintf("%s does not fit here: %s", at.Value, wanted(at, resource)))}
+		return review.InvalidError{field.Invalid(field.NewPath(at.Field), field.OmitValueType{},
+			fmt.Sprintf("%s does not fit here: %s", at.Value, describeType(at, resource)))}
 	}
 	if err != nil {
-		return badRequest(fmt.Sprintf("the object cannot be read: %v", err))
+		return review.BadRequestError(fmt.Sprintf("the object cannot be read: %v", err))
 	}
 	return nil
 }
 
-// readError is what a failed read of a pool means for the call.
+// readError converts the error of a read of a pool.
 func readError(err error, pool ledger.Key) error {
 	if errors.Is(err, errTooManyReads) {
 		return err
 	}
 	unread := (*cache.ErrResourceNotCached)(nil)
-	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || errors.As(err, &unread) { // the last two: its API is not served here
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) || errors.As(err, &unread) { // the last two: the API of the pool is not served here
 		return &ledger.NoPoolError{Pool: pool}
 	}
 	return &ledger.NotServingError{Reason: fmt.Sprintf("pool %s cannot be read: %v", pool, err), RetryAfter: time.Second}

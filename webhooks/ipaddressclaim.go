@@ -11,146 +11,133 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
-	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
-	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// ipAddressClaims adapts the IPAddressClaims of Cluster API that draw from our pools.
+// ipAddressClaims adapts the IPAddressClaims of Cluster API that request addresses of an IPPool or NetworkPool.
 type ipAddressClaims struct {
-	annotated[*ipamv1.IPAddressClaim]
+	annotatedClaims[*ipamv1.IPAddressClaim]
 }
 
-func (ipAddressClaims) subject() subject {
-	return subject{
-		kind:  ipamv1.GroupVersion.WithKind("IPAddressClaim"),
-		exact: func(allocator.Range) *field.Path { return metal3.AskedPath() },
-		count: field.NewPath("spec", "poolRef"),
+func (ipAddressClaims) subject() review.Subject {
+	return review.Subject{
+		Kind:      ipamv1.GroupVersion.WithKind("IPAddressClaim"),
+		ExactPath: func(allocator.Range) *field.Path { return metal3.AddressAnnotationPath() },
+		CountPath: field.NewPath("spec", "poolRef"),
 	}
 }
 
-func (ipAddressClaims) decode(raw []byte, stored bool) (*ipamv1.IPAddressClaim, error) {
-	c := &ipamv1.IPAddressClaim{}
-	if stored {
-		return c, decode(raw, c, "ipaddressclaim")
-	}
-	return c, decode(raw, &struct {
-		Metadata *metav1.ObjectMeta         `json:"metadata"`
-		Spec     *ipamv1.IPAddressClaimSpec `json:"spec"`
-	}{&c.ObjectMeta, &c.Spec}, "ipaddressclaim")
+func (ipAddressClaims) newObject() *ipamv1.IPAddressClaim { return &ipamv1.IPAddressClaim{} }
+
+func (ipAddressClaims) parts(c *ipamv1.IPAddressClaim) (metadata *metav1.ObjectMeta, spec any) {
+	return &c.ObjectMeta, &c.Spec
 }
 
-func (ipAddressClaims) ours(c *ipamv1.IPAddressClaim) bool {
-	_, ours := clusterapi.PoolKeyOf(c)
-	return ours
+func (ipAddressClaims) isManaged(c *ipamv1.IPAddressClaim) bool {
+	_, managed := clusterapi.FindPoolKey(c)
+	return managed
 }
 
-func (ipAddressClaims) ignored(c *ipamv1.IPAddressClaim) []string {
-	return clusterapi.UnknownPool(c.Spec.PoolRef)
+func (ipAddressClaims) findIgnored(c *ipamv1.IPAddressClaim) []string {
+	return clusterapi.FindClaimWarnings(c.Spec.PoolRef)
 }
 
-func (ipAddressClaims) failed(c *ipamv1.IPAddressClaim) bool {
+func (ipAddressClaims) isDeniedByStatus(c *ipamv1.IPAddressClaim) bool {
 	return meta.IsStatusConditionFalse(c.Status.Conditions, clusterv1.ReadyCondition)
 }
 
-func (ipAddressClaims) follow(p *patch, old, c *ipamv1.IPAddressClaim) {
-	was, _ := clusterapi.PoolKeyOf(old)
-	is, _ := clusterapi.PoolKeyOf(c)
-	followPool(p, old, c, was, is)
+func (ipAddressClaims) toClaim(c *ipamv1.IPAddressClaim) ledger.Claim {
+	return clusterapi.ConvertClaim(c)
 }
 
-func (ipAddressClaims) claim(c *ipamv1.IPAddressClaim) ledger.Claim { return clusterapi.ClaimOf(c) }
-
-func (ipAddressClaims) faults(old, c *ipamv1.IPAddressClaim) field.ErrorList {
+func (ipAddressClaims) findFaults(old, c *ipamv1.IPAddressClaim) field.ErrorList {
 	return clusterapi.ValidateIPAddressClaim(old, c)
 }
 
-func (a ipAddressClaims) wants(ctx context.Context, c *ipamv1.IPAddressClaim, pools client.Reader) ([]ledger.Want, error) {
-	pool, _ := clusterapi.PoolKeyOf(c)
+func (a ipAddressClaims) requests(ctx context.Context, c *ipamv1.IPAddressClaim, pools client.Reader) ([]ledger.RangeRequest, error) {
+	pool, _ := clusterapi.FindPoolKey(c)
 	named := c.Annotations[v1alpha1.AnnotationIPAddress] != ""
 	var all ipamv1.IPAddressList
-	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{metal3.IndexFor: c.Name}); err != nil {
+	if err := a.cached.List(ctx, &all, client.InNamespace(c.Namespace), client.MatchingFields{metal3.IndexOwnerClaim: c.Name}); err != nil {
 		return nil, readError(err, pool)
 	}
-	asked, _ := metal3.Asked(c)
-	for _, o := range all.Items {
-		if held, has := metal3.HeldFor(pool, asked, clusterapi.AddressClaimOf(&o)); has && c.Name != "" {
-			return metal3.WantOfStandIn(held), nil
+	asked, _ := metal3.ParseAddressAnnotation(c)
+	for i := range all.Items {
+		if owned, has := metal3.FindAddressObject(pool, asked, clusterapi.ConvertAddress(&all.Items[i])); has && c.Name != "" {
+			return metal3.BuildObjectRequest(owned), nil
 		}
 	}
-	if err := clusterapi.Wait(c, a.clusters); err != nil && !named {
+	if err := clusterapi.CheckWait(c, a.clusters); err != nil && !named {
 		return nil, err
 	}
-	if pool.Kind == butler.KindNetworkPool {
+	if pool.Resource == butler.ResourceNetworkPool {
 		if p, err := readPool(ctx, pool, pools, &butlerv1.NetworkPool{}, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, err
-		} else if err := clusterapi.WaitForNetworkPool(p); err != nil && !named {
+		} else if err := clusterapi.CheckNetworkPoolWait(p); err != nil && !named {
 			return nil, err
 		}
-		return clusterapi.WantsOfNetworkPool(c), nil
+		return clusterapi.BuildNetworkPoolRequest(c), nil
 	}
-	return a.wantsOfIPPool(ctx, c, pool, pools)
+	return a.requestsOfIPPool(ctx, c, pool, pools)
 }
 
-func (ipAddressClaims) renamed(ctx context.Context, c *ipamv1.IPAddressClaim, pools client.Reader) error {
-	if pool, _ := clusterapi.PoolKeyOf(c); pool.Kind == metal3.KindIPPool {
-		return keptForAnother(ctx, c, pool, pools)
+func (ipAddressClaims) checkGeneratedName(ctx context.Context, c *ipamv1.IPAddressClaim, pools client.Reader) error {
+	if pool, _ := clusterapi.FindPoolKey(c); pool.Resource == metal3.ResourceIPPool {
+		return checkReservedAddress(ctx, c, pool, pools)
 	}
 	return nil
 }
 
-func (ipAddressClaims) pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
-	return poolOfEither(ctx, k, pools)
+func (ipAddressClaims) readLedgerPool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	return readClusterAPIPool(ctx, k, pools)
 }
 
-// poolOfEither reads a pool of one of the two kinds that serve Cluster API.
-func poolOfEither(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
-	if k.Kind == butler.KindNetworkPool {
-		return storedPool(ctx, networkPools{}, k, pools)
+// readClusterAPIPool reads a pool of one of the two kinds that serve Cluster API.
+func readClusterAPIPool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	if k.Resource == butler.ResourceNetworkPool {
+		return readLedgerPool(ctx, networkPools{}, k, pools)
 	}
-	return storedPool(ctx, ipPools{}, k, pools)
+	return readLedgerPool(ctx, ipPools{}, k, pools)
 }
 
-func (ipAddressClaims) complete(p *patch, c *ipamv1.IPAddressClaim, space string) {
-	finalizer, _ := clusterapi.Finalizers(c)
-	completeWith(p, c, space, finalizer)
+func (ipAddressClaims) completeMetadata(c *ipamv1.IPAddressClaim, space string) {
+	finalizer, _ := clusterapi.SelectFinalizers(c)
+	metal3.CompleteMetadata(c, space, finalizer)
 }
 
-// clusterAddresses adapts the IPAddresses of Cluster API that are of our pools.
-type clusterAddresses struct{ standIn[*ipamv1.IPAddress] }
+// clusterAddresses adapts the IPAddresses of Cluster API that record addresses of an IPPool or NetworkPool.
+type clusterAddresses struct{}
 
-func (clusterAddresses) subject() subject {
-	return subject{kind: ipamv1.GroupVersion.WithKind("IPAddress"), exact: exactAddress}
+func (clusterAddresses) subject() review.Subject {
+	return review.Subject{Kind: ipamv1.GroupVersion.WithKind("IPAddress"), ExactPath: exactAddressPath}
 }
 
-func (clusterAddresses) decode(raw []byte, _ bool) (*ipamv1.IPAddress, error) {
-	o := &ipamv1.IPAddress{}
-	return o, decode(raw, o, "ipaddresses.ipam.cluster.x-k8s.io")
+func (clusterAddresses) newObject() *ipamv1.IPAddress { return &ipamv1.IPAddress{} }
+
+func (clusterAddresses) parts(o *ipamv1.IPAddress) (metadata *metav1.ObjectMeta, spec any) {
+	return &o.ObjectMeta, &o.Spec
 }
 
-func (clusterAddresses) ours(o *ipamv1.IPAddress) bool { return clusterapi.Ours(o) }
+func (clusterAddresses) isManaged(o *ipamv1.IPAddress) bool { return clusterapi.IsManaged(o) }
 
-func (clusterAddresses) ignored(o *ipamv1.IPAddress) []string {
-	return clusterapi.UnknownPool(o.Spec.PoolRef)
+func (clusterAddresses) toClaim(o *ipamv1.IPAddress) ledger.Claim {
+	return clusterapi.ConvertAddress(o)
 }
 
-func (clusterAddresses) claim(o *ipamv1.IPAddress) ledger.Claim { return clusterapi.AddressClaimOf(o) }
-
-func (clusterAddresses) faults(_, o *ipamv1.IPAddress) field.ErrorList {
+func (clusterAddresses) findFaults(_, o *ipamv1.IPAddress) field.ErrorList {
 	return clusterapi.ValidateIPAddress(o)
 }
 
-func (clusterAddresses) wants(_ context.Context, o *ipamv1.IPAddress, _ client.Reader) ([]ledger.Want, error) {
-	return metal3.WantOfStandIn(clusterapi.AddressClaimOf(o)), nil
+func (clusterAddresses) findIgnored(o *ipamv1.IPAddress) []string {
+	return clusterapi.FindClaimWarnings(o.Spec.PoolRef)
 }
 
-func (clusterAddresses) unmet(o *ipamv1.IPAddress, err error) (hint string, refusal error) {
-	return unmetBy(clusterapi.AddressClaimOf(o), err)
-}
-
-func (clusterAddresses) pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
-	return poolOfEither(ctx, k, pools)
+func (clusterAddresses) readLedgerPool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	return readClusterAPIPool(ctx, k, pools)
 }

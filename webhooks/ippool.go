@@ -7,26 +7,36 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	"butlerlabs.dev/ipam/webhooks/review"
 )
 
 // +kubebuilder:rbac:groups=ipam.metal3.io,resources=ippools,verbs=get
 
 // ipPools adapts IPPools.
-type ipPools struct{}
+type ipPools struct{ clusters metal3.Clusters }
 
-func (ipPools) subject() subject {
-	return subject{kind: v1alpha1.GroupVersion.WithKind("IPPool")}
+func (ipPools) subject() review.Subject {
+	return review.Subject{Kind: v1alpha1.GroupVersion.WithKind("IPPool")}
 }
 
 func (ipPools) empty() *v1alpha1.IPPool { return &v1alpha1.IPPool{} }
 
 func (ipPools) pool(p *v1alpha1.IPPool) ledger.Pool {
-	pool, _ := metal3.PoolOf(p, metal3.NewSource())
+	pool, _ := metal3.ConvertPool(p, metal3.NewRandomSource())
 	return pool
+}
+
+// finalizer returns "" for a pool that the manager must not write to, such as a paused pool: the manager could not remove the finalizer. The reconciler adds
+// the finalizer when the pool is managed.
+func (a ipPools) finalizer(p *v1alpha1.IPPool) string {
+	if metal3.IsMarkedMoved(p) || metal3.CheckPoolWait(p, a.clusters) != nil {
+		return ""
+	}
+	return v1alpha1.FinalizerIPPool
 }
 
 func (ipPools) sameOffer(old, p *v1alpha1.IPPool) bool {
@@ -42,5 +52,5 @@ func (ipPools) faults(old, p *v1alpha1.IPPool, updating bool) field.ErrorList {
 }
 
 func (ipPools) warnings(_ context.Context, p *v1alpha1.IPPool, _ func(netip.Addr) string) []string {
-	return metal3.WarningsFor(p)
+	return metal3.FindPoolWarnings(p)
 }

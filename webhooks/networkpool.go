@@ -7,9 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/webhooks/review"
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools,verbs=get
@@ -17,16 +18,18 @@ import (
 // networkPools adapts NetworkPools.
 type networkPools struct{}
 
-func (networkPools) subject() subject {
-	return subject{kind: v1alpha1.GroupVersion.WithKind("NetworkPool")}
+func (networkPools) subject() review.Subject {
+	return review.Subject{Kind: v1alpha1.GroupVersion.WithKind("NetworkPool")}
 }
 
 func (networkPools) empty() *v1alpha1.NetworkPool { return &v1alpha1.NetworkPool{} }
 
 func (networkPools) pool(p *v1alpha1.NetworkPool) ledger.Pool {
-	pool, _ := butler.PoolOf(p)
+	pool, _ := butler.ConvertPool(p)
 	return pool
 }
+
+func (networkPools) finalizer(*v1alpha1.NetworkPool) string { return v1alpha1.FinalizerNetworkPool }
 
 func (networkPools) sameOffer(old, p *v1alpha1.NetworkPool) bool {
 	return equality.Semantic.DeepEqual(old.Spec, p.Spec)
@@ -39,6 +42,6 @@ func (networkPools) faults(old, p *v1alpha1.NetworkPool, updating bool) field.Er
 	return butler.ValidateNetworkPool(p)
 }
 
-func (networkPools) warnings(_ context.Context, p *v1alpha1.NetworkPool, held func(netip.Addr) string) []string {
-	return butler.WarningsFor(p, held)
+func (networkPools) warnings(_ context.Context, p *v1alpha1.NetworkPool, describeOwner func(netip.Addr) string) []string {
+	return butler.FindPoolWarnings(p, describeOwner)
 }

@@ -1,6 +1,9 @@
 package webhooks
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -10,84 +13,133 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// patch collects JSON patch operations (RFC 6902). They are written by hand: the difference of two marshalled objects would also touch
-// fields that this version does not know.
+// patch collects JSON patch operations (RFC 6902).
 type patch []jsonpatch.JsonPatchOperation
 
-// set adds a field, or replaces it. Its parent must exist.
-func (p *patch) set(value any, path ...string) {
-	*p = append(*p, jsonpatch.NewOperation("add", pointer(path), value))
+// fields are the fields of an object that a webhook may change. A patch is the difference of these fields before and after the change, field by field below
+// spec and entry by entry below metadata: the difference of two whole marshalled objects would also remove fields that this version does not know.
+type fields struct {
+	labels, annotations map[string]string
+	finalizers          []string
+	managedFields       bool
+	spec                []byte // JSON; the typed spec may be changed in place
+	err                 error
 }
 
-// remove takes away a field, which must exist.
-func (p *patch) remove(path ...string) {
-	*p = append(*p, jsonpatch.NewOperation("remove", pointer(path), nil))
-}
-
-// entries sets entries of a map of metadata. present is the map as it is, nil where the object has none.
-func (p *patch) entries(field string, present, entries map[string]string) {
-	if len(entries) == 0 {
-		return
+// readFields copies the fields of an object.
+func readFields(metadata metav1.Object, spec any) fields {
+	f := fields{
+		labels: maps.Clone(metadata.GetLabels()), annotations: maps.Clone(metadata.GetAnnotations()), finalizers: slices.Clone(metadata.GetFinalizers()),
+		managedFields: len(metadata.GetManagedFields()) > 0,
 	}
-	if present == nil {
-		p.set(entries, "metadata", field)
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(entries)) {
-		if value, ok := present[key]; !ok || value != entries[key] {
-			p.set(entries[key], "metadata", field, key)
-		}
-	}
+	f.spec, f.err = json.Marshal(spec)
+	return f
 }
 
-// unlabel removes a label, which must exist, from the patched object and from o.
-func (p *patch) unlabel(o metav1.Object, label string) {
-	p.remove("metadata", "labels", label)
-	labels := maps.Clone(o.GetLabels())
-	delete(labels, label)
-	o.SetLabels(labels)
-}
-
-// finalizer adds one that is not there.
-func (p *patch) finalizer(o metav1.Object, name string) {
-	switch present := o.GetFinalizers(); {
-	case slices.Contains(present, name):
-	case present == nil:
-		p.set([]string{name}, "metadata", "finalizers")
+// diff returns the operations that turn the fields f into the fields after.
+func (f fields) diff(after fields) (patch, error) {
+	var p patch
+	p.diffEntries("labels", f.labels, after.labels)
+	p.diffEntries("annotations", f.annotations, after.annotations)
+	switch added := after.finalizers[min(len(f.finalizers), len(after.finalizers)):]; {
+	case len(added) == 0: // webhooks append finalizers
+	case len(f.finalizers) == 0:
+		p.add(added, "metadata", "finalizers")
 	default:
-		p.set(name, "metadata", "finalizers", "-")
-	}
-}
-
-// annotations sets those that have a value and takes away those that have "".
-func (p *patch) annotations(o metav1.Object, want map[string]string) {
-	present := o.GetAnnotations()
-	entries := map[string]string{}
-	for _, key := range slices.Sorted(maps.Keys(want)) {
-		if want[key] != "" {
-			entries[key] = want[key]
-		} else if _, ok := present[key]; ok {
-			p.remove("metadata", "annotations", key)
+		for _, name := range added {
+			p.add(name, "metadata", "finalizers", "-")
 		}
 	}
-	p.entries("annotations", present, entries)
+	if f.managedFields && !after.managedFields {
+		p.remove("metadata", "managedFields")
+	}
+	err := p.diffSpec(f, after)
+	return p, err
 }
 
-// unowned takes away the managedFields of an object that is being created and not applied. They are for who applies it, and where there are none the API
-// server keeps none until somebody does, who then finds what was there under "before-first-apply". They are half of an object, and are read and
-// compared at each of its writes: of a claim that nobody applies, that costs the API server a third of its work.
-func (p *patch) unowned(o metav1.Object) {
+// diffEntries adds the difference of two versions of a map in metadata.
+func (p *patch) diffEntries(field string, before, after map[string]string) {
+	if len(before) == 0 { // absent, null or {}: an entry would have no parent
+		if len(after) > 0 {
+			p.add(after, "metadata", field)
+		}
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if _, kept := after[key]; !kept {
+			p.remove("metadata", field, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		if value, present := before[key]; !present || value != after[key] {
+			p.add(after[key], "metadata", field, key)
+		}
+	}
+}
+
+// diffSpec adds the difference of two versions of spec.
+func (p *patch) diffSpec(f, after fields) error {
+	if f.err != nil || after.err != nil || bytes.Equal(f.spec, after.spec) {
+		return errors.Join(f.err, after.err)
+	}
+	var before, now map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(f.spec, &before), json.Unmarshal(after.spec, &now)); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if _, kept := now[name]; !kept {
+			p.remove("spec", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if value, present := before[name]; !present || !bytes.Equal(value, now[name]) {
+			p.add(now[name], "spec", name)
+		}
+	}
+	return nil
+}
+
+// add adds or replaces a field. The parent of the field must exist.
+func (p *patch) add(value any, path ...string) {
+	*p = append(*p, jsonpatch.NewOperation("add", jsonPointer(path), value))
+}
+
+// remove removes a field, which must exist.
+func (p *patch) remove(path ...string) {
+	*p = append(*p, jsonpatch.NewOperation("remove", jsonPointer(path), nil))
+}
+
+// setAnnotations sets annotations with a value and removes annotations with "".
+func setAnnotations(o metav1.Object, values map[string]string) {
+	annotations := o.GetAnnotations()
+	for key, value := range values {
+		if value == "" {
+			delete(annotations, key)
+			continue
+		}
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[key] = value
+	}
+	o.SetAnnotations(annotations)
+}
+
+// removeManagedFields removes the managedFields of an object that is created without apply. managedFields serve apply; without them the API server keeps
+// none until the first apply, which records earlier fields under "before-first-apply". managedFields are half of an object, and are read and compared at
+// each write: for claims without apply, removal saves a third of the API server's work.
+func removeManagedFields(o metav1.Object) {
 	owners := o.GetManagedFields()
 	_, applied := o.GetAnnotations()[corev1.LastAppliedConfigAnnotation]
 	if len(owners) == 1 && owners[0].Operation == metav1.ManagedFieldsOperationUpdate && !applied {
-		p.remove("metadata", "managedFields")
+		o.SetManagedFields(nil)
 	}
 }
 
 var escape = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer is the JSON pointer (RFC 6901) of a path.
-func pointer(path []string) string {
+// jsonPointer returns the JSON pointer (RFC 6901) of a path.
+func jsonPointer(path []string) string {
 	var b strings.Builder
 	for _, step := range path {
 		b.WriteByte('/')

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"encoding/json"
+	"net/netip"
 	"testing"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -11,18 +12,30 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// given applies what the webhook would answer for a range to a claim, as the API server does.
-func given(t *testing.T, object, first, last string) (string, []string) {
+var allocations = newClaims(Options{}, ipAllocations{}, "ipallocation")
+
+// patchFrom returns the patch of a changed claim.
+func patchFrom(t *testing.T, before fields, a *v1alpha1.IPAllocation) patch {
 	t.Helper()
-	a, err := ipAllocations{}.decode([]byte(object), false)
+	p, err := before.diff(allocations.recordFields(a))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var p patch
-	warnings := ipAllocations{}.fill(&p, a, []allocator.Range{addresses(first, last)})
-	p.annotations(a, map[string]string{v1alpha1.AnnotationGrant: "", v1alpha1.AnnotationOrigin: "auto"})
-	ipAllocations{}.complete(&p, a, "dc1")
-	return patched(t, object, p), warnings
+	return p
+}
+
+// given applies what the webhook would answer for a range to a claim, as the API server does.
+func given(t *testing.T, object, first, last string) (string, []string) {
+	t.Helper()
+	a, err := allocations.decode([]byte(object), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := allocations.recordFields(a)
+	warnings := allocations.adapter.fillSpec(a, []allocator.Range{addresses(first, last)})
+	setAnnotations(a, map[string]string{v1alpha1.AnnotationGrant: "", v1alpha1.AnnotationOrigin: "auto"})
+	allocations.adapter.completeMetadata(a, "dc1")
+	return patched(t, object, patchFrom(t, before, a)), warnings
 }
 
 func patched(t *testing.T, object string, p patch) string {
@@ -44,7 +57,7 @@ func patched(t *testing.T, object string, p patch) string {
 
 const spec = `"poolRef":{"name":"vlan40"},"tenantClusterRef":{"name":"web","namespace":"team-a"},"type":"nodes"`
 
-func TestTheAnswerFillsInOnlyWhatIsAbsent(t *testing.T) {
+func TestPatch_FillsAbsentFieldsOnly(t *testing.T) {
 	const labels = `"butler.butlerlabs.dev/allocation-type":"nodes","butler.butlerlabs.dev/network-pool":"vlan40",` +
 		`"butler.butlerlabs.dev/routing-domain":"dc1","butler.butlerlabs.dev/team":"team-a","butler.butlerlabs.dev/tenant":"web"`
 	for name, tc := range map[string]struct {
@@ -70,12 +83,17 @@ func TestTheAnswerFillsInOnlyWhatIsAbsent(t *testing.T) {
 				"labels":{"butler.butlerlabs.dev/allocation-type":"nodes","butler.butlerlabs.dev/network-pool":"vlan40",
 				"butler.butlerlabs.dev/routing-domain":"dc1","butler.butlerlabs.dev/team":"platform","butler.butlerlabs.dev/tenant":"web","x":"y"}},
 				"spec":{` + spec + `,"count":9,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`,
-			wantWarnings: []string{"spec.count 9 is ignored: spec.pinnedRange asks for 4 addresses"},
+			wantWarnings: []string{"spec.count 9 is ignored: spec.pinnedRange requests 4 addresses"},
 		},
 		"empty maps, lists and nulls": {
 			object: `{"metadata":{"annotations":{},"finalizers":[],"labels":null},"spec":{` + spec + `,"pinnedRange":null}}`,
 			want: `{"metadata":{"annotations":{"butler.butlerlabs.dev/origin":"auto"},"finalizers":["butler.butlerlabs.dev/ipallocation"],
 				"labels":{` + labels + `}},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`,
+		},
+		"unknown fields stay": {
+			object: `{"metadata":{"name":"a","labels":{},"later":[1]},"spec":{` + spec + `,"later":{"x":1}},"later":2}`,
+			want: `{"metadata":{"name":"a","annotations":{"butler.butlerlabs.dev/origin":"auto"},"finalizers":["butler.butlerlabs.dev/ipallocation"],
+				"labels":{` + labels + `},"later":[1]},"spec":{` + spec + `,"later":{"x":1},"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}},"later":2}`,
 		},
 		"a token that proves nothing goes, an origin is corrected": {
 			object: `{"metadata":{"annotations":{"butler.butlerlabs.dev/grant":"AAAAAAAAAAAAAAAA","butler.butlerlabs.dev/origin":"adopted"}},"spec":{` + spec + `}}`,
@@ -95,7 +113,7 @@ func TestTheAnswerFillsInOnlyWhatIsAbsent(t *testing.T) {
 	}
 }
 
-func TestARangeTooLargeToCountLeavesCountOut(t *testing.T) {
+func TestPatch_OmitsCountOfHugeRanges(t *testing.T) {
 	object := `{"metadata":{},"spec":{` + spec + `,"pinnedRange":{"startAddress":"2001:db8::","endAddress":"2001:db8::ffff:ffff"}}}`
 	got, warnings := given(t, object, "2001:db8::", "2001:db8::ffff:ffff")
 	if spec := parsed(t, got)["spec"].(map[string]any); spec["count"] != nil || len(warnings) > 0 {
@@ -103,7 +121,7 @@ func TestARangeTooLargeToCountLeavesCountOut(t *testing.T) {
 	}
 }
 
-func TestAnUpdateGetsBackWhatItLeavesOut(t *testing.T) {
+func TestUpdate_RestoresAbsentFields(t *testing.T) {
 	const stored = `{"metadata":{},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`
 	for name, tc := range map[string]struct{ object, want string }{
 		"range and count": {`{"spec":{` + spec + `}}`, `{"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`},
@@ -114,16 +132,17 @@ func TestAnUpdateGetsBackWhatItLeavesOut(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			old, err := ipAllocations{}.decode([]byte(stored), true)
+			old, err := allocations.decode([]byte(stored), true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			updated, err := ipAllocations{}.decode([]byte(tc.object), false)
+			updated, err := allocations.decode([]byte(tc.object), false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var p patch
-			ipAllocations{}.restore(&p, old, updated)
+			before := allocations.recordFields(updated)
+			allocations.adapter.restoreSpec(old, updated)
+			p := patchFrom(t, before, updated)
 			if diff := cmp.Diff(parsed(t, tc.want), parsed(t, patched(t, tc.object, p))); diff != "" {
 				t.Errorf("object (-want +got):\n%s", diff)
 			}
@@ -134,6 +153,32 @@ func TestAnUpdateGetsBackWhatItLeavesOut(t *testing.T) {
 	}
 }
 
+func TestPatch_OfVIPThatChangesFamily(t *testing.T) {
+	vips := newClaims(Options{}, proxyVIPs{}, "proxyvip")
+	const (
+		stored  = `{"metadata":{"annotations":{"butler.butlerlabs.dev/origin":"auto"}},"spec":{"poolRef":{"name":"p"},"addressFamily":"dual","address":"10.0.0.1/32","ipv6Address":"2001:db8::1/128"}}`
+		updated = `{"metadata":{},"spec":{"poolRef":{"name":"p"},"addressFamily":"ipv6","address":"10.0.0.1/32","later":1}}`
+		want    = `{"metadata":{},"spec":{"poolRef":{"name":"p"},"addressFamily":"ipv6","ipv6Address":"2001:db8::1/128","later":1}}`
+	)
+	old, err := vips.decode([]byte(stored), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := vips.decode([]byte(updated), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := vips.recordFields(v)
+	vips.adapter.restoreSpec(old, v)
+	p, err := before.diff(vips.recordFields(v))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(parsed(t, want), parsed(t, patched(t, updated, p))); diff != "" {
+		t.Errorf("object (-want +got):\n%s", diff)
+	}
+}
+
 func parsed(t *testing.T, object string) map[string]any {
 	t.Helper()
 	var v map[string]any
@@ -141,4 +186,23 @@ func parsed(t *testing.T, object string) map[string]any {
 		t.Fatal(err)
 	}
 	return v
+}
+
+func addresses(first, last string) allocator.Range {
+	return allocator.Range{First: netip.MustParseAddr(first), Last: netip.MustParseAddr(last)}
+}
+
+// The reconciler may have given the range to the stored claim before the update that requests the same range: nothing is left to grant.
+func TestPatch_NothingGranted(t *testing.T) {
+	a, err := allocations.decode([]byte(`{"spec":{`+spec+`,"count":4,"pinnedRange":{"startAddress":"10.40.0.1","endAddress":"10.40.0.4"}}}`), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := allocations.recordFields(a)
+	if warnings := allocations.adapter.fillSpec(a, nil); len(warnings) > 0 {
+		t.Errorf("warnings %q", warnings)
+	}
+	if p := patchFrom(t, before, a); len(p) > 0 {
+		t.Errorf("patch %v", p)
+	}
 }

@@ -17,30 +17,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	"butlerlabs.dev/ipam/webhooks/review"
 )
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 
-// poolAdapter is what the generic path needs to know of one kind of pool, whose objects are P.
+// poolAdapter is what the generic path requires of a pool kind, whose objects are P.
 type poolAdapter[P client.Object] interface {
-	// subject of its webhooks.
-	subject() subject
-	// empty is an object to read into.
+	// subject returns the kind.
+	subject() review.Subject
+	// empty returns an empty pool.
 	empty() P
-	// pool is what the ledger makes of one. A pool that breaks a rule offers nothing, and says so itself.
+	// pool converts a pool for the ledger. An invalid pool offers no addresses and carries its fault.
 	pool(P) ledger.Pool
-	// sameOffer tells whether an update leaves what the pool offers as it is.
+	// finalizer returns the finalizer that keeps a new pool stored while addresses of the pool are owned. A pool that is not managed yet gets the finalizer
+	// later: "".
+	finalizer(P) string
+	// sameOffer reports whether an update leaves the offered addresses unchanged.
 	sameOffer(old, p P) bool
-	// faults of a pool about to be stored, by the rules that need no other object; of an update only those that the stored one has not.
-	// updating tells whether there is a stored one.
+	// faults returns violations of rules that need no other object. An update (updating) is not denied for violations of the stored pool.
 	faults(old, p P, updating bool) field.ErrorList
-	// warnings say what is allowed, but most likely not meant. held says by whom an address of the pool's routing domain is held, "" for nobody.
-	warnings(ctx context.Context, p P, held func(netip.Addr) string) []string
+	// warnings describe settings that are valid but most likely unintended. describeOwner describes the owner of an address in the
+	// routing domain; "" for a free address.
+	warnings(ctx context.Context, p P, describeOwner func(netip.Addr) string) []string
 }
 
-// pools validates one kind of pool: nothing that is held may fall out of one.
+// pools is the generic path of one pool kind. An update must not exclude owned addresses.
 type pools[P client.Object] struct {
 	poolAdapter[P]
 	ledger       *ledger.Ledger
@@ -51,11 +55,30 @@ type pools[P client.Object] struct {
 	log     logr.Logger
 }
 
-func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
-	if !stores(req) {
+// mutate adds the finalizer to a new pool. A stored pool allocates at once. If a reconciler added the finalizer later, a DELETE before that, while no replica
+// answers the webhook, would remove a pool in use.
+func (n *pools[P]) mutate(_ context.Context, req *admission.Request) (admission.Response, error) {
+	if req.Operation != admissionv1.Create {
 		return admission.Allowed(""), nil
 	}
-	pool, err := n.decode(req.Object.Raw) // of one that is being deleted too: its claims keep their addresses as long as it is stored
+	pool, err := n.decode(req.Object.Raw)
+	if err != nil {
+		return admission.Allowed(""), nil // the schema denies the pool, and names each field
+	}
+	pool.SetNamespace(req.Namespace)
+	before := readFields(pool, nil)
+	if name := n.finalizer(pool); name != "" {
+		object.AddFinalizer(pool, name)
+	}
+	p, err := before.diff(readFields(pool, nil))
+	return admission.Patched("", p...), err
+}
+
+func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admission.Response, error) {
+	if !storesObject(req) {
+		return admission.Allowed(""), nil
+	}
+	pool, err := n.decode(req.Object.Raw) // also of a pool that is being deleted: claims own addresses of the pool as long as the pool is stored
 	if err != nil {
 		return admission.Allowed(""), err
 	}
@@ -71,61 +94,61 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 		if n.sameOffer(old, pool) {
 			return admission.Allowed(""), nil
 		}
-		stored, err := n.confirmed(ctx, n.pool(pool).Key, old)
+		stored, err := n.readStored(ctx, n.pool(pool).Key, old)
 		if err != nil || !isVersion(stored, old) {
-			return admission.Allowed(""), err // the API server cannot store an update of a version that was replaced, and calls again with the next one
+			return admission.Allowed(""), err // the API server cannot store an update of a replaced version, and repeats the call with the next version
 		}
 		old = stored
 	}
 	if errs := n.faults(old, pool, updating); len(errs) > 0 {
-		return admission.Response{}, invalid(errs)
+		return admission.Response{}, review.InvalidError(errs)
 	}
-	changed := n.pool(pool) // a fault that the stored pool has too is let pass
+	changed := n.pool(pool) // a fault of the stored pool denies no update
 	if updating {
-		if err := n.change(ctx, old, changed, isDryRun(req)); err != nil {
+		if err := n.updatePool(ctx, old, changed, isDryRun(req)); err != nil {
 			return admission.Response{}, err
 		}
 	}
-	held := func(a netip.Addr) string {
-		owner := n.ledger.OwnerIn(changed.Space, a)
+	describeOwner := func(a netip.Addr) string {
+		owner := n.ledger.OwnerOf(changed.Space, a)
 		if owner == nil {
 			return ""
 		}
-		return owner.Holder.SeenFrom(placeOf(req))
+		return owner.Owner.SeenFrom(review.PlaceOf(req))
 	}
-	return admission.Allowed("").WithWarnings(slices.Concat(n.warnings(ctx, pool, held), n.overlaps(changed), n.taken(changed))...), nil
+	return admission.Allowed("").WithWarnings(slices.Concat(n.warnings(ctx, pool, describeOwner), n.warnOverlaps(changed), n.warnOwned(changed))...), nil
 }
 
-// confirmed reads the stored pool of which an update says that it replaces the version old. A caller without a certificate can make up any old version, so
-// only a read counts: of the informers, where they show that version, else of the API server. The pool that is read is that version or a later one.
-func (n *pools[P]) confirmed(ctx context.Context, key ledger.Key, old P) (P, error) {
+// readStored reads the stored pool that an update claims to replace. A caller without a client certificate can invent an old version, so the old
+// version is read: from the informers if the informers have the version, otherwise from the API server. The result is the old version or a later version.
+func (n *pools[P]) readStored(ctx context.Context, key ledger.Key, old P) (P, error) {
 	if stored, err := readPool(ctx, key, n.cached, n.empty()); err == nil && isVersion(stored, old) {
 		return stored, nil
 	}
 	stored, err := readPool(ctx, key, n.live, n.empty())
-	if err == nil && !isVersion(stored, old) && fields.ResourceVersion(stored) <= fields.ResourceVersion(old) {
-		err = &ledger.NotServingError{Here: true, RetryAfter: time.Second, Reason: fmt.Sprintf("pool %s is stored as another version than the update replaces", key)}
+	if err == nil && !isVersion(stored, old) && object.ResourceVersion(stored) <= object.ResourceVersion(old) {
+		err = &ledger.NotServingError{NoOtherReplica: true, RetryAfter: time.Second, Reason: fmt.Sprintf("pool %s is stored as another version than the update replaces", key)}
 	}
 	return stored, err
 }
 
-// isVersion reports whether two objects are one version of one object.
+// isVersion reports whether a and b are the same version of the same object.
 func isVersion(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
 }
 
-// change asks the ledger whether the stored pool may become what an update makes of it.
-func (n *pools[P]) change(ctx context.Context, stored P, changed ledger.Pool, dryRun bool) error {
-	if !n.ledger.Knows(changed.Key, fields.ResourceVersion(stored)) {
-		n.ledger.LearnPool(n.pool(stored))
+// updatePool asks the ledger whether the stored pool may be changed.
+func (n *pools[P]) updatePool(ctx context.Context, stored P, changed ledger.Pool, dryRun bool) error {
+	if !n.ledger.HasObserved(changed.Key, object.ResourceVersion(stored)) {
+		n.ledger.AddReadPool(n.pool(stored))
 	}
-	return n.ledger.ChangePool(ctx, changed, dryRun)
+	return n.ledger.UpdatePool(ctx, changed, dryRun)
 }
 
-// maxNamed is how many pools one warning names: the API server shortens long ones.
+// maxNamed bounds the pools named in one warning: the API server truncates long warnings.
 const maxNamed = 4
 
-func (n *pools[P]) overlaps(pool ledger.Pool) []string {
+func (n *pools[P]) warnOverlaps(pool ledger.Pool) []string {
 	others := n.ledger.Overlapping(pool)
 	if len(others) == 0 {
 		return nil
@@ -138,35 +161,36 @@ func (n *pools[P]) overlaps(pool ledger.Pool) []string {
 		}
 		names = append(names, k.String())
 	}
-	return []string{fmt.Sprintf("pool %s offers some of the same addresses as %s: each is given once only, by whichever pool is asked first", pool.Key, strings.Join(names, ", "))}
+	return []string{fmt.Sprintf("pool %s offers some of the same addresses as %s: each address is allocated once only, from the pool that is asked first", pool.Key, strings.Join(names, ", "))}
 }
 
-// taken warns of addresses that a pool will not have to give.
-func (n *pools[P]) taken(pool ledger.Pool) []string {
-	held := n.ledger.Taken(pool)
-	if held == nil {
+// warnOwned warns of addresses of a pool that have an owner.
+func (n *pools[P]) warnOwned(pool ledger.Pool) []string {
+	conflict := n.ledger.FindOwnerConflict(pool)
+	if conflict == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("pool %s takes nothing from who has it already: %s, and stays so until that is over", pool.Key, held.SeenFrom(pool.Key.Place()))}
+	return []string{fmt.Sprintf("pool %s offers addresses that are not free: %s", pool.Key, conflict.SeenFrom(pool.Key.Place()))}
 }
 
-// going tells whether a namespace is being deleted, and lets the delete through where that cannot be told. The error is errTooManyReads.
-func (n *pools[P]) going(ctx context.Context, namespace string) (bool, error) {
+// isNamespaceTerminating reports whether a namespace is terminating. An unreadable namespace counts as terminating, so the delete is allowed. Error:
+// errTooManyReads.
+func (n *pools[P]) isNamespaceTerminating(ctx context.Context, namespace string) (bool, error) {
 	if namespace == "" {
 		return false, nil
 	}
-	is, err := terminating(ctx, n.live, namespace)
+	is, err := isTerminating(ctx, n.live, namespace)
 	switch {
 	case errors.Is(err, errTooManyReads):
 		return false, err
 	case err != nil:
-		n.log.Error(err, "Namespace cannot be read, the pool's finalizer alone keeps it", "namespace", namespace)
+		n.log.Error(err, "Reading the namespace failed, only the finalizer keeps the pool", "namespace", namespace)
 	}
 	return is || err != nil, nil
 }
 
-// terminating tells whether a namespace is being deleted, with all that is in it.
-func terminating(ctx context.Context, live client.Reader, name string) (bool, error) {
+// isTerminating reports whether a namespace has a deletionTimestamp.
+func isTerminating(ctx context.Context, live client.Reader, name string) (bool, error) {
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
 	err := live.Get(ctx, client.ObjectKey{Name: name}, namespace)
@@ -175,10 +199,10 @@ func terminating(ctx context.Context, live client.Reader, name string) (bool, er
 
 func (n *pools[P]) decode(raw []byte) (P, error) {
 	p := n.empty()
-	return p, decode(raw, p, strings.ToLower(n.subject().kind.Kind))
+	return p, decode(raw, p, strings.ToLower(n.subject().Kind.Kind))
 }
 
-// readPool reads a pool; *ledger.NoPoolError where it does not exist.
+// readPool reads a pool. Error: *ledger.NoPoolError.
 func readPool[P client.Object](ctx context.Context, k ledger.Key, pools client.Reader, into P, how ...client.GetOption) (P, error) {
 	if err := pools.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, into, how...); err != nil {
 		return into, readError(err, k)
@@ -186,8 +210,8 @@ func readPool[P client.Object](ctx context.Context, k ledger.Key, pools client.R
 	return into, nil
 }
 
-// storedPool is a pool as the ledger knows it; *ledger.NoPoolError where it does not exist.
-func storedPool[P client.Object](ctx context.Context, adapter poolAdapter[P], k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+// readLedgerPool reads a pool and converts it for the ledger. Error: *ledger.NoPoolError.
+func readLedgerPool[P client.Object](ctx context.Context, adapter poolAdapter[P], k ledger.Key, pools client.Reader) (ledger.Pool, error) {
 	p, err := readPool(ctx, k, pools, adapter.empty())
 	if err != nil {
 		return ledger.Pool{}, err

@@ -13,29 +13,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// Tenants is the webhooks of what tenants get their addresses by. A ProviderConfig that names none is in defaultNamespace for its tenants.
+// Tenants adds the webhooks of ProviderConfigs. A TenantCluster that names a ProviderConfig without a namespace means the ProviderConfig in
+// defaultNamespace.
 func Tenants(defaultNamespace string) API {
-	return func(o Options, hooks map[string]hook) {
+	return func(o Options, hooks map[string]review.Hook) {
 		p := &providerConfigs{live: o.Live, defaultNamespace: defaultNamespace}
-		s := subject{kind: v1alpha1.GroupVersion.WithKind("ProviderConfig")}
-		for verb, answer := range map[string]func(context.Context, *admission.Request) (admission.Response, error){
+		s := review.Subject{Kind: v1alpha1.GroupVersion.WithKind("ProviderConfig")}
+		for verb, f := range map[string]review.HookFunc{
 			verbValidate: p.validate, verbValidateDelete: p.validateDelete,
 		} {
-			hooks[path(verb, s.kind)] = hook{verb + "-providerconfig", s, answer}
+			hooks[webhookPath(verb, s.Kind)] = review.Hook{Name: verb + "-providerconfig", Subject: s, Func: f}
 		}
 	}
 }
 
-// providerConfigs validates ProviderConfigs, by the rules that our CRD states too: where Butler itself is installed the CRD is another one.
+// providerConfigs validates ProviderConfigs by the rules of the CRD of this repository: a cluster with Butler has the CRD of Butler instead.
 type providerConfigs struct {
 	live             client.Reader
 	defaultNamespace string
 }
 
 func (p *providerConfigs) validate(_ context.Context, req *admission.Request) (admission.Response, error) {
-	if !stores(req) {
+	if !storesObject(req) {
 		return admission.Allowed(""), nil
 	}
 	config := &v1alpha1.ProviderConfig{}
@@ -48,14 +50,14 @@ func (p *providerConfigs) validate(_ context.Context, req *admission.Request) (a
 			return admission.Allowed(""), err
 		}
 	}
-	if faults := providerFaults(config.Spec); len(faults) > 0 {
-		return admission.Response{}, invalid(faults)
+	if faults := findProviderFaults(config.Spec); len(faults) > 0 {
+		return admission.Response{}, review.InvalidError(faults)
 	}
-	return admission.Allowed("").WithWarnings(foreignPools(req.Object.Raw, p.defaultNamespace)...), nil
+	return admission.Allowed("").WithWarnings(warnForeignPools(req.Object.Raw, p.defaultNamespace)...), nil
 }
 
-// providerFaults is what is wrong with a ProviderConfig in itself.
-func providerFaults(s v1alpha1.ProviderConfigSpec) (faults field.ErrorList) {
+// findProviderFaults returns the faults of a ProviderConfig that need no other object.
+func findProviderFaults(s v1alpha1.ProviderConfigSpec) (faults field.ErrorList) {
 	spec := field.NewPath("spec")
 	required := func(at *field.Path, is bool, why string) {
 		if !is {
@@ -85,7 +87,8 @@ func providerFaults(s v1alpha1.ProviderConfigSpec) (faults field.ErrorList) {
 	return faults
 }
 
-// validateDelete denies the deletion of what a TenantCluster names that stays, except in a terminating namespace. What cannot be read denies nothing.
+// validateDelete denies the deletion of a ProviderConfig that a staying TenantCluster names, except in a terminating namespace. If TenantClusters or the
+// namespace cannot be read, the deletion is allowed.
 func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Request) (admission.Response, error) {
 	if req.Operation != admissionv1.Delete {
 		return admission.Allowed(""), nil
@@ -96,7 +99,7 @@ func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Req
 	}
 	all := &v1alpha1.TenantClusterList{}
 	if err := p.live.List(ctx, all); err != nil {
-		return untold(err)
+		return allowUnread(err)
 	}
 	var users []string
 	for i := range all.Items {
@@ -111,9 +114,9 @@ func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Req
 	if len(users) == 0 {
 		return admission.Allowed(""), nil
 	}
-	switch going, err := terminating(ctx, p.live, req.Namespace); {
+	switch going, err := isTerminating(ctx, p.live, req.Namespace); {
 	case err != nil:
-		return untold(err)
+		return allowUnread(err)
 	case going:
 		return admission.Allowed(""), nil
 	}
@@ -124,16 +127,19 @@ func (p *providerConfigs) validateDelete(ctx context.Context, req *admission.Req
 	return admission.Response{}, &providerInUse{config.Name, strings.Join(users, ", ")}
 }
 
-func untold(err error) (admission.Response, error) {
+func allowUnread(err error) (admission.Response, error) {
 	if errors.Is(err, errTooManyReads) {
 		return admission.Response{}, err
 	}
-	return admission.Allowed("").WithWarnings("whether TenantClusters need this ProviderConfig could not be told: " + err.Error()), nil
+	return admission.Allowed("").WithWarnings("finding the TenantClusters of this ProviderConfig failed: " + err.Error()), nil
 }
 
-// providerInUse is a ProviderConfig that cannot be deleted.
+// providerInUse denies the deletion of a ProviderConfig with TenantClusters.
 type providerInUse struct{ name, users string }
 
 func (e *providerInUse) Error() string {
-	return fmt.Sprintf("ProviderConfig %s cannot be deleted while TenantClusters get their addresses by it (%s): delete them, or have them name another one", e.name, e.users)
+	return fmt.Sprintf("ProviderConfig %s cannot be deleted while TenantClusters name the ProviderConfig (%s): delete these TenantClusters, or change their providerConfigRef", e.name, e.users)
 }
+
+// Unwrap makes the error a review.ErrInUse.
+func (e *providerInUse) Unwrap() error { return review.ErrInUse }

@@ -6,12 +6,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 )
 
-// foreignPools warns of references to NetworkPools, in a ProviderConfig, that name another namespace: the schema keeps fields that it does not have, and the
-// pools of tenants are in the manager's namespace.
-func foreignPools(raw []byte, namespace string) (warnings []string) {
+// warnForeignPools warns of references of a ProviderConfig to NetworkPools in other namespaces: the field namespace is not in the schema, which keeps unknown
+// fields, and the pools of tenants are in the manager's namespace.
+func warnForeignPools(raw []byte, namespace string) (warnings []string) {
 	var config struct {
 		Spec struct {
 			Network struct {
@@ -29,8 +29,8 @@ func foreignPools(raw []byte, namespace string) (warnings []string) {
 		if len(warnings) == maxNamed {
 			break
 		}
-		warnings = append(warnings, fmt.Sprintf("%s: %q does not count, the NetworkPool %q of namespace %s is meant: create the pool there, and leave namespace out",
-			field.NewPath("spec", "network", "poolRefs").Index(i).Child("namespace"), fields.Short(ref.Namespace), fields.Short(ref.Name), namespace))
+		warnings = append(warnings, fmt.Sprintf("%s: %q is ignored, the NetworkPool %q of namespace %s is used: create the pool there, and omit namespace",
+			field.NewPath("spec", "network", "poolRefs").Index(i).Child("namespace"), fieldtext.Shorten(ref.Namespace), fieldtext.Shorten(ref.Name), namespace))
 	}
 	return warnings
 }

@@ -7,27 +7,30 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/webhooks/review"
 )
 
 // +kubebuilder:rbac:groups=novaedge.io,resources=proxyippools,verbs=get
 
-// proxyIPPools adapts ProxyIPPools. The zero value reads nothing, and so does not know what the cluster uses.
-type proxyIPPools struct{ cluster clusterUse }
+// proxyIPPools adapts ProxyIPPools. The zero value does not read addresses used by the cluster.
+type proxyIPPools struct{ cluster clusterAddressUse }
 
-func (proxyIPPools) subject() subject {
-	return subject{kind: v1alpha1.GroupVersion.WithKind("ProxyIPPool"), clusterScoped: true}
+func (proxyIPPools) subject() review.Subject {
+	return review.Subject{Kind: v1alpha1.GroupVersion.WithKind("ProxyIPPool"), ClusterScoped: true}
 }
 
 func (proxyIPPools) empty() *v1alpha1.ProxyIPPool { return &v1alpha1.ProxyIPPool{} }
 
 func (proxyIPPools) pool(p *v1alpha1.ProxyIPPool) ledger.Pool {
-	pool, _ := novaedge.PoolOf(p)
+	pool, _ := novaedge.ConvertPool(p)
 	return pool
 }
+
+func (proxyIPPools) finalizer(*v1alpha1.ProxyIPPool) string { return v1alpha1.FinalizerProxyIPPool }
 
 func (proxyIPPools) sameOffer(old, p *v1alpha1.ProxyIPPool) bool {
 	return equality.Semantic.DeepEqual(old.Spec, p.Spec) && old.Labels[butlerv1.LabelRoutingDomain] == p.Labels[butlerv1.LabelRoutingDomain]
@@ -41,5 +44,5 @@ func (proxyIPPools) faults(old, p *v1alpha1.ProxyIPPool, updating bool) field.Er
 }
 
 func (a proxyIPPools) warnings(ctx context.Context, p *v1alpha1.ProxyIPPool, _ func(netip.Addr) string) []string {
-	return append(novaedge.WarningsFor(p), a.cluster.warnings(ctx, a.pool(p))...)
+	return append(novaedge.FindPoolWarnings(p), a.cluster.warnings(ctx, a.pool(p))...)
 }

@@ -3,8 +3,6 @@ package webhooks
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,100 +10,85 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// proxyVIPs adapts ProxyVIPs: the answer is spec.address and spec.ipv6Address.
-type proxyVIPs struct{ strict[*v1alpha1.ProxyVIP] }
+// proxyVIPs adapts ProxyVIPs: the allocation is spec.address and spec.ipv6Address. A VIP whose request cannot be met is denied.
+type proxyVIPs struct{}
 
-func (proxyVIPs) subject() subject {
+func (proxyVIPs) subject() review.Subject {
 	spec := field.NewPath("spec")
-	return subject{
-		kind: v1alpha1.GroupVersion.WithKind("ProxyVIP"),
-		exact: func(r allocator.Range) *field.Path {
+	return review.Subject{
+		Kind: v1alpha1.GroupVersion.WithKind("ProxyVIP"),
+		ExactPath: func(r allocator.Range) *field.Path {
 			if r.First.Is6() {
 				return spec.Child("ipv6Address")
 			}
 			return spec.Child("address")
 		},
-		count:         spec.Child("poolRef"),
-		family:        spec.Child("addressFamily"),
-		clusterScoped: true,
+		CountPath:     spec.Child("poolRef"),
+		FamilyPath:    spec.Child("addressFamily"),
+		ClusterScoped: true,
 	}
 }
 
-func (proxyVIPs) decode(raw []byte, stored bool) (*v1alpha1.ProxyVIP, error) {
-	v := &v1alpha1.ProxyVIP{}
-	if stored {
-		return v, decode(raw, v, "proxyvip")
-	}
-	return v, decode(raw, &struct {
-		Metadata *metav1.ObjectMeta     `json:"metadata"`
-		Spec     *v1alpha1.ProxyVIPSpec `json:"spec"`
-	}{&v.ObjectMeta, &v.Spec}, "proxyvip")
+func (proxyVIPs) newObject() *v1alpha1.ProxyVIP { return &v1alpha1.ProxyVIP{} }
+
+func (proxyVIPs) parts(v *v1alpha1.ProxyVIP) (metadata *metav1.ObjectMeta, spec any) {
+	return &v.ObjectMeta, &v.Spec
 }
 
-func (proxyVIPs) claim(v *v1alpha1.ProxyVIP) ledger.Claim { return novaedge.ClaimOf(v) }
+func (proxyVIPs) toClaim(v *v1alpha1.ProxyVIP) ledger.Claim { return novaedge.ConvertClaim(v) }
 
-func (proxyVIPs) answered(v *v1alpha1.ProxyVIP) bool { return novaedge.Held(v).Complete(v) }
+func (proxyVIPs) hasAddresses(v *v1alpha1.ProxyVIP) bool {
+	return novaedge.FindAddresses(v).IsComplete(v)
+}
 
-func (proxyVIPs) failed(v *v1alpha1.ProxyVIP) bool {
+func (proxyVIPs) isDeniedByStatus(v *v1alpha1.ProxyVIP) bool {
 	return meta.IsStatusConditionFalse(v.Status.Conditions, v1alpha1.ConditionBound)
 }
 
-func (proxyVIPs) unanswered(v *v1alpha1.ProxyVIP) *v1alpha1.ProxyVIP {
+func (proxyVIPs) withoutAddresses(v *v1alpha1.ProxyVIP) *v1alpha1.ProxyVIP {
 	v = v.DeepCopy()
 	v.Spec.Address, v.Spec.IPv6Address, v.Status = "", "", v1alpha1.ProxyVIPStatus{}
 	return v
 }
 
-func (proxyVIPs) follow(p *patch, old, v *v1alpha1.ProxyVIP) {
-	followPool(p, old, v, novaedge.ClaimOf(old).Pool, novaedge.ClaimOf(v).Pool)
+func (proxyVIPs) changesAddresses(old, v *v1alpha1.ProxyVIP) bool {
+	return novaedge.ChangesAddresses(old, v)
 }
 
-func (proxyVIPs) moves(old, v *v1alpha1.ProxyVIP) bool { return novaedge.Asks(old, v) }
-
-func (proxyVIPs) faults(old, v *v1alpha1.ProxyVIP) field.ErrorList {
+func (proxyVIPs) findFaults(old, v *v1alpha1.ProxyVIP) field.ErrorList {
 	if old == nil {
 		return novaedge.ValidateProxyVIP(v)
 	}
 	return novaedge.ValidateProxyVIPUpdate(old, v)
 }
 
-func (proxyVIPs) wants(_ context.Context, v *v1alpha1.ProxyVIP, _ client.Reader) ([]ledger.Want, error) {
-	return novaedge.WantsOf(v), nil
+func (proxyVIPs) requests(_ context.Context, v *v1alpha1.ProxyVIP, _ client.Reader) ([]ledger.RangeRequest, error) {
+	return novaedge.BuildRequests(v), nil
 }
 
-func (proxyVIPs) pool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
-	return storedPool(ctx, proxyIPPools{}, k, pools)
+func (proxyVIPs) readLedgerPool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error) {
+	return readLedgerPool(ctx, proxyIPPools{}, k, pools)
 }
 
-func (proxyVIPs) fill(p *patch, v *v1alpha1.ProxyVIP, ranges []allocator.Range) (warnings []string) {
-	for _, t := range novaedge.PrefixesThatSayNothing(v) {
-		warnings = append(warnings, fmt.Sprintf("%s: %s is the one address; its prefix length says nothing", t.Path, t.Value))
+func (proxyVIPs) fillSpec(v *v1alpha1.ProxyVIP, ranges []allocator.Range) (warnings []string) {
+	for _, t := range novaedge.FindIgnoredPrefixes(v) {
+		warnings = append(warnings, fmt.Sprintf("%s: %s is a single address; the prefix length is ignored", t.Path, t.Value))
 	}
-	p.spec(novaedge.Fill(v, ranges))
+	novaedge.FillSpec(v, ranges)
 	return warnings
 }
 
-func (proxyVIPs) restore(p *patch, stored, updated *v1alpha1.ProxyVIP) {
-	p.spec(novaedge.FitFamily(stored, updated))
-	p.spec(novaedge.Restore(stored, updated))
+func (proxyVIPs) restoreSpec(stored, updated *v1alpha1.ProxyVIP) {
+	novaedge.FitFamily(stored, updated)
+	novaedge.RestoreSpec(stored, updated)
 }
 
-func (proxyVIPs) complete(p *patch, v *v1alpha1.ProxyVIP, space string) {
-	p.entries("labels", v.Labels, novaedge.MissingLabels(v, space))
-}
-
-// spec sets fields of spec, and removes those with an empty value: name -> value.
-func (p *patch) spec(values map[string]string) {
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if values[name] == "" {
-			p.remove("spec", name)
-		} else {
-			p.set(values[name], "spec", name)
-		}
-	}
+func (proxyVIPs) completeMetadata(v *v1alpha1.ProxyVIP, space string) {
+	novaedge.CompleteMetadata(v, space)
 }

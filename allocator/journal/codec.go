@@ -12,24 +12,24 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// format is the version of the encoding. A replica does not hold a journal whose format it does not know.
+// format is the version of the encoding. A replica does not lead with a journal whose format it does not know.
 const format = 1
 
-// ErrFormat says that the journal was written by a newer release, which counts things that this one does not.
+// ErrFormat reports that a newer release wrote the journal, in a format that this release cannot read.
 var ErrFormat = errors.New("journal format unknown to this release")
 
-// errCorrupt says that a journal of a known format does not parse. Nothing is guessed from it.
+// errCorrupt reports that a journal of a known format does not parse. No conclusion is drawn from a corrupt journal.
 var errCorrupt = errors.New("journal is corrupt")
 
-// Encode gives the bytes of a record. About 30 bytes go to a line of an IPv4 range.
+// Encode returns the bytes of a snapshot. An entry of one IPv4 range takes about 30 bytes.
 //
-//	format  flags  strings…  seen (string, resourceVersion)…  lines…
-//	line:   token(12) space kind namespace nameHash(8) shape [stored uid] ranges…
-//	shape:  2 × number of ranges, + 1 where stored and uid follow
+//	format  flags  strings…  applied (string, resourceVersion)…  entries…
+//	entry:  token(12) space resource namespace nameHash(8) shape [storedName uid] ranges…
+//	shape:  2 × number of ranges, + 1 if storedName and uid follow
 //	range:  4 first(4) size-1, or 16 first(16) last(16)
 //
-// Strings that repeat (spaces, kinds, namespaces) stand once, in a table, and are named by their index.
-func (r Record) Encode() []byte {
+// Repeated strings (spaces, resources, namespaces) are stored once, in a table, and referenced by index.
+func (r Snapshot) Encode() []byte {
 	var table []string
 	index := map[string]uint64{}
 	ref := func(s string) uint64 {
@@ -42,15 +42,15 @@ func (r Record) Encode() []byte {
 		return i
 	}
 	var body []byte
-	kinds := slices.Sorted(maps.Keys(r.Seen))
-	body = binary.AppendUvarint(body, uint64(len(kinds)))
-	for _, k := range kinds {
+	resources := slices.Sorted(maps.Keys(r.Applied))
+	body = binary.AppendUvarint(body, uint64(len(resources)))
+	for _, k := range resources {
 		body = binary.AppendUvarint(body, ref(k))
-		body = binary.AppendUvarint(body, r.Seen[k])
+		body = binary.AppendUvarint(body, r.Applied[k])
 	}
-	body = binary.AppendUvarint(body, uint64(len(r.Lines)))
-	for i := range r.Lines {
-		body = appendLine(body, &r.Lines[i], ref)
+	body = binary.AppendUvarint(body, uint64(len(r.Entries)))
+	for i := range r.Entries {
+		body = appendEntry(body, &r.Entries[i], ref)
 	}
 
 	out := []byte{format, 0}
@@ -64,26 +64,26 @@ func (r Record) Encode() []byte {
 	return append(out, body...)
 }
 
-func appendLine(b []byte, l *Line, ref func(string) uint64) []byte {
-	b = append(b, l.Token[:]...)
-	b = binary.AppendUvarint(b, ref(l.Space))
-	b = binary.AppendUvarint(b, ref(l.Kind))
-	b = binary.AppendUvarint(b, ref(l.Namespace))
-	b = binary.BigEndian.AppendUint64(b, l.NameHash)
-	shape := uint64(len(l.Ranges)) << 1
-	if l.Stored != "" {
+func appendEntry(b []byte, e *Entry, ref func(string) uint64) []byte {
+	b = append(b, e.Token[:]...)
+	b = binary.AppendUvarint(b, ref(e.Space))
+	b = binary.AppendUvarint(b, ref(e.Resource))
+	b = binary.AppendUvarint(b, ref(e.Namespace))
+	b = binary.BigEndian.AppendUint64(b, e.NameHash)
+	shape := uint64(len(e.Ranges)) << 1
+	if e.StoredName != "" {
 		b = binary.AppendUvarint(b, shape|1)
-		b = appendString(b, l.Stored)
-		b = appendString(b, l.UID)
+		b = appendString(b, e.StoredName)
+		b = appendString(b, e.UID)
 	} else {
 		b = binary.AppendUvarint(b, shape)
 	}
-	for _, r := range l.Ranges {
+	for _, r := range e.Ranges {
 		first := r.First.AsSlice()
 		b = append(b, byte(len(first)))
 		b = append(b, first...)
 		if r.First.Is4() {
-			b = binary.AppendUvarint(b, uint64(number4(r.Last)-number4(r.First)))
+			b = binary.AppendUvarint(b, uint64(ipv4Number(r.Last)-ipv4Number(r.First)))
 		} else {
 			b = append(b, r.Last.AsSlice()...)
 		}
@@ -91,20 +91,20 @@ func appendLine(b []byte, l *Line, ref func(string) uint64) []byte {
 	return b
 }
 
-func number4(a netip.Addr) uint32 {
+func ipv4Number(a netip.Addr) uint32 {
 	four := a.As4()
 	return binary.BigEndian.Uint32(four[:])
 }
 
-// Size is what l takes of a record at most, in bytes, besides the strings that it shares with other lines.
-func (l *Line) Size() int {
-	n := len(l.Token) + 2 + 1 + 2 + 8 + 1
-	if l.Stored != "" {
-		n += 2 + len(l.Stored) + 1 + len(l.UID)
+// EncodedSize returns how many bytes the entry adds to a snapshot at most, without the strings that it shares with other entries.
+func (e *Entry) EncodedSize() int {
+	n := len(e.Token) + 2 + 1 + 2 + 8 + 1
+	if e.StoredName != "" {
+		n += 2 + len(e.StoredName) + 1 + len(e.UID)
 	}
-	for _, r := range l.Ranges {
+	for _, r := range e.Ranges {
 		if r.First.Is4() {
-			n += 1 + 4 + max(1, (bits.Len32(number4(r.Last)-number4(r.First))+6)/7)
+			n += 1 + 4 + max(1, (bits.Len32(ipv4Number(r.Last)-ipv4Number(r.First))+6)/7)
 		} else {
 			n += 1 + 16 + 16
 		}
@@ -116,9 +116,9 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// Decode reads what Encode wrote. Errors wrap ErrFormat for a format of a later release.
-func Decode(b []byte) (Record, error) {
-	var r Record
+// Decode parses the result of Encode. Errors wrap ErrFormat for a format of a later release.
+func Decode(b []byte) (Snapshot, error) {
+	var r Snapshot
 	if len(b) < 2 {
 		return r, fmt.Errorf("%w: %d bytes", errCorrupt, len(b))
 	}
@@ -127,66 +127,67 @@ func Decode(b []byte) (Record, error) {
 	}
 	r.Quarantine = b[1]&1 != 0
 	d := &decoder{rest: b[2:]}
-	d.table = make([]string, d.count(1))
+	d.table = make([]string, d.readCount(1))
 	for i := range d.table {
-		d.table[i] = d.text()
+		d.table[i] = d.readText()
 	}
-	kinds := d.count(2)
-	r.Seen = make(map[string]uint64, kinds)
-	for range kinds {
-		k := d.ref()
-		r.Seen[k] = d.uvarint()
+	resources := d.readCount(2)
+	r.Applied = make(map[string]uint64, resources)
+	for range resources {
+		k := d.readRef()
+		r.Applied[k] = d.readUvarint()
 	}
-	r.Lines = make([]Line, d.count(24))
-	for i := range r.Lines {
-		r.Lines[i] = d.line()
+	r.Entries = make([]Entry, d.readCount(24))
+	for i := range r.Entries {
+		r.Entries[i] = d.readEntry()
 	}
 	if d.err == nil && len(d.rest) > 0 {
-		d.fail("trailing bytes")
+		d.setError("trailing bytes")
 	}
 	if d.err != nil {
-		return Record{}, d.err
+		return Snapshot{}, d.err
 	}
 	return r, nil
 }
 
-// decoder reads a buffer front to back. After the first error every read gives a zero value.
+// decoder reads a buffer from front to back. After the first error every read returns a zero value.
 type decoder struct {
 	rest  []byte
 	table []string
 	err   error
 }
 
-func (d *decoder) fail(what string) {
+func (d *decoder) setError(fault string) {
 	if d.err == nil {
-		d.err = fmt.Errorf("%w: %s, %d bytes before its end", errCorrupt, what, len(d.rest))
+		d.err = fmt.Errorf("%w: %s, %d bytes before the end", errCorrupt, fault, len(d.rest))
 	}
 	d.rest = nil
 }
 
-func (d *decoder) uvarint() uint64 {
+func (d *decoder) readUvarint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 {
-		d.fail("bad number")
+		d.setError("bad number")
 		return 0
 	}
 	d.rest = d.rest[n:]
 	return v
 }
 
-// count reads the number of items that follow, each of at least the given bytes: memory stays within the input's measure.
-func (d *decoder) count(least int) int {
-	n := d.uvarint()
+// readCount reads a number of items, each encoded in at least the given number of bytes. Larger counts than the input can contain are an error, so that a
+// corrupt count does not allocate memory.
+func (d *decoder) readCount(least int) int {
+	n := d.readUvarint()
 	if n > uint64(len(d.rest)/least) {
-		d.fail("count beyond the end")
+		d.setError("count beyond the end")
 		return 0
 	}
 	return int(n)
 }
 
-func (d *decoder) bytes(n int) []byte {
+func (d *decoder) readBytes(n int) []byte {
 	if n > len(d.rest) {
-		d.fail("cut short")
+		d.setError("truncated")
 		return make([]byte, min(n, 16))
 	}
 	b := d.rest[:n]
@@ -194,63 +195,63 @@ func (d *decoder) bytes(n int) []byte {
 	return b
 }
 
-func (d *decoder) text() string {
-	n := d.uvarint()
+func (d *decoder) readText() string {
+	n := d.readUvarint()
 	if n > uint64(len(d.rest)) {
-		d.fail("text beyond the end")
+		d.setError("text beyond the end")
 		return ""
 	}
-	return string(d.bytes(int(n)))
+	return string(d.readBytes(int(n)))
 }
 
-func (d *decoder) ref() string {
-	i := d.uvarint()
+func (d *decoder) readRef() string {
+	i := d.readUvarint()
 	if i >= uint64(len(d.table)) {
-		d.fail("no such string")
+		d.setError("no such string")
 		return ""
 	}
 	return d.table[i]
 }
 
-func (d *decoder) line() Line {
-	var l Line
-	copy(l.Token[:], d.bytes(len(l.Token)))
-	l.Space, l.Kind, l.Namespace = d.ref(), d.ref(), d.ref()
-	l.NameHash = binary.BigEndian.Uint64(d.bytes(8))
-	shape := d.uvarint()
+func (d *decoder) readEntry() Entry {
+	var e Entry
+	copy(e.Token[:], d.readBytes(len(e.Token)))
+	e.Space, e.Resource, e.Namespace = d.readRef(), d.readRef(), d.readRef()
+	e.NameHash = binary.BigEndian.Uint64(d.readBytes(8))
+	shape := d.readUvarint()
 	if shape&1 != 0 {
-		if l.Stored, l.UID = d.text(), d.text(); l.Stored == "" {
-			d.fail("a stored object without a name")
+		if e.StoredName, e.UID = d.readText(), d.readText(); e.StoredName == "" {
+			d.setError("a stored object without a name")
 		}
 	}
 	if shape>>1 > uint64(len(d.rest)/6) {
-		d.fail("ranges beyond the end")
-		return l
+		d.setError("ranges beyond the end")
+		return e
 	}
-	l.Ranges = make([]allocator.Range, shape>>1)
-	for i := range l.Ranges {
+	e.Ranges = make([]allocator.Range, shape>>1)
+	for i := range e.Ranges {
 		var first, last netip.Addr
-		switch size := d.bytes(1)[0]; size {
+		switch size := d.readBytes(1)[0]; size {
 		case 4:
-			first = netip.AddrFrom4([4]byte(d.bytes(4)))
-			more := d.uvarint()
-			if more > uint64(^number4(first)) {
-				d.fail("range beyond the last address")
-				return l
+			first = netip.AddrFrom4([4]byte(d.readBytes(4)))
+			more := d.readUvarint()
+			if more > uint64(^ipv4Number(first)) {
+				d.setError("range beyond the last address")
+				return e
 			}
-			last = netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, number4(first)+uint32(more))))
+			last = netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, ipv4Number(first)+uint32(more))))
 		case 16:
-			first, last = netip.AddrFrom16([16]byte(d.bytes(16))), netip.AddrFrom16([16]byte(d.bytes(16)))
+			first, last = netip.AddrFrom16([16]byte(d.readBytes(16))), netip.AddrFrom16([16]byte(d.readBytes(16)))
 		default:
-			d.fail("address neither IPv4 nor IPv6")
-			return l
+			d.setError("address neither IPv4 nor IPv6")
+			return e
 		}
 		r, err := allocator.NewRange(first, last)
 		if err != nil && d.err == nil {
-			d.fail(err.Error())
-			return l
+			d.setError(err.Error())
+			return e
 		}
-		l.Ranges[i] = r
+		e.Ranges[i] = r
 	}
-	return l
+	return e
 }

@@ -25,17 +25,17 @@ func ranges(texts ...string) []allocator.Range {
 	return out
 }
 
-func TestDecodeGivesWhatWasEncoded(t *testing.T) {
-	line := Line{Token: Token{1, 2, 3}, Space: "", Ranges: ranges("10.0.0.0-10.0.0.7"), Kind: "claims.test", Namespace: "a", NameHash: HashName("x")}
-	tests := map[string]Record{
+func TestDecode_ReturnsTheEncodedSnapshot(t *testing.T) {
+	entry := Entry{Token: Token{1, 2, 3}, Space: "", Ranges: ranges("10.0.0.0-10.0.0.7"), Resource: "claims.test", Namespace: "a", NameHash: HashName("x")}
+	tests := map[string]Snapshot{
 		"nothing":    {},
 		"quarantine": {Quarantine: true},
-		"kinds":      {Seen: map[string]uint64{"claims.test": 1 << 60, "pools.test": 0}},
-		"a line":     {Seen: map[string]uint64{"claims.test": 7}, Lines: []Line{line}},
-		"all of it": {Seen: map[string]uint64{"claims.test": 7}, Quarantine: true, Lines: []Line{
-			line,
-			{Token: Token{9}, Space: "blue", Ranges: ranges("fd00::/64"), Kind: "claims.test", Namespace: "b", Stored: "pending", UID: "u-1", NameHash: HashName("pending")},
-			{Token: Token{10}, Space: "blue", Ranges: ranges("10.1.0.0-10.1.0.3", "10.1.0.8", "::-ffff::"), Kind: "pools.test"},
+		"resources":  {Applied: map[string]uint64{"claims.test": 1 << 60, "pools.test": 0}},
+		"an entry":   {Applied: map[string]uint64{"claims.test": 7}, Entries: []Entry{entry}},
+		"all fields": {Applied: map[string]uint64{"claims.test": 7}, Quarantine: true, Entries: []Entry{
+			entry,
+			{Token: Token{9}, Space: "blue", Ranges: ranges("fd00::/64"), Resource: "claims.test", Namespace: "b", StoredName: "pending", UID: "u-1", NameHash: HashName("pending")},
+			{Token: Token{10}, Space: "blue", Ranges: ranges("10.1.0.0-10.1.0.3", "10.1.0.8", "::-ffff::"), Resource: "pools.test"},
 		}},
 	}
 	for name, want := range tests {
@@ -52,29 +52,29 @@ func TestDecodeGivesWhatWasEncoded(t *testing.T) {
 	}
 }
 
-func TestARecordTakesNoMoreThanItsLinesSay(t *testing.T) {
-	for name, line := range map[string]Line{
+func TestEncodedSize_BoundsTheEncoding(t *testing.T) {
+	for name, entry := range map[string]Entry{
 		"IPv4, some":   {Ranges: ranges("10.0.0.0-10.0.0.7"), Namespace: "butler-system"},
 		"IPv4, many":   {Ranges: ranges("10.0.0.0-10.255.255.255"), Namespace: "butler-system"},
 		"IPv6":         {Ranges: ranges("fd00::/64")},
 		"several":      {Ranges: ranges("10.0.0.1", "10.0.1.0/24", "fd00::1")},
-		"stored claim": {Ranges: ranges("10.0.0.1"), Stored: strings.Repeat("x", 253), UID: "6a3fd2f6-4c38-4bd4-9eb0-ab3ec1a11f5c"},
+		"stored claim": {Ranges: ranges("10.0.0.1"), StoredName: strings.Repeat("x", 253), UID: "6a3fd2f6-4c38-4bd4-9eb0-ab3ec1a11f5c"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			one := len(Record{Lines: []Line{line}}.Encode())
-			many := Record{}
+			one := len(Snapshot{Entries: []Entry{entry}}.Encode())
+			many := Snapshot{}
 			for range 100 {
-				many.Lines = append(many.Lines, line)
+				many.Entries = append(many.Entries, entry)
 			}
-			if got, said := len(many.Encode())-one, 99*line.Size(); got > said || got < said-3*99 {
-				t.Errorf("99 lines take %d bytes, said are %d", got, said)
+			if got, bound := len(many.Encode())-one, 99*entry.EncodedSize(); got > bound || got < bound-3*99 {
+				t.Errorf("99 entries take %d bytes, EncodedSize gives %d", got, bound)
 			}
 		})
 	}
 }
 
-func TestANewerFormatIsRefusedAsSuch(t *testing.T) {
-	b := Record{}.Encode()
+func TestDecode_NewerFormatIsErrFormat(t *testing.T) {
+	b := Snapshot{}.Encode()
 	b[0]++
 	if _, err := Decode(b); !errors.Is(err, ErrFormat) {
 		t.Errorf("got %v", err)
@@ -83,8 +83,8 @@ func TestANewerFormatIsRefusedAsSuch(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(Record{Quarantine: true}.Encode())
-	f.Add(Record{Seen: map[string]uint64{"k": 1}, Lines: []Line{{Ranges: ranges("10.0.0.0/30"), Kind: "k", Stored: "s", UID: "u"}}}.Encode())
+	f.Add(Snapshot{Quarantine: true}.Encode())
+	f.Add(Snapshot{Applied: map[string]uint64{"k": 1}, Entries: []Entry{{Ranges: ranges("10.0.0.0/30"), Resource: "k", StoredName: "s", UID: "u"}}}.Encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := Decode(b)
 		if err != nil {
@@ -92,7 +92,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := Decode(r.Encode())
 		if err != nil {
-			t.Fatalf("%x decodes, but not once encoded again: %v", b, err)
+			t.Fatalf("%x decodes, but its second encoding does not: %v", b, err)
 		}
 		if a, b := fmt.Sprint(r), fmt.Sprint(again); a != b {
 			t.Fatalf("%s\n%s", a, b)
@@ -100,7 +100,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestParseTokenReadsOnlyWhatStringWrote(t *testing.T) {
+func TestParseToken_ParsesOnlyResultsOfString(t *testing.T) {
 	want := Token{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}
 	if got, err := ParseToken(want.String()); err != nil || got != want {
 		t.Errorf("got %v, %v", got, err)
@@ -110,7 +110,7 @@ func TestParseTokenReadsOnlyWhatStringWrote(t *testing.T) {
 	}
 	for _, bad := range []string{"x", "AQIDBAUGBwgJCgs", "AQIDBAUGBwgJCgsMDQ", "!!!!!!!!!!!!!!!!"} {
 		if _, err := ParseToken(bad); err == nil {
-			t.Errorf("%q is taken for a token", bad)
+			t.Errorf("%q parses as a token", bad)
 		}
 	}
 }

@@ -1,36 +1,42 @@
-// Package journal keeps the write-ahead list of open grants on one Lease.
+// Package journal stores the write-ahead list of open grants on one Lease.
 //
-// A grant is a range promised in an admission answer whose object has not been seen yet. It is written here before the answer
-// leaves, so that whoever comes after a replica that died knows what it had promised.
+// A grant is a range in an admission response whose object has not been observed. The grant is committed to the journal before the response is sent. So the
+// next leader knows the open grants of a replica that died.
 //
-// # What it promises
+// # Guarantees
 //
-// The versions of the journal are totally ordered, because each is a compare-and-swap on the Lease's resourceVersion. Each is
-// written by the holder of one epoch (the Lease's leaseTransitions), and a new epoch is a compare-and-swap of the same kind. So a
-// take-over either finds a grant in the journal, or makes the commit that was to hold it fail. No clock is part of this argument:
-// a replica that slept through its own replacement finds out at its next commit, before any answer leaves.
+// The revisions of the journal are totally ordered: each write is a compare-and-swap on the Lease's resourceVersion. The leader of a term (the Lease's
+// leaseTransitions) writes all revisions of the term, and the take-over by the next leader is a compare-and-swap as well. So a take-over either finds a
+// grant in the journal, or makes the commit of the grant fail. The argument uses no clock: a replica that was suspended while another replica took over
+// finds out at its next commit, before it sends a response.
 //
-//	epoch 7, replica a   ──[g1]──[g1 g2]──────────────[g1 g2 g3] ✗ conflict: a steps down, g3 was never answered
-//	epoch 8, replica b                  ╲──[g1 g2]──[g1 g2 g4]──▶
+//	term 7, replica a   ──[g1]──[g1 g2]──────────────[g1 g2 g3] ✗ conflict: a steps down, the response of g3 was never sent
+//	term 8, replica b                  ╲──[g1 g2]──[g1 g2 g4]──▶
 //
-// A write whose reply is lost is settled by reading: every commit has a number, so the version that is stored tells whether the
-// attempt landed, may still land, or never will (see Settle).
+// A read settles a write without a reply. Every commit has a number, so the stored revision shows whether the write landed, may still land, or can never
+// land (OutcomeOf).
 //
-// Where etcd is restored from a backup the journal is an earlier version again. A watch that was ahead of that says nothing of what is stored, so a
-// replica that has seen a later version knows wrong objects, and no fence would help: its session says ErrSetBack, and the process is to end.
+// After etcd is restored from a backup, the stored journal is an earlier revision. A replica that has read a later revision may have observed objects that
+// the backup does not contain, and a watch does not remove them from its memory. A take-over would not help: the session returns ErrEtcdRestored, and the
+// process must end.
 //
-// # When it changes hands
+// # When leadership changes
 //
-// A follower takes the journal over when it was handed over, when it did not change for the expiry, when nobody listens at its holder's
-// address, and when that address is its own: the holder was its former process. Each may be wrong and none is dangerous: the
-// compare-and-swap decides, and a holder that lives on finds out at its next commit. While calls wait for a holder the journal is read
-// every few milliseconds, else twice a second.
+// A follower takes the journal over in one of these cases:
 //
-// # What it does not do
+//   - the leader handed the journal over
+//   - the journal has not changed for the expiry
+//   - the leader's address refuses connections
+//   - the leader was an earlier process at this replica's address
+//   - this replica serves all resources of the leader, and more
 //
-// It knows nothing of pools, claims or free addresses (package ledger does), and its clock only decides when a replica that sees
-// no commits tries to take over.
+// A wrong decision is not dangerous: the compare-and-swap decides, and a replaced leader that still runs finds out at its next commit. While calls wait for
+// a leader, a follower reads the journal every 20 ms, otherwise twice a second.
 //
-// A Session belongs to one goroutine, but for Hurry and Refused. Version, Record, Line and Token are values; Store implementations
-// are safe for concurrent use.
+// # Bounds
+//
+// This package does not know pools, claims or free addresses (package state does). Its clock decides only when a follower tries to take over.
+//
+// One goroutine uses a Session, except for PollNow and ReportUnreachable. Revision, Snapshot, Entry and Token are values; Store implementations are safe
+// for concurrent use.
 package journal

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// NewIdentity names a process in the journal, and where others reach it: name@address_random. No two processes share one, so that a late
-// write of an earlier life is not taken for one's own. address is host:port.
+// NewIdentity returns the identity of a process in the journal, name@address_random, with the address (host:port) at which other replicas reach the
+// process. The random part differs for each process, so that a late write of an earlier process is not mistaken for a write of its successor.
 func NewIdentity(name, address string) string { return name + "@" + address + "_" + rand.Text()[:8] }
 
-// AddressOf is where the process of an identity listens, "" where it does not say.
+// AddressOf returns the address of an identity, "" if it has none.
 func AddressOf(identity string) string {
 	_, rest, _ := strings.Cut(identity, "@")
 	address, _, _ := strings.Cut(rest, "_")

@@ -18,46 +18,47 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// LeaseName is the Lease that holds the journal.
+// LeaseName is the name of the Lease that contains the journal.
 const LeaseName = "butler-ipam-journal"
 
-// Annotations of the Lease: the encoded record in base64, the commit number, and the record's unserved kinds where it has some. The last one begins
-// with the number of its commit: an earlier release keeps the annotation as it is, and with a later commit it counts no more.
+// Annotations of the Lease: the encoded snapshot in base64, the commit number, and the snapshot's unserved resources if the list is not empty. The list of
+// unserved resources begins with the number of the commit that wrote it: a replica of an earlier release does not know the annotation, and leaves it unchanged
+// when it commits. A list whose number is not that of the stored commit is ignored.
 const (
-	annotationRecord   = "butler.butlerlabs.dev/journal"
+	annotationSnapshot = "butler.butlerlabs.dev/journal"
 	annotationCommit   = "butler.butlerlabs.dev/journal-commit"
 	annotationUnserved = "butler.butlerlabs.dev/journal-unserved"
 )
 
-// MaxEncoded is the largest record in bytes: as base64 it leaves room for others below the 262,144 bytes that the annotations of
-// one object may have. It is about 6,000 lines of an IPv4 range each.
+// MaxEncoded is the largest encoded snapshot in bytes: in base64 it leaves room for other annotations below the API server's limit of 262,144 bytes for one
+// object. It has room for about 6,000 entries of one IPv4 range each.
 const MaxEncoded = 190_000
 
-// ErrConflict says that the journal is no longer the version that a write was to replace.
-var ErrConflict = errors.New("journal was written by somebody else")
+// ErrConflict reports that a write failed because the stored journal is not the revision that the write was to replace.
+var ErrConflict = errors.New("journal has changed since it was read")
 
-// Store keeps the journal. Both calls see the latest state, never a cached one.
+// Store keeps the journal. Read and Write see the latest state, never a cached state.
 type Store interface {
-	// Read gives the stored version, a zero Version where there is none.
-	Read(ctx context.Context) (Version, error)
-	// Write replaces the version whose ResourceVersion v carries ("" creates it) and gives the new ResourceVersion.
-	// ErrConflict says that it did not land; after any other error it may have landed, or may yet.
-	Write(ctx context.Context, v Version) (string, error)
+	// Read returns the stored revision, or a zero Revision if the journal does not exist.
+	Read(ctx context.Context) (Revision, error)
+	// Write replaces the revision with the resourceVersion in v ("" creates the journal) and returns the new resourceVersion. ErrConflict: the write did
+	// not land. After any other error the write may have landed, or may still land.
+	Write(ctx context.Context, v Revision) (string, error)
 }
 
 // LeaseStore keeps the journal on a Lease of the API server.
 type LeaseStore struct {
 	leases   coordinationclient.LeaseInterface
-	duration time.Duration // after which others may take over, for people who read the Lease
-	// Now is the clock of the times on the Lease, which are for people too. It is set before the first write, if at all.
+	duration time.Duration // expiry of the journal, written to the Lease for human readers
+	// Now is the clock of the times on the Lease, which only human readers use. Now may be set before the first write.
 	Now func() time.Time
 
 	mu   sync.Mutex
-	last *coordinationv1.Lease // as last read or written: what others wrote on it (labels, annotations) is kept
+	last *coordinationv1.Lease // as last read or written; a write keeps its labels and its annotations of other authors
 }
 
-// NewLeaseStore makes a client of its own, as a commit stands in the way of a create: protobuf, and no throttling on the client's side. HTTP/1.1 suits it
-// best: with one call at a time it costs a tenth less than HTTP/2, and leaves a dead connection as soon as a call gives it up.
+// NewLeaseStore returns a store with its own client, because creates wait for the store's writes: protobuf, no client-side throttling, HTTP/1.1. With one
+// call at a time HTTP/1.1 costs a tenth less than HTTP/2, and a cancelled call closes a dead connection at once.
 func NewLeaseStore(config *rest.Config, namespace string, duration time.Duration) (*LeaseStore, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
@@ -71,22 +72,22 @@ func NewLeaseStore(config *rest.Config, namespace string, duration time.Duration
 }
 
 // Read implements Store.
-func (s *LeaseStore) Read(ctx context.Context) (Version, error) {
+func (s *LeaseStore) Read(ctx context.Context) (Revision, error) {
 	lease, err := s.leases.Get(ctx, LeaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		s.remember(nil)
-		return Version{}, nil
+		s.rememberLease(nil)
+		return Revision{}, nil
 	}
 	if err != nil {
-		return Version{}, err
+		return Revision{}, err
 	}
-	s.remember(lease)
+	s.rememberLease(lease)
 	return decodeLease(lease)
 }
 
 // Write implements Store.
-func (s *LeaseStore) Write(ctx context.Context, v Version) (string, error) {
-	lease := s.lease(v)
+func (s *LeaseStore) Write(ctx context.Context, v Revision) (string, error) {
+	lease := s.renderLease(v)
 	var stored *coordinationv1.Lease
 	var err error
 	if v.ResourceVersion == "" {
@@ -100,18 +101,18 @@ func (s *LeaseStore) Write(ctx context.Context, v Version) (string, error) {
 	case err != nil:
 		return "", err
 	}
-	s.remember(stored)
+	s.rememberLease(stored)
 	return stored.ResourceVersion, nil
 }
 
-func (s *LeaseStore) remember(l *coordinationv1.Lease) {
+func (s *LeaseStore) rememberLease(l *coordinationv1.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = l
 }
 
-// lease renders v onto the Lease as last seen.
-func (s *LeaseStore) lease(v Version) *coordinationv1.Lease {
+// renderLease returns the Lease as last seen, with the content of v.
+func (s *LeaseStore) renderLease(v Revision) *coordinationv1.Lease {
 	s.mu.Lock()
 	lease := s.last.DeepCopy()
 	s.mu.Unlock()
@@ -120,13 +121,13 @@ func (s *LeaseStore) lease(v Version) *coordinationv1.Lease {
 	}
 	lease.ResourceVersion = v.ResourceVersion
 	if len(lease.ManagedFields) > 0 {
-		// One empty entry takes them away for good: for a record that nobody applies, keeping them costs a tenth of every commit.
+		// One empty entry removes the managed fields for good. The Lease is never applied, and managed fields cost a tenth of every commit.
 		lease.ManagedFields = []metav1.ManagedFieldsEntry{{}}
 	}
 	if lease.Annotations == nil {
 		lease.Annotations = map[string]string{}
 	}
-	lease.Annotations[annotationRecord] = base64.StdEncoding.EncodeToString(v.Encode())
+	lease.Annotations[annotationSnapshot] = base64.StdEncoding.EncodeToString(v.Encode())
 	commit := strconv.FormatUint(v.Commit, 10)
 	lease.Annotations[annotationCommit] = commit
 	if len(v.Unserved) > 0 {
@@ -135,37 +136,37 @@ func (s *LeaseStore) lease(v Version) *coordinationv1.Lease {
 		delete(lease.Annotations, annotationUnserved)
 	}
 	now := metav1.NewMicroTime(s.Now())
-	if holder := ptr.Deref(lease.Spec.HolderIdentity, ""); holder != v.Holder || lease.Spec.AcquireTime == nil {
+	if leader := ptr.Deref(lease.Spec.HolderIdentity, ""); leader != v.Leader || lease.Spec.AcquireTime == nil {
 		lease.Spec.AcquireTime = &now
 	}
-	lease.Spec.HolderIdentity = &v.Holder
-	lease.Spec.LeaseTransitions = ptr.To(int32(v.Epoch))
+	lease.Spec.HolderIdentity = &v.Leader
+	lease.Spec.LeaseTransitions = ptr.To(int32(v.Term))
 	lease.Spec.LeaseDurationSeconds = ptr.To(max(1, int32(s.duration.Seconds())))
 	lease.Spec.RenewTime = &now
 	return lease
 }
 
-func decodeLease(lease *coordinationv1.Lease) (Version, error) {
-	v := Version{
+func decodeLease(lease *coordinationv1.Lease) (Revision, error) {
+	v := Revision{
 		ResourceVersion: lease.ResourceVersion,
-		Holder:          ptr.Deref(lease.Spec.HolderIdentity, ""),
-		Epoch:           int64(ptr.Deref(lease.Spec.LeaseTransitions, 0)),
+		Leader:          ptr.Deref(lease.Spec.HolderIdentity, ""),
+		Term:            int64(ptr.Deref(lease.Spec.LeaseTransitions, 0)),
 	}
-	text, there := lease.Annotations[annotationRecord]
+	text, there := lease.Annotations[annotationSnapshot]
 	if !there {
-		// Somebody made or emptied the Lease by hand: what it promised is not known.
-		v.Holder, v.Quarantine = "", true
+		// A user created or emptied the Lease by hand: the open grants are not known.
+		v.Leader, v.Quarantine = "", true
 		return v, nil
 	}
 	b, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		return v, illegible(lease, annotationRecord, fmt.Errorf("%w: %w", errCorrupt, err))
+		return v, corruptLeaseError(lease, annotationSnapshot, fmt.Errorf("%w: %w", errCorrupt, err))
 	}
-	if v.Record, err = Decode(b); err != nil {
-		return v, illegible(lease, annotationRecord, err)
+	if v.Snapshot, err = Decode(b); err != nil {
+		return v, corruptLeaseError(lease, annotationSnapshot, err)
 	}
 	if v.Commit, err = strconv.ParseUint(lease.Annotations[annotationCommit], 10, 64); err != nil {
-		return v, illegible(lease, annotationCommit, fmt.Errorf("%w: %w", errCorrupt, err))
+		return v, corruptLeaseError(lease, annotationCommit, fmt.Errorf("%w: %w", errCorrupt, err))
 	}
 	if unserved := strings.Fields(lease.Annotations[annotationUnserved]); len(unserved) > 0 && unserved[0] == lease.Annotations[annotationCommit] {
 		v.Unserved = unserved[1:]
@@ -173,11 +174,11 @@ func decodeLease(lease *coordinationv1.Lease) (Version, error) {
 	return v, nil
 }
 
-// illegible says where on a Lease what cannot be read stands, and what to do where it is no newer release that wrote it.
-func illegible(lease *coordinationv1.Lease, annotation string, err error) error {
+// corruptLeaseError names the Lease and the annotation that cannot be read, and for a corrupt annotation (not for a newer format) the remedy.
+func corruptLeaseError(lease *coordinationv1.Lease, annotation string, err error) error {
 	err = fmt.Errorf("Lease %s/%s, annotation %s: %w", lease.Namespace, lease.Name, annotation, err) //nolint:staticcheck // a kind
 	if errors.Is(err, errCorrupt) {
-		err = fmt.Errorf("%w: put it back as it was, or delete the Lease: then nothing is granted for the life of a grant, and all that is stored is counted anew", err)
+		err = fmt.Errorf("%w: restore the annotation, or delete the Lease: then nothing is granted for one grant life, and all stored objects are counted again", err)
 	}
 	return err
 }

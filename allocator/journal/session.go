@@ -11,27 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// ErrLost says that another replica holds the journal, or somebody changed it by hand: the session's term is over.
-var ErrLost = errors.New("journal is held by another replica")
+// ErrLeadershipLost reports that another replica leads, or that a person changed the journal: the session's term is over.
+var ErrLeadershipLost = errors.New("journal has been taken over by another replica")
 
-// ErrSetBack says that what is stored is older than what this process has seen of it: etcd was restored from a backup. All that the process
-// knows of objects is of a time that never was, and a watch does not tell, so it must end, and read everything anew.
-var ErrSetBack = errors.New("journal is older than it was: etcd was restored from a backup, and what is stored must be read anew")
+// ErrEtcdRestored reports that the stored journal is older than a revision this process has read: etcd was restored from a backup. The process may have
+// observed objects that the backup does not contain, and a watch does not report their loss, so the process must end and read all objects again.
+var ErrEtcdRestored = errors.New("journal is older than a revision read before: etcd was restored from a backup, and all objects must be read again")
 
 // Timing of a Session. Zero fields get the defaults.
 type Timing struct {
-	Expiry time.Duration // a journal unchanged for so long is taken over; default 4 s
-	Poll   time.Duration // how often a follower reads it; default 500 ms
-	Call   time.Duration // limit of one read or write; default 3 s
-	Retry  time.Duration // pause after a failed call, doubled up to eightfold; default 50 ms
-	Hurry  time.Duration // between two reads of a follower that somebody waits for; default 20 ms
+	Expiry  time.Duration // a follower takes the journal over when it has not changed for this long; default 4 s
+	Poll    time.Duration // pause between two reads of a follower; default 500 ms
+	Call    time.Duration // limit of one read or write; default 3 s
+	Retry   time.Duration // pause after a failed call, doubled up to eightfold; default 50 ms
+	MinPoll time.Duration // pause between two reads while a call waits for a leader; default 20 ms
 }
 
 func (t Timing) withDefaults() Timing {
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
-	}{{&t.Expiry, 4 * time.Second}, {&t.Poll, 500 * time.Millisecond}, {&t.Call, 3 * time.Second}, {&t.Retry, 50 * time.Millisecond}, {&t.Hurry, 20 * time.Millisecond}} {
+	}{{&t.Expiry, 4 * time.Second}, {&t.Poll, 500 * time.Millisecond}, {&t.Call, 3 * time.Second}, {&t.Retry, 50 * time.Millisecond}, {&t.MinPoll, 20 * time.Millisecond}} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
@@ -39,118 +39,118 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// Session is one replica's dealings with the journal: follow it, fence it, commit to it, hand it over. Its methods are for one
-// goroutine, which has at most one write under way; only Hurry and Refused are for any.
+// Session is one replica's access to the journal: follow, take over, commit, hand over. One goroutine uses a Session, with at most one write in flight;
+// other goroutines may call PollNow and ReportUnreachable.
 type Session struct {
-	store   Store
-	me      string // see NewIdentity
-	kinds   []string
-	timing  Timing
-	current Version
-	newest  string // resourceVersion, of all read and written
+	store         Store
+	identity      string // see NewIdentity
+	resources     []string
+	timing        Timing
+	current       Revision
+	newestVersion string // resourceVersion of the newest revision read or written
 
-	hurry   chan struct{}
-	refused atomic.Pointer[string] // holder at whose address nobody listens
-	ousting bool                   // the journal that Follow found last is to be taken over for that
-	ousted  time.Time              // when one last was
+	pollRequests          chan struct{}
+	unreachable           atomic.Pointer[string] // leader whose address refuses connections
+	replacesUnreachable   bool                   // Follow last returned because the leader's address refuses connections
+	replacedUnreachableAt time.Time              // when this replica last took over from an unreachable leader
 
-	// Unwritten, where set, is told of every write that fails, or whose outcome cannot be read, and is tried again.
-	Unwritten func(error)
+	// OnWriteError, if set, is called with the error of every write that failed, or whose outcome cannot be read, before the write is retried.
+	OnWriteError func(error)
 }
 
-// NewSession makes a session for the replica identified by me, which serves objects of these kinds.
-func NewSession(store Store, me string, kinds []string, timing Timing) *Session {
-	return &Session{store: store, me: me, kinds: kinds, timing: timing.withDefaults(), hurry: make(chan struct{}, 1)}
+// NewSession returns a session for the replica with this identity, which serves these resources.
+func NewSession(store Store, identity string, resources []string, timing Timing) *Session {
+	return &Session{store: store, identity: identity, resources: resources, timing: timing.withDefaults(), pollRequests: make(chan struct{}, 1)}
 }
 
-// Current is the version last read or written.
-func (s *Session) Current() Version { return s.current }
+// Current returns the revision last read or written.
+func (s *Session) Current() Revision { return s.current }
 
-// Expiry is for how long the journal may stay as it is before another takes it over.
+// Expiry returns how long the journal may stay unchanged before another replica takes it over.
 func (s *Session) Expiry() time.Duration { return s.timing.Expiry }
 
-// Hurry has Follow read the journal now rather than with its next poll: somebody waits for a holder.
-func (s *Session) Hurry() {
+// PollNow makes Follow read the journal now rather than at its next poll. It is called when a call waits for a leader.
+func (s *Session) PollNow() {
 	select {
-	case s.hurry <- struct{}{}:
+	case s.pollRequests <- struct{}{}:
 	default:
 	}
 }
 
-// Refused tells Follow that nobody listens at the address of a holder. The fence makes it safe where that is wrong.
-func (s *Session) Refused(holder string) {
-	s.refused.Store(&holder)
-	s.Hurry()
+// ReportUnreachable reports to Follow that the address of a leader refuses connections. A wrong report is safe: the compare-and-swap of the take-over
+// decides.
+func (s *Session) ReportUnreachable(leader string) {
+	s.unreachable.Store(&leader)
+	s.PollNow()
 }
 
-// Follow returns when the journal is there for the taking, and why: it is missing, was handed over, did not change for the expiry, its
-// holder's address refuses connections, or is this process's own, or its holder serves only some of the kinds that this replica does. Time
-// counts on this process's monotonic clock and only while reads succeed: an API server that was away proves nothing about the holder. report
-// gets every version read and every error. Follow returns an error only when ctx ends, and ErrSetBack.
-func (s *Session) Follow(ctx context.Context, report func(Version, error)) (why string, err error) {
+// Follow returns when this replica may take the journal over, with the reason (cases: see the package documentation). The expiry is measured by this
+// process's monotonic clock and only while reads succeed: an outage of the API server proves nothing about the leader. Follow calls report with every
+// revision read and every error. Follow returns an error only when ctx ends, or ErrEtcdRestored.
+func (s *Session) Follow(ctx context.Context, report func(Revision, error)) (why string, err error) {
 	var since time.Time
-	s.ousting = false
+	s.replacesUnreachable = false
 	for {
-		stored, err := s.read(ctx)
+		stored, err := s.readOnce(ctx)
 		report(stored, err)
 		switch {
-		case errors.Is(err, ErrSetBack):
+		case errors.Is(err, ErrEtcdRestored):
 			return "", err
 		case err != nil:
 			since = time.Time{}
 		case stored.ResourceVersion == "":
 			s.current = stored
 			return "the journal does not exist", nil
-		case stored.Holder == "":
+		case stored.Leader == "":
 			s.current = stored
 			return "the journal was handed over", nil
-		case stored.Holder != s.me && AddressOf(stored.Holder) != "" && AddressOf(stored.Holder) == AddressOf(s.me):
+		case stored.Leader != s.identity && AddressOf(stored.Leader) != "" && AddressOf(stored.Leader) == AddressOf(s.identity):
 			s.current = stored
-			return fmt.Sprintf("holder %s was an earlier process at this address", stored.Holder), nil
-		case s.isRefused(stored.Holder):
-			s.current, s.ousting = stored, true
-			return fmt.Sprintf("nobody listens at the address of holder %s", stored.Holder), nil
-		case s.servesMore(stored.Record):
+			return fmt.Sprintf("leader %s was an earlier process at this address", stored.Leader), nil
+		case s.isUnreachable(stored.Leader):
+			s.current, s.replacesUnreachable = stored, true
+			return fmt.Sprintf("the address of leader %s refuses connections", stored.Leader), nil
+		case s.servesMoreResources(stored.Snapshot):
 			s.current = stored
-			return fmt.Sprintf("holder %s does not serve all kinds that this replica does", stored.Holder), nil
+			return fmt.Sprintf("leader %s does not serve all resources that this replica serves", stored.Leader), nil
 		case since.IsZero() || stored.ResourceVersion != s.current.ResourceVersion:
 			s.current, since = stored, time.Now()
 		case time.Since(since) >= s.timing.Expiry:
-			return fmt.Sprintf("holder %s was silent for %s", stored.Holder, s.timing.Expiry), nil
+			return fmt.Sprintf("leader %s has not written the journal for %s", stored.Leader, s.timing.Expiry), nil
 		}
-		if err := s.rest(ctx); err != nil {
+		if err := s.awaitPoll(ctx); err != nil {
 			return "", err
 		}
 	}
 }
 
-// servesMore reports whether this replica serves every kind that a journal's holder does, and others. Where each serves something that the other
-// does not, neither may take the journal from the other.
-func (s *Session) servesMore(r Record) bool {
+// servesMoreResources reports whether this replica serves every resource that the leader serves, and more. If each of two replicas serves a resource that
+// is missing on the other, neither takes the journal from the other.
+func (s *Session) servesMoreResources(r Snapshot) bool {
 	served := 0
-	for kind := range r.Seen {
-		if slices.Contains(r.Unserved, kind) {
+	for resource := range r.Applied {
+		if slices.Contains(r.Unserved, resource) {
 			continue
 		}
-		if !slices.Contains(s.kinds, kind) {
+		if !slices.Contains(s.resources, resource) {
 			return false
 		}
 		served++
 	}
-	return len(s.kinds) > served
+	return len(s.resources) > served
 }
 
-// isRefused says whether a holder's address refuses connections. It does not for an expiry after that cost somebody the journal: replicas that
-// cannot reach each other, but the API server, must not take it from one another all the time. A fence that comes to nothing does not count: the
-// last commit of a holder that was killed may land just ahead of it.
-func (s *Session) isRefused(holder string) bool {
-	refused := s.refused.Swap(nil)
-	return refused != nil && *refused == holder && (s.ousted.IsZero() || time.Since(s.ousted) >= s.timing.Expiry)
+// isUnreachable reports whether a leader's address refuses connections. For one expiry after a take-over from an unreachable leader it returns false:
+// otherwise replicas that reach the API server but not each other would take the journal from one another without end. A failed take-over does not start
+// this pause, because the last commit of a killed leader may land just before the take-over.
+func (s *Session) isUnreachable(leader string) bool {
+	refused := s.unreachable.Swap(nil)
+	return refused != nil && *refused == leader && (s.replacedUnreachableAt.IsZero() || time.Since(s.replacedUnreachableAt) >= s.timing.Expiry)
 }
 
-// rest waits until the next poll, or until somebody is in a hurry.
-func (s *Session) rest(ctx context.Context) error {
-	apart := min(s.timing.Hurry, s.timing.Poll)
+// awaitPoll waits until the next poll is due or PollNow is called, and at least Timing.MinPoll.
+func (s *Session) awaitPoll(ctx context.Context) error {
+	apart := min(s.timing.MinPoll, s.timing.Poll)
 	if err := Pause(ctx, apart); err != nil {
 		return err
 	}
@@ -159,109 +159,111 @@ func (s *Session) rest(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.hurry:
+	case <-s.pollRequests:
 	case <-t.C:
 	}
 	return nil
 }
 
-// Fence makes this replica the holder of a new epoch, on top of the version that Follow saw. ErrLost: somebody else was faster. ErrSetBack:
-// the journal that was missing is made anew, but this process must not serve on it.
-func (s *Session) Fence(ctx context.Context, quarantine bool) error {
-	next := s.current.TakenOver(s.me).Serving(s.kinds)
+// TakeOver makes this replica the leader of a new term, on top of the revision that Follow returned. ErrLeadershipLost: another replica was faster.
+// ErrEtcdRestored: TakeOver created the missing journal again, but this process must not serve with it.
+func (s *Session) TakeOver(ctx context.Context, quarantine bool) error {
+	next := s.current.WithLeader(s.identity).WithResources(s.resources)
 	next.Quarantine = next.Quarantine || quarantine
-	err := s.write(ctx, next)
-	if err == nil && s.ousting {
-		s.ousted = time.Now()
+	err := s.writeUntilSettled(ctx, next)
+	if err == nil && s.replacesUnreachable {
+		s.replacedUnreachableAt = time.Now()
 	}
 	return err
 }
 
-// Commit writes a record and returns when it is known to be stored. ErrLost, ErrSetBack: the term is over, the record is not stored. When the journal
-// is illegible now, or ctx ends first, the outcome stays unknown and the term is over as well.
-func (s *Session) Commit(ctx context.Context, r Record) error {
-	return s.write(ctx, s.current.Next(r))
+// Commit writes a snapshot and returns when the write is known to be stored. ErrLeadershipLost, ErrEtcdRestored: the term is over and the snapshot is not
+// stored. If the journal is unreadable, or ctx ends first, the outcome is unknown and the term is over as well.
+func (s *Session) Commit(ctx context.Context, r Snapshot) error {
+	return s.writeUntilSettled(ctx, s.current.Next(r))
 }
 
-// HandOver writes a last record and lets the next holder in without a wait.
-func (s *Session) HandOver(ctx context.Context, r Record) error {
-	return s.write(ctx, s.current.HandedOver(r))
+// HandOver writes a last snapshot and lets the next leader take over without a wait.
+func (s *Session) HandOver(ctx context.Context, r Snapshot) error {
+	return s.writeUntilSettled(ctx, s.current.WithoutLeader(r))
 }
 
-func (s *Session) write(ctx context.Context, attempt Version) error {
+// writeUntilSettled writes a revision, retries failed writes, and returns when the outcome is known.
+func (s *Session) writeUntilSettled(ctx context.Context, attempt Revision) error {
 	for wait := s.timing.Retry; ; wait = min(2*wait, 8*s.timing.Retry) {
-		rv, err := s.try(ctx, attempt)
+		rv, err := s.writeOnce(ctx, attempt)
 		if err == nil {
 			attempt.ResourceVersion = rv
 			s.current = attempt
 			return nil
 		}
-		if errors.Is(err, ErrSetBack) {
+		if errors.Is(err, ErrEtcdRestored) {
 			return err
 		}
 		if !errors.Is(err, ErrConflict) {
-			if s.Unwritten != nil {
-				s.Unwritten(err)
+			if s.OnWriteError != nil {
+				s.OnWriteError(err)
 			}
 			if perr := Pause(ctx, wait); perr != nil {
 				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, err)
 			}
 		}
-		stored, rerr := s.read(ctx)
-		if errors.Is(rerr, ErrSetBack) || errors.Is(rerr, errCorrupt) || errors.Is(rerr, ErrFormat) {
-			return rerr // the two last: somebody else has written it
+		stored, rerr := s.readOnce(ctx)
+		if errors.Is(rerr, ErrEtcdRestored) || errors.Is(rerr, errCorrupt) || errors.Is(rerr, ErrFormat) {
+			return rerr // corrupt or of another format: another writer has replaced the attempt
 		}
 		if rerr != nil {
-			if s.Unwritten != nil {
-				s.Unwritten(rerr)
+			if s.OnWriteError != nil {
+				s.OnWriteError(rerr)
 			}
 			if perr := Pause(ctx, wait); perr != nil {
 				return fmt.Errorf("commit %d: outcome unknown: %w", attempt.Commit, rerr)
 			}
-			continue // sending it again is safe: only one of the two can land
+			continue // a repeated write is safe: at most one of both writes can land
 		}
-		switch Settle(attempt, stored) {
+		switch OutcomeOf(attempt, stored) {
 		case Landed:
 			s.current = stored
 			return nil
 		case Lost:
 			s.current = stored
-			return fmt.Errorf("%w: epoch %d, holder %q", ErrLost, stored.Epoch, stored.Holder)
+			return fmt.Errorf("%w: term %d, leader %q", ErrLeadershipLost, stored.Term, stored.Leader)
 		case Pending:
 		}
 	}
 }
 
-func (s *Session) try(ctx context.Context, v Version) (string, error) {
+func (s *Session) writeOnce(ctx context.Context, v Revision) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.Call)
 	defer cancel()
 	rv, err := s.store.Write(ctx, v)
 	if err != nil {
 		return "", err
 	}
-	return rv, s.advance(rv)
+	return rv, s.checkNotRestored(rv)
 }
 
-func (s *Session) read(ctx context.Context) (Version, error) {
+func (s *Session) readOnce(ctx context.Context) (Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.Call)
 	defer cancel()
 	v, err := s.store.Read(ctx)
 	if err != nil || v.ResourceVersion == "" {
 		return v, err
 	}
-	return v, s.advance(v.ResourceVersion)
+	return v, s.checkNotRestored(v.ResourceVersion)
 }
 
-// advance takes note of a version that is stored. Reads are consistent and one call is made at a time, so none is older than the one before.
-func (s *Session) advance(rv string) error {
-	if order, err := resourceversion.CompareResourceVersion(rv, s.newest); err == nil && order < 0 {
-		return fmt.Errorf("%w (resourceVersion %s after %s)", ErrSetBack, rv, s.newest)
+// checkNotRestored records a stored resourceVersion, and returns ErrEtcdRestored if the version is older than the newest recorded before. Reads are
+// consistent and calls are sequential, so versions decrease only after a restore.
+func (s *Session) checkNotRestored(rv string) error {
+	if order, err := resourceversion.CompareResourceVersion(rv, s.newestVersion); err == nil && order < 0 {
+		return fmt.Errorf("%w (resourceVersion %s after %s)", ErrEtcdRestored, rv, s.newestVersion)
 	}
-	s.newest = rv
+	s.newestVersion = rv
 	return nil
 }
 
-// Pause waits, or returns ctx's error as soon as it ends.
+// Pause waits for d, or returns ctx's error as soon as ctx ends.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

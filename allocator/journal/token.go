@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// Token marks one answer to one admission request: 96 random bits, written into the claim together with its range, so that the
-// claim can be recognised when it arrives. The zero Token stands for none.
+// Token identifies one response to one admission request: 96 random bits, written into the claim together with its range. An observed claim is matched with
+// its grant by the token. The zero Token means none.
 type Token [12]byte
 
-// ParseToken reads what String wrote. The empty string is the zero Token.
+// ParseToken parses the result of String. The empty string is the zero Token.
 func ParseToken(s string) (Token, error) {
 	var t Token
 	if s == "" {
@@ -23,10 +23,10 @@ func ParseToken(s string) (Token, error) {
 	return t, nil
 }
 
-// IsZero reports whether t stands for no token.
+// IsZero reports whether t means no token.
 func (t Token) IsZero() bool { return t == Token{} }
 
-// String gives 16 characters of base64url, or "" for the zero Token.
+// String returns 16 characters of base64url, or "" for the zero Token.
 func (t Token) String() string {
 	if t.IsZero() {
 		return ""

@@ -14,123 +14,71 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// DefaultGrantLife is how long a grant stays open after its last answer when no claim with its token is seen. The API server gives
-// a create up 34 s after the answer at the latest.
-const DefaultGrantLife = 120 * time.Second
-
-// Source is where the ledger learns of stored objects. A kind that the API server does not serve has none: its CRD is missing, or was deleted with
-// all of them.
-type Source interface {
-	// Reading is how the local copy of a kind that the ledger counts stands with the API server.
-	Reading(kind string) Reading
-	// Stored reports, from a consistent read, whether an object is stored of a kind that the ledger does not count.
-	Stored(ctx context.Context, kind string) (bool, error)
-	// Seen gives the resourceVersion up to which the local copy of a kind is complete.
-	Seen(kind string) uint64
-	// Refresh feeds all objects of a kind into the ledger (ReplaceClaims or ReplacePools): the local copy, or, with live, a consistent
-	// read of the API server, and the local copy once that has caught up with it.
-	Refresh(ctx context.Context, kind string, live bool) error
-	// Scan reads all claims of a kind in one namespace from the API server, consistently.
-	Scan(ctx context.Context, kind, namespace string, visit func(Claim)) error
-	// Read reads one claim from the API server, consistently.
-	Read(ctx context.Context, k Key) (c Claim, there bool, err error)
-	// Touch gives the version of the claim with this UID, or of a pool, that is stored once no older write to it can land any more: it writes to
-	// what may be written to for longer than a grant lives. It is 0 where there is none.
-	Touch(ctx context.Context, k Key, uid string) (resourceVersion uint64, err error)
-	// Records reads all that is recorded of ranges that went to other clusters, consistently.
-	Records(ctx context.Context) ([]Record, error)
-	// Any reports, from a consistent read, whether a pool or a claim of any kind is stored. Of kinds that it is denied to read some may be.
-	Any(ctx context.Context) (bool, error)
-}
-
-// Reading is how a local copy stands with the API server: it follows it where both fields are zero.
-type Reading struct {
-	// Denied is why the API server refuses to show objects of the kind: the right to read them is missing. The copy stays as it was.
-	Denied error
-	// Absent: the API server does not serve the kind.
-	Absent bool
-}
+// DefaultGrantLife is how long a grant stays open after its commit if no claim with its token is observed.
+const DefaultGrantLife = state.DefaultGrantLife
 
 // Config of a Ledger.
 type Config struct {
 	Store    journal.Store
-	Identity string // of this process, unique among all that ever ran
-	// ClaimKinds and PoolKinds are those that the ledger counts. Objects of Unserved among them own their addresses as all others do, but their API is
-	// switched off: nothing writes to them, and nothing is granted to new ones.
-	ClaimKinds []string
-	PoolKinds  []string
-	Unserved   []string
-	GrantLife  time.Duration // DefaultGrantLife where zero
-	Timing     journal.Timing
-	Metrics    *Metrics
-	Log        logr.Logger
-	// Now is the clock, time.Now where nil. Every span is measured by its monotonic reading. Its wall clock only counts for the times of
-	// cooldowns that pools record, see Skew.
+	Identity string // of this process, unique among all processes that ever ran
+	// ClaimResources and PoolResources are the resources that this ledger counts. Unserved lists the counted resources whose API is switched off: stored
+	// objects own their addresses, but the manager does not write to them, and new objects get no grants.
+	ClaimResources []string
+	PoolResources  []string
+	Unserved       []string
+	GrantLife      time.Duration // 0 means DefaultGrantLife
+	Timing         journal.Timing
+	Metrics        *Metrics
+	Log            logr.Logger
+	// Now is the clock of the state (lives of grants, cooldowns); nil means time.Now. Leadership and timeouts use time.Now. Durations are measured by the
+	// monotonic reading of Now; its wall clock is used only for the times of cooldowns that pools record, see Skew.
 	Now func() time.Time
-	// Skew is by how much the clock that the recorded times are of is ahead of Now's wall clock; zero where nil. A record whose author had
-	// another clock is bounded all the same: a cooldown ends within the pool's ReuseDelay.
+	// Skew returns by how much the clock of recorded times is ahead of Now's wall clock; nil means 0. The effect of a record by an author with a wrong
+	// clock is bounded: a cooldown ends within the pool's ReuseDelay.
 	Skew func() time.Duration
-	// Changed is told which claims and pools may stand differently now. It is called without locks and must not block.
+	// Changed is called, without locks, with the claims and pools whose ownership or usage may have changed. Changed must not block.
 	Changed func([]Key)
 }
 
-// Limits of the journal in bytes: of its lines in all, with room for what else it says, and of those of one namespace.
+// Bounds of the open grants in the journal, in bytes: of all open grants, with room for the rest of the snapshot, and of the open grants of one namespace.
 const (
-	maxBytes = journal.MaxEncoded - 4000
-	maxShare = maxBytes / 4
+	maxJournalBytes   = journal.MaxEncoded - 4000
+	maxNamespaceBytes = maxJournalBytes / 4
 )
 
-// Pace of commits.
-const (
-	renewAfter   = time.Second           // the holder writes as often even when nothing happens
-	confirmAfter = 20 * time.Millisecond // what only confirms waits so long for a grant to share its commit
-	sweepEvery   = time.Second           // how often ended grants and rests are looked for
-	touchLimit   = 10 * time.Second      // for the writes of one such look
-	touchAgain   = time.Second           // after a write that failed; twice as long after each further one
-	touchLongest = 30 * time.Second      // at most
-	readLimit    = 16                    // claims of a kind in one namespace that are read one by one in one such look
-	scanEvery    = 10 * time.Second      // how often the claims of a kind in one namespace are listed at most
-	scanShare    = 20                    // and for a twentieth of the time
-	revisitEvery = 50 * time.Millisecond // after a take-over, this and
-	revisitBatch = 250                   // so many objects at a time, everything is looked at
-	catchUpLimit = 10 * time.Second      // after which the API server is asked for what the informers do not deliver
-	stopLimit    = 3 * time.Second       // for the last commit of a process that stops
-	unreadyAfter = 10 * time.Second      // of a journal that nobody holds, or that cannot be read
-	tellEvery    = 10 * time.Second      // how often the log says the same of why nobody is served
-	remindEvery  = 10 * time.Minute      // how often it repeats what needs attention while all is served
-)
-
-// Ledger answers for who holds which address. See the package comment for what it promises.
+// Ledger decides which claim owns which address, and grants free ranges. The package documentation lists its guarantees.
 type Ledger struct {
-	cfg     Config
-	session *journal.Session
-	wake    chan struct{}
-	behind  chan struct{} // calls that wait for informers
-	started time.Time     // with its monotonic reading
+	cfg           Config
+	session       *journal.Session
+	wake          chan struct{} // a commit is due
+	informerWaits chan struct{} // one element per call that waits for informers
+	started       time.Time     // with its monotonic reading
 
-	mu      sync.Mutex
-	book    *book
-	drifted time.Time     // when the clock of recorded times last was where book has it
-	holder  string        // of the journal, as last read
-	refused error         // why the journal cannot be followed, or taken over
-	able    bool          // this replica could take part in serving at some time
-	unable  time.Time     // since when it cannot; zero where it can
-	moved   chan struct{} // closed when the holder changes
-	proven  time.Time     // begin of the last write by which this replica is known to have held the journal
-	read    time.Time     // when the journal was last read, while another holds it
-	version string        // that was read then
-	written time.Time     // when that was first read
-	// recordsDenied is since when the right to read the records of moved ranges is missing; zero where it is not.
+	mu    sync.Mutex
+	state *state.State
+	// recordClockSince is when the clock of recorded times last agreed with state.RecordClockAhead.
+	recordClockSince     time.Time
+	leader               string // identity, as last read
+	leaderChanged        chan struct{}
+	notLeadingReason     error     // why this replica can neither follow the journal nor take it over
+	wasAble              bool      // this replica was able to take part in serving at some time
+	unableSince          time.Time // since when this replica cannot take part in serving; zero if it can
+	provenAt             time.Time // begin of the last write that proves that this replica led
+	journalReadAt        time.Time // last read while another replica leads
+	journalVersion       string    // resourceVersion of the journal at journalReadAt
+	journalVersionReadAt time.Time // first read of journalVersion
+	// recordsDenied is since when the right to read the records of moved ranges is missing; zero if the right exists.
 	recordsDenied time.Time
-	broken        error   // why the journal could last not be written; nil when it was since
-	claimed       claimed // what the journal says of kinds that this replica cannot read
+	writeError    error                  // of the last write to the journal; nil after a success
+	unreadable    state.UnreadableClaims // what the journal claims of resources that this replica cannot read
 
-	told map[string]told // message -> when it was last told
+	logged map[string]loggedMessage // message -> when it was last logged
 }
 
-// New makes a ledger that serves once Run has taken the journal over.
+// New returns a ledger. The ledger serves after Run has taken the journal over.
 func New(cfg Config) *Ledger {
 	if cfg.GrantLife <= 0 {
 		cfg.GrantLife = DefaultGrantLife
@@ -147,42 +95,44 @@ func New(cfg Config) *Ledger {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(nil)
 	}
-	l := &Ledger{cfg: cfg, wake: make(chan struct{}, 1), behind: make(chan struct{}, behindCalls), started: cfg.Now(), moved: make(chan struct{}), told: map[string]told{}, claimed: claimed{}}
-	served := slices.DeleteFunc(l.kinds(), func(kind string) bool { return slices.Contains(cfg.Unserved, kind) })
-	l.session = journal.NewSession(cfg.Store, cfg.Identity, served, cfg.Timing)
-	l.session.Unwritten = l.unwritten
-	l.book = newBook(l.kinds(), limits{life: cfg.GrantLife, bytes: maxBytes, share: maxShare}, randomToken)
-	for _, kind := range cfg.Unserved {
-		l.book.unserved[kind] = true
+	l := &Ledger{
+		cfg: cfg, wake: make(chan struct{}, 1), informerWaits: make(chan struct{}, maxInformerWaits), started: cfg.Now(),
+		leaderChanged: make(chan struct{}), logged: map[string]loggedMessage{}, unreadable: state.UnreadableClaims{},
 	}
+	served := slices.DeleteFunc(l.countedResources(), func(resource string) bool { return slices.Contains(cfg.Unserved, resource) })
+	l.session = journal.NewSession(cfg.Store, cfg.Identity, served, cfg.Timing)
+	l.session.OnWriteError = l.recordWriteError
+	l.state = state.New(l.countedResources(), state.Limits{GrantLife: cfg.GrantLife, JournalBytes: maxJournalBytes, NamespaceBytes: maxNamespaceBytes}, randomToken)
+	l.state.SetUnserved(cfg.Unserved)
 	return l
 }
 
-// own is a time by this process's own clock: it starts at the time of the wall clock and advances as the monotonic clock does, whoever sets the
-// wall clock. The book knows no other.
-func (l *Ledger) own(t time.Time) time.Time {
+// processTime converts a time to this process's own clock. This clock starts at the wall clock's time and advances with the monotonic clock, also when the
+// wall clock is set later. The state knows only times of this clock.
+func (l *Ledger) processTime(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
 	return l.started.Add(t.Sub(l.started)).Round(0)
 }
 
-// The clock of recorded times counts as moved against this process's own when it has been off by recordsMoved for recordsSettled. Every record is
-// written anew then. Less is the work of a clock that is kept right, of one that is being set, or of API servers whose clocks differ.
+// After the clock of recorded times has differed from the expected time by recordClockTolerance for recordClockSettled, the new time is taken over and all
+// records are written again. Smaller or shorter differences come from a clock that is being adjusted, or from API servers whose clocks differ.
 const (
-	recordsMoved   = 2 * time.Second
-	recordsSettled = 10 * time.Second
+	recordClockTolerance = 2 * time.Second
+	recordClockSettled   = 10 * time.Second
 )
 
-// now reads this process's own clock, and has the book know how far the clock of recorded times is ahead of it. The caller holds mu.
+// now returns the time of this process's own clock, and updates by how much the clock of recorded times is ahead of that clock. The caller holds mu.
 func (l *Ledger) now() time.Time {
 	read := l.cfg.Now()
-	now := l.own(read)
+	now := l.processTime(read)
 	switch ahead := read.Round(0).Add(l.cfg.Skew()).Sub(now); {
-	case (ahead - l.book.recordsAhead).Abs() <= recordsMoved:
-		l.drifted = now
-	case l.drifted.IsZero() || now.Sub(l.drifted) >= recordsSettled: // as at the first reading
-		l.drifted, l.book.recordsAhead = now, ahead
+	case (ahead - l.state.RecordClockAhead()).Abs() <= recordClockTolerance:
+		l.recordClockSince = now
+	case l.recordClockSince.IsZero() || now.Sub(l.recordClockSince) >= recordClockSettled: // zero at the first reading
+		l.recordClockSince = now
+		l.state.SetRecordClockAhead(ahead)
 	}
 	return now
 }
@@ -193,9 +143,9 @@ func randomToken() journal.Token {
 	return t
 }
 
-// do runs f on the book, wakes the committer if there is something to commit, and tells the reconcilers what changed.
-func (l *Ledger) do(f func(*book)) {
-	due, changed := l.locked(f)
+// withState runs f on the state, wakes the committer if f made a commit due, and reports changed claims and pools to Config.Changed.
+func (l *Ledger) withState(f func(*state.State)) {
+	due, changed := l.runLocked(f)
 	if due {
 		select {
 		case l.wake <- struct{}{}:
@@ -207,87 +157,84 @@ func (l *Ledger) do(f func(*book)) {
 	}
 }
 
-// locked runs f on the book, and says whether there is something to commit then, and what has changed. A panic ends the process, whoever recovers from
-// panics above: nobody knows what a book says that was left halfway, and addresses are given by it.
-func (l *Ledger) locked(f func(*book)) (due bool, changed []Key) {
+// runLocked runs f on the state and returns whether f made a commit due, and the changed claims and pools. A panic in f ends the process even if a caller
+// recovers from panics: the state may be incomplete, and grants from an incomplete state could give one address to two owners.
+func (l *Ledger) runLocked(f func(*state.State)) (due bool, changed []Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	defer func() {
 		if fault := recover(); fault != nil {
-			text := fmt.Sprintf("the book of who holds which address is left halfway: %v\n%s", fault, debug.Stack())
-			go panic(text) // where nobody recovers
+			text := fmt.Sprintf("the ledger's state may be incomplete after a panic: %v\n%s", fault, debug.Stack())
+			go panic(text) // in a new goroutine, in which no caller recovers
 			select {}
 		}
 	}()
-	queued, wanted, asked := l.book.queued, l.book.wanted, len(l.book.asked)
-	f(l.book)
-	due = l.book.queued > queued || l.book.wanted && !wanted || len(l.book.asked) > asked
-	if len(l.book.changed) > 0 {
-		changed = make([]Key, 0, len(l.book.changed))
-		for k := range l.book.changed {
-			changed = append(changed, k)
-		}
-		clear(l.book.changed)
-	}
-	return due, changed
+	before := l.state.Pending()
+	f(l.state)
+	checkState(l.state)
+	after := l.state.Pending()
+	due = after.Grants > before.Grants || after.Confirm && !before.Confirm || after.Waiters > before.Waiters
+	return due, l.state.TakeChanged()
 }
 
-// Grant gives a claim its ranges and returns once the journal holds them. Errors: *NoPoolError, *PoolDeletingError, *FaultyPoolError, *NotAutomaticError,
-// *FamilyError, *PoolError (with allocator's errors inside), *HeldError, *NotServingError. When ctx ends first nothing is given.
+// Grant allocates ranges for a claim and returns after the journal commit. If ctx ends before the commit, no range is granted. Errors: *NoPoolError,
+// *PoolDeletingError, *PoolPausedError, *FaultyPoolError, *NotAutomaticError, *FamilyError, *PoolError (wraps an error of package allocator), *OwnedError,
+// *NotServingError.
 func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
-	var ln *line
-	done := make(chan error, 1)
-	err := l.sure(ctx, false, func(b *book) (err error) {
-		if ln, err = b.grant(l.now(), q); err == nil {
-			ln.done = done
+	var granted *state.OpenGrant
+	committed := make(chan error, 1)
+	err := l.withLeadership(ctx, false, func(s *state.State) (err error) {
+		if granted, err = s.Grant(l.now(), q); err == nil {
+			granted.NotifyCommit(committed)
 		}
 		return err
 	})
-	if err == nil && len(ln.Ranges) > 0 {
-		err = l.committed(ctx, ln, done)
+	if err == nil && !granted.NeedsNoCommit() {
+		err = l.awaitCommit(ctx, granted, committed)
 	}
 	if err != nil {
 		return Grant{}, err
 	}
-	l.cfg.Metrics.granted(q.Pool)
-	return Grant{Ranges: ln.Ranges, Space: ln.Space, Token: ln.Token}, nil
+	l.cfg.Metrics.countGranted(q.Pool)
+	return Grant{Ranges: granted.Ranges, Space: granted.Space, Token: granted.Token}, nil
 }
 
-// CountRefused counts a request whose refusal stands: some are asked about once more first.
-func (l *Ledger) CountRefused(pool Key, err error) { l.cfg.Metrics.refused(pool, err) }
+// CountDenied counts a request that the ledger denied, also if the claim is then stored to wait for addresses. Callers repeat some requests after a live read
+// of the pool and count only the last denial.
+func (l *Ledger) CountDenied(pool Key, err error) { l.cfg.Metrics.countDenied(pool, err) }
 
-// committed waits until done says that the journal holds a line.
-func (l *Ledger) committed(ctx context.Context, ln *line, done <-chan error) error {
-	return l.outcome(ctx, done, func() { l.do(func(b *book) { b.withdraw(ln) }) })
+// awaitCommit waits until the journal contains a grant. If ctx ends first, or another replica may lead by now, it withdraws the grant and returns an error.
+func (l *Ledger) awaitCommit(ctx context.Context, g *state.OpenGrant, committed <-chan error) error {
+	return l.awaitOutcome(ctx, committed, func() { l.withState(func(s *state.State) { s.WithdrawGrant(g) }) })
 }
 
-// outcome is what done says of a commit. Where it is not waited for any longer, forgo is called.
-func (l *Ledger) outcome(ctx context.Context, done <-chan error, forgo func()) error {
+// awaitOutcome waits for the outcome of a commit. If ctx ends first, or another replica may lead by now, it calls giveUp and returns an error.
+func (l *Ledger) awaitOutcome(ctx context.Context, committed <-chan error, giveUp func()) error {
 	for {
 		l.mu.Lock()
-		err, sure := l.doubt(), time.NewTimer(time.Until(l.proven.Add(l.session.Expiry())))
+		err, leaseEnds := l.leaseError(), time.NewTimer(time.Until(l.provenAt.Add(l.session.Expiry())))
 		l.mu.Unlock()
 		if err == nil {
 			select {
-			case err := <-done:
-				sure.Stop()
+			case err := <-committed:
+				leaseEnds.Stop()
 				return err
-			case <-sure.C:
+			case <-leaseEnds.C:
 				continue
 			case <-ctx.Done():
 				err = &NotServingError{Reason: "the journal could not be written in time"}
 			}
 		}
-		sure.Stop()
-		forgo()
+		leaseEnds.Stop()
+		giveUp()
 		return err
 	}
 }
 
-// doubt says that another may have taken the journal which this replica holds as far as it knows: nobody could see it written for so long.
-// Who asks is better off with another replica. The caller holds mu.
-func (l *Ledger) doubt() error {
-	if time.Since(l.proven) < l.session.Expiry() {
+// leaseError returns an error if another replica may lead by now: the last proof of leadership is older than the journal's expiry. The error lets the
+// client call another replica. The caller holds mu.
+func (l *Ledger) leaseError() error {
+	if time.Since(l.provenAt) < l.session.Expiry() {
 		return nil
 	}
 	return &NotServingError{
@@ -295,205 +242,221 @@ func (l *Ledger) doubt() error {
 	}
 }
 
-// Withdraw ends a grant whose answer is known never to have left.
+// Withdraw ends the open grant with this token. The caller must not have sent the response that contains the token.
 func (l *Ledger) Withdraw(t journal.Token) {
-	l.do(func(b *book) {
-		if ln := b.lines[t]; ln != nil && ln.state == open {
-			b.withdraw(ln)
-		}
-	})
+	l.withState(func(s *state.State) { s.WithdrawToken(t) })
 }
 
-// Preview says what Grant would give, and reserves nothing. Errors as with Grant.
+// Preview returns the result that Grant would return, without a token, and reserves nothing. Errors as with Grant.
 func (l *Ledger) Preview(ctx context.Context, q Request) (g Grant, err error) {
-	err = l.sure(ctx, false, func(b *book) (err error) {
-		g, err = b.preview(q)
+	err = l.withLeadership(ctx, false, func(s *state.State) (err error) {
+		g, err = s.Preview(q)
 		return err
 	})
 	return g, err
 }
 
-// sureFor is how long after its begin a write proves that its writer still holds the journal, as far as a refusal goes: the holder
-// writes more often than that, and nobody takes the journal of one that was silent for no longer.
-const sureFor = 2 * renewAfter
+const (
+	// leadershipProof is how long after its begin a write proves leadership for a denial. The leader writes more often, and no replica takes over by
+	// expiry within this time. After a faster take-over (package journal) a denial may be based on a state of up to this age.
+	leadershipProof = 2 * renewAfter
+	// informerWait bounds how long a call waits for informers that have not delivered the stored version of its claim.
+	informerWait = 2 * time.Second
+	// maxInformerWaits bounds the concurrent calls that wait for informers: a caller of the webhook can invent a version that is never delivered.
+	maxInformerWaits = 128
+)
 
-// behindLimit is for how long informers are waited for that are behind a claim as it is stored.
-const behindLimit = 2 * time.Second
-
-// behindCalls is how many calls wait for informers at a time.
-const behindCalls = 128
-
-// sure asks the book, and where it refuses sees to it that the journal is still this replica's: one that was paused may go by what has
-// changed since, and would refuse what another gives. With always, no earlier write proves that.
+// withLeadership runs ask, and proves this replica's leadership before it returns an error: a replica that was suspended may deny a request that the new
+// leader would grant. A commit of the last leadershipProof is a proof; with freshProof only a commit that begins after ask. After such a commit, ask runs
+// again, as the state may have changed. A success needs no proof: the journal contains a grant before Grant returns it, and the next leader inherits the grant
+// that CheckGrant has found.
 //
-// Informers may be behind what is asked about. They are waited for.
-func (l *Ledger) sure(ctx context.Context, always bool, ask func(*book) error) (err error) {
+// CheckGrant and OwnsAll ask for a fresh proof: a former leader does not know the grants of the new leader, however recent its own last commit.
+//
+// If the informers have not delivered the stored version of the claim (state.ErrBehind), withLeadership waits for them and runs ask again.
+func (l *Ledger) withLeadership(ctx context.Context, freshProof bool, ask func(*state.State) error) (err error) {
 	for began := time.Now(); ; {
 		proven := false
-		l.do(func(b *book) {
-			if doubt := l.doubt(); b.serving && doubt != nil {
-				err = doubt
+		l.withState(func(s *state.State) {
+			if leaseErr := l.leaseError(); s.IsServing() && leaseErr != nil {
+				err = leaseErr
 			} else {
-				err = ask(b)
+				err = ask(s)
 			}
-			proven = time.Since(l.proven) < sureFor && !always
+			proven = time.Since(l.provenAt) < leadershipProof && !freshProof
 		})
-		if err == errBehind && time.Since(began) < behindLimit && l.awaitInformers(ctx) {
+		if err == state.ErrBehind && time.Since(began) < informerWait && l.awaitInformers(ctx) {
 			continue
 		}
-		down := (*NotServingError)(nil)
-		if err == nil || proven || errors.As(err, &down) {
+		cannotServe := (*NotServingError)(nil)
+		if err == nil || proven || errors.As(err, &cannotServe) {
 			return err
 		}
-		if err := l.prove(ctx); err != nil {
+		if err := l.renewNow(ctx); err != nil {
 			return err
 		}
-		always = false
+		freshProof = false
 	}
 }
 
-// awaitInformers waits a moment for informers that are behind, and reports false where as many calls as may wait for them do: a call can make up the version
-// of which it says that it is stored.
+// awaitInformers waits 5 ms for informers. It returns false if ctx ended or if maxInformerWaits calls are waiting.
 func (l *Ledger) awaitInformers(ctx context.Context) bool {
 	select {
-	case l.behind <- struct{}{}:
-		defer func() { <-l.behind }()
+	case l.informerWaits <- struct{}{}:
+		defer func() { <-l.informerWaits }()
 		return journal.Pause(ctx, 5*time.Millisecond) == nil
 	default:
 		return false
 	}
 }
 
-// prove waits for a commit that begins now.
-func (l *Ledger) prove(ctx context.Context) (err error) {
-	done := make(chan error, 1)
-	l.do(func(b *book) { err = b.ask(done) })
+// renewNow waits for a commit that begins after the call.
+func (l *Ledger) renewNow(ctx context.Context) (err error) {
+	committed := make(chan error, 1)
+	l.withState(func(s *state.State) { err = s.NotifyOfNextCommit(committed) })
 	if err != nil {
 		return err
 	}
-	return l.outcome(ctx, done, func() {})
+	return l.awaitOutcome(ctx, committed, func() {})
 }
 
-// Granted reports whether a claim that is about to be stored carries ranges and token of a grant made for it: nil, ErrForged (ErrNoGrant among
-// them) or *NotServingError. The UID is that of a stored claim, and version the one of it that is written over: "" and 0 for a create.
-func (l *Ledger) Granted(ctx context.Context, k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
-	return l.sure(ctx, true, func(b *book) error { return b.granted(k, uid, version, ranges, t) })
+// CheckGrant returns nil if each range of a claim that is about to be stored is owned by the stored claim already, or is in the claim's own open grant with
+// token t. uid and version are those of the stored claim that is overwritten, "" and 0 for a create. Errors: ErrForged (ErrNoGrant wraps it),
+// *NotServingError.
+func (l *Ledger) CheckGrant(ctx context.Context, k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
+	return l.withLeadership(ctx, true, func(s *state.State) error { return s.CheckGrant(k, uid, version, ranges, t) })
 }
 
-// Owns reports whether the stored claim with this UID, as it is in a version, owns all that it names. Errors: *NotServingError.
-func (l *Ledger) Owns(ctx context.Context, uid string, version uint64) (yes bool, err error) {
-	err = l.sure(ctx, true, func(b *book) (err error) {
-		yes, err = b.owns(uid, version)
+// errNotOwner makes the result false of OwnsAll an error, which a fresh proof of leadership confirms.
+var errNotOwner = errors.New("the claim does not own all its ranges")
+
+// OwnsAll reports whether the stored claim with this UID, in this version, owns all ranges in its fields. Errors: *NotServingError.
+func (l *Ledger) OwnsAll(ctx context.Context, uid string, version uint64) (bool, error) {
+	err := l.withLeadership(ctx, true, func(s *state.State) error {
+		yes, err := s.OwnsAll(uid, version)
+		if err == nil && !yes {
+			err = errNotOwner
+		}
 		return err
 	})
-	return yes, err
+	if err == errNotOwner {
+		return false, nil
+	}
+	return err == nil, err
 }
 
-// ChangePool checks a new version of a pool, and holds back what it takes away until the version is seen. With dryRun it only
-// checks. Errors: *InUseError, *NotServingError.
-func (l *Ledger) ChangePool(ctx context.Context, p Pool, dryRun bool) error {
-	var ln *line
-	done := make(chan error, 1)
-	err := l.sure(ctx, false, func(b *book) (err error) {
-		if ln, err = b.change(p); ln == nil {
+// UpdatePool checks a new version of a pool before the version is stored, and withholds the removed addresses until the version is observed. With dryRun it
+// withholds nothing. Errors: *InUseError, *NotServingError.
+func (l *Ledger) UpdatePool(ctx context.Context, p Pool, dryRun bool) error {
+	var withheld *state.OpenGrant
+	committed := make(chan error, 1)
+	err := l.withLeadership(ctx, false, func(s *state.State) (err error) {
+		if withheld, err = s.UpdatePool(p); withheld == nil {
 			return err
 		}
 		if dryRun {
-			b.withdraw(ln)
-			ln = nil
+			s.WithdrawGrant(withheld)
+			withheld = nil
 			return err
 		}
-		ln.done = done
+		withheld.NotifyCommit(committed)
 		return err
 	})
-	if err != nil || ln == nil {
+	if err != nil || withheld == nil {
 		return err
 	}
-	return l.committed(ctx, ln, done)
+	return l.awaitCommit(ctx, withheld, committed)
 }
 
-// Standing of the claim with this UID. Where another may have taken the journal meanwhile, and think otherwise of the claim, the next commit confirms it.
-func (l *Ledger) Standing(uid string) (st Standing) {
-	l.do(func(b *book) {
-		if st = b.standing(uid); st.Confirmed && l.doubt() != nil {
-			b.rebind(b.claims[uid].holding)
-			st.Confirmed = false
+// OwnershipOf returns the ranges that the claim with this UID owns. If another replica may lead by now, the ownership is not confirmed until the next
+// commit.
+func (l *Ledger) OwnershipOf(uid string) (o Ownership) {
+	l.withState(func(s *state.State) {
+		if o = s.OwnershipOf(uid); o.Confirmed && l.leaseError() != nil {
+			s.RequireConfirmation(uid)
+			o.Confirmed = false
 		}
 	})
-	return st
+	return o
 }
 
-// Landing says for how long an object that was made for the claim with this UID may still turn up, where nobody knows whether it was stored: one
-// made by this replica at the time sent, zero where it made none, or by the journal's holder before it.
-func (l *Ledger) Landing(uid string, sent time.Time) (wait time.Duration) {
-	l.do(func(b *book) { wait = b.landing(l.now(), uid, l.own(sent)) })
+// LandingWindow returns for how long the API server may still store an address object of the claim with this UID after a create with unknown outcome. sent
+// is when this replica sent the create; zero if only an earlier leader may have sent a create.
+func (l *Ledger) LandingWindow(uid string, sent time.Time) (wait time.Duration) {
+	l.withState(func(s *state.State) { wait = s.LandingWindow(l.now(), uid, l.processTime(sent)) })
 	return wait
 }
 
-// Serving reports whether this replica may grant: it holds the journal and has caught up.
+// Serving reports whether this replica may grant: it leads and has caught up.
 func (l *Ledger) Serving() (ok bool) {
-	l.do(func(b *book) { ok = b.serving })
+	l.withState(func(s *state.State) { ok = s.IsServing() })
 	return ok
 }
 
-// Term is when this replica began to grant, in the term that it holds the journal for now: no two terms of a replica begin at one time. The error, a
-// *NotServingError, says why it may not grant, or why it is not sure that nobody has taken the journal from it.
+// Term returns when this replica began to grant in its current term; no two terms of one replica begin at the same time. The error, a *NotServingError, is
+// set if this replica does not lead, or if another replica may lead by now.
 func (l *Ledger) Term() (began time.Time, err error) {
-	l.do(func(b *book) {
-		if began, err = b.served, l.doubt(); !b.serving {
-			err = errNotHolding
+	l.withState(func(s *state.State) {
+		if began, err = s.ServingSince(), l.leaseError(); !s.IsServing() {
+			err = state.ErrNotLeader
 		}
 	})
 	return began, err
 }
 
-// Answers reports whether this replica may grant and is sure of it: nobody can have taken the journal from it.
-func (l *Ledger) Answers() bool {
+// CheckLeads returns nil if this replica may grant and no other replica can lead. Errors: *NotServingError.
+func (l *Ledger) CheckLeads() error {
 	_, err := l.Term()
-	return err == nil
+	return err
 }
 
-// HeldBy gives the identity of the replica that holds the journal, as last read, and a channel that is closed when another does. It is
-// "" where nobody holds it, and this replica's own from its fence on.
-func (l *Ledger) HeldBy() (holder string, moved <-chan struct{}) {
+// LeadsForCertain reports whether this replica may grant and no other replica can lead. A replica with Serving and without LeadsForCertain does not know
+// whether it still leads.
+func (l *Ledger) LeadsForCertain() bool {
+	return l.CheckLeads() == nil
+}
+
+// Leader returns the identity of the leader, as last read, and a channel that is closed when the leader changes. The identity is "" if there is no leader,
+// and this replica's own identity from its take-over on.
+func (l *Ledger) Leader() (identity string, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.holder, l.moved
+	return l.leader, l.leaderChanged
 }
 
-// Sighted says, of a journal that another holds, when it was last read and when it was last seen to be written.
-func (l *Ledger) Sighted() (read, written time.Time) {
+// LastObserved returns when the journal of another leader was last read, and when its current version was first read.
+func (l *Ledger) LastObserved() (readAt, versionReadAt time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.read, l.written
+	return l.journalReadAt, l.journalVersionReadAt
 }
 
-// Expiry is for how long the journal may stay as it is before another takes it over.
+// Expiry returns how long the journal may stay unchanged before another replica takes it over.
 func (l *Ledger) Expiry() time.Duration { return l.session.Expiry() }
 
-// Hurry has the journal read now: a call waits for somebody to hold it.
-func (l *Ledger) Hurry() { l.session.Hurry() }
+// PollNow makes this replica read the journal now rather than at its next poll. It is called when a call waits for a leader.
+func (l *Ledger) PollNow() { l.session.PollNow() }
 
-// Refused says that nobody listens at a holder's address: the journal is taken over at once where that is still its holder.
-func (l *Ledger) Refused(holder string) { l.session.Refused(holder) }
+// ReportUnreachable reports that a leader's address refuses connections. If the reported replica still leads, this replica takes the journal over at once.
+func (l *Ledger) ReportUnreachable(leader string) { l.session.ReportUnreachable(leader) }
 
-// Ready reports why this replica cannot take part in serving, nil where it can: for a readiness probe. One that follows another can: it passes on
-// what it cannot answer. And so can, for a while, one that has lost sight of a holder: the others mostly have as well, and if all of them
-// were taken out of the Service, the calls that would wait here, or be sent back to come again, would find nobody.
+// Ready returns why this replica cannot take part in serving; nil if it can. The readiness probe calls Ready. A replica that follows a leader is ready,
+// because it forwards calls. A replica that no longer observes a leader stays ready for unreadyAfter: the other replicas have usually lost the leader too,
+// and without ready replicas the Service would refuse calls that can wait in this process.
 func (l *Ledger) Ready() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.book.serving:
-		if doubt := l.doubt(); doubt != nil && l.broken != nil {
-			return fmt.Errorf("%w: %w", doubt, l.broken)
+	case l.state.IsServing():
+		if leaseErr := l.leaseError(); leaseErr != nil && l.writeError != nil {
+			return fmt.Errorf("%w: %w", leaseErr, l.writeError)
 		}
-		return l.doubt()
-	case l.able && (l.unable.IsZero() || time.Since(l.unable) < unreadyAfter):
+		return l.leaseError()
+	case l.wasAble && (l.unableSince.IsZero() || time.Since(l.unableSince) < unreadyAfter):
 		return nil
-	case l.refused != nil:
-		return l.refused
+	case l.notLeadingReason != nil:
+		return l.notLeadingReason
 	default:
-		return errors.New("nobody holds the journal yet")
+		return errors.New("no leader is known yet")
 	}
 }

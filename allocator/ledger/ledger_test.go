@@ -20,27 +20,28 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// shelf is a journal.Store in this process: a compare-and-swap that takes two milliseconds, or as long as it is told to.
-type shelf struct {
-	mu     sync.Mutex
-	stored journal.Version
-	writes int
-	takes  time.Duration
+// memoryStore is a journal.Store in memory: a compare-and-swap that takes two milliseconds, or the time set by setLatency.
+type memoryStore struct {
+	mu      sync.Mutex
+	stored  journal.Revision
+	writes  int
+	latency time.Duration
 }
 
-func (s *shelf) Read(context.Context) (journal.Version, error) {
+func (s *memoryStore) Read(context.Context) (journal.Revision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stored, nil
 }
 
-func (s *shelf) Write(ctx context.Context, v journal.Version) (string, error) {
+func (s *memoryStore) Write(ctx context.Context, v journal.Revision) (string, error) {
 	s.mu.Lock()
-	takes := s.takes
+	latency := s.latency
 	s.mu.Unlock()
-	if journal.Pause(ctx, max(takes, 2*time.Millisecond)) != nil {
+	if journal.Pause(ctx, max(latency, 2*time.Millisecond)) != nil {
 		return "", ctx.Err()
 	}
 	s.mu.Lock()
@@ -54,123 +55,125 @@ func (s *shelf) Write(ctx context.Context, v journal.Version) (string, error) {
 	return v.ResourceVersion, nil
 }
 
-func (s *shelf) slow(d time.Duration) {
+func (s *memoryStore) setLatency(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.takes = d
+	s.latency = d
 }
 
-func (s *shelf) count() int {
+func (s *memoryStore) writeCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writes
 }
 
-// stores is a Source whose local copy is always complete, and whose store holds the given claims.
-type stores struct {
-	claims   []Claim
-	any      bool
-	touched  uint64        // version of what is touched
-	sealed   Key           // nobody may write to it
-	hangs    time.Duration // a write to that one, until it is refused
-	large    time.Duration // how long it takes to read a kind from the store itself
-	gone     bool          // are the objects of kinds that the ledger does not count
-	unlisted error         // why that cannot be read
-	reading  map[string]Reading
+// fakeSource is a Source with complete local copies and an API server that stores the given claims.
+type fakeSource struct {
+	claims        []Claim
+	anyStored     bool
+	fencedVersion uint64        // resourceVersion of an object after its fence
+	fenceDenied   Key           // fences of the object with this key are denied
+	fenceLatency  time.Duration // duration of a denied fence
+	readLatency   time.Duration // duration of a live read of a resource
+	noObjects     bool          // HasObjects reports no objects
+	hasObjectsErr error         // error of HasObjects
+	readAccess    map[string]ReadAccess
 
-	mu      sync.Mutex
-	records []Record
-	denied  error    // why those cannot be read
-	read    []string // kinds that were read from the store itself
-	touches int
-	reads   int // of single claims
-	scans   int
+	mu            sync.Mutex
+	records       []MovedRecord
+	recordsErr    error    // error of MovedRecords
+	readResources []string // resources that were read live
+	fenceCount    int
+	readCount     int // of single claims
+	scanCount     int
 }
 
-func (s *stores) Any(context.Context) (bool, error)            { return s.any, nil }
-func (s *stores) Stored(context.Context, string) (bool, error) { return !s.gone, s.unlisted }
+func (s *fakeSource) AnyStored(context.Context) (bool, error) { return s.anyStored, nil }
+func (s *fakeSource) HasObjects(context.Context, string) (bool, error) {
+	return !s.noObjects, s.hasObjectsErr
+}
 
-func (s *stores) Seen(kind string) uint64 {
-	if s.Reading(kind).Denied != nil {
-		return 0 // since it started
+func (s *fakeSource) AppliedVersion(resource string) uint64 {
+	if s.ReadAccess(resource).Denied != nil {
+		return 0 // nothing was observed since the start
 	}
 	return 1 << 60
 }
 
-func (s *stores) Reading(kind string) Reading {
+func (s *fakeSource) ReadAccess(resource string) ReadAccess {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reading[kind]
+	return s.readAccess[resource]
 }
 
-func (s *stores) Refresh(ctx context.Context, kind string, live bool) error {
+func (s *fakeSource) Refresh(ctx context.Context, resource string, live bool) error {
 	if live {
-		if err := journal.Pause(ctx, s.large); err != nil {
+		if err := journal.Pause(ctx, s.readLatency); err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if live {
-		s.read = append(s.read, kind)
+		s.readResources = append(s.readResources, resource)
 	}
 	return nil
 }
 
-func (s *stores) Touch(ctx context.Context, k Key, _ string) (uint64, error) {
+func (s *fakeSource) FenceWrites(ctx context.Context, k Key, _ string) (uint64, error) {
 	s.mu.Lock()
-	sealed := k == s.sealed
+	denied := k == s.fenceDenied
 	s.mu.Unlock()
-	if sealed {
-		_ = journal.Pause(ctx, s.hangs) // it is refused in any case
+	if denied {
+		_ = journal.Pause(ctx, s.fenceLatency) // the write is denied in any case
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.touches++
-	if sealed {
-		return 0, errors.New("a policy refuses it")
+	s.fenceCount++
+	if denied {
+		return 0, errors.New("denied by a policy")
 	}
-	return s.touched, nil
+	return s.fencedVersion, nil
 }
 
-func (s *stores) Records(context.Context) ([]Record, error) {
+func (s *fakeSource) MovedRecords(context.Context) ([]MovedRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.records, s.denied
+	return s.records, s.recordsErr
 }
 
-// keep has the store return these records, or this error.
-func (s *stores) keep(records []Record, denied error) {
+// setRecords sets the stored records of moved ranges, or the error of reading them.
+func (s *fakeSource) setRecords(records []MovedRecord, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.records, s.denied = records, denied
+	s.records, s.recordsErr = records, err
 }
 
-// counts returns how many claims were read by name, and how many lists were read.
-func (s *stores) counts() (reads, scans int) {
+// readCounts returns the number of reads of single claims and the number of lists.
+func (s *fakeSource) readCounts() (reads, scans int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reads, s.scans
+	return s.readCount, s.scanCount
 }
 
-// writes returns how many fencing writes were made.
-func (s *stores) writes() int {
+// fences returns the number of fences.
+func (s *fakeSource) fences() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.touches
+	return s.fenceCount
 }
 
-// store has these claims stored, and no others.
-func (s *stores) store(claims ...Claim) {
+// setClaims replaces the stored claims.
+func (s *fakeSource) setClaims(claims ...Claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.claims = claims
 }
 
-func (s *stores) Read(_ context.Context, k Key) (Claim, bool, error) {
+func (s *fakeSource) ReadClaim(_ context.Context, k Key) (Claim, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reads++
+	s.readCount++
 	i := slices.IndexFunc(s.claims, func(c Claim) bool { return c.Key == k })
 	if i < 0 {
 		return Claim{}, false, nil
@@ -178,10 +181,10 @@ func (s *stores) Read(_ context.Context, k Key) (Claim, bool, error) {
 	return s.claims[i], true, nil
 }
 
-func (s *stores) Scan(ctx context.Context, _, _ string, visit func(Claim)) error {
-	_ = journal.Pause(ctx, s.large)
+func (s *fakeSource) ScanClaims(ctx context.Context, _, _ string, visit func(Claim)) error {
+	_ = journal.Pause(ctx, s.readLatency)
 	s.mu.Lock()
-	s.scans++
+	s.scanCount++
 	claims := s.claims
 	s.mu.Unlock()
 	for _, c := range claims {
@@ -190,21 +193,21 @@ func (s *stores) Scan(ctx context.Context, _, _ string, visit func(Claim)) error
 	return nil
 }
 
-// running is a ledger that holds the journal, with a pool of a hundred addresses, and what stops it.
-func running(t *testing.T, store journal.Store, me string, source Source) (l *Ledger, stop func()) {
+// startLeader runs a ledger with a pool of a hundred addresses, waits until the ledger leads, and returns it with a function that stops it.
+func startLeader(t *testing.T, store journal.Store, identity string, source Source) (l *Ledger, stop func()) {
 	t.Helper()
-	l, stop = starting(t, store, me, source)
+	l, stop = startReplica(t, store, identity, source)
 	for !l.Serving() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return l, stop
 }
 
-// starting is a ledger that runs and may come to hold the journal, with a pool of a hundred addresses, and what stops it.
-func starting(t *testing.T, store journal.Store, me string, source Source) (l *Ledger, stop func()) {
+// startReplica runs a ledger with a pool of a hundred addresses, and returns it with a function that stops it.
+func startReplica(t *testing.T, store journal.Store, identity string, source Source) (l *Ledger, stop func()) {
 	t.Helper()
-	l = New(Config{Store: store, Identity: me, ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
-	l.SetPool(Pool{Key: modelPool, UID: "pool", ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.99")}})
+	l = New(Config{Store: store, Identity: identity, ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}})
+	l.ObservePool(Pool{Key: modelPool, UID: "pool", ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.99")}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -218,36 +221,36 @@ func starting(t *testing.T, store journal.Store, me string, source Source) (l *L
 }
 
 func request(name string) Request {
-	return Request{Claim: key(name), Pool: modelPool, Wants: []Want{{Count: 1}}}
+	return Request{Claim: key(name), Pool: modelPool, Ranges: []RangeRequest{{Count: 1}}}
 }
 
-// Two who take the same addresses from a pool: the event of the faster one ends what was to hold them back for the other, who waits for that.
-func TestAChangeOfAPoolThatAnotherMadeMeanwhileIsAskedAgain(t *testing.T) {
+// Two updates remove the same addresses from a pool. The event of the first update ends the withholding for which the second update waits.
+func TestUpdatePool_IsRetriedAfterAnEqualUpdateIsObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
-		l, stop := running(t, s, "a", &stores{})
+		s := &memoryStore{}
+		l, stop := startLeader(t, s, "a", &fakeSource{})
 		defer stop()
-		s.slow(300 * time.Millisecond)
+		s.setLatency(300 * time.Millisecond)
 		smaller := Pool{Key: modelPool, ResourceVersion: 2, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.49")}}
-		time.AfterFunc(100*time.Millisecond, func() { l.SetPool(smaller) })
+		time.AfterFunc(100*time.Millisecond, func() { l.ObservePool(smaller) })
 		began, again := time.Now(), (*NotServingError)(nil)
-		if err := l.ChangePool(t.Context(), smaller, false); !errors.As(err, &again) || again.Here || time.Since(began) > time.Second {
-			t.Errorf("after %s: %v, want to be asked again at once", time.Since(began), err)
+		if err := l.UpdatePool(t.Context(), smaller, false); !errors.As(err, &again) || again.NoOtherReplica || time.Since(began) > time.Second {
+			t.Errorf("after %s: %v, want an error at once that lets the caller retry", time.Since(began), err)
 		}
-		if err := l.ChangePool(t.Context(), smaller, false); err != nil {
-			t.Errorf("asked again: %v", err)
+		if err := l.UpdatePool(t.Context(), smaller, false); err != nil {
+			t.Errorf("retry: %v", err)
 		}
-		s.slow(0)
+		s.setLatency(0)
 		if _, err := l.Grant(t.Context(), request("x")); err != nil {
-			t.Errorf("after that: %v", err)
+			t.Errorf("grant after the update: %v", err)
 		}
 	})
 }
 
-func TestOnlyTheHolderHasOpenGrants(t *testing.T) {
+func TestMetrics_OpenGrantsOnlyOnTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, reg := &shelf{}, prometheus.NewRegistry()
-		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}, Metrics: NewMetrics(reg)})
+		s, reg := &memoryStore{}, prometheus.NewRegistry()
+		l := New(Config{Store: s, Identity: "a", ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}, Metrics: NewMetrics(reg)})
 		shown := func() float64 {
 			all, err := reg.Gather()
 			if err != nil {
@@ -260,8 +263,8 @@ func TestOnlyTheHolderHasOpenGrants(t *testing.T) {
 			}
 			return -1
 		}
-		l.SetPool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.99")}})
-		go func() { _ = l.Run(t.Context(), &stores{}) }()
+		l.ObservePool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.99")}})
+		go func() { _ = l.Run(t.Context(), &fakeSource{}) }()
 		for !l.Serving() {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -269,7 +272,7 @@ func TestOnlyTheHolderHasOpenGrants(t *testing.T) {
 			t.Fatalf("%v open grants: %v", shown(), err)
 		}
 		s.mu.Lock()
-		s.stored, s.writes = s.stored.TakenOver("b"), s.writes+1
+		s.stored, s.writes = s.stored.WithLeader("b"), s.writes+1
 		s.stored.ResourceVersion = fmt.Sprint(s.writes)
 		s.mu.Unlock()
 		for l.Serving() {
@@ -277,48 +280,48 @@ func TestOnlyTheHolderHasOpenGrants(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := shown(); got != 0 {
-			t.Errorf("who lost the journal has %v open grants", got)
+			t.Errorf("a former leader shows %v open grants", got)
 		}
 	})
 }
 
-func TestWhatTheLastHolderDidNotCountIsReadBeforeAnythingIsGranted(t *testing.T) {
+func TestTakeOver_ReadsResourcesThatThePreviousLeaderDidNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, source := &shelf{}, &stores{}
-		s.stored = journal.Version{ResourceVersion: "0", Epoch: 1, Record: journal.Record{Seen: map[string]uint64{modelClaims: 3}}}
-		_, stop := running(t, s, "a", source)
+		s, source := &memoryStore{}, &fakeSource{}
+		s.stored = journal.Revision{ResourceVersion: "0", Term: 1, Snapshot: journal.Snapshot{Applied: map[string]uint64{modelClaims: 3}}}
+		_, stop := startLeader(t, s, "a", source)
 		stop()
-		if diff := cmp.Diff([]string{modelPools}, source.read); diff != "" {
+		if diff := cmp.Diff([]string{modelPools}, source.readResources); diff != "" {
 			t.Errorf("read (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// A replica that follows would take over what stays as it is, only to have everything to read in its turn.
-func TestWhoReadsForLongBeforeItServesIsNotTakenOver(t *testing.T) {
+// Otherwise a follower would take over after the expiry, and have to read all objects itself.
+func TestTakeOver_LongReadKeepsTheJournal(t *testing.T) {
 	for name, tc := range map[string]struct {
-		end  func(stop func(), s *shelf)
+		end  func(stop func(), s *memoryStore)
 		want uint64
 	}{
-		"it reads on":            {want: 2},
-		"it stops in the middle": {end: func(stop func(), _ *shelf) { stop() }, want: 3},
-		"somebody takes the journal from it": {end: func(_ func(), s *shelf) {
+		"the read ends":                     {want: 2},
+		"the replica stops during the read": {end: func(stop func(), _ *memoryStore) { stop() }, want: 3},
+		"another replica takes over": {end: func(_ func(), s *memoryStore) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.stored = s.stored.TakenOver("somebody") // and dies
+			s.stored = s.stored.WithLeader("other") // which ends at once
 			s.stored.ResourceVersion = "1000"
 			s.writes = 1000
 		}, want: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &shelf{stored: journal.Version{ResourceVersion: "0", Epoch: 1}}
-				replica := func(me string) (l *Ledger, stop func()) {
-					l = New(Config{Store: s, Identity: me, ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+				s := &memoryStore{stored: journal.Revision{ResourceVersion: "0", Term: 1}}
+				replica := func(identity string) (l *Ledger, stop func()) {
+					l = New(Config{Store: s, Identity: identity, ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}})
 					ctx, cancel := context.WithCancel(t.Context())
 					ended := make(chan struct{})
 					go func() {
-						_ = l.Run(ctx, &stores{large: 20 * time.Second})
+						_ = l.Run(ctx, &fakeSource{readLatency: 20 * time.Second})
 						close(ended)
 					}()
 					return l, func() {
@@ -335,8 +338,8 @@ func TestWhoReadsForLongBeforeItServesIsNotTakenOver(t *testing.T) {
 				}
 				time.Sleep(2 * time.Minute)
 				serve := [2]bool{a.Serving(), b.Serving()}
-				if v, _ := s.Read(t.Context()); uint64(v.Epoch) != tc.want || serve[0] == serve[1] {
-					t.Errorf("epoch %d, want %d; serving: %v", v.Epoch, tc.want, serve)
+				if v, _ := s.Read(t.Context()); uint64(v.Term) != tc.want || serve[0] == serve[1] {
+					t.Errorf("term %d, want %d; serving: %v", v.Term, tc.want, serve)
 				}
 				stopA()
 				stopB()
@@ -345,11 +348,11 @@ func TestWhoReadsForLongBeforeItServesIsNotTakenOver(t *testing.T) {
 	}
 }
 
-func TestGrantsThatComeInDuringOneCommitShareTheNext(t *testing.T) {
+func TestCommit_ConcurrentGrantsShareOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
-		l, stop := running(t, s, "a", &stores{})
-		before := s.count()
+		s := &memoryStore{}
+		l, stop := startLeader(t, s, "a", &fakeSource{})
+		before := s.writeCount()
 		var wg sync.WaitGroup
 		for i := range 50 {
 			wg.Go(func() {
@@ -359,7 +362,7 @@ func TestGrantsThatComeInDuringOneCommitShareTheNext(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := s.count() - before; n > 2 {
+		if n := s.writeCount() - before; n > 2 {
 			t.Errorf("50 grants at once took %d commits", n)
 		}
 		stop()
@@ -370,14 +373,14 @@ func TestGrantsThatComeInDuringOneCommitShareTheNext(t *testing.T) {
 			t.Fatal(err)
 		}
 		if h := families[0].GetMetric()[0].GetHistogram(); h.GetSampleSum() != 50 || h.GetSampleCount() > 2 {
-			t.Errorf("the metric says %.0f grants in %d commits", h.GetSampleSum(), h.GetSampleCount())
+			t.Errorf("the metric has %.0f grants in %d commits", h.GetSampleSum(), h.GetSampleCount())
 		}
 	})
 }
 
-func TestALoneGrantWaitsForOneCommitOnly(t *testing.T) {
+func TestCommit_SingleGrantWaitsForOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, stop := running(t, &shelf{}, "a", &stores{})
+		l, stop := startLeader(t, &memoryStore{}, "a", &fakeSource{})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		started := time.Now()
@@ -385,24 +388,24 @@ func TestALoneGrantWaitsForOneCommitOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Since(started); took > 4*time.Millisecond {
-			t.Errorf("took %s where a write takes 2ms", took)
+			t.Errorf("the grant took %s, a write takes 2ms", took)
 		}
 		stop()
 	})
 }
 
-func TestAGrantThatCannotBeCommittedInTimeIsRefusedAndLeavesNothing(t *testing.T) {
+func TestGrant_DeniedAndWithdrawnIfNotCommittedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
-		l, stop := running(t, s, "a", &stores{})
-		s.slow(20 * time.Second)
+		s := &memoryStore{}
+		l, stop := startLeader(t, s, "a", &fakeSource{})
+		s.setLatency(20 * time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var wait *NotServingError
 		if _, err := l.Grant(ctx, request("a")); !errors.As(err, &wait) {
 			t.Errorf("got %v", err)
 		}
-		s.slow(0)
+		s.setLatency(0)
 		time.Sleep(30 * time.Second)
 		if u, _ := l.Usage(modelPool); u.Available != 100 {
 			t.Errorf("%d free", u.Available)
@@ -411,45 +414,45 @@ func TestAGrantThatCannotBeCommittedInTimeIsRefusedAndLeavesNothing(t *testing.T
 	})
 }
 
-func TestAHolderThatMayHaveBeenReplacedSendsItsCallersToAnother(t *testing.T) {
+func TestLeaseExpired_CallersAreSentToAnotherReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
-		l, stop := running(t, s, "a", &stores{})
+		s := &memoryStore{}
+		l, stop := startLeader(t, s, "a", &fakeSource{})
 		defer stop()
-		s.slow(time.Hour)
+		s.setLatency(time.Hour)
 		started := time.Now()
 		var down *NotServingError
-		// The first waits until another may have the journal, whatever time it has; those that come then do not.
+		// The first call waits until another replica may lead, whatever its deadline; later calls do not wait.
 		for i, most := range []time.Duration{l.Expiry(), 0} {
-			if _, err := l.Grant(t.Context(), request(fmt.Sprint(i))); !errors.As(err, &down) || down.Here || down.RetryAfter == 0 {
-				t.Errorf("a grant that cannot be committed: %v, want that another replica be asked", err)
+			if _, err := l.Grant(t.Context(), request(fmt.Sprint(i))); !errors.As(err, &down) || down.NoOtherReplica || down.RetryAfter == 0 {
+				t.Errorf("a grant that cannot be committed: %v, want an error that sends the caller to another replica", err)
 			}
 			if waited := time.Since(started); waited > most {
 				t.Errorf("waited %s, want at most %s", waited, most)
 			}
 			started = time.Now()
 		}
-		if err := l.Granted(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
-			t.Errorf("a question that needs the journal: %v, want that it does not serve", err)
+		if err := l.CheckGrant(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
+			t.Errorf("CheckGrant: %v, want NotServingError", err)
 		}
 		if l.Ready() == nil {
-			t.Error("it says that it is ready")
+			t.Error("Ready returns nil")
 		}
-		s.slow(0)
+		s.setLatency(0)
 		time.Sleep(5 * time.Second)
 		if _, err := l.Grant(t.Context(), request("later")); err != nil || l.Ready() != nil {
 			t.Errorf("when the journal can be written again: %v, ready: %v", err, l.Ready())
 		}
 		if u, _ := l.Usage(modelPool); u.Available != 99 {
-			t.Errorf("%d free, want all but the one that was granted", u.Available)
+			t.Errorf("%d free, want all but the granted address", u.Available)
 		}
 	})
 }
 
-func TestAStoppingHolderAnswersWhatIsQueuedAndHandsOver(t *testing.T) {
+func TestStop_CommitsQueuedGrantsAndHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
-		a, stop := running(t, s, "a", &stores{})
+		s := &memoryStore{}
+		a, stop := startLeader(t, s, "a", &fakeSource{})
 		got := make(chan error)
 		go func() {
 			_, err := a.Grant(t.Context(), request("a"))
@@ -458,26 +461,26 @@ func TestAStoppingHolderAnswersWhatIsQueuedAndHandsOver(t *testing.T) {
 		synctest.Wait()
 		stop()
 		if err := <-got; err != nil {
-			t.Errorf("a grant under way: %v", err)
+			t.Errorf("a queued grant: %v", err)
 		}
 		stopped := time.Now()
-		b, stopB := running(t, s, "b", &stores{})
+		b, stopB := startLeader(t, s, "b", &fakeSource{})
 		if waited := time.Since(stopped); waited > time.Second {
-			t.Errorf("the next holder waited %s", waited)
+			t.Errorf("the next leader waited %s", waited)
 		}
 		if u, _ := b.Usage(modelPool); u.Available != 99 {
-			t.Errorf("%d free at the next holder, which inherits a grant", u.Available)
+			t.Errorf("%d free on the next leader, which inherits a grant", u.Available)
 		}
 		stopB()
 	})
 }
 
-func TestAHolderWhoseJournalWasTakenStopsAnswering(t *testing.T) {
+func TestLeadershipLost_StopsServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
-		a, stop := running(t, s, "a", &stores{})
+		s := &memoryStore{}
+		a, stop := startLeader(t, s, "a", &fakeSource{})
 		s.mu.Lock()
-		s.stored = s.stored.TakenOver("b")
+		s.stored = s.stored.WithLeader("b")
 		s.writes++
 		s.stored.ResourceVersion = fmt.Sprint(s.writes)
 		s.mu.Unlock()
@@ -486,51 +489,51 @@ func TestAHolderWhoseJournalWasTakenStopsAnswering(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		if a.Serving() {
-			t.Error("still serving")
+			t.Error("the former leader still serves")
 		}
 		stop()
 	})
 }
 
-func TestGrantsThatCameToNothingEndAfterTheirLifeAndARead(t *testing.T) {
+func TestExpiry_GrantToCreateEndsAfterItsLifeAndARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := &stores{}
-		l, stop := running(t, &shelf{}, "a", source)
-		unseen, err := l.Grant(t.Context(), request("stored, but not seen yet"))
+		source := &fakeSource{}
+		l, stop := startLeader(t, &memoryStore{}, "a", source)
+		unseen, err := l.Grant(t.Context(), request("stored, but not observed"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		source.store(Claim{UID: "u", Token: unseen.Token})
+		source.setClaims(Claim{UID: "u", Token: unseen.Token})
 		if _, err := l.Grant(t.Context(), request("failed")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(DefaultGrantLife - time.Second)
 		if u, _ := l.Usage(modelPool); u.Available != 98 {
-			t.Errorf("%d free before the end of their life", u.Available)
+			t.Errorf("%d free before the end of the grants' life", u.Available)
 		}
 		time.Sleep(3 * time.Second)
 		if u, _ := l.Usage(modelPool); u.Available != 99 {
-			t.Errorf("%d free after it", u.Available)
+			t.Errorf("%d free after the end of the grants' life", u.Available)
 		}
-		// Somebody changed it around the webhooks: what was granted is nobody's.
-		changed := Claim{Key: key("stored, but not seen yet"), UID: "u", ResourceVersion: 7, Pool: modelPool, Token: unseen.Token, Ranges: []allocator.Range{mustRange("10.0.0.90-10.0.0.94")}}
-		l.Observe(changed)
-		source.store(changed)
+		// The claim was changed without admission: the granted range has no owner.
+		changed := Claim{Key: key("stored, but not observed"), UID: "u", ResourceVersion: 7, Pool: modelPool, Token: unseen.Token, Ranges: []allocator.Range{mustRange("10.0.0.90-10.0.0.94")}}
+		l.ObserveClaim(changed)
+		source.setClaims(changed)
 		time.Sleep(3 * time.Second)
 		if u, _ := l.Usage(modelPool); u.Available != 95 {
-			t.Errorf("%d free after it was seen with other addresses", u.Available)
+			t.Errorf("%d free after the claim was observed with other addresses", u.Available)
 		}
 		stop()
 	})
 }
 
-func TestAGrantToAStoredClaimEndsAfterItsLifeAndSightOfATouch(t *testing.T) {
+func TestExpiry_GrantToStoredClaimEndsAfterTheFenceIsObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := &stores{touched: 8}
-		l, stop := running(t, &shelf{}, "a", source)
+		source := &fakeSource{fencedVersion: 8}
+		l, stop := startLeader(t, &memoryStore{}, "a", source)
 		defer stop()
 		claim := Claim{Key: key("a"), UID: "u", ResourceVersion: 7, Pool: modelPool}
-		l.Observe(claim)
+		l.ObserveClaim(claim)
 		q := request("a")
 		q.UID = "u"
 		if _, err := l.Grant(t.Context(), q); err != nil {
@@ -541,44 +544,44 @@ func TestAGrantToAStoredClaimEndsAfterItsLifeAndSightOfATouch(t *testing.T) {
 			wait    time.Duration
 			version uint64
 			free    int64
-			touches int
+			fences  int
 		}{
 			{"before the end of its life", DefaultGrantLife - time.Second, 7, 99, 0},
-			{"while the touch is not seen", DefaultGrantLife, 7, 99, 1},
-			{"when it is not seen for another life", 4 * time.Second, 7, 99, 2},
-			{"when it is", 2 * time.Second, 8, 100, 2},
+			{"while the fence is not observed", DefaultGrantLife, 7, 99, 1},
+			{"when the fence is not observed for another grant life", 4 * time.Second, 7, 99, 2},
+			{"when the fence is observed", 2 * time.Second, 8, 100, 2},
 		} {
 			claim.ResourceVersion = step.version
-			l.Observe(claim)
+			l.ObserveClaim(claim)
 			time.Sleep(step.wait)
-			if u, _ := l.Usage(modelPool); u.Available != step.free || source.touches != step.touches {
-				t.Errorf("%s: %d free after %d touches, want %d after %d", step.what, u.Available, source.touches, step.free, step.touches)
+			if u, _ := l.Usage(modelPool); u.Available != step.free || source.fenceCount != step.fences {
+				t.Errorf("%s: %d free after %d fences, want %d after %d", step.what, u.Available, source.fenceCount, step.free, step.fences)
 			}
 		}
 	})
 }
 
-// Creates that fail, one a second: of a name that the API server was asked to store, and without one.
-func TestGrantsThatCameToNothing_Reads(t *testing.T) {
+// Failed creates, one a second: with a name that reached validation, with a name that did not, and without a name.
+func TestExpiry_BoundsReads(t *testing.T) {
 	for _, tc := range []struct {
 		what         string
 		every        time.Duration
-		large        time.Duration // a list takes
+		readLatency  time.Duration // duration of one list
 		request      func(i int) Request
 		validated    bool
 		reads, scans int // in a minute at most
 	}{
-		{"of_a_known_name", time.Second, time.Millisecond, func(int) Request { return request("x") }, true, 61, 0},
-		{"of_names_that_were_not_validated", time.Second, time.Millisecond, func(int) Request { return request("x") }, false, 0, 7},
-		{"without_a_name", 2 * time.Second, time.Millisecond, func(i int) Request {
-			return Request{Claim: Key{Kind: modelClaims, Namespace: key("x").Namespace}, ID: fmt.Sprint(i), Pool: modelPool, Wants: []Want{{Count: 1}}}
+		{"final_name", time.Second, time.Millisecond, func(int) Request { return request("x") }, true, 61, 0},
+		{"name_before_validation", time.Second, time.Millisecond, func(int) Request { return request("x") }, false, 0, 7},
+		{"no_name", 2 * time.Second, time.Millisecond, func(i int) Request {
+			return Request{Claim: Key{Resource: modelClaims, Namespace: key("x").Namespace}, RequestUID: fmt.Sprint(i), Pool: modelPool, Ranges: []RangeRequest{{Count: 1}}}
 		}, false, 0, 7},
-		{"whose_list_is_slow", time.Second, 2 * time.Second, func(int) Request { return request("x") }, false, 0, 2},
+		{"slow_list", time.Second, 2 * time.Second, func(int) Request { return request("x") }, false, 0, 2},
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				source := &stores{large: tc.large}
-				l, stop := running(t, &shelf{}, "a", source)
+				source := &fakeSource{readLatency: tc.readLatency}
+				l, stop := startLeader(t, &memoryStore{}, "a", source)
 				defer stop()
 				create := func(i int) {
 					q := tc.request(i)
@@ -587,7 +590,7 @@ func TestGrantsThatCameToNothing_Reads(t *testing.T) {
 						t.Fatal(err)
 					}
 					if tc.validated {
-						if err := l.Granted(t.Context(), q.Claim, "", 0, g.Ranges, g.Token); err != nil {
+						if err := l.CheckGrant(t.Context(), q.Claim, "", 0, g.Ranges, g.Token); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -598,63 +601,63 @@ func TestGrantsThatCameToNothing_Reads(t *testing.T) {
 					create(i)
 				}
 				source.mu.Lock()
-				source.reads, source.scans = 0, 0
+				source.readCount, source.scanCount = 0, 0
 				source.mu.Unlock()
 				for i := range int(time.Minute / tc.every) {
 					create(first + i)
 				}
-				if reads, scans := source.counts(); reads > tc.reads || scans > tc.scans || reads+scans == 0 {
+				if reads, scans := source.readCounts(); reads > tc.reads || scans > tc.scans || reads+scans == 0 {
 					t.Errorf("%d reads and %d lists in a minute, want %d and %d at most", reads, scans, tc.reads, tc.scans)
 				}
 				time.Sleep(DefaultGrantLife + time.Minute)
 				if u, _ := l.Usage(modelPool); u.Available != 100 {
-					t.Errorf("%d free after the end of all, want all", u.Available)
+					t.Errorf("%d free after the end of all grants, want 100", u.Available)
 				}
 			})
 		})
 	}
 }
 
-// A write to a claim that is refused is repeated ever more seldom, once for all grants to that claim.
-func TestAClaimThatCannotBeWrittenTo_Backoff(t *testing.T) {
+// A denied write to a claim is retried with growing pauses, once for all grants to the claim.
+func TestExpiry_DeniedFenceBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := &stores{sealed: key("sealed"), touched: 7}
-		l, stop := running(t, &shelf{}, "a", source)
+		source := &fakeSource{fenceDenied: key("protected"), fencedVersion: 7}
+		l, stop := startLeader(t, &memoryStore{}, "a", source)
 		defer stop()
-		l.Observe(Claim{Key: key("sealed"), UID: "sealed", ResourceVersion: 7, Pool: modelPool})
+		l.ObserveClaim(Claim{Key: key("protected"), UID: "protected", ResourceVersion: 7, Pool: modelPool})
 		for range 5 {
-			q := request("sealed")
-			q.UID = "sealed"
+			q := request("protected")
+			q.UID = "protected"
 			if _, err := l.Grant(t.Context(), q); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(DefaultGrantLife + time.Minute)
-		before := source.writes()
+		before := source.fences()
 		if before < 4 || before > 7 { // after 1, 2, 4, 8, 16 and 30 seconds
 			t.Errorf("%d writes in the first minute", before)
 		}
 		time.Sleep(5 * time.Minute)
-		if n := source.writes() - before; n < 9 || n > 11 {
-			t.Errorf("%d writes in five minutes, want one every %s", n, touchLongest)
+		if n := source.fences() - before; n < 9 || n > 11 {
+			t.Errorf("%d writes in five minutes, want one every %s", n, fenceRetryMax)
 		}
 		source.mu.Lock()
-		source.sealed = Key{}
+		source.fenceDenied = Key{}
 		source.mu.Unlock()
-		time.Sleep(touchLongest + 2*sweepEvery)
+		time.Sleep(fenceRetryMax + 2*expireEvery)
 		if u, _ := l.Usage(modelPool); u.Available != 100 {
-			t.Errorf("%d free after it could be written to, want all", u.Available)
+			t.Errorf("%d free after a fence succeeded, want 100", u.Available)
 		}
 	})
 }
 
-func TestAClaimThatCannotBeWrittenToKeepsNoOtherGrantOpen(t *testing.T) {
+func TestExpiry_DeniedFenceKeepsNoOtherGrantOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := &stores{sealed: key("sealed"), touched: 7}
-		l, stop := running(t, &shelf{}, "a", source)
+		source := &fakeSource{fenceDenied: key("protected"), fencedVersion: 7}
+		l, stop := startLeader(t, &memoryStore{}, "a", source)
 		defer stop()
-		for _, name := range []string{"sealed", "b", "c", "d"} {
-			l.Observe(Claim{Key: key(name), UID: name, ResourceVersion: 7, Pool: modelPool})
+		for _, name := range []string{"protected", "b", "c", "d"} {
+			l.ObserveClaim(Claim{Key: key(name), UID: name, ResourceVersion: 7, Pool: modelPool})
 			for _, uid := range []string{name, ""} { // a grant to the stored claim, and one to a create
 				q := request(name)
 				if q.UID = uid; uid == "" {
@@ -667,53 +670,53 @@ func TestAClaimThatCannotBeWrittenToKeepsNoOtherGrantOpen(t *testing.T) {
 		}
 		time.Sleep(DefaultGrantLife + 3*time.Second)
 		if u, _ := l.Usage(modelPool); u.Available != 99 {
-			t.Errorf("%d free, want all but the one address that the sealed claim was given", u.Available)
+			t.Errorf("%d free, want all but the address granted to the protected claim", u.Available)
 		}
 	})
 }
 
-func TestAClaimWhoseWritesHangLetsTheGrantsOfOthersEnd(t *testing.T) {
+func TestExpiry_HangingFenceKeepsNoOtherGrantOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, stop := running(t, &shelf{}, "a", &stores{sealed: key("sealed"), hangs: touchLimit + time.Second, touched: 7})
+		l, stop := startLeader(t, &memoryStore{}, "a", &fakeSource{fenceDenied: key("protected"), fenceLatency: fenceLimit + time.Second, fencedVersion: 7})
 		defer stop()
-		for i := range 20 { // in the order of their tokens, which are random, some come after the one that hangs
-			name := "sealed"
+		for i := range 20 { // in the order of the random tokens, some grants follow the fence that hangs
+			name := "protected"
 			if i > 0 {
 				name = fmt.Sprint("claim-", i)
 			}
-			l.Observe(Claim{Key: key(name), UID: name, ResourceVersion: 7, Pool: modelPool})
+			l.ObserveClaim(Claim{Key: key(name), UID: name, ResourceVersion: 7, Pool: modelPool})
 			q := request(name)
 			q.UID = name
 			if _, err := l.Grant(t.Context(), q); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(DefaultGrantLife + 5*touchLimit)
+		time.Sleep(DefaultGrantLife + 5*fenceLimit)
 		if u, _ := l.Usage(modelPool); u.Available != 99 {
-			t.Errorf("%d free, want all but the one address that the sealed claim was given", u.Available)
+			t.Errorf("%d free, want all but the address granted to the protected claim", u.Available)
 		}
 	})
 }
 
-func TestAClaimWithoutPoolGoesWhereItsLabelSays(t *testing.T) {
+func TestObserveClaim_ClaimWithoutPoolMovesToItsRoutingDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, stop := running(t, &shelf{}, "a", &stores{})
+		l, stop := startLeader(t, &memoryStore{}, "a", &fakeSource{})
 		defer stop()
 		at := []allocator.Range{mustRange("10.9.0.1")}
-		l.Observe(Claim{Key: key("first"), UID: "1", ResourceVersion: 7, Ranges: at})
-		l.Observe(Claim{Key: key("first"), UID: "1", ResourceVersion: 8, Ranges: at, Space: "lab"})
+		l.ObserveClaim(Claim{Key: key("first"), UID: "1", ResourceVersion: 7, Ranges: at})
+		l.ObserveClaim(Claim{Key: key("first"), UID: "1", ResourceVersion: 8, Ranges: at, Space: "lab"})
 		for space, free := range map[string]bool{"lab": false, "": true} {
-			_, err := l.Preview(t.Context(), Request{Claim: key("second"), Space: space, Wants: []Want{{Exact: at[0], Count: 1}}})
+			_, err := l.Preview(t.Context(), Request{Claim: key("second"), Space: space, Ranges: []RangeRequest{{Exact: at[0], Count: 1}}})
 			if free != (err == nil) {
-				t.Errorf("in space %q: %v, want free %t", space, err, free)
+				t.Errorf("routing domain %q: %v, want free %t", space, err, free)
 			}
 		}
 	})
 }
 
-func TestALostJournalWithPoolsStoredGrantsNothingForAWholeLife(t *testing.T) {
+func TestTakeOver_LostJournalGrantsNothingForOneGrantLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, stop := running(t, &shelf{}, "a", &stores{any: true})
+		l, stop := startLeader(t, &memoryStore{}, "a", &fakeSource{anyStored: true})
 		started := time.Now()
 		for {
 			_, err := l.Grant(t.Context(), request("a"))
@@ -729,44 +732,44 @@ func TestALostJournalWithPoolsStoredGrantsNothingForAWholeLife(t *testing.T) {
 	})
 }
 
-func TestAJournalThatCountsAnUnknownKindIsNotTaken(t *testing.T) {
+func TestTakeOver_NotWhileAnUnknownResourceHasObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{stored: journal.Version{ResourceVersion: "0", Record: journal.Record{Seen: map[string]uint64{"others.test": 1}}}}
-		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+		s := &memoryStore{stored: journal.Revision{ResourceVersion: "0", Snapshot: journal.Snapshot{Applied: map[string]uint64{"others.test": 1}}}}
+		l := New(Config{Store: s, Identity: "a", ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_ = l.Run(ctx, &stores{})
-		if s.count() != 0 || l.Serving() {
-			t.Error("taken over")
+		_ = l.Run(ctx, &fakeSource{})
+		if s.writeCount() != 0 || l.Serving() {
+			t.Error("the replica took over")
 		}
 		if err := l.Ready(); err == nil {
-			t.Error("ready")
+			t.Error("the replica is ready")
 		}
 	})
 }
 
-// While one holder follows another, all replicas may look at once as if they could not serve: who asks waits here as well as anywhere.
-func TestAReplicaStaysReadyWhileNobodyHoldsTheJournal(t *testing.T) {
+// Between two leaders all replicas may be without a leader at the same time: a caller can wait on any of them.
+func TestReady_StaysTrueBetweenTwoLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		held := journal.Version{ResourceVersion: "0", Holder: "b"}
-		vacant := journal.Version{ResourceVersion: "0", Record: journal.Record{Seen: map[string]uint64{"others.test": 1}}} // which it may not take
-		s := &shelf{stored: vacant}
-		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+		led := journal.Revision{ResourceVersion: "0", Leader: "b"}
+		vacant := journal.Revision{ResourceVersion: "0", Snapshot: journal.Snapshot{Applied: map[string]uint64{"others.test": 1}}} // which the replica may not take over
+		s := &memoryStore{stored: vacant}
+		l := New(Config{Store: s, Identity: "a", ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}})
 		run, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { _ = l.Run(run, &stores{}) })
+		running.Go(func() { _ = l.Run(run, &fakeSource{}) })
 		defer running.Wait()
 		defer stop()
 		for i, step := range []struct {
-			stored journal.Version
+			stored journal.Revision
 			after  time.Duration
 			ready  bool
 		}{
-			{vacant, time.Second, false}, // it has just started
-			{held, time.Second, true},
+			{vacant, time.Second, false}, // just started
+			{led, time.Second, true},
 			{vacant, unreadyAfter - time.Second, true},
 			{vacant, 2 * time.Second, false},
-			{held, time.Second, true},
+			{led, time.Second, true},
 			{vacant, unreadyAfter - time.Second, true},
 		} {
 			s.mu.Lock()
@@ -780,87 +783,87 @@ func TestAReplicaStaysReadyWhileNobodyHoldsTheJournal(t *testing.T) {
 	})
 }
 
-// sealed is a journal that can be read only, as without the right to update Leases.
-type sealed struct {
-	*shelf
+// readOnlyStore is a journal that can only be read until open is set, as without the right to update Leases.
+type readOnlyStore struct {
+	*memoryStore
 	open atomic.Bool
 }
 
-func (s *sealed) Write(ctx context.Context, v journal.Version) (string, error) {
+func (s *readOnlyStore) Write(ctx context.Context, v journal.Revision) (string, error) {
 	if !s.open.Load() {
 		return "", errors.New("leases are forbidden to be updated")
 	}
-	return s.shelf.Write(ctx, v)
+	return s.memoryStore.Write(ctx, v)
 }
 
-func TestWhoCannotTakeTheJournalOverIsNotReady(t *testing.T) {
+func TestReady_FalseWithoutTheRightToWriteTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sealed{shelf: &shelf{stored: journal.Version{ResourceVersion: "0", Holder: "b"}}}
-		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}})
+		s := &readOnlyStore{memoryStore: &memoryStore{stored: journal.Revision{ResourceVersion: "0", Leader: "b"}}}
+		l := New(Config{Store: s, Identity: "a", ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}})
 		run, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { _ = l.Run(run, &stores{}) })
+		running.Go(func() { _ = l.Run(run, &fakeSource{}) })
 		defer running.Wait()
 		defer stop()
 		time.Sleep(time.Second)
 		if err := l.Ready(); err != nil {
-			t.Errorf("while another holds it: %v", err)
+			t.Errorf("while another replica leads: %v", err)
 		}
 		time.Sleep(l.Expiry() + unreadyAfter)
 		if err := l.Ready(); err == nil || !strings.Contains(err.Error(), "forbidden") {
-			t.Errorf("got %v, want what stands against the write", err)
+			t.Errorf("got %v, want the error of the write", err)
 		}
 		s.open.Store(true)
 		time.Sleep(time.Second)
 		if err := l.Ready(); err != nil || !l.Serving() {
-			t.Errorf("when it can be written: %v", err)
+			t.Errorf("when the journal can be written: %v", err)
 		}
-		s.open.Store(false) // for who holds it too
+		s.open.Store(false) // the same for a leader
 		time.Sleep(l.Expiry() + time.Second)
 		if err := l.Ready(); err == nil || !strings.Contains(err.Error(), "forbidden") {
-			t.Errorf("got %v, want what stands against the write", err)
+			t.Errorf("got %v, want the error of the write", err)
 		}
 		s.open.Store(true)
 		time.Sleep(2 * time.Second)
 		if err := l.Ready(); err != nil {
-			t.Errorf("when it can be written again: %v", err)
+			t.Errorf("when the journal can be written again: %v", err)
 		}
 	})
 }
 
-// Of what a new holder finds, creates must not wait for what nobody waits for; but everything is looked at some time.
-func TestANewHolderHasEverythingLookedAtAndFirstWhatIsNotDone(t *testing.T) {
+// After a take-over all objects are reported as changed. Objects that are not Ready come first, and creates do not wait for the rest.
+func TestTakeOver_RequeuesAllObjectsUnfinishedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const done = 3 * revisitBatch
+		const done = 3 * requeueBatch
 		var mu sync.Mutex
-		told := map[Key]time.Time{}
-		s := &shelf{}
-		l := New(Config{Store: s, Identity: "a", ClaimKinds: []string{modelClaims}, PoolKinds: []string{modelPools}, Changed: func(keys []Key) {
+		reported := map[Key]time.Time{}
+		s := &memoryStore{}
+		l := New(Config{Store: s, Identity: "a", ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}, Changed: func(keys []Key) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, k := range keys {
-				if told[k].IsZero() {
-					told[k] = time.Now()
+				if reported[k].IsZero() {
+					reported[k] = time.Now()
 				}
 			}
 		}})
-		l.SetPool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.255.255")}})
+		l.ObservePool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.255.255")}})
 		observe := func(i int, name string, ready bool) {
 			r, err := allocator.NewRange(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			l.Observe(Claim{Key: key(name), UID: name, ResourceVersion: uint64(i + 1), Pool: modelPool, Ranges: []allocator.Range{r}, Ready: ready})
+			l.ObserveClaim(Claim{Key: key(name), UID: name, ResourceVersion: uint64(i + 1), Pool: modelPool, Ranges: []allocator.Range{r}, Ready: ready})
 		}
 		for i := range done {
 			observe(i, fmt.Sprint(i), true)
 		}
 		observe(done, "new", false)
-		clear(told) // a follower's reconcilers rest
+		clear(reported) // reconcilers of a follower do nothing
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
-			_ = l.Run(ctx, &stores{})
+			_ = l.Run(ctx, &fakeSource{})
 			close(ended)
 		}()
 		for !l.Serving() {
@@ -872,78 +875,84 @@ func TestANewHolderHasEverythingLookedAtAndFirstWhatIsNotDone(t *testing.T) {
 		<-ended
 		mu.Lock()
 		defer mu.Unlock()
-		if len(told) != done+2 {
-			t.Errorf("%d of %d objects are looked at", len(told), done+2)
+		if len(reported) != done+2 {
+			t.Errorf("%d of %d objects are reported", len(reported), done+2)
 		}
-		if waited := told[key("new")].Sub(serving); waited > 2*confirmAfter {
-			t.Errorf("what is not Ready is looked at after %s", waited)
+		if waited := reported[key("new")].Sub(serving); waited > 2*confirmAfter {
+			t.Errorf("the claim that is not Ready is reported after %s", waited)
 		}
 		last := time.Time{}
-		for _, at := range told {
+		for _, at := range reported {
 			if at.After(last) {
 				last = at
 			}
 		}
-		if took := last.Sub(serving); took < 2*revisitEvery {
-			t.Errorf("everything is looked at within %s: creates have to wait for it", took)
+		if took := last.Sub(serving); took < 2*requeueEvery {
+			t.Errorf("all objects are reported within %s: creates have to wait meanwhile", took)
 		}
 	})
 }
 
-func TestAHolderThatMayHaveBeenReplacedRefusesNothing(t *testing.T) {
+func TestLeaseExpired_DeniesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
-		l, stop := running(t, s, "a", &stores{})
+		s := &memoryStore{}
+		l, stop := startLeader(t, s, "a", &fakeSource{})
 		defer stop()
-		if err := l.Granted(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.Is(err, ErrForged) {
-			t.Errorf("a holder says of an unknown token: %v, want %v", err, ErrForged)
+		if err := l.CheckGrant(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.Is(err, ErrForged) {
+			t.Errorf("leader, unknown token: %v, want %v", err, ErrForged)
 		}
-		before := s.count()
+		before := s.writeCount()
 		tooMany := request("too many")
-		tooMany.Wants = []Want{{Count: 101}}
+		tooMany.Ranges = []RangeRequest{{Count: 101}}
 		if _, err := l.Preview(t.Context(), tooMany); !errors.Is(err, allocator.ErrExhausted) {
-			t.Errorf("a holder says of a pool too small: %v, want %v", err, allocator.ErrExhausted)
+			t.Errorf("leader, request larger than the pool: %v, want %v", err, allocator.ErrExhausted)
 		}
-		if s.count() != before {
-			t.Error("a refusal right after a commit has cost another")
+		if s.writeCount() != before {
+			t.Error("a denial right after a commit caused another commit")
 		}
-		// As after a pause of the process: the journal is another's, and this one has not noticed.
+		if owns, err := l.OwnsAll(t.Context(), "x", 0); owns || err != nil {
+			t.Errorf("leader, a claim that owns nothing: owns all %t, %v", owns, err)
+		}
+		// As after a pause of the process: another replica leads, and this replica has not noticed.
 		s.mu.Lock()
-		s.stored = s.stored.TakenOver("b")
+		s.stored = s.stored.WithLeader("b")
 		s.stored.ResourceVersion = "taken"
 		s.mu.Unlock()
 		l.mu.Lock()
-		l.proven = time.Now().Add(-sureFor)
+		l.provenAt = time.Now().Add(-leadershipProof)
 		l.mu.Unlock()
 		var down *NotServingError
-		if err := l.Granted(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
-			t.Errorf("a former holder says of an unknown token: %v, want that it does not serve", err)
+		if err := l.CheckGrant(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
+			t.Errorf("former leader, unknown token: %v, want NotServingError", err)
 		}
 		if _, err := l.Preview(t.Context(), tooMany); !errors.As(err, &down) {
-			t.Errorf("a former holder says of a pool too small: %v, want that it does not serve", err)
+			t.Errorf("former leader, request larger than the pool: %v, want NotServingError", err)
+		}
+		if owns, err := l.OwnsAll(t.Context(), "x", 0); !errors.As(err, &down) {
+			t.Errorf("former leader, a claim that may own its ranges by now: owns all %t, %v, want NotServingError", owns, err)
 		}
 	})
 }
 
-func TestAHolderThatMayHaveBeenReplacedCallsNoClaimConfirmed(t *testing.T) {
+func TestLeaseExpired_ConfirmsNoOwnership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &shelf{}
-		l, stop := running(t, s, "a", &stores{})
+		s := &memoryStore{}
+		l, stop := startLeader(t, s, "a", &fakeSource{})
 		defer stop()
-		l.Observe(Claim{Key: key("a"), UID: "a", ResourceVersion: 2, Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.1")}})
+		l.ObserveClaim(Claim{Key: key("a"), UID: "a", ResourceVersion: 2, Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.1")}})
 		for _, step := range []struct {
 			what      string
-			takes     time.Duration
+			latency   time.Duration
 			confirmed bool
 		}{
-			{"held since the last commit", 0, true},
-			{"nobody has heard of it for long", time.Hour, false},
-			{"it has written the journal again", 0, true},
+			{"owned since the last commit", 0, true},
+			{"the journal has not been written for long", time.Hour, false},
+			{"the journal has been written again", 0, true},
 		} {
-			s.slow(step.takes)
+			s.setLatency(step.latency)
 			time.Sleep(l.Expiry() + confirmAfter)
 			for range 2 {
-				if st := l.Standing("a"); st.Confirmed != step.confirmed {
+				if st := l.OwnershipOf("a"); st.Confirmed != step.confirmed {
 					t.Errorf("%s: confirmed %t", step.what, st.Confirmed)
 				}
 			}
@@ -951,17 +960,17 @@ func TestAHolderThatMayHaveBeenReplacedCallsNoClaimConfirmed(t *testing.T) {
 	})
 }
 
-// What reconcilers and webhooks recover from would leave a book that nobody can rely on.
-func TestAPanicInTheBookEndsTheProcess(t *testing.T) {
-	if os.Getenv("PANIC_IN_THE_BOOK") != "" {
+// Webhooks and reconcilers recover from panics. The state may be incomplete after a panic, so the process has to end.
+func TestLedger_PanicEndsTheProcess(t *testing.T) {
+	if os.Getenv("PANIC_IN_THE_STATE") != "" {
 		defer func() { _ = recover() }()
-		New(Config{}).do(func(*book) { panic("halfway") })
+		New(Config{}).withState(func(*state.State) { panic("halfway") })
 		return
 	}
 	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-	again.Env = append(os.Environ(), "PANIC_IN_THE_BOOK=yes")
-	said, err := again.CombinedOutput()
-	if ended := (*exec.ExitError)(nil); !errors.As(err, &ended) || !strings.Contains(string(said), "left halfway: halfway") || !strings.Contains(string(said), "TestAPanicInTheBook") {
-		t.Errorf("%v: %s", err, said)
+	again.Env = append(os.Environ(), "PANIC_IN_THE_STATE=yes")
+	output, err := again.CombinedOutput()
+	if ended := (*exec.ExitError)(nil); !errors.As(err, &ended) || !strings.Contains(string(output), "incomplete after a panic: halfway") || !strings.Contains(string(output), "TestLedger_Panic") {
+		t.Errorf("%v: %s", err, output)
 	}
 }

@@ -1,97 +1,72 @@
 package ledger
 
-import "time"
+import (
+	"time"
 
-// Observe takes in the next event of a claim.
-func (l *Ledger) Observe(c Claim) {
-	l.do(func(b *book) {
-		b.saw(c.Key.Kind, c.ResourceVersion)
-		b.observe(l.now(), c)
+	"butlerlabs.dev/ipam/allocator/state"
+)
+
+// ObserveClaim applies the next event of a claim.
+func (l *Ledger) ObserveClaim(c Claim) {
+	l.withState(func(s *state.State) {
+		s.RecordApplied(c.Key.Resource, c.ResourceVersion)
+		s.ObserveClaim(l.now(), c)
 	})
 }
 
-// Forget takes in that the claim with this UID is gone.
-func (l *Ledger) Forget(kind, uid string, resourceVersion uint64) {
-	l.do(func(b *book) { b.forget(l.now(), kind, uid, resourceVersion) })
+// RemoveClaim applies the deletion of the claim with this UID.
+func (l *Ledger) RemoveClaim(resource, uid string, resourceVersion uint64) {
+	l.withState(func(s *state.State) { s.RemoveClaim(l.now(), resource, uid, resourceVersion) })
 }
 
-// DecideMoved takes in whether the object with this UID, one of Departures, was moved to another cluster. One that was not is released as any other.
-func (l *Ledger) DecideMoved(uid string, moved bool) {
-	l.do(func(b *book) { b.decideMoved(l.cfg.Now(), uid, moved) })
+// ReplaceClaims applies a list of all claims of a resource, and removes claims that are missing from the list.
+func (l *Ledger) ReplaceClaims(resource string, all []ListedClaim) {
+	l.withState(func(s *state.State) { s.ReplaceClaims(l.now(), resource, all) })
 }
 
-// RecordSaved takes in that a record was stored; one without parts is gone.
-func (l *Ledger) RecordSaved(r Record) { l.do(func(b *book) { b.recordSaved(r) }) }
-
-// TakeRecord takes in the record of a pool as it was read.
-func (l *Ledger) TakeRecord(r Record) { l.do(func(b *book) { b.takeRecord(r) }) }
-
-// Leave begins the rest of what a claim has that is about to go, and says for how long its end is to wait for the record of that in its pool. The
-// claim is told of as changed when that is stored.
-func (l *Ledger) Leave(uid string) (wait time.Duration) {
-	l.do(func(b *book) { wait = b.leave(l.now(), uid) })
-	return wait
-}
-
-// Listed is a stored claim among all of its kind.
-type Listed struct {
-	UID             string
-	ResourceVersion uint64
-	Read            func() Claim // called where this version is not known
-}
-
-// ReplaceClaims takes in all claims of a kind: what is not among them is gone.
-func (l *Ledger) ReplaceClaims(kind string, all []Listed) {
-	l.do(func(b *book) {
-		there := make(map[string]struct{}, len(all))
-		for _, c := range all {
-			there[c.UID] = struct{}{}
-		}
-		for uid, c := range b.claims {
-			if _, ok := there[uid]; !ok && c.Key.Kind == kind {
-				b.forget(l.now(), kind, uid, 0)
-			}
-		}
-		for _, c := range all {
-			b.saw(kind, c.ResourceVersion)
-			if known := b.claims[c.UID]; known == nil || known.ResourceVersion < c.ResourceVersion {
-				b.observe(l.now(), c.Read())
-			}
-		}
+// ObservePool applies the next event of a pool.
+func (l *Ledger) ObservePool(p Pool) {
+	l.withState(func(s *state.State) {
+		s.RecordApplied(p.Key.Resource, p.ResourceVersion)
+		s.ObservePool(l.now(), p)
 	})
 }
 
-// SetPool takes in the next event of a pool.
-func (l *Ledger) SetPool(p Pool) {
-	l.do(func(b *book) {
-		b.saw(p.Key.Kind, p.ResourceVersion)
-		b.setPool(l.now(), p)
-	})
-}
-
-// ReplacePools takes in all pools of a kind: what is not among them is gone, but for those that were read by themselves.
-func (l *Ledger) ReplacePools(kind string, all []Pool) {
-	l.do(func(b *book) {
-		there := make(map[Key]struct{}, len(all))
-		for _, p := range all {
-			there[p.Key] = struct{}{}
-		}
-		for k, p := range b.pools {
-			if _, ok := there[k]; !ok && k.Kind == kind && !p.ahead {
-				b.removePool(k, 0)
-			}
-		}
-		for _, p := range all {
-			b.saw(kind, p.ResourceVersion)
-			b.setPool(l.now(), p)
-		}
-	})
-}
-
-// LearnPool takes in a pool that was read by itself, ahead of its events.
-func (l *Ledger) LearnPool(p Pool) { l.do(func(b *book) { b.learnPool(l.now(), p) }) }
-
-// RemovePool takes in that a pool is gone.
+// RemovePool applies the deletion of a pool.
 func (l *Ledger) RemovePool(k Key, resourceVersion uint64) {
-	l.do(func(b *book) { b.removePool(k, resourceVersion) })
+	l.withState(func(s *state.State) { s.RemovePool(k, resourceVersion) })
+}
+
+// ReplacePools applies a list of all pools of a resource, and removes pools that are missing from the list. It keeps a missing pool that AddReadPool added
+// and whose event is outstanding.
+func (l *Ledger) ReplacePools(resource string, all []Pool) {
+	l.withState(func(s *state.State) { s.ReplacePools(l.now(), resource, all) })
+}
+
+// AddReadPool applies a pool from a live read, ahead of its event.
+func (l *Ledger) AddReadPool(p Pool) {
+	l.withState(func(s *state.State) { s.AddReadPool(l.now(), p) })
+}
+
+// DecideMoved records whether the deleted claim with this UID, listed by UndecidedMoves, was moved to another cluster. A claim that was not moved is
+// released like other deleted claims.
+func (l *Ledger) DecideMoved(uid string, moved bool) {
+	l.withState(func(s *state.State) { s.DecideMoved(l.now(), uid, moved) })
+}
+
+// MovedRecordSaved records that a record of moved ranges was stored; a record without parts was deleted.
+func (l *Ledger) MovedRecordSaved(r MovedRecord) {
+	l.withState(func(s *state.State) { s.MovedRecordSaved(r) })
+}
+
+// SetMovedRecord applies the record of a pool as read.
+func (l *Ledger) SetMovedRecord(r MovedRecord) {
+	l.withState(func(s *state.State) { s.SetMovedRecord(r) })
+}
+
+// BeginCooldown begins the cooldown of the ranges of a claim that is being deleted, and returns for how long its finalizer has to stay: until its pool has
+// recorded the cooldown. The claim is reported as changed when the record is stored.
+func (l *Ledger) BeginCooldown(uid string) (wait time.Duration) {
+	l.withState(func(s *state.State) { wait = s.BeginCooldown(l.now(), uid) })
+	return wait
 }

@@ -15,64 +15,64 @@ import (
 
 var errRecordsDenied = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no right"))
 
-// Without the right to read the records of moved ranges nobody leads for the life of a grant, and then by the lists of the pools. When the right is back
-// the records count again.
+// Without the right to read the records of moved ranges no replica leads for one grant life; then a replica leads with the lists of the pools. When the right
+// is restored, the records count again.
 func TestRecords_Denied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := &stores{denied: errRecordsDenied}
-		l, stop := starting(t, &shelf{}, "a", source)
+		source := &fakeSource{recordsErr: errRecordsDenied}
+		l, stop := startReplica(t, &memoryStore{}, "a", source)
 		defer stop()
 		time.Sleep(DefaultGrantLife - 10*time.Second)
 		if l.Serving() {
-			t.Fatal("a replica leads without the records, before the life of a grant has passed")
+			t.Fatal("a replica leads without the records, before one grant life has passed")
 		}
 		time.Sleep(20 * time.Second)
 		if !l.Serving() {
-			t.Fatal("a missing right stops all allocation for longer than the life of a grant")
+			t.Fatal("a missing right stops all allocation for longer than one grant life")
 		}
 		if text := strings.Join(l.Warnings(), ""); !strings.Contains(text, "configmaps: the API server denies") {
-			t.Errorf("it warns of %q", text)
+			t.Errorf("warnings: %q", text)
 		}
-		source.keep([]Record{{Pool: modelPool, UID: "pool", Fault: errors.New("broken")}}, nil)
-		time.Sleep(2 * tellEvery)
-		refusedByRecord(t, l)
-		source.keep(nil, nil)
-		time.Sleep(2 * tellEvery)
+		source.setRecords([]MovedRecord{{Pool: modelPool, UID: "pool", Fault: errors.New("broken")}}, nil)
+		time.Sleep(2 * logEvery)
+		expectDeniedByRecord(t, l)
+		source.setRecords(nil, nil)
+		time.Sleep(2 * logEvery)
 		if _, err := l.Grant(t.Context(), request("x")); err != nil {
 			t.Errorf("after the record was corrected: %v", err)
 		}
 	})
 }
 
-// A record that cannot be read stops its own pool alone, until it is corrected.
+// A record that cannot be decoded stops allocation from its own pool only, until the record is corrected.
 func TestRecords_Fault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		source := &stores{records: []Record{{Pool: modelPool, UID: "pool", Fault: errors.New("broken")}, {UID: "another", Fault: errors.New("broken too")}}}
-		l, stop := starting(t, &shelf{}, "a", source)
+		source := &fakeSource{records: []MovedRecord{{Pool: modelPool, UID: "pool", Fault: errors.New("broken")}, {UID: "another", Fault: errors.New("broken too")}}}
+		l, stop := startReplica(t, &memoryStore{}, "a", source)
 		defer stop()
 		time.Sleep(10 * time.Second)
 		if !l.Serving() {
 			t.Fatal("a broken record stops all allocation")
 		}
-		refusedByRecord(t, l)
+		expectDeniedByRecord(t, l)
 		other := request("y")
-		other.Pool = Key{Kind: modelPool.Kind, Namespace: modelPool.Namespace, Name: "other"}
-		l.SetPool(Pool{Key: other.Pool, UID: "other", ResourceVersion: 2, Window: []allocator.Range{mustRange("10.0.1.0-10.0.1.99")}})
+		other.Pool = Key{Resource: modelPool.Resource, Namespace: modelPool.Namespace, Name: "other"}
+		l.ObservePool(Pool{Key: other.Pool, UID: "other", ResourceVersion: 2, Window: []allocator.Range{mustRange("10.0.1.0-10.0.1.99")}})
 		if _, err := l.Grant(t.Context(), other); err != nil {
 			t.Errorf("another pool: %v", err)
 		}
-		source.keep(nil, nil)
-		time.Sleep(2 * tellEvery)
+		source.setRecords(nil, nil)
+		time.Sleep(2 * logEvery)
 		if _, err := l.Grant(t.Context(), request("x")); err != nil {
 			t.Errorf("after the record was corrected: %v", err)
 		}
 	})
 }
 
-func refusedByRecord(t *testing.T, l *Ledger) {
+func expectDeniedByRecord(t *testing.T, l *Ledger) {
 	t.Helper()
 	_, err := l.Grant(t.Context(), request("x"))
-	if down := (*NotServingError)(nil); !errors.As(err, &down) || !down.Here || !strings.Contains(err.Error(), "broken") {
-		t.Errorf("want a pause that names the record, got %v", err)
+	if down := (*NotServingError)(nil); !errors.As(err, &down) || !down.NoOtherReplica || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("got %v, want NotServingError that names the record", err)
 	}
 }

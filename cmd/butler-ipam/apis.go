@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -19,9 +17,10 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/webhooks"
+	"butlerlabs.dev/ipam/webhooks/apiserver"
 )
 
-// api is a group of kinds that can be switched on and off as one.
+// api is a group of kinds that --apis switches on and off together.
 type api struct {
 	name        string // in --apis
 	version     schema.GroupVersion
@@ -33,7 +32,7 @@ type api struct {
 // clusterAPI is the name of the API whose CRDs come with Cluster API.
 const clusterAPI = "clusterapi"
 
-// allAPIs are those that this release serves.
+// allAPIs are the APIs that this release serves.
 var allAPIs = apis{
 	{"butler", butlerv1.GroupVersion, butlerv1.AddToScheme, reconcilers.Butler, webhooks.Butler},
 	{"novaedge", novaedgev1.GroupVersion, novaedgeScheme, reconcilers.NovaEdge, webhooks.NovaEdge},
@@ -41,27 +40,18 @@ var allAPIs = apis{
 	{clusterAPI, ipamv1.GroupVersion, ipamv1.AddToScheme, reconcilers.ClusterAPI, webhooks.ClusterAPI},
 }
 
-// novaedgeScheme also knows what a ProxyIPPool is held against.
+// novaedgeScheme includes ServiceCIDRs, because a ProxyIPPool is compared with the ServiceCIDRs.
 func novaedgeScheme(s *runtime.Scheme) error {
 	return errors.Join(novaedgev1.AddToScheme(s), networkingv1.AddToScheme(s))
 }
 
-// missing are the CRDs of an API that the API server does not have.
-func (a api) missing(server discovery.ServerResourcesInterface) ([]string, error) {
-	served, err := server.ServerResourcesForGroupVersion(a.version.String())
-	if apierrors.IsNotFound(err) {
-		served, err = &metav1.APIResourceList{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	claims, pools := a.reconcilers.Kinds()
-	return slices.DeleteFunc(slices.Concat(claims, pools), func(kind string) bool {
-		return slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name+"."+a.version.Group == kind })
-	}), nil
+// required returns the resources of an API that the API server must serve.
+func (a api) required() apiserver.API {
+	claims, pools := a.reconcilers.Resources()
+	return apiserver.API{Version: a.version, Resources: slices.Concat(claims, pools)}
 }
 
-// apis are those that are switched on. It is a flag.Value.
+// apis is a list of APIs, and a flag.Value.
 type apis []api
 
 // Set implements flag.Value.
@@ -89,23 +79,32 @@ func (a apis) String() string {
 	return strings.Join(names, ",")
 }
 
-// named are those of that name: one, or none.
+// named returns the API of a name, or no API.
 func (a apis) named(name string) apis {
 	return slices.DeleteFunc(slices.Clone(a), func(one api) bool { return one.name != name })
 }
 
-// except are those of other names.
+// except returns the APIs of other names.
 func (a apis) except(name string) apis {
 	return slices.DeleteFunc(slices.Clone(a), func(one api) bool { return one.name == name })
 }
 
-// has tells whether an API of that name is among them.
+// has reports whether the list contains an API.
 func (a apis) has(name string) bool { return len(a.named(name)) > 0 }
 
-// missing are the CRDs of theirs that an API server does not have.
-func (a apis) missing(server discovery.ServerResourcesInterface) (all []string, err error) {
-	for _, one := range a {
-		missing, err := one.missing(server)
+// required returns the resources of each API that the API server must serve.
+func (a apis) required() []apiserver.API {
+	all := make([]apiserver.API, len(a))
+	for i, one := range a {
+		all[i] = one.required()
+	}
+	return all
+}
+
+// missingCRDs returns the CRDs of the APIs that an API server does not have.
+func (a apis) missingCRDs(server discovery.ServerResourcesInterface) (all []string, err error) {
+	for _, required := range a.required() {
+		missing, err := required.MissingCRDs(server)
 		if err != nil {
 			return nil, err
 		}
@@ -114,12 +113,12 @@ func (a apis) missing(server discovery.ServerResourcesInterface) (all []string, 
 	return all, nil
 }
 
-// without are those that are not among others.
+// without returns the APIs that are not among others.
 func (a apis) without(others apis) apis {
 	return slices.DeleteFunc(slices.Clone(a), func(one api) bool { return others.has(one.name) })
 }
 
-// reconcilers of the APIs.
+// reconcilers returns the reconcilers of the APIs.
 func (a apis) reconcilers() (all []reconcilers.API) {
 	for _, one := range a {
 		all = append(all, one.reconcilers)
@@ -127,21 +126,21 @@ func (a apis) reconcilers() (all []reconcilers.API) {
 	return all
 }
 
-// kinds of the APIs.
+// kinds returns the resources of the claims and the pools of the APIs.
 func (a apis) kinds() (claims, pools []string) {
 	for _, one := range a {
-		c, p := one.reconcilers.Kinds()
+		c, p := one.reconcilers.Resources()
 		claims, pools = append(claims, c...), append(pools, p...)
 	}
 	return claims, pools
 }
 
-// haveClusters tells whether objects of some of them belong to a Cluster of Cluster API.
+// haveClusters reports whether objects of the APIs belong to a Cluster of Cluster API.
 func (a apis) haveClusters() bool {
 	return slices.ContainsFunc(a, func(one api) bool { return one.name == "metal3" || one.name == clusterAPI })
 }
 
-// webhooks of the APIs, and of those that are not among them.
+// webhooks returns the webhooks of the APIs, and the webhooks of the APIs that are switched off.
 func (a apis) webhooks() (served, others []webhooks.API) {
 	for _, one := range allAPIs {
 		if a.has(one.name) {

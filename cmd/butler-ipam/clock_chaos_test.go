@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestAClockThatIsSetMeasuresSpansAsBefore(t *testing.T) {
+func TestClock_MeasuresDurationsAfterItIsSet(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "clock")
 	t.Setenv(clockVariable, file)
 	for _, by := range []time.Duration{0, 2 * time.Hour, -90 * time.Minute} {

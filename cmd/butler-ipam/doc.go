@@ -1,11 +1,10 @@
-// Command butler-ipam is the manager: it puts together the ledger, the webhooks and the reconcilers, and runs them until it is told to
-// stop. It decides nothing itself.
+// Command butler-ipam is the manager: it connects the ledger, the webhooks and the reconcilers, and runs them until SIGTERM.
 //
-// Every replica serves webhooks and keeps its informers warm; the journal on the Lease butler-ipam-journal says which one grants.
-// controller-runtime's leader election stays off: losing it would end the process, and with it the calls under way.
+// Every replica serves webhooks and keeps its informers synced. The leader, recorded in the Lease butler-ipam-journal, allocates. controller-runtime's
+// leader election stays off: a lost election would end the process, and with it the calls at work.
 //
-// It begins when the API server is ready and has the CRDs, and until then is healthy and not Ready (await.go).
+// The manager starts when the API server is ready and has the CRDs, and until then is healthy and not Ready (apiserver.Await).
 //
-// On SIGTERM the replica hands the journal over first and then answers "ask another one" for --shutdown-delay, so that no call
-// meets a closed port while the Service still names it.
+// On SIGTERM a replica first hands over the journal. For --shutdown-delay it then answers with HTTP 503, so the API server calls another replica, and no call
+// meets a closed port while the Service still routes to this replica.
 package main

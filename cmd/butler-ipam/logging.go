@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// newLogger writes to standard error. Levels are logr's: V(1) is debug.
+// newLogger logs to standard error. Levels are logr's: V(1) is debug.
 func newLogger(format, level string) (logr.Logger, error) {
 	encoding := zap.NewProductionEncoderConfig()
 	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -36,10 +36,10 @@ func newLogger(format, level string) (logr.Logger, error) {
 	return zapr.NewLogger(zap.New(withoutProbes{zapcore.NewCore(encoder, zapcore.Lock(os.Stderr), least)})), nil
 }
 
-// withoutProbes leaves out what controller-runtime logs with each probe that fails: all but the reason. What logged makes of a check logs that, once.
+// withoutProbes drops the log lines of controller-runtime about failed probes. Package server logs each change of a check, with the reason.
 type withoutProbes struct{ zapcore.Core }
 
-// With writes the fields out when a line is: controller-runtime puts some to each reconciliation, of which hardly one logs anything.
+// With encodes the fields when a line is written: controller-runtime adds fields to each reconciliation, and few reconciliations log.
 func (c withoutProbes) With(fields []zapcore.Field) zapcore.Core {
 	return withoutProbes{zapcore.NewLazyWith(c.Core, fields)}
 }
@@ -51,18 +51,18 @@ func (c withoutProbes) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zap
 	return c.Core.Check(entry, to)
 }
 
-// contractual leaves out what the API server says of the finalizers of Metal3 and Cluster API with every write: their names are what others know them by.
-type contractual struct {
+// contractual drops the API server's warnings about the finalizer names of Metal3 and Cluster API. Other software depends on these names.
+type warningFilter struct {
 	rest.WarningHandlerWithContext
 }
 
-func (w contractual) HandleWarningHeaderWithContext(ctx context.Context, code int, agent, text string) {
+func (w warningFilter) HandleWarningHeaderWithContext(ctx context.Context, code int, agent, text string) {
 	if !strings.Contains(text, "prefer a domain-qualified finalizer name") {
 		w.WarningHandlerWithContext.HandleWarningHeaderWithContext(ctx, code, agent, text)
 	}
 }
 
-// zapLevel reads a level. zapr has logr's V(n) as zap's level -n.
+// zapLevel parses a level. zapr maps logr's V(n) to zap's level -n.
 func zapLevel(level string) (zapcore.Level, error) {
 	switch level {
 	case "error":

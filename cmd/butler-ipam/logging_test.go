@@ -12,9 +12,9 @@ func (h *heard) HandleWarningHeaderWithContext(_ context.Context, _ int, _ strin
 	*h = append(*h, text)
 }
 
-func TestWarningsAreLoggedButOfTheNamesThatFinalizersMustHave(t *testing.T) {
+func TestWarnings_OmitFinalizerNames(t *testing.T) {
 	var got heard
-	w := contractual{&got}
+	w := warningFilter{&got}
 	for _, text := range []string{
 		`metadata.finalizers: "ipaddress.ipam.metal3.io": prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers`,
 		`unknown field "spec.bogus"`,

@@ -32,26 +32,29 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers"
+	"butlerlabs.dev/ipam/reconcilers/clusters"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 	"butlerlabs.dev/ipam/reconcilers/informers"
-	"butlerlabs.dev/ipam/reconcilers/records"
+	"butlerlabs.dev/ipam/reconcilers/movedrecords"
 	"butlerlabs.dev/ipam/reconcilers/services"
-	"butlerlabs.dev/ipam/reconcilers/work"
 	"butlerlabs.dev/ipam/webhooks"
+	"butlerlabs.dev/ipam/webhooks/apiserver"
 	"butlerlabs.dev/ipam/webhooks/certificates"
-	"butlerlabs.dev/ipam/webhooks/servertime"
+	"butlerlabs.dev/ipam/webhooks/review"
+	"butlerlabs.dev/ipam/webhooks/server"
 )
 
 // version is set when the binary is built.
 var version = "dev"
 
-// takeOverAfter is how long the journal's holder may be silent before another replica takes its place.
+// takeOverAfter is how long the leader may leave the journal unchanged before another replica takes it over.
 const takeOverAfter = 4 * time.Second
 
-// stopLimit bounds how long the process takes to stop, the shutdown delay not counted.
+// stopLimit bounds the time to stop, without the shutdown delay.
 const stopLimit = 10 * time.Second
 
 func main() {
-	o, err := parse(os.Args[1:], os.Getenv, os.Stderr)
+	o, err := parseOptions(os.Args[1:], os.Getenv, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return
@@ -69,7 +72,7 @@ func main() {
 	}
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log.WithName("client-go"))
-	setPings()
+	apiserver.ConfigurePings()
 	ctx := signals.SetupSignalHandler()
 	limitMemory(ctx, log.WithName("memory"))
 	if err := run(ctx, o, log); err != nil {
@@ -78,24 +81,24 @@ func main() {
 	}
 }
 
-// run serves until it is told to stop. Before its informers are filled it has nothing to hand over, and stops at once: whoever waits for an API
-// server that says nothing is not told, and controller-runtime waits for its informers, whatever it is told.
+// run serves until ctx ends. If ctx ends before the informers have synced, this replica does not lead and has no journal to hand over, so run returns at once:
+// controller-runtime waits for its informers even after ctx has ended.
 func run(ctx context.Context, o *options, log logr.Logger) error {
 	filled, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- manage(ctx, o, log, func() { close(filled) }) }()
+	go func() { ended <- runManager(ctx, o, log, func() { close(filled) }) }()
 	select {
 	case <-filled:
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		log.Info("Told to stop before anything was served")
+		log.Info("Stopping before the informers have synced")
 		return nil
 	}
 	return <-ended
 }
 
-// manage is what the process does. It calls filled, once, when its informers are.
-func manage(ctx context.Context, o *options, log logr.Logger, filled func()) error {
+// runManager runs the manager and calls filled once, when the informers have synced.
+func runManager(ctx context.Context, o *options, log logr.Logger, filled func()) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	kube, err := config.GetConfig()
@@ -103,57 +106,61 @@ func manage(ctx context.Context, o *options, log logr.Logger, filled func()) err
 		return err
 	}
 	kube.UserAgent = "butler-ipam/" + version
-	kube.QPS = -1 // a write held back here is an allocation that is not Ready: the API server's own fairness decides
-	reach(kube)
-	clock := servertime.New(now)
+	kube.QPS = -1 // no limit of the client: a delayed write is an allocation that is not Ready. The API server's own fairness decides
+	apiserver.BoundDialing(kube)
+	clock := apiserver.NewClock(now)
 	kube.Wrap(clock.Wrap)
-	certs, err := newCertificates(o, kube, clock, log.WithName("certificates"))
+	certs, err := certificates.NewSetup(o.certificateOptions(), kube, clock, log.WithName("certificates"))
 	if err != nil {
 		return err
 	}
-	server, err := newWebhookServer(o, certs.source, log.WithName("webhooks"))
+	hooks, err := server.New(server.Config{
+		Address: o.webhookBind, ClientCA: o.clientCA, Certificates: certs.Source, Now: clock.Now, Log: log.WithName("webhooks"),
+	})
 	if err != nil {
 		return err
 	}
-	server.now = clock.Now
-	metrics.Registry.MustRegister(certificateMetrics{certs.source, certs.renewal})
-	checks := newProbes(server, certs, log)
-	if err := checks.serve(o.probeBind, log); err != nil {
+	metrics.Registry.MustRegister(certificates.Metrics{Setup: certs})
+	probes := server.NewProbes(hooks, certs.Renewal, certs.Checks(), log)
+	if err := probes.ListenAndServe(o.probeBind, log); err != nil {
 		return err
 	}
-	apiServer, err := discovery.NewDiscoveryClientForConfig(kube)
+	api, err := discovery.NewDiscoveryClientForConfig(kube)
 	if err != nil {
 		return err
 	}
 	switchedOn := o.apis
-	if err := awaitAPIServer(ctx, apiServer, switchedOn.except(clusterAPI), o.grantLife, checks, log); err != nil {
+	if err := apiserver.Await(ctx, api, switchedOn.except(clusterAPI).required(), o.grantLife, probes.SetStartup, log); err != nil {
 		return err
 	}
-	late := &latecomer{switchedOn.named(clusterAPI), apiServer, log}
-	if o.apis, err = late.without(switchedOn); err != nil {
+	missing := func() ([]string, error) { return switchedOn.named(clusterAPI).missingCRDs(api) }
+	if crds, err := missing(); err != nil {
 		return err
+	} else if len(crds) > 0 {
+		log.Info("Cluster API is not installed, or is older than 1.11: its claims are served after its installation", "missing", crds)
+		o.apis = switchedOn.except(clusterAPI)
 	}
-	mgr, err := newManager(kube, o, server, certs, log)
+	mgr, err := newManager(kube, o, hooks, certs, log)
 	if err != nil {
 		return err
 	}
-	l, err := wire(ctx, mgr, o, newPeerClient(server), clock, checks, filled, log)
+	l, err := connectParts(ctx, mgr, o, server.NewPeerClient(hooks), clock, probes, filled, log)
 	if err != nil {
 		return err
 	}
 	if len(o.apis) < len(switchedOn) {
-		if err := mgr.Add(late.awaited(l, end)); err != nil {
+		if err := mgr.Add(clusters.RestartWhenInstalled(missing, l.Serving, end, log)); err != nil {
 			return err
 		}
 	}
-	if err := certs.setUp(mgr); err != nil {
+	if err := certs.SetupWithManager(mgr); err != nil {
 		return err
 	}
 	log.Info("Starting", "version", version, "identity", o.identity, "address", o.advertise)
 	return mgr.Start(ctx)
 }
 
-func newManager(kube *rest.Config, o *options, server *webhookServer, certs certificateParts, log logr.Logger) (manager.Manager, error) {
+func newManager(kube *rest.Config, o *options, hooks *server.Server, certs certificates.Setup, log logr.Logger) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := certificates.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -177,24 +184,24 @@ func newManager(kube *rest.Config, o *options, server *webhookServer, certs cert
 			return meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{own, others}}, err
 		},
 		Cache: cache.Options{
-			ByObject:                    certs.caches(),
-			DefaultTransform:            cache.TransformStripManagedFields(), // nobody here reads them, and they are half of an object
-			ReaderFailOnMissingInformer: true,                                // a read of another kind would watch all of it, unasked
+			ByObject:                    certs.Caches(),
+			DefaultTransform:            cache.TransformStripManagedFields(), // the manager does not read managedFields, which are half of an object
+			ReaderFailOnMissingInformer: true,                                // else a read of another kind would start a watch of all its objects
 			NewInformer:                 informers.New(log, reconcilers.Objects(counted...)...),
 		},
-		Metrics:                 metricsOptions(o, certs.source),
+		Metrics:                 metricsOptions(o, certs.Source),
 		PprofBindAddress:        o.pprofBind,
-		WebhookServer:           server,
+		WebhookServer:           hooks,
 		NewClient:               newWriter,
 		GracefulShutdownTimeout: &stop,
 	})
 }
 
-// newWriter makes the client of the reconcilers.
+// newWriter returns the client of the reconcilers.
 func newWriter(kube *rest.Config, options client.Options) (client.Client, error) {
-	kube = forCalls(kube)
-	kube.Timeout = callLimit
-	kube.WarningHandlerWithContext = contractual{ctrllog.NewKubeAPIWarningLogger(ctrllog.KubeAPIWarningLoggerOptions{})}
+	kube = apiserver.ConfigForCalls(kube)
+	kube.Timeout = apiserver.CallTimeout
+	kube.WarningHandlerWithContext = warningFilter{ctrllog.NewKubeAPIWarningLogger(ctrllog.KubeAPIWarningLoggerOptions{})}
 	over, err := rest.HTTPClientFor(kube)
 	if err != nil {
 		return nil, err
@@ -203,59 +210,72 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 	return client.New(kube, options)
 }
 
-// wire puts the parts together around a ledger. What one of them needs of another it gets here.
-func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, clock *servertime.Clock, checks *probes, filled func(), log logr.Logger) (*ledger.Ledger, error) {
-	store, err := journal.NewLeaseStore(forCalls(mgr.GetConfig()), o.namespace, takeOverAfter)
+// newLedger returns the ledger, with the journal on the Lease. changed is called with the keys of changed claims and pools.
+func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.Clock, metrics *ledger.Metrics, changed func([]ledger.Key), log logr.Logger) (*ledger.Ledger, error) {
+	store, err := journal.NewLeaseStore(apiserver.ConfigForCalls(kube), o.namespace, takeOverAfter)
 	if err != nil {
 		return nil, err
 	}
 	store.Now = clock.Now
-	identity := journal.NewIdentity(o.identity, o.advertise)
-	served, unserved := o.apis.reconcilers(), allAPIs.without(o.apis)
 	claimKinds, poolKinds := allAPIs.kinds()
+	return ledger.New(ledger.Config{
+		Store:          store,
+		Identity:       identity,
+		ClaimResources: claimKinds,
+		PoolResources:  poolKinds,
+		Unserved:       slices.Concat(allAPIs.without(o.apis).kinds()),
+		GrantLife:      o.grantLife,
+		Timing:         journal.Timing{Expiry: takeOverAfter},
+		Metrics:        metrics,
+		Log:            log.WithName("ledger"),
+		Now:            now,
+		Skew:           func() time.Duration { by, _ := clock.Ahead(); return by },
+		Changed:        changed,
+	}), nil
+}
+
+// newWatcher adds a watch of Clusters to the manager; nil if no served API has objects of Clusters.
+func newWatcher(mgr manager.Manager, o *options, log logr.Logger) (*clusters.Watcher, error) {
+	if !o.apis.haveClusters() {
+		return nil, nil
+	}
+	watcher, err := clusters.New(mgr.GetConfig(), log.WithName("clusters"))
+	if err != nil {
+		return nil, err
+	}
+	return watcher, mgr.Add(watcher)
+}
+
+// connectParts connects the parts of the manager around the ledger.
+func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, clock *apiserver.Clock, probes *server.Probes, filled func(), log logr.Logger) (*ledger.Ledger, error) {
+	identity := journal.NewIdentity(o.identity, o.advertise)
+	served := o.apis.reconcilers()
 	changes, forServices := reconcilers.NewChanges(served...), services.New()
+	changed := func(keys []ledger.Key) { changes.Notify(keys); forServices.Notify(keys) }
 	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
-	l := ledger.New(ledger.Config{
-		Store:      store,
-		Identity:   identity,
-		ClaimKinds: claimKinds,
-		PoolKinds:  poolKinds,
-		Unserved:   slices.Concat(unserved.kinds()),
-		GrantLife:  o.grantLife,
-		Timing:     journal.Timing{Expiry: takeOverAfter},
-		Metrics:    ledgerMetrics,
-		Log:        log.WithName("ledger"),
-		Now:        now,
-		Skew:       func() time.Duration { by, _ := clock.Ahead(); return by },
-		Changed:    func(keys []ledger.Key) { changes.Notify(keys); forServices.Notify(keys) },
-	})
-	feed, err := reconcilers.NewFeed(ctx, mgr, l, served...)
+	l, err := newLedger(mgr.GetConfig(), o, identity, clock, ledgerMetrics, changed, log)
 	if err != nil {
 		return nil, err
 	}
-	if err := feed.Count(ctx, mgr, unserved.reconcilers()...); err != nil {
-		return nil, err
-	}
-	moved, err := newRecords(mgr, o.namespace)
+	feed, err := reconcilers.NewFeed(ctx, mgr, l, served, allAPIs.without(o.apis).reconcilers())
 	if err != nil {
 		return nil, err
 	}
-	feed.Keep(moved)
+	moved, err := newMovedRecords(mgr, o.namespace)
+	if err != nil {
+		return nil, err
+	}
+	feed.SetMovedRecords(moved)
 	recorder, err := newRecorder(ctx, mgr)
 	if err != nil {
 		return nil, err
 	}
-	var clusters *reconcilers.Clusters
-	if o.apis.haveClusters() {
-		if clusters, err = reconcilers.NewClusters(mgr.GetConfig(), log.WithName("clusters")); err != nil {
-			return nil, err
-		}
-		if err := mgr.Add(clusters); err != nil {
-			return nil, err
-		}
+	watcher, err := newWatcher(mgr, o, log)
+	if err != nil {
+		return nil, err
 	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: clusters, Records: moved,
+		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: watcher, MovedRecords: moved,
 		OrphanAge: o.orphanGrace,
 	})
 	if err != nil {
@@ -271,20 +291,20 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	}
 	hooks, others := o.apis.webhooks()
 	webhooks.Register(mgr.GetWebhookServer(), webhooks.Options{
-		Ledger: l, APIs: append(hooks, o.tenants.webhooks()...), Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
-		Metrics: webhooks.NewMetrics(metrics.Registry), Clusters: clusters, Tenants: o.tenants.on, Log: log.WithName("webhooks"),
+		Ledger: l, APIs: append(hooks, o.tenants.webhookAPIs()...), Others: others, Cached: mgr.GetCache(), Live: mgr.GetAPIReader(), Stopping: ctx.Done(), Identity: identity, Peers: peers,
+		Metrics: review.NewMetrics(metrics.Registry), Clusters: watcher, Tenants: o.tenants.enabled, Log: log.WithName("webhooks"),
 	})
-	err = mgr.Add(work.Everywhere(func(ctx context.Context) error { return feed.DecideMoved(ctx, clusters, log.WithName("clusters")) }))
+	err = mgr.Add(flow.OnEveryReplica(func(ctx context.Context) error { return feed.DecideMoves(ctx, watcher, log.WithName("clusters")) }))
 	if err != nil {
 		return nil, err
 	}
-	checks.ledger.Store(l)
-	return l, mgr.Add(work.Everywhere(func(ctx context.Context) error {
+	probes.SetLedger(l)
+	return l, mgr.Add(flow.OnEveryReplica(func(ctx context.Context) error {
 		if !feed.Synced(ctx) {
 			return nil
 		}
 		filled()
-		if !clusters.Known(ctx) {
+		if !watcher.Known(ctx) {
 			return nil
 		}
 		if err := l.Run(ctx, feed); err != nil {
@@ -297,20 +317,20 @@ func wire(ctx context.Context, mgr manager.Manager, o *options, peers *http.Clie
 	}))
 }
 
-// newRecords keeps records in the manager's own namespace. The right to that is in config/rbac/journal_role.yaml.
-func newRecords(mgr manager.Manager, namespace string) (*records.Store, error) {
-	kube := forCalls(mgr.GetConfig())
-	kube.Timeout = callLimit
+// newMovedRecords returns the store of records of moved ranges in the manager's namespace. The right is in config/rbac/journal_role.yaml.
+func newMovedRecords(mgr manager.Manager, namespace string) (*movedrecords.Store, error) {
+	kube := apiserver.ConfigForCalls(mgr.GetConfig())
+	kube.Timeout = apiserver.CallTimeout
 	client, err := corev1client.NewForConfig(kube)
 	if err != nil {
 		return nil, err
 	}
-	return records.New(client, namespace), nil
+	return movedrecords.New(client, namespace), nil
 }
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// newRecorder writes events one at a time: under load they wait, and are dropped before they hold up anything else.
+// newRecorder writes events one at a time: under load events wait, and events are dropped rather than delay calls and writes.
 func newRecorder(ctx context.Context, mgr manager.Manager) (record.EventRecorder, error) {
 	client, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// resized is how soon a container that is given more memory, or less, while it runs is noticed.
-const resized = time.Minute
+// resized is the interval at which a changed memory limit of the container is detected.
+const memoryRefresh = time.Minute
 
-// limitMemory tells the garbage collector how much memory the container has, of which nine tenths are for it: near that it works harder, where it
-// would else let the heap double and the kernel end the process. Environment variables GOMEMLIMIT and AUTOMEMLIMIT say otherwise. A process
-// without a control group goes on without a limit.
+// limitMemory sets the memory limit of the garbage collector to nine tenths of the container's limit. Near the limit the collector works harder; without a
+// limit the heap could double, and the kernel would kill the process. The environment variables GOMEMLIMIT and AUTOMEMLIMIT take precedence. A process
+// without a control group has no limit.
 func limitMemory(ctx context.Context, log logr.Logger) {
 	if _, err := memlimit.FromCgroup(); err != nil && !errors.Is(err, memlimit.ErrNoLimit) {
 		log.V(1).Info("No limit is known", "reason", err.Error())
@@ -23,5 +23,5 @@ func limitMemory(ctx context.Context, log logr.Logger) {
 	}
 	_, _ = memlimit.Set( // it has logged the error
 		memlimit.WithLogger(slog.New(logr.ToSlogHandler(log))),
-		memlimit.WithRefreshInterval(ctx, resized))
+		memlimit.WithRefreshInterval(ctx, memoryRefresh))
 }

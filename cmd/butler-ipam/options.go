@@ -20,10 +20,10 @@ import (
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
-// minGrantLife is the shortest life of a grant after which the API server has surely given its create up: that takes 34 s.
+// minGrantLife is the shortest life of a grant after which the API server has certainly abandoned the create: at most 34 s.
 const minGrantLife = 45 * time.Second
 
-// options are what the command line and the environment say.
+// options are the flags and environment variables.
 type options struct {
 	namespace     string
 	apis          apis
@@ -54,47 +54,49 @@ type options struct {
 	version       bool
 }
 
-const usage = `butler-ipam answers the creation of an IPAllocation, a ProxyVIP, an IPClaim or an IPAddressClaim with its addresses.
+const usage = `butler-ipam allocates the addresses of an IPAllocation, ProxyVIP, IPClaim or IPAddressClaim while the object is created:
+the create returns the object with its addresses, or the reason why it is denied.
 
-It serves the admission webhooks and keeps the status of pools and claims. Any number of replicas may run: they share
-one list of open grants, the Lease butler-ipam-journal.
+It serves the admission webhooks, and writes the status of pools and claims. Any number of replicas may run. One of them
+leads: it alone allocates, and keeps the open grants in the Lease butler-ipam-journal.
 
-Every flag but --kubeconfig can be given as an environment variable, --log-level as BUTLER_IPAM_LOG_LEVEL; the flag wins.
+Every flag except --kubeconfig has an environment variable, such as BUTLER_IPAM_LOG_LEVEL for --log-level. A flag on the
+command line takes precedence.
 
 `
 
-// parse reads the command line and, for what it leaves out, the environment. The error is flag.ErrHelp where help was asked for.
-func parse(args []string, getenv func(string) string, output io.Writer) (*options, error) {
+// parse reads the command line and, for absent flags, the environment. Error: flag.ErrHelp for --help.
+func parseOptions(args []string, getenv func(string) string, output io.Writer) (*options, error) {
 	o := &options{apis: allAPIs}
 	flags := flag.NewFlagSet("butler-ipam", flag.ContinueOnError)
 	flags.SetOutput(output)
 	flags.Usage = func() { printUsage(flags, output) }
-	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the Lease butler-ipam-journal; without it $POD_NAMESPACE")
-	flags.Var(&o.apis, "apis", "`names` of the APIs to serve, separated by commas; what is stored of the others keeps its addresses")
-	flags.BoolVar(&o.serviceVIPs, "service-vips", false, "make a ProxyVIP for every Service of type LoadBalancer with the annotation novaedge.io/vip-mode; needs novaedge among --apis")
-	flags.StringVar(&o.identity, "identity", "", "`name` of this replica in the journal; without it $POD_NAME, else the host name")
-	flags.StringVar(&o.advertise, "advertise-address", "", "`host:port` at which other replicas reach these webhooks; without it $POD_IP and the port of --webhook-bind-address")
+	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the Lease butler-ipam-journal (default $POD_NAMESPACE)")
+	flags.Var(&o.apis, "apis", "`names` of the APIs to serve, separated by commas; stored objects of an API that is not served keep their addresses")
+	flags.BoolVar(&o.serviceVIPs, "service-vips", false, "create a ProxyVIP for every Service of type LoadBalancer with the annotation novaedge.io/vip-mode; requires novaedge in --apis")
+	flags.StringVar(&o.identity, "identity", "", "`name` of this replica in the journal (default $POD_NAME, or the host name)")
+	flags.StringVar(&o.advertise, "advertise-address", "", "`host:port` at which other replicas reach the webhooks of this replica (default $POD_IP and the port of --webhook-bind-address)")
 	flags.StringVar(&o.webhookBind, "webhook-bind-address", ":9443", "`host:port` of the webhooks, HTTPS")
-	flags.StringVar(&o.certDir, "webhook-cert-dir", "/tls", "`directory` of tls.crt, tls.key and, to know other replicas by, ca.crt; they are read again when they change")
-	flags.StringVar(&o.certificate, "certificate", "", "`name` of the Certificate in --namespace by which cert-manager renews these files: /readyz?verbose, the log and metrics say when it does not")
-	flags.StringVar(&o.certSecret, "webhook-cert-secret", "", "`name` of a Secret in --namespace, empty at first, where the manager keeps a CA and a certificate that it makes and renews itself; without it, --webhook-cert-dir has them")
-	flags.DurationVar(&o.certLife, "webhook-cert-duration", 90*24*time.Hour, fmt.Sprintf("how long a certificate in --webhook-cert-secret is good, renewed when a third is left; its CA ten times as long; at least %s", certificates.MinLife))
+	flags.StringVar(&o.certDir, "webhook-cert-dir", "/tls", "`directory` of tls.crt, tls.key and ca.crt, which verifies other replicas; changed files are read again")
+	flags.StringVar(&o.certificate, "certificate", "", "`name` of the cert-manager Certificate in --namespace that renews the files in --webhook-cert-dir; /readyz?verbose, the log and metrics report a failed renewal")
+	flags.StringVar(&o.certSecret, "webhook-cert-secret", "", "`name` of a Secret in --namespace for a CA and a certificate that the manager creates and renews itself, instead of --webhook-cert-dir; the Secret must exist, and is empty at first")
+	flags.DurationVar(&o.certLife, "webhook-cert-duration", 90*24*time.Hour, fmt.Sprintf("validity of a certificate in --webhook-cert-secret, renewed when a third is left; the CA is valid ten times as long; at least %s", certificates.MinLife))
 	flags.StringVar(&o.service, "webhook-service", "butler-ipam-webhook", "`name` of the Service of the webhooks, for the certificate in --webhook-cert-secret")
 	o.mutating, o.validating = names{"zz-butler-ipam"}, names{"butler-ipam"}
 	flags.Var(&o.mutating, "mutating-webhook-configurations", "`names` of the MutatingWebhookConfigurations whose caBundle comes from --webhook-cert-secret, separated by commas")
 	flags.Var(&o.validating, "validating-webhook-configurations", "`names` of the ValidatingWebhookConfigurations whose caBundle comes from --webhook-cert-secret, separated by commas")
-	flags.StringVar(&o.clientCA, "webhook-client-ca", "", "`file` with the CA of the client certificate that the API server presents, and of nobody else's; without it, whoever reaches the port can ask for grants")
+	flags.StringVar(&o.clientCA, "webhook-client-ca", "", "`file` with the CA of the API server's client certificate; the CA must sign no other certificate. Without the flag, every client that reaches the port can request grants")
 	flags.StringVar(&o.probeBind, "health-probe-bind-address", ":8081", "`host:port` of /healthz and /readyz, HTTP; 0 for none")
 	flags.StringVar(&o.metricsBind, "metrics-bind-address", ":8080", "`host:port` of /metrics; 0 for none")
-	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve /metrics over HTTPS with the certificate of the webhooks, and only to those whose bearer token may get the non-resource URL /metrics")
-	flags.StringVar(&o.pprofBind, "pprof-bind-address", "0", "`host:port` of /debug/pprof, HTTP, for whoever reaches it; 0 for none")
-	flags.DurationVar(&o.grantLife, "grant-expiry", ledger.DefaultGrantLife, fmt.Sprintf("how long the addresses of an answered create are kept when its object does not turn up; at least %s", minGrantLife))
-	flags.DurationVar(&o.orphanGrace, "orphan-grace", reconcilers.DefaultOrphanAge, "how long an IPAddress stays without its claim, and the ProxyVIP of a Service without that: a restore brings the one soon after the other")
-	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 2*time.Second, "how long a replica that stops sends calls on to others, until Services have forgotten it")
-	o.tenants.addTo(flags)
+	flags.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve /metrics over HTTPS with the certificate of the webhooks, only to clients with a bearer token that may get the non-resource URL /metrics")
+	flags.StringVar(&o.pprofBind, "pprof-bind-address", "0", "`host:port` of /debug/pprof, HTTP, without authentication; 0 for none")
+	flags.DurationVar(&o.grantLife, "grant-expiry", ledger.DefaultGrantLife, fmt.Sprintf("how long granted addresses stay reserved if the created object is never observed; at least %s", minGrantLife))
+	flags.DurationVar(&o.orphanGrace, "orphan-grace", reconcilers.DefaultOrphanAge, "how long an IPAddress without its claim, or a ProxyVIP without its Service, is kept: a restore from a backup creates the two one after the other")
+	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 2*time.Second, "how long a stopping replica answers calls with HTTP 503, so that the API server calls another replica: until the Service no longer routes to it")
+	o.tenants.addFlags(flags)
 	flags.StringVar(&o.logFormat, "log-format", "json", "`format`: json or console")
-	flags.StringVar(&o.logLevel, "log-level", "info", "`level`: error, info, debug, or a number from 0 (info) to 127; the higher, the more is said")
-	flags.BoolVar(&o.version, "version", false, "print the version and end")
+	flags.StringVar(&o.logLevel, "log-level", "info", "`level`: error, info, debug, or a number from 0 (info) to 127 (most detailed)")
+	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	config.RegisterFlags(flags) // --kubeconfig
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -103,7 +105,7 @@ func parse(args []string, getenv func(string) string, output io.Writer) (*option
 		return o, nil
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("argument %q is not understood: only flags are", flags.Arg(0))
+		return nil, fmt.Errorf("argument %q is not a flag: give only flags", flags.Arg(0))
 	}
 	return o, errors.Join(fromEnvironment(flags, getenv), o.complete(getenv))
 }
@@ -120,7 +122,7 @@ func printUsage(flags *flag.FlagSet, output io.Writer) {
 	})
 }
 
-// fromEnvironment sets the flags that the command line leaves out.
+// fromEnvironment sets flags that the command line omits.
 func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	given := map[string]bool{config.KubeconfigFlagName: true} // it has an environment variable of its own
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -138,7 +140,7 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	return errors.Join(errs...)
 }
 
-// complete fills in what follows from the surroundings, and checks the rest.
+// complete fills in defaults from the environment and validates the options.
 func (o *options) complete(getenv func(string) string) error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -148,7 +150,7 @@ func (o *options) complete(getenv func(string) string) error {
 	if o.namespace == "" {
 		fault("--namespace is missing: name the namespace of the journal, or set POD_NAMESPACE")
 	} else if faults := validation.IsDNS1123Label(o.namespace); len(faults) > 0 {
-		fault("--namespace %q is no name of a namespace: %s", o.namespace, faults[0])
+		fault("--namespace %q is not a valid name of a namespace: %s", o.namespace, faults[0])
 	}
 	if o.identity == "" {
 		o.identity = getenv("POD_NAME")
@@ -179,24 +181,32 @@ func (o *options) complete(getenv func(string) string) error {
 		}
 	}
 	if o.serviceVIPs && !o.apis.has("novaedge") {
-		fault("--service-vips needs novaedge among --apis, which are %s: add it, or leave the flag out", o.apis)
+		fault("--service-vips requires novaedge in --apis (%s): add novaedge, or omit --service-vips", o.apis)
 	}
 	if o.certSecret != "" && o.certificate != "" {
 		fault("--certificate %s and --webhook-cert-secret %s exclude each other: either cert-manager renews the certificate, or the manager", o.certificate, o.certSecret)
 	}
 	if o.certLife < certificates.MinLife {
-		fault("--webhook-cert-duration %s must be at least %s: API servers must learn of a new CA within a part of it", o.certLife, certificates.MinLife)
+		fault("--webhook-cert-duration %s must be at least %s: API servers must observe a new CA within a part of this time", o.certLife, certificates.MinLife)
 	}
 	if o.grantLife < minGrantLife {
-		fault("--grant-expiry %s must be at least %s: the API server may store an object so late", o.grantLife, minGrantLife)
+		fault("--grant-expiry %s must be at least %s: the API server may store the created object until then", o.grantLife, minGrantLife)
 	}
 	if o.orphanGrace < time.Second {
-		fault("--orphan-grace %s must be at least 1s: a restore needs longer than that", o.orphanGrace)
+		fault("--orphan-grace %s must be at least 1s: a restore takes longer", o.orphanGrace)
 	}
 	if o.shutdownDelay < 0 {
 		fault("--shutdown-delay %s must not be negative", o.shutdownDelay)
 	}
-	return errors.Join(append(errs, o.tenants.check(o.apis))...)
+	return errors.Join(append(errs, o.tenants.validate(o.apis))...)
+}
+
+// certificateOptions selects the source of the certificate of the webhooks.
+func (o *options) certificateOptions() certificates.Options {
+	return certificates.Options{
+		Namespace: o.namespace, Dir: o.certDir, Secret: o.certSecret, Certificate: o.certificate, Service: o.service,
+		Mutating: o.mutating, Validating: o.validating, Life: o.certLife, Now: now,
+	}
 }
 
 func splitAddress(address string) (string, int, error) {
@@ -211,7 +221,7 @@ func splitAddress(address string) (string, int, error) {
 	return host, int(port), nil
 }
 
-// names is a flag.Value: some names, separated by commas.
+// names is a flag.Value: names separated by commas.
 type names []string
 
 // Set implements flag.Value.

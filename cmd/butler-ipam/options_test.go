@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/x509"
 	"errors"
 	"flag"
 	"io"
@@ -10,12 +9,12 @@ import (
 	"time"
 )
 
-func TestFlagsEnvironmentAndDefaults(t *testing.T) {
+func TestOptions_FlagsEnvironmentAndDefaults(t *testing.T) {
 	env := map[string]string{
 		"POD_NAME": "pod-1", "POD_NAMESPACE": "ipam", "POD_IP": "10.1.2.3",
 		"BUTLER_IPAM_GRANT_EXPIRY": "90s", "BUTLER_IPAM_LOG_LEVEL": "debug", "BUTLER_IPAM_METRICS_SECURE": "false",
 	}
-	o, err := parse([]string{"--log-level=error", "--webhook-bind-address=:7443"}, func(k string) string { return env[k] }, io.Discard)
+	o, err := parseOptions([]string{"--log-level=error", "--webhook-bind-address=:7443"}, func(k string) string { return env[k] }, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +32,7 @@ func TestFlagsEnvironmentAndDefaults(t *testing.T) {
 	}
 }
 
-func TestFaultsOfTheCommandLineAreAllNamed(t *testing.T) {
+func TestOptions_NameAllFaults(t *testing.T) {
 	whole := []string{"--namespace=ipam", "--advertise-address=10.1.2.3:9443"}
 	for name, tc := range map[string]struct {
 		args []string
@@ -45,22 +44,22 @@ func TestFaultsOfTheCommandLineAreAllNamed(t *testing.T) {
 		"bad port":       {append(whole, "--webhook-bind-address=:65536"), nil, []string{`--webhook-bind-address ":65536" must be host:port`}},
 		"no probes":      {append(whole, "--health-probe-bind-address="), nil, []string{`--health-probe-bind-address "" must be host:port, or 0 for none`}},
 		"bad metrics":    {append(whole, "--metrics-bind-address=8080"), nil, []string{`--metrics-bind-address "8080" must be host:port, or 0 for none`}},
-		"bad namespace":  {append(whole, "--namespace=BAD_ns"), nil, []string{`--namespace "BAD_ns" is no name of a namespace`}},
+		"bad namespace":  {append(whole, "--namespace=BAD_ns"), nil, []string{`--namespace "BAD_ns" is not a valid name of a namespace`}},
 		"empty names":    {append(whole, "--mutating-webhook-configurations="), nil, []string{"a name is empty"}},
 		"bad variable":   {whole, map[string]string{"BUTLER_IPAM_GRANT_EXPIRY": "soon"}, []string{`BUTLER_IPAM_GRANT_EXPIRY="soon"`}},
-		"unknown word":   {append(whole, "serve"), nil, []string{`"serve" is not understood`}},
+		"unknown word":   {append(whole, "serve"), nil, []string{`"serve" is not a flag`}},
 		"unknown flag":   {append(whole, "--leader-elect"), nil, []string{"leader-elect"}},
 		"negative delay": {append(whole, "--shutdown-delay=-1s"), nil, []string{"--shutdown-delay -1s must not be negative"}},
 		"hasty tenants": {append(whole, "--tenants", "--tenants-shrink-after=-1s", "--tenants-settle=-1s", "--tenants-max-services=0"), nil,
 			[]string{"--tenants-shrink-after -1s must not be negative", "--tenants-settle -1s", "--tenants-max-services 0 must be at least 1"}},
-		"tenants alone":   {append(whole, "--tenants", "--apis=novaedge"), nil, []string{"--tenants needs NetworkPools: add butler to --apis novaedge"}},
+		"tenants alone":   {append(whole, "--tenants", "--apis=novaedge"), nil, []string{"--tenants requires NetworkPools: add butler to --apis (novaedge)"}},
 		"two renewers":    {append(whole, "--certificate=a", "--webhook-cert-secret=b"), nil, []string{"--certificate a and --webhook-cert-secret b exclude each other"}},
-		"no ProxyVIPs":    {append(whole, "--apis=butler", "--service-vips"), nil, []string{"--service-vips needs novaedge among --apis, which are butler"}},
+		"no ProxyVIPs":    {append(whole, "--apis=butler", "--service-vips"), nil, []string{"--service-vips requires novaedge in --apis (butler)"}},
 		"short life":      {append(whole, "--webhook-cert-duration=59s"), nil, []string{"--webhook-cert-duration 59s must be at least 1m0s"}},
 		"advertised port": {[]string{"--namespace=ipam", "--advertise-address=:9443"}, nil, []string{"--advertise-address"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse(tc.args, func(k string) string { return tc.env[k] }, io.Discard)
+			_, err := parseOptions(tc.args, func(k string) string { return tc.env[k] }, io.Discard)
 			for _, want := range tc.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("got %v, want it to say %q", err, want)
@@ -70,9 +69,9 @@ func TestFaultsOfTheCommandLineAreAllNamed(t *testing.T) {
 	}
 }
 
-func TestHelpNamesEveryFlagAndItsDefault(t *testing.T) {
+func TestHelp_NamesFlagsAndDefaults(t *testing.T) {
 	var help strings.Builder
-	if _, err := parse([]string{"--help"}, func(string) string { return "" }, &help); !errors.Is(err, flag.ErrHelp) {
+	if _, err := parseOptions([]string{"--help"}, func(string) string { return "" }, &help); !errors.Is(err, flag.ErrHelp) {
 		t.Fatalf("got %v, want flag.ErrHelp", err)
 	}
 	for _, want := range []string{"--kubeconfig", "--namespace namespace", "--webhook-client-ca file", "--grant-expiry", "(default 2m0s)", "BUTLER_IPAM_LOG_LEVEL"} {
@@ -82,13 +81,13 @@ func TestHelpNamesEveryFlagAndItsDefault(t *testing.T) {
 	}
 }
 
-func TestVersionNeedsNothingElse(t *testing.T) {
-	if o, err := parse([]string{"--version"}, func(string) string { return "" }, io.Discard); err != nil || !o.version {
+func TestVersion_NeedsNoOtherFlag(t *testing.T) {
+	if o, err := parseOptions([]string{"--version"}, func(string) string { return "" }, io.Discard); err != nil || !o.version {
 		t.Errorf("got %v, %v", o, err)
 	}
 }
 
-func TestLoggerRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestLogger_RejectsUnknownFormatsAndLevels(t *testing.T) {
 	for _, tc := range []struct {
 		format, level string
 		ok            bool
@@ -102,15 +101,5 @@ func TestLoggerRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 	if log, _ := newLogger("json", "2"); !log.V(2).Enabled() || log.V(3).Enabled() {
 		t.Error("--log-level=2 does not show V(2) and hide V(3)")
-	}
-}
-
-func TestCertificateOutOfItsTimeFailsTheProbe(t *testing.T) {
-	begin := time.Unix(1_700_000_000, 0)
-	c := &x509.Certificate{NotBefore: begin, NotAfter: begin.Add(time.Hour)}
-	for at, ok := range map[time.Duration]bool{-time.Second: false, 0: true, time.Hour: true, time.Hour + time.Second: false} {
-		if err := validAt(c, begin.Add(at)); (err == nil) != ok {
-			t.Errorf("%s after its begin: %v", at, err)
-		}
 	}
 }

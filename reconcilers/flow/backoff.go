@@ -1,4 +1,3 @@
-// Package flow controls how often reconcilers write.
 package flow
 
 import (
@@ -16,23 +15,22 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 )
 
-// Pauses between the attempts on an object whose attempts fail, each twice the one before: short at first, and never so long that an outage is felt
-// long after its end.
+// Pauses after failed attempts on an object, each twice the one before: short at first, and bounded, so that an outage has no effect long after its end.
 const (
 	FirstPause   = 50 * time.Millisecond
 	LongestPause = 30 * time.Second
 )
 
-// changedPause is the least time between a failed attempt and one that a change of the basis brings: another client may change an object all the time.
+// changedPause is the least time between a failed attempt and an attempt after a change of the basis: another client may change an object all the time.
 const changedPause = time.Second
 
-// Backoff spaces the attempts on objects whose attempts fail, with one pause per object. Events do not shorten the pause, and neither does a requeue:
-// a workqueue's rate limiter alone forgets the failures with each requeue after a delay, and events pass it. It is safe for concurrent use.
+// Backoff spaces the attempts on objects whose attempts fail, with one pause per object. Neither events nor requeues shorten the pause: the rate limiter of
+// a workqueue forgets the failures with each requeue after a delay, and does not hold events back. Backoff is safe for concurrent use.
 //
-//	attempt failed                   ──▶ pause, twice as long as the one before
+//	attempt failed                   ──▶ pause, twice as long as the last one
 //	basis changed during the pause   ──▶ one attempt, at least changedPause after the last; the next pause is longer still
 //	attempt succeeded                ──▶ no pause; the failures are forgotten
 type Backoff struct {
@@ -49,7 +47,7 @@ type pause struct {
 	ends  time.Time
 }
 
-// NewBackoff makes a Backoff whose first pause is as long.
+// NewBackoff returns a Backoff whose first pause is given.
 func NewBackoff(first time.Duration) *Backoff {
 	return &Backoff{
 		failures: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](first, LongestPause),
@@ -57,7 +55,7 @@ func NewBackoff(first time.Duration) *Backoff {
 	}
 }
 
-// Wait returns the time until the next attempt on an object is due. The basis, a comparable value, identifies what the attempt would be based on.
+// Wait returns the time until the next attempt on an object is due. basis, a comparable value, identifies what the attempt would be based on.
 func (b *Backoff) Wait(name types.NamespacedName, basis any) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,15 +70,15 @@ func (b *Backoff) Wait(name types.NamespacedName, basis any) time.Duration {
 	return max(0, time.Until(ends))
 }
 
-// Failed records a failed attempt and returns the time until the next one is due. The log has the failures that Telling names.
+// Failed records a failed attempt and returns the time until the next attempt is due. The failures of ShouldReport are logged.
 func (b *Backoff) Failed(ctx context.Context, name types.NamespacedName, basis any, err error) time.Duration {
 	wait := b.failures.When(name)
 	now := time.Now()
 	b.mu.Lock()
 	b.pending[name] = pause{basis, now, now.Add(wait)}
 	b.mu.Unlock()
-	if n := b.failures.NumRequeues(name); isTold(n) {
-		ctrllog.FromContext(ctx).Info("Attempt failed, and is repeated", "subject", name.String(), "failures", n, "pause", wait.String(), "error", fields.OneLine(err.Error(), 1024))
+	if n := b.failures.NumRequeues(name); isReported(n) {
+		ctrllog.FromContext(ctx).Info("Attempt failed, and is repeated", "subject", name.String(), "failures", n, "pause", wait.String(), "error", fieldtext.SingleLine(err.Error(), 1024))
 	}
 	return wait
 }
@@ -88,12 +86,14 @@ func (b *Backoff) Failed(ctx context.Context, name types.NamespacedName, basis a
 // Failures returns how many attempts on an object have failed since the last success.
 func (b *Backoff) Failures(name types.NamespacedName) int { return b.failures.NumRequeues(name) }
 
-// Telling reports whether users are told of it if the attempt under way fails: the first failure of an object, the 8th, the 16th and so on, each time
-// twice as many. A message that is worded anew each time would be one more write per attempt.
-func (b *Backoff) Telling(name types.NamespacedName) bool { return isTold(b.Failures(name) + 1) }
+// ShouldReport reports whether users get a message if the current attempt fails: for the first failure of an object, the 8th, the 16th and so on, each time
+// twice as many. A new message for each attempt would be one more write per attempt. The second to the seventh failure follow within seconds of the first.
+func (b *Backoff) ShouldReport(name types.NamespacedName) bool {
+	return isReported(b.Failures(name) + 1)
+}
 
-// The second to the seventh failure come within seconds of the first.
-func isTold(failures int) bool {
+// isReported reports whether the failure with this number is reported. The second to the seventh failure follow within seconds of the first.
+func isReported(failures int) bool {
 	return failures == 1 || failures >= 8 && bits.OnesCount(uint(failures)) == 1
 }
 
@@ -105,9 +105,9 @@ func (b *Backoff) Succeeded(name types.NamespacedName) {
 	delete(b.pending, name)
 }
 
-// Hasten makes the next attempt on an object due, changedPause after the last at the earliest: what the last one failed for may have ended. The failures count
-// on.
-func (b *Backoff) Hasten(name types.NamespacedName) {
+// RetrySoon makes the next attempt on an object due, at the earliest changedPause after the last attempt: the cause of the last failure may have ended. The
+// failures still count.
+func (b *Backoff) RetrySoon(name types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if last, paused := b.pending[name]; paused {
@@ -118,10 +118,10 @@ func (b *Backoff) Hasten(name types.NamespacedName) {
 	}
 }
 
-// ErrNothingToDo ends an attempt that has neither failed nor succeeded: something else is to happen first, and brings the object here again.
+// ErrNothingToDo ends an attempt that has neither failed nor succeeded: a later event must come first, and requeues the object.
 var ErrNothingToDo = errors.New("there is nothing to do yet")
 
-// Attempt runs an attempt when it is due. An attempt that asks for a requeue, or ends with ErrNothingToDo, has neither failed nor succeeded.
+// Attempt runs an attempt when the attempt is due. An attempt that requests a requeue, or ends with ErrNothingToDo, has neither failed nor succeeded.
 func (b *Backoff) Attempt(ctx context.Context, name types.NamespacedName, basis any, attempt func() (reconcile.Result, error)) (reconcile.Result, error) {
 	if wait := b.Wait(name, basis); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
@@ -138,8 +138,9 @@ func (b *Backoff) Attempt(ctx context.Context, name types.NamespacedName, basis 
 	return result, err
 }
 
-// Spaced is a reconciler whose attempts are spaced. Each is based on its object, as informers have it, without the annotations that the managers write.
-func Spaced(r reconcile.Reconciler, informers client.Reader, empty func() client.Object, except ...string) reconcile.Reconciler {
+// WithBackoff wraps a reconciler so that attempts on each object are spaced. An attempt is based on the object as informers show it, without the
+// annotations of the managers.
+func WithBackoff(r reconcile.Reconciler, informers client.Reader, empty func() client.Object, except ...string) reconcile.Reconciler {
 	b := NewBackoff(FirstPause)
 	return reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 		var basis Basis
@@ -150,7 +151,7 @@ func Spaced(r reconcile.Reconciler, informers client.Reader, empty func() client
 	})
 }
 
-// Basis identifies what users decide of an object: everything but its status and what the managers write. The zero value is that of no object.
+// Basis identifies what users decide about an object: everything but the status and the fields that managers write. The zero value stands for no object.
 type Basis struct {
 	UID        types.UID
 	Generation int64
@@ -160,7 +161,7 @@ type Basis struct {
 
 var seed = maphash.MakeSeed()
 
-// BasisOf returns the basis of an object, where the managers write the annotations with these keys.
+// BasisOf returns the basis of an object. Managers write the annotations with these keys.
 func BasisOf(o client.Object, except ...string) Basis {
 	b := Basis{UID: o.GetUID(), Generation: o.GetGeneration(), Deleting: o.GetDeletionTimestamp() != nil}
 	for k, v := range o.GetLabels() {

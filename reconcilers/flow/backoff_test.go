@@ -15,11 +15,11 @@ import (
 )
 
 var (
-	object = types.NamespacedName{Namespace: "ns", Name: "a"}
-	errNo  = errors.New("refused")
+	pod   = types.NamespacedName{Namespace: "ns", Name: "a"}
+	errNo = errors.New("refused")
 )
 
-// worker takes an object from a queue as a controller does: after each attempt when it is due, and at once with each event.
+// worker takes an pod from a queue as a controller does: after each attempt when it is due, and at once with each event.
 type worker struct {
 	*Backoff
 	result   reconcile.Result
@@ -28,7 +28,7 @@ type worker struct {
 }
 
 func (w *worker) reconcile(ctx context.Context, basis any) time.Duration {
-	result, err := w.Attempt(ctx, object, basis, func() (reconcile.Result, error) {
+	result, err := w.Attempt(ctx, pod, basis, func() (reconcile.Result, error) {
 		w.attempts++
 		return w.result, w.err
 	})
@@ -38,7 +38,7 @@ func (w *worker) reconcile(ctx context.Context, basis any) time.Duration {
 	return result.RequeueAfter
 }
 
-// run takes the object for a time, with an event as often, and returns how many attempts there were.
+// run takes the pod for a time, with an event as often, and returns how many attempts there were.
 func (w *worker) run(ctx context.Context, d, event time.Duration, basis func() any) int {
 	before := w.attempts
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -92,13 +92,13 @@ func TestBackoff_Attempt(t *testing.T) {
 		// A requeue is neither a failure nor a success, and so is an attempt that finds nothing to do yet.
 		w.err, w.result = nil, reconcile.Result{RequeueAfter: time.Second}
 		time.Sleep(LongestPause)
-		failures := w.Failures(object)
-		if again := w.reconcile(t.Context(), 0); again != time.Second || w.Failures(object) != failures {
-			t.Errorf("requeued after %s with %d failures, want %d", again, w.Failures(object), failures)
+		failures := w.Failures(pod)
+		if again := w.reconcile(t.Context(), 0); again != time.Second || w.Failures(pod) != failures {
+			t.Errorf("requeued after %s with %d failures, want %d", again, w.Failures(pod), failures)
 		}
 		w.err = ErrNothingToDo
-		if again := w.reconcile(t.Context(), 0); again != 0 || w.Failures(object) != failures {
-			t.Errorf("with nothing to do: requeued after %s with %d failures, want %d", again, w.Failures(object), failures)
+		if again := w.reconcile(t.Context(), 0); again != 0 || w.Failures(pod) != failures {
+			t.Errorf("with nothing to do: requeued after %s with %d failures, want %d", again, w.Failures(pod), failures)
 		}
 		w.err = errNo
 		if again := w.reconcile(t.Context(), 0); again != LongestPause {
@@ -111,14 +111,14 @@ func TestBackoff_Attempt(t *testing.T) {
 			t.Errorf("%d attempts after a change, the pause is %s", w.attempts-before, again)
 		}
 		// So does whoever knows that the cause may have ended.
-		w.Hasten(object)
+		w.RetrySoon(pod)
 		if again := w.reconcile(t.Context(), 1); again != changedPause {
 			t.Errorf("hastened, it is due in %s, want %s", again, changedPause)
 		}
 		time.Sleep(changedPause)
 		w.err, w.result = nil, reconcile.Result{}
-		if again := w.reconcile(t.Context(), 1); again != 0 || w.Failures(object) != 0 || len(w.pending) != 0 {
-			t.Errorf("after a success it is due in %s, with %d failures; %d pauses", again, w.Failures(object), len(w.pending))
+		if again := w.reconcile(t.Context(), 1); again != 0 || w.Failures(pod) != 0 || len(w.pending) != 0 {
+			t.Errorf("after a success it is due in %s, with %d failures; %d pauses", again, w.Failures(pod), len(w.pending))
 		}
 	})
 }
@@ -130,10 +130,10 @@ func TestBackoff_Log(t *testing.T) {
 		w := &worker{Backoff: NewBackoff(FirstPause), err: errNo}
 		ctx := ctrllog.IntoContext(t.Context(), log)
 		for range 1000 {
-			if w.Telling(object) {
+			if w.ShouldReport(pod) {
 				told++
 			}
-			w.Failed(ctx, object, 0, errNo)
+			w.Failed(ctx, pod, 0, errNo)
 		}
 		if lines != 8 || told != 8 {
 			t.Errorf("%d lines and %d times told of 1000 failures, want 8", lines, told)
@@ -156,7 +156,7 @@ func TestBasisOf(t *testing.T) {
 		{"finalizer", func(o *metav1.PartialObjectMetadata) { o.Finalizers = []string{"x"} }, false},
 		{"spec", func(o *metav1.PartialObjectMetadata) { o.Generation = 2 }, true},
 		{"deletion", func(o *metav1.PartialObjectMetadata) { o.DeletionTimestamp = &now }, true},
-		{"another object of the name", func(o *metav1.PartialObjectMetadata) { o.UID = "v" }, true},
+		{"another pod of the name", func(o *metav1.PartialObjectMetadata) { o.UID = "v" }, true},
 		{"label", func(o *metav1.PartialObjectMetadata) { o.Labels["a"] = "c" }, true},
 		{"annotation", func(o *metav1.PartialObjectMetadata) { o.Annotations["c"] = "e" }, true},
 		{"annotation removed", func(o *metav1.PartialObjectMetadata) { delete(o.Annotations, "c") }, true},

@@ -42,7 +42,7 @@ func TestOnlyWhatTheAPIServerAnswersIsTheInformers(t *testing.T) {
 		"no right":       {forbidden, false},
 		"unknown":        {apierrors.NewUnauthorized("token"), false},
 	} {
-		if is := isUnanswered(test.err); is != test.unanswered {
+		if is := isConnectionError(test.err); is != test.unanswered {
 			t.Errorf("%s: %v: unanswered is %v", name, test.err, is)
 		}
 	}
@@ -57,7 +57,7 @@ func TestAnAPIServerIsAskedAgainWithinSecondsHoweverLongItWasAway(t *testing.T) 
 	synctest.Test(t, func(t *testing.T) {
 		lines, start := 0, time.Now()
 		var asked time.Time // last before its answer
-		answer, err := answered(t.Context(), told(&lines), func() (string, error) {
+		answer, err := callWithRetry(t.Context(), told(&lines), func() (string, error) {
 			if time.Since(start) < 10*time.Minute {
 				if !asked.IsZero() && time.Since(asked) > 2*time.Second {
 					t.Errorf("asked after %s", time.Since(asked))
@@ -82,7 +82,7 @@ func TestAnAPIServerIsAskedAgainWithinSecondsHoweverLongItWasAway(t *testing.T) 
 func TestRightsThatAreNotKnownYetAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines, calls := 0, 0
-		_, err := answered(t.Context(), told(&lines), func() (string, error) {
+		_, err := callWithRetry(t.Context(), told(&lines), func() (string, error) {
 			if calls++; calls < 2 {
 				return "", refused
 			}
@@ -96,7 +96,7 @@ func TestRightsThatAreNotKnownYetAreWaitedFor(t *testing.T) {
 		}
 		start := time.Now()
 		calls = 0
-		_, err = answered(t.Context(), told(&lines), func() (string, error) {
+		_, err = callWithRetry(t.Context(), told(&lines), func() (string, error) {
 			if calls++; calls < 2 {
 				return "", refused
 			}
@@ -108,7 +108,7 @@ func TestRightsThatAreNotKnownYetAreWaitedFor(t *testing.T) {
 		if after := time.Since(start); after < settling || after > 2*settling {
 			t.Errorf("no right at all: told after %s", after)
 		}
-		if _, err := answered(t.Context(), told(&lines), func() (string, error) { return "", forbidden }); !errors.Is(err, forbidden) {
+		if _, err := callWithRetry(t.Context(), told(&lines), func() (string, error) { return "", forbidden }); !errors.Is(err, forbidden) {
 			t.Errorf("no right, and never silent: %v", err)
 		}
 	})
@@ -119,7 +119,7 @@ func TestWhoIsToldToStopStops(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		start, lines := time.Now(), 0
-		if _, err := answered(ctx, told(&lines), func() (string, error) { return "", refused }); !errors.Is(err, refused) {
+		if _, err := callWithRetry(ctx, told(&lines), func() (string, error) { return "", refused }); !errors.Is(err, refused) {
 			t.Error(err)
 		}
 		if after := time.Since(start); after != time.Minute {

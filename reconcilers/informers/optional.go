@@ -15,16 +15,16 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// refusedAgain is the time between two tries to read a kind that is not served, or may not be read, and half as much again at most.
+// refusedAgain is the pause between two attempts to read a resource that is not served, or whose reading is denied. Up to half a pause is added at random.
 const refusedAgain = 5 * time.Second
 
-// Optional is an informer of a kind that the API server may not serve, or may not let this process read, now or later. It is synced as soon as that
-// is known:
+// Optional is an informer of a kind that the API server may not serve, or may not let this process read, now or later. The informer is synced once the API
+// server has responded:
 //
 //	the API server              the store
-//	serves the kind             follows it
-//	does not serve the kind     is empty: the CRD is missing, or was deleted with all objects
-//	denies reading              stays as it was, empty at the beginning
+//	serves the kind             has the objects
+//	does not serve the kind     is empty: the CRD is missing, or was deleted with the objects
+//	denies reading              keeps its content; at the beginning the store is empty
 type Optional struct {
 	toolscache.SharedIndexInformer
 	calls persistent
@@ -36,16 +36,16 @@ type Optional struct {
 	listed bool // the store has been filled once
 }
 
-// Reading reports whether the API server does not serve the kind, and why it denies reading the kind, nil where it does not.
-func (i *Optional) Reading() (absent bool, denied error) {
+// ReadAccess returns whether the API server does not serve the resource, or denies reading it.
+func (i *Optional) ReadAccess() (absent bool, denied error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.absent, i.denied
 }
 
-// learn records an answer of the API server, and reports whether an empty store is what it means. The first of two refusals may be that of an API server
-// that has just started, which knows neither all rights nor all kinds.
-func (i *Optional) learn(err error, again bool) (empty bool) {
+// recordResult records a response of the API server, and reports whether the response makes the store empty. again is true for a repeated call: a first
+// denial may come from an API server that has just started, and has read neither the roles nor the CRDs.
+func (i *Optional) recordResult(err error, again bool) (empty bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	absent, denied := i.absent, i.denied != nil
@@ -71,7 +71,7 @@ func (i *Optional) learn(err error, again bool) (empty bool) {
 	return false
 }
 
-// optionalCalls are the calls of an Optional's reflector.
+// optionalCalls has the calls of the reflector of an Optional.
 type optionalCalls struct {
 	persistent
 	of *Optional
@@ -83,11 +83,11 @@ func (c optionalCalls) ListWithContext(ctx context.Context, o metav1.ListOptions
 		list, err := c.persistent.ListWithContext(ctx, o)
 		if !isRefusal(err) {
 			if err == nil {
-				c.of.learn(nil, true)
+				c.of.recordResult(nil, true)
 			}
 			return list, err
 		}
-		if c.of.learn(err, again) {
+		if c.of.recordResult(err, again) {
 			return &metav1.List{}, nil
 		}
 		if pause(ctx) != nil {
@@ -96,13 +96,13 @@ func (c optionalCalls) ListWithContext(ctx context.Context, o metav1.ListOptions
 	}
 }
 
-// WatchWithContext implements toolscache.WatcherWithContext. It returns an error where the store is to be listed anew: the API server shows the kind again,
-// or does not serve it any more.
+// WatchWithContext implements toolscache.WatcherWithContext. WatchWithContext returns an error if the reflector must list again: the API server serves the
+// resource again, or has stopped to serve the resource.
 func (c optionalCalls) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	absent, denied := c.of.Reading()
+	absent, denied := c.of.ReadAccess()
 	refused := absent || denied != nil
-	streams := o.SendInitialEvents != nil && *o.SendInitialEvents // in the place of a list, which follows where it fails
-	if streams && refused {                                       // a list learns more, and is what the reflector makes then
+	streams := o.SendInitialEvents != nil && *o.SendInitialEvents // instead of a list; after a failed stream the reflector lists
+	if streams && refused {                                       // the response to a list tells a missing CRD from a denial
 		return nil, errNoStream
 	}
 	for again := false; ; again = true {
@@ -112,14 +112,14 @@ func (c optionalCalls) WatchWithContext(ctx context.Context, o metav1.ListOption
 			w.Stop()
 			return nil, errListAnew
 		case err == nil:
-			c.of.learn(nil, true)
+			c.of.recordResult(nil, true)
 			return w, nil
 		case streams || !isRefusal(err):
 			return nil, err
 		case apierrors.IsForbidden(err):
-			c.of.learn(err, again)
+			c.of.recordResult(err, again)
 		default:
-			if absent, _ := c.of.Reading(); !absent { // also where it was, and an API server that has just started denied it meanwhile
+			if absent, _ := c.of.ReadAccess(); !absent { // or the CRD was missing before, and an API server that has just started denied reading since
 				return nil, errListAnew
 			}
 		}
@@ -129,10 +129,10 @@ func (c optionalCalls) WatchWithContext(ctx context.Context, o metav1.ListOption
 	}
 }
 
-// errListAnew makes a reflector list again, or end with its context, without a line in the log.
+// errListAnew makes a reflector list again without a log line, or end if the context has ended.
 var errListAnew = apierrors.NewResourceExpired("the API server shows the kind again, or does not serve it any more")
 
-// errNoStream makes a reflector list instead. After errListAnew it would try to stream again.
+// errNoStream makes a reflector list instead of stream. After errListAnew the reflector would try to stream again.
 var errNoStream = errors.New("the kind could not be read: it is listed, not streamed")
 
 func isRefusal(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }

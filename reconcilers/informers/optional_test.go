@@ -92,7 +92,7 @@ func TestAKindThatIsMissingOrHiddenIsFollowedWhenItCanBe(t *testing.T) {
 				at := func(refuses error, objects int) {
 					t.Helper()
 					time.Sleep(2 * time.Minute)
-					gone, denied := informer.Reading()
+					gone, denied := informer.ReadAccess()
 					if gone != apierrors.IsNotFound(refuses) || (denied != nil) != apierrors.IsForbidden(refuses) {
 						t.Errorf("refused with %v: absent %t, denied %v", refuses, gone, denied)
 					}
@@ -144,7 +144,7 @@ func TestOneRefusalEmptiesNoStore(t *testing.T) {
 			time.Sleep(refusedAgain / 2)
 			s.turn(nil, "a")
 			time.Sleep(2 * time.Minute)
-			gone, denied := informer.Reading()
+			gone, denied := informer.ReadAccess()
 			if gone || denied != nil || removed > 0 || len(informer.GetStore().List()) != 1 {
 				t.Errorf("after %v: absent %t, denied %v, %d removed", refusal, gone, denied, removed)
 			}

@@ -1,25 +1,25 @@
-// Package services makes a ProxyVIP for each Service of type LoadBalancer that asks for one by the annotation novaedge.io/vip-mode, and
-// writes its addresses into the Service's status.
+// Package services creates a ProxyVIP for each Service of type LoadBalancer with the annotation novaedge.io/vip-mode, and writes the addresses of the
+// ProxyVIP into the status of the Service.
 //
-//	Service ──annotations, ports──▶ ProxyVIP svc-NAMESPACE.NAME ──▶ webhooks, ledger: as any other
+//	Service ──annotations, ports──▶ ProxyVIP svc-NAMESPACE.NAME ──▶ webhooks, ledger: as for every ProxyVIP
 //	   ▲                                   │
 //	   └── status.loadBalancer.ingress ◀───┘ spec.address, spec.ipv6Address
 //
-// # What it promises
+// # Guarantees
 //
-// The address is the ledger's alone: this package asks for it by creating the ProxyVIP, and has it in the answer. It frees nothing but by
-// deleting a ProxyVIP.
+// The ledger alone allocates: package services requests an address by creating the ProxyVIP, reads the address from the response, and releases the address
+// only by deleting the ProxyVIP.
 //
-// A ProxyVIP belongs to the Service of the namespace and name in its own name; neither can have the dot between them, so no two Services share one. It
-// is written to, and deleted, only when a read of the API server, made for that decision, says so: what an informer has not seen yet ends nothing. It
-// goes when its Service is gone, is being deleted, is of another type or asks no more, also where that happened while no manager ran; a Service
-// needs no finalizer for that. A Service takes over the ProxyVIP that was made for an earlier Service of its name, with the address. See restore.go for
-// backups. A ProxyVIP of that name which carries no mark of ours, and whose address the Service does not show, is left alone.
+// A ProxyVIP belongs to the Service whose namespace and name are in the name of the ProxyVIP. Neither can contain the dot in between, so two Services never
+// share a ProxyVIP. A live read precedes each write and deletion of a ProxyVIP, so a lagging informer deletes nothing. A ProxyVIP is deleted when the
+// Service is gone, is being deleted, has another type or lost the annotation, also if the change happened while no manager ran; a Service needs no
+// finalizer. A Service takes over the ProxyVIP, with the address, of an earlier Service of equal namespace and name; restore.go describes backups. A
+// ProxyVIP with the name for a Service, without a mark of package services and with addresses that the Service does not show, is left alone.
 //
-// What makes no sense in a Service is said in an event, and what it has stays as it is. Another pool means another ProxyVIP, and so another
-// address, once there is one to be had; another mode, family or port does not.
+// An invalid annotation is reported in an event, and the Service keeps the ProxyVIP unchanged. With another pool the Service gets another ProxyVIP and so
+// another address, once an address is available. Another mode, family or port leaves the ProxyVIP in place.
 //
 // # Concurrency
 //
-// Only the holder of the journal acts. Whatever came up on another replica comes up again when that takes the journal over.
+// Only the leader acts. A follower records that requests arrived, and repeats them when it takes over.
 package services

@@ -17,7 +17,7 @@ func TestIsOwnedBy(t *testing.T) {
 	denied := func(causes ...metav1.StatusCause) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{Causes: causes}}}
 	}
-	field := metav1.StatusCause{Type: metav1.CauseTypeForbidden, Field: "spec.address", Message: "10.0.0.5 is held by proxyvips/svc-team.web: ask for another range"}
+	field := metav1.StatusCause{Type: metav1.CauseTypeForbidden, Field: "spec.address", Message: "10.0.0.5 is owned by proxyvips/svc-team.web: ask for another range"}
 	owner := func(name string) metav1.StatusCause {
 		return metav1.StatusCause{Type: butlerv1.CauseOwner, Message: name}
 	}
@@ -30,7 +30,7 @@ func TestIsOwnedBy(t *testing.T) {
 		"another ProxyVIP's":          {denied(field, owner("proxyvips.novaedge.io/svc-team.web2")), false},
 		"another kind's":              {denied(field, owner("ipallocations.butler.butlerlabs.dev/svc-team.web")), false},
 		"a message without the cause": {denied(field), false},
-		"no answer":                   {errors.New("is held by proxyvips/svc-team.web: no"), false},
+		"no answer":                   {errors.New("is owned by proxyvips/svc-team.web: no"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := isOwnedBy(tc.err, vip); got != tc.want {

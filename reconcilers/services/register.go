@@ -19,61 +19,60 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/flow"
-	"butlerlabs.dev/ipam/reconcilers/work"
 )
 
 const (
-	workers   = 4                      // Services at a time
-	turnEvery = 250 * time.Millisecond // is looked whether this replica holds the journal
+	workers              = 4                      // Services at a time
+	leadershipCheckEvery = 250 * time.Millisecond // between two looks whether this replica leads
 )
 
-// settle is how long the changes of a pool gather before those who wait for it ask again.
-const settle = 500 * time.Millisecond
+// poolSettleDelay is the delay between a change of a pool and the next requests of the Services that wait for it.
+const poolSettleDelay = 500 * time.Millisecond
 
-// Services makes ProxyVIPs for Services. It is told of what changes in the ledger from its first moment on, and does nothing before Register.
+// Services creates ProxyVIPs for Services. Notify may be called from the start of the ledger on, and has no effect before Register.
 type Services struct {
-	queue   work.Queue
+	queue   flow.Queue
 	backoff *flow.Backoff
-	waiting waiting
+	waiting waitingServices
 }
 
-// New gives one that nothing waits for yet.
+// New returns Services without waiting requests.
 func New() *Services {
-	return &Services{queue: work.NewQueue("service"), backoff: flow.NewBackoff(flow.FirstPause), waiting: waiting{all: map[types.NamespacedName]wait{}}}
+	return &Services{queue: flow.NewQueue("service"), backoff: flow.NewBackoff(flow.FirstPause), waiting: waitingServices{all: map[types.NamespacedName]wait{}}}
 }
 
-// Notify has those looked at again who wait for a pool that changes, the oldest first. It takes keys of any kind, and never blocks.
+// Notify requeues the Services that wait for a changed pool, the oldest first. Keys of every resource are accepted. Notify never blocks.
 func (s *Services) Notify(keys []ledger.Key) {
 	for _, k := range keys {
-		if k.Kind != novaedge.KindProxyIPPool {
+		if k.Resource != novaedge.ResourceProxyIPPool {
 			continue
 		}
-		for _, name := range s.waiting.of(k.Name) {
-			s.backoff.Hasten(name)
-			s.queue.AddAfter(reconcile.Request{NamespacedName: name}, settle)
+		for _, name := range s.waiting.forPool(k.Name) {
+			s.backoff.RetrySoon(name)
+			s.queue.AddAfter(reconcile.Request{NamespacedName: name}, poolSettleDelay)
 		}
 	}
 }
 
-// Register adds the reconciler to a manager that has not started. It acts while serving says that this replica holds the journal. Of Services
-// only the metadata is kept; grace is how long a restored ProxyVIP waits for its Service; ProxyVIPs come from the informer that the ledger is fed by.
+// Register adds the reconciler to a manager that has not started. The reconciler acts while serving returns true. Of Services only the metadata are cached;
+// ProxyVIPs come from the ledger's informer. grace is how long a restored ProxyVIP waits for a Service.
 func (s *Services) Register(mgr manager.Manager, serving func() bool, recorder record.EventRecorder, grace time.Duration) error {
-	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &turn{serving: serving}, events: recorder, backoff: s.backoff, waiting: &s.waiting, grace: grace}
+	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &leadershipGate{serving: serving}, events: recorder, backoff: s.backoff, waiting: &s.waiting, grace: grace}
 	return builder.ControllerManagedBy(mgr).
 		Named("service").
-		WatchesMetadata(&corev1.Service{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(annotated())).
-		Watches(&v1alpha1.ProxyVIP{}, handler.EnqueueRequestsFromMapFunc(serviceOf)).
-		WatchesRawSource(source.TypedFunc[reconcile.Request](r.turn.watch(mgr.GetCache()))).
-		WithOptions(work.From(s.queue, workers)).
+		WatchesMetadata(&corev1.Service{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(hasVIPAnnotation())).
+		Watches(&v1alpha1.ProxyVIP{}, handler.EnqueueRequestsFromMapFunc(mapToService)).
+		WatchesRawSource(source.TypedFunc[reconcile.Request](r.turn.requeueOnTakeOver(mgr.GetCache()))).
+		WithOptions(flow.QueueOptions(s.queue, workers)).
 		Complete(r)
 }
 
-// annotated lets the events of Services pass that ask for a ProxyVIP, or did.
-func annotated() predicate.Funcs {
+// hasVIPAnnotation accepts the events of Services that request a ProxyVIP, or did before the event.
+func hasVIPAnnotation() predicate.Funcs {
 	is := func(o client.Object) bool {
 		_, is := o.GetAnnotations()[v1alpha1.AnnotationVIPMode]
 		return is
@@ -85,21 +84,22 @@ func annotated() predicate.Funcs {
 	}
 }
 
-// serviceOf is the Service that a ProxyVIP was made for, going by its name: labels can be taken off.
-func serviceOf(_ context.Context, vip client.Object) []reconcile.Request {
-	if service, named := serviceNamed(vip.GetName()); named {
+// mapToService returns the Service of a ProxyVIP. The name of the ProxyVIP decides, since clients can remove labels.
+func mapToService(_ context.Context, vip client.Object) []reconcile.Request {
+	if service, named := serviceOfVIP(vip.GetName()); named {
 		return []reconcile.Request{{NamespacedName: service}}
 	}
 	return nil
 }
 
-// turn says whether this replica is the one that acts, and brings up again what it let pass while it was not.
-type turn struct {
+// leadershipGate reports whether this replica leads, and requeues at a take-over the requests that the replica skipped as a follower.
+type leadershipGate struct {
 	serving func() bool
 	missed  atomic.Bool
 }
 
-func (t *turn) has() bool {
+// isOpen reports whether this replica leads. A follower records that a request was skipped.
+func (t *leadershipGate) isOpen() bool {
 	if t.serving() {
 		return true
 	}
@@ -107,11 +107,11 @@ func (t *turn) has() bool {
 	return false
 }
 
-// watch has every Service looked at once this replica holds the journal and has let some pass, and every ProxyVIP that was made for one.
-func (t *turn) watch(stored cache.Cache) func(context.Context, work.Queue) error {
-	return func(ctx context.Context, q work.Queue) error {
+// requeueOnTakeOver requeues every Service, and every ProxyVIP of a Service, when this replica leads and has skipped requests.
+func (t *leadershipGate) requeueOnTakeOver(stored cache.Cache) func(context.Context, flow.Queue) error {
+	return func(ctx context.Context, q flow.Queue) error {
 		go func() {
-			ticks := time.NewTicker(turnEvery)
+			ticks := time.NewTicker(leadershipCheckEvery)
 			defer ticks.Stop()
 			for {
 				select {
@@ -119,7 +119,7 @@ func (t *turn) watch(stored cache.Cache) func(context.Context, work.Queue) error
 					return
 				case <-ticks.C:
 				}
-				if t.serving() && t.missed.Swap(false) && !enqueue(ctx, stored, q) {
+				if t.serving() && t.missed.Swap(false) && !enqueueAll(ctx, stored, q) {
 					t.missed.Store(true)
 				}
 			}
@@ -128,8 +128,8 @@ func (t *turn) watch(stored cache.Cache) func(context.Context, work.Queue) error
 	}
 }
 
-// enqueue has all looked at, and says whether they could be listed.
-func enqueue(ctx context.Context, stored cache.Cache, q work.Queue) bool {
+// enqueueAll requeues all Services and ProxyVIPs. It returns false if a list failed.
+func enqueueAll(ctx context.Context, stored cache.Cache, q flow.Queue) bool {
 	all := &metav1.PartialObjectMetadataList{}
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceList"))
 	var vips v1alpha1.ProxyVIPList
@@ -142,7 +142,7 @@ func enqueue(ctx context.Context, stored cache.Cache, q work.Queue) bool {
 		}
 	}
 	for i := range vips.Items {
-		for _, service := range serviceOf(ctx, &vips.Items[i]) {
+		for _, service := range mapToService(ctx, &vips.Items[i]) {
 			q.Add(service)
 		}
 	}

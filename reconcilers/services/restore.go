@@ -14,21 +14,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
-	"butlerlabs.dev/ipam/reconcilers/overtaken"
+	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// A restore brings Services and ProxyVIPs back under other UIDs, without status, in any order.
+// A restore creates Services and ProxyVIPs with other UIDs, without status, in any order:
 //
-//	ProxyVIP first   the webhooks take the UID of its Service off: it is nobody's, and waits for the Service of its name for the grace period
-//	Service first    it carries the addresses that it had, and the UID that it had them under: its new ProxyVIP asks for these
-//	both             the Service takes the ProxyVIP of its name over
+//	ProxyVIP first   the webhooks remove the Service's UID from the ProxyVIP, which waits for a Service of the name for the grace period
+//	Service first    annotations of the Service have the addresses, and the earlier UID of the Service: the new ProxyVIP requests the addresses
+//	both             the Service takes over the ProxyVIP
 //
-// A ProxyVIP that names the UID of a Service was made, or taken over, for that very Service, and goes with it.
+// A Service that stays while the ProxyVIP is lost requests the recorded addresses, too.
+//
+// A ProxyVIP with the UID of a Service was made for, or taken over by, the Service with the UID, and is deleted with the Service.
 
-// recordOf is what a Service says that it has: annotation -> value. Without addresses it says nothing.
-func recordOf(s *corev1.Service, addresses []corev1.LoadBalancerIngress) map[string]string {
+// addressAnnotations returns the annotations that record the addresses of a Service: annotation -> value, none without addresses.
+func addressAnnotations(s *corev1.Service, addresses []corev1.LoadBalancerIngress) map[string]string {
 	if len(addresses) == 0 {
 		return nil
 	}
@@ -39,13 +41,13 @@ func recordOf(s *corev1.Service, addresses []corev1.LoadBalancerIngress) map[str
 	return map[string]string{v1alpha1.AnnotationServiceUID: string(s.UID), v1alpha1.AnnotationVIPAddresses: strings.Join(texts, ",")}
 }
 
-// recordAddresses has a Service carry its addresses, so that a backup does, or no longer. Only the status is promised: where the write is refused, by a policy
-// or for want of a right, the Service has its addresses all the same.
+// recordAddresses writes the addresses of a Service into annotations of the Service, so that a backup contains them; no addresses remove the annotations.
+// Only the status is guaranteed: if a policy or a missing right denies the annotations, the Service keeps the addresses.
 func (r *reconciler) recordAddresses(ctx context.Context, s *corev1.Service, addresses []corev1.LoadBalancerIngress) error {
 	after := s.DeepCopy()
 	delete(after.Annotations, v1alpha1.AnnotationServiceUID)
 	delete(after.Annotations, v1alpha1.AnnotationVIPAddresses)
-	after.Annotations = merged(after.Annotations, recordOf(s, addresses))
+	after.Annotations = mergeMaps(after.Annotations, addressAnnotations(s, addresses))
 	if maps.Equal(s.Annotations, after.Annotations) {
 		return nil
 	}
@@ -53,16 +55,21 @@ func (r *reconciler) recordAddresses(ctx context.Context, s *corev1.Service, add
 	switch {
 	case err == nil:
 		s.Annotations, s.ResourceVersion = after.Annotations, after.ResourceVersion
-	case isRefusal(err):
+	case isDenial(err):
 		err = nil
 	}
-	return overtaken.Ignore(ctx, r.live, s, err)
+	return write.IgnoreStale(ctx, r.live, s, err)
 }
 
-// recorded is the addresses that a Service had before it was restored: field of the spec of its ProxyVIP -> address. What the Service asks for itself, and
-// families that it does not have, do not count.
-func recorded(s *corev1.Service, spec map[string]any) map[string]any {
-	if was := s.Annotations[v1alpha1.AnnotationServiceUID]; was == "" || was == string(s.UID) || s.Spec.LoadBalancerIP != "" {
+// requestsRecorded reports whether a Service was restored and has no ProxyVIP since: the ProxyVIP requests the recorded addresses.
+func requestsRecorded(s *corev1.Service) bool {
+	return s.Annotations[v1alpha1.AnnotationServiceUID] != string(s.UID) && len(recordedAddresses(s, nil)) > 0
+}
+
+// recordedAddresses returns the addresses that a Service had before the Service or the ProxyVIP was lost: field of the ProxyVIP's spec -> address. A
+// Service with spec.loadBalancerIP has none. A Service that has changed the family has none.
+func recordedAddresses(s *corev1.Service, spec map[string]any) map[string]any {
+	if s.Annotations[v1alpha1.AnnotationServiceUID] == "" || s.Spec.LoadBalancerIP != "" {
 		return nil
 	}
 	fields := map[string]any{}
@@ -78,34 +85,35 @@ func recorded(s *corev1.Service, spec map[string]any) map[string]any {
 		if value, has := spec[field]; has && value == nil {
 			return nil // the Service is of another family by now
 		}
-		fields[field] = novaedge.Text(a)
+		fields[field] = novaedge.FormatAddress(a)
 	}
 	return fields
 }
 
-// withAddresses is a spec that names these addresses.
+// withAddresses returns a spec with these addresses.
 func withAddresses(spec, addresses map[string]any) map[string]any {
 	named := maps.Clone(spec)
 	maps.Copy(named, addresses)
 	return named
 }
 
-// showsVIP tells whether the status of a Service has the addresses of a ProxyVIP: that was its own before its marks were taken off.
-func showsVIP(s *corev1.Service, vip *unstructured.Unstructured) bool {
-	v, err := typed(vip)
+// showsAddressesOf reports whether the status of a Service has the addresses of a ProxyVIP: the ProxyVIP was made for the Service, and lost the marks
+// since.
+func showsAddressesOf(s *corev1.Service, vip *unstructured.Unstructured) bool {
+	v, err := toTyped(vip)
 	if err != nil {
 		return false
 	}
-	addresses := ingress(v)
+	addresses := ingressOf(v)
 	return len(addresses) > 0 && sameIPs(s.Status.LoadBalancer.Ingress, addresses)
 }
 
-// isRestored tells whether a ProxyVIP waits for the Service of its name: it was made for none that was there since.
+// isRestored reports whether a ProxyVIP waits for the Service in its name: since the restore no Service has taken over the ProxyVIP.
 func isRestored(vip *unstructured.Unstructured) bool {
 	return vip.GetAnnotations()[v1alpha1.AnnotationServiceUID] == ""
 }
 
-// orphans remembers since when ProxyVIPs wait for their Services, by the clock of this process. The zero value is ready.
+// orphans records since when ProxyVIPs wait for their Services, by the clock of this process. The zero value is ready.
 type orphans struct {
 	mu    sync.Mutex
 	since map[types.NamespacedName]orphan // Service ->
@@ -116,8 +124,8 @@ type orphan struct {
 	since time.Time
 }
 
-// wait is for how long a ProxyVIP still waits for its Service, at most for the grace period.
-func (o *orphans) wait(service types.NamespacedName, vip types.UID, now time.Time, grace time.Duration) time.Duration {
+// waitFor returns for how long a ProxyVIP still waits for a Service, at most the grace period.
+func (o *orphans) waitFor(service types.NamespacedName, vip types.UID, now time.Time, grace time.Duration) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.since == nil {
@@ -135,18 +143,18 @@ func (o *orphans) forget(service types.NamespacedName) {
 	delete(o.since, service)
 }
 
-// marks are the labels of the ProxyVIP of a Service.
-func marks(s types.NamespacedName) map[string]string {
+// vipLabels returns the labels of the ProxyVIP of a Service.
+func vipLabels(s types.NamespacedName) map[string]string {
 	return map[string]string{
 		v1alpha1.LabelManagedBy: v1alpha1.ManagedByServices, v1alpha1.LabelServiceNamespace: s.Namespace, v1alpha1.LabelServiceName: s.Name,
 	}
 }
 
-// ours tells whether a ProxyVIP was made for the Service of its name. Any mark will do: those that were taken off are put back.
-func ours(vip *unstructured.Unstructured) bool {
+// isManaged reports whether a ProxyVIP was made for the Service in its name. One mark is enough; the reconciler restores missing marks.
+func isManaged(vip *unstructured.Unstructured) bool {
 	_, marked := vip.GetAnnotations()[v1alpha1.AnnotationServiceUID]
-	service, named := serviceNamed(vip.GetName())
-	return named && (marked || slices.ContainsFunc(slices.Collect(maps.Keys(marks(service))), func(label string) bool {
-		return vip.GetLabels()[label] == marks(service)[label]
+	service, named := serviceOfVIP(vip.GetName())
+	return named && (marked || slices.ContainsFunc(slices.Collect(maps.Keys(vipLabels(service))), func(label string) bool {
+		return vip.GetLabels()[label] == vipLabels(service)[label]
 	}))
 }

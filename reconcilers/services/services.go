@@ -24,54 +24,54 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/flow"
-	"butlerlabs.dev/ipam/reconcilers/overtaken"
+	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// reconciler brings one Service and its ProxyVIP together.
+// reconciler reconciles one Service with its ProxyVIP:
 //
-//	no ProxyVIP is asked for          ──▶ the one there is deleted
-//	the one there is of another pool  ──▶ deleted, and made anew
-//	there is none                     ──▶ created, which gives it its addresses
-//	else                              ──▶ brought to what the Service says
-//	then                              ──▶ its addresses into the Service's status
+//	no ProxyVIP requested               the existing one is deleted
+//	existing ProxyVIP of another pool   deleted, and created again
+//	no ProxyVIP                         created; the response has its addresses
+//	else                                updated from the Service
+//	then                                addresses written into the Service's status
 type reconciler struct {
 	client  client.Client
 	live    client.Reader
-	turn    *turn
+	turn    *leadershipGate
 	events  record.EventRecorder
 	backoff *flow.Backoff
-	waiting *waiting
+	waiting *waitingServices
 	orphans orphans
-	grace   time.Duration // that a restored ProxyVIP waits for its Service
-	reads   sync.Map      // Service whose last attempt failed -> read
+	grace   time.Duration // how long a restored ProxyVIP waits for its Service
+	reads   sync.Map      // Service whose last attempt failed -> serviceState
 }
 
-// read is a Service and its ProxyVIP, as the API server has them.
-type read struct {
+// serviceState is a Service and its ProxyVIP from a live read.
+type serviceState struct {
 	service *corev1.Service
 	vip     *unstructured.Unstructured
-	there   bool // the ProxyVIP
+	exists  bool // the ProxyVIP is stored
 }
 
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !r.turn.has() {
+	if !r.turn.isOpen() {
 		return reconcile.Result{}, nil
 	}
-	service, vip, pool := r.shown(ctx, req.NamespacedName)
+	service, vip, pool := r.readInformers(ctx, req.NamespacedName)
 	basis := struct {
 		service, vip string // versions: nothing is written to them while attempts fail
 		pool         flow.Basis
 	}{service.ResourceVersion, vip.ResourceVersion, flow.BasisOf(pool)}
 	return r.backoff.Attempt(ctx, req.NamespacedName, basis, func() (reconcile.Result, error) {
-		is, repeatable := r.last(req.NamespacedName, service, vip)
+		is, repeatable := r.lastRead(req.NamespacedName, service, vip)
 		if !repeatable {
 			var err error
-			if is, err = r.read(ctx, req.NamespacedName); err != nil {
+			if is, err = r.readLive(ctx, req.NamespacedName); err != nil {
 				return reconcile.Result{}, err
 			}
 		}
 		r.reads.Delete(req.NamespacedName)
-		result, err := r.attempt(ctx, req.NamespacedName, read{is.service.DeepCopy(), is.vip.DeepCopy(), is.there})
+		result, err := r.reconcileService(ctx, req.NamespacedName, serviceState{is.service.DeepCopy(), is.vip.DeepCopy(), is.exists})
 		if err != nil {
 			r.reads.Store(req.NamespacedName, is)
 		}
@@ -79,110 +79,123 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	})
 }
 
-// shown is what the informers have of a Service, its ProxyVIP and its pool: without a UID where there is none.
-func (r *reconciler) shown(ctx context.Context, name types.NamespacedName) (service *metav1.PartialObjectMetadata, vip *v1alpha1.ProxyVIP, pool *v1alpha1.ProxyIPPool) {
+// readInformers returns a Service, the ProxyVIP and the pool from the informers. An object without a UID is not stored.
+func (r *reconciler) readInformers(ctx context.Context, name types.NamespacedName) (service *metav1.PartialObjectMetadata, vip *v1alpha1.ProxyVIP, pool *v1alpha1.ProxyIPPool) {
 	service, vip, pool = &metav1.PartialObjectMetadata{}, &v1alpha1.ProxyVIP{}, &v1alpha1.ProxyIPPool{}
 	service.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Service"))
-	// An error says that there is none, for now.
+	// An error means that the informer does not have the object now.
 	_ = r.client.Get(ctx, name, service, client.UnsafeDisableDeepCopy)
 	_ = r.client.Get(ctx, client.ObjectKey{Name: vipName(name)}, vip, client.UnsafeDisableDeepCopy)
 	_ = r.client.Get(ctx, client.ObjectKey{Name: poolNamed(service.Annotations)}, pool, client.UnsafeDisableDeepCopy)
 	return service, vip, pool
 }
 
-// last is what the last attempt for a Service went by, which failed. It may be repeated without another read where the informers show the same, and nothing
-// is to be deleted.
-func (r *reconciler) last(name types.NamespacedName, service *metav1.PartialObjectMetadata, vip *v1alpha1.ProxyVIP) (read, bool) {
+// lastRead returns the live read of the last attempt for a Service, if that attempt failed. Another attempt needs no other live read if the informers show
+// the versions of that read, and the attempt deletes nothing.
+func (r *reconciler) lastRead(name types.NamespacedName, service *metav1.PartialObjectMetadata, vip *v1alpha1.ProxyVIP) (serviceState, bool) {
 	stored, known := r.reads.Load(name)
 	if !known {
-		return read{}, false
+		return serviceState{}, false
 	}
-	is := stored.(read)
+	is := stored.(serviceState)
 	same := is.service.ResourceVersion == service.ResourceVersion && is.vip.GetResourceVersion() == vip.ResourceVersion
-	keeps := !is.there || poolOfVIP(is.vip) == poolOf(is.service)
-	return is, same && asks(is.service) && keeps
+	keeps := !is.exists || poolOfVIP(is.vip) == poolOf(is.service)
+	return is, same && requestsVIP(is.service) && keeps
 }
 
-func (r *reconciler) read(ctx context.Context, name types.NamespacedName) (is read, err error) {
-	is = read{service: &corev1.Service{}, vip: newVIP(vipName(name))}
+// readLive reads a Service and its ProxyVIP from the API server.
+func (r *reconciler) readLive(ctx context.Context, name types.NamespacedName) (is serviceState, err error) {
+	is = serviceState{service: &corev1.Service{}, vip: newVIP(vipName(name))}
 	if err := client.IgnoreNotFound(r.live.Get(ctx, name, is.service)); err != nil {
-		return read{}, err
+		return serviceState{}, err
 	}
 	err = r.live.Get(ctx, client.ObjectKeyFromObject(is.vip), is.vip)
-	is.there = err == nil
+	is.exists = err == nil
 	return is, client.IgnoreNotFound(err)
 }
 
-func (r *reconciler) attempt(ctx context.Context, name types.NamespacedName, is read) (reconcile.Result, error) {
+// reconcileService reconciles a Service once, with the result of a live read.
+func (r *reconciler) reconcileService(ctx context.Context, name types.NamespacedName, is serviceState) (reconcile.Result, error) {
 	s, vip := is.service, is.vip
-	if !asks(s) {
+	if !requestsVIP(s) {
 		r.waiting.forget(name)
-		if !is.there || !ours(vip) && !showsVIP(s, vip) {
+		if !is.exists || !isManaged(vip) && !showsAddressesOf(s, vip) {
 			r.orphans.forget(name)
 			return reconcile.Result{}, nil
 		}
 		if isThere := s.UID != "" && s.DeletionTimestamp == nil; !isThere && isRestored(vip) {
-			if wait := r.orphans.wait(name, vip.GetUID(), time.Now(), r.grace); wait > 0 {
+			if wait := r.orphans.waitFor(name, vip.GetUID(), time.Now(), r.grace); wait > 0 {
 				return reconcile.Result{RequeueAfter: wait}, nil
 			}
 		}
-		return reconcile.Result{}, r.release(ctx, s, vip)
+		return reconcile.Result{}, r.releaseVIP(ctx, s, vip)
 	}
 	r.orphans.forget(name)
-	err := r.serve(ctx, s, vip, is.there)
-	if refused := (*refusal)(nil); errors.As(err, &refused) {
-		if r.backoff.Telling(name) {
-			r.complain(s, refused)
+	err := r.ensureVIP(ctx, s, vip, is.exists)
+	if errors.Is(err, errAwaitsAddresses) {
+		return reconcile.Result{RequeueAfter: awaitAddresses}, nil
+	}
+	if refused := (*denial)(nil); errors.As(err, &refused) {
+		if r.backoff.ShouldReport(name) {
+			r.reportDenial(s, refused)
 		}
-		if refused.reason == eventInvalidMode || refused.reason == eventInvalidAnnotation { // a change of the Service brings it here again
+		if refused.reason == eventInvalidMode || refused.reason == eventInvalidAnnotation { // a change of the Service requeues the Service
 			return reconcile.Result{}, nil
 		}
 	}
 	return reconcile.Result{}, err
 }
 
-// serve gives a Service that asks for it its ProxyVIP and its addresses. The error is a *refusal where it asks for what cannot be.
-func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, there bool) error {
+// ensureVIP creates or updates the ProxyVIP of a Service that requests one, and publishes the addresses. The error is a *denial if the request cannot be
+// met.
+func (r *reconciler) ensureVIP(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, there bool) error {
 	spec, err := specOf(s)
 	if err != nil {
 		return err
 	}
-	if there && !ours(vip) && !showsVIP(s, vip) {
-		return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or create the Service under another name", vip.GetName()), false}
+	if there && !isManaged(vip) && !showsAddressesOf(s, vip) {
+		return &denial{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or create the Service under another name", vip.GetName()), false, false}
 	}
 	if there && vip.GetDeletionTimestamp() != nil {
-		return lingers(vip)
+		return describeDeleting(vip)
 	}
 	if there && poolOfVIP(vip) != poolOf(s) {
-		if err := r.rehearse(ctx, s, spec); err != nil && !isOwnedBy(err, vip) {
-			return refused(s, err)
+		if err := r.checkCreatable(ctx, s, spec); err != nil && !isOwnedBy(err, vip) {
+			return asDenial(s, err)
 		}
-		if err := r.drop(ctx, vip); err != nil {
+		if err := r.recordAddresses(ctx, s, nil); err != nil { // the recorded addresses are of the old pool
+			return err
+		}
+		if err := r.deleteVIP(ctx, vip); err != nil {
 			return err
 		}
 		if len(vip.GetFinalizers()) > 0 {
-			return lingers(vip)
+			return describeDeleting(vip)
 		}
 		vip, there = newVIP(vip.GetName()), false
 	}
-	if had := recorded(s, spec); !there && len(had) > 0 {
-		err := r.write(ctx, s, vip, withAddresses(spec, had), false)
+	if had := recordedAddresses(s, spec); !there && len(had) > 0 {
+		err := r.writeVIP(ctx, s, vip, withAddresses(spec, had), false)
 		if err == nil {
-			return r.announce(ctx, s, vip)
+			return r.publishAddresses(ctx, s, vip)
 		}
-		if !errors.As(err, new(*refusal)) {
+		refused := (*denial)(nil)
+		if !errors.As(err, &refused) {
 			return err
 		}
-		why := discreet(err.Error(), s.Namespace)
-		if r.backoff.Telling(client.ObjectKeyFromObject(s)) {
-			r.events.Eventf(s, corev1.EventTypeWarning, eventNoAddress, "the addresses %s that the Service had cannot be restored, and it gets others: %s", s.Annotations[v1alpha1.AnnotationVIPAddresses], why)
+		if refused.transient {
+			r.reportDenial(s, &denial{refused.reason, "the addresses that the Service had are not free yet, and are requested again: " + refused.message, refused.forPool, true})
+			return errAwaitsAddresses
+		}
+		if r.backoff.ShouldReport(client.ObjectKeyFromObject(s)) {
+			r.events.Eventf(s, corev1.EventTypeWarning, eventNoAddress, "the addresses %s that the Service had cannot be restored, and it gets others: %s", s.Annotations[v1alpha1.AnnotationVIPAddresses], err)
 		}
 		vip = newVIP(vip.GetName())
 	}
-	if err = r.write(ctx, s, vip, spec, there); err == nil {
-		return r.announce(ctx, s, vip)
+	if err = r.writeVIP(ctx, s, vip, spec, there); err == nil {
+		return r.publishAddresses(ctx, s, vip)
 	}
-	if !there && errors.As(err, new(*refusal)) { // it shows the address of one that is gone
+	if !there && errors.As(err, new(*denial)) { // the status shows the address of a ProxyVIP that is gone
 		if err := r.setIngress(ctx, s, nil); err != nil {
 			return err
 		}
@@ -190,12 +203,20 @@ func (r *reconciler) serve(ctx context.Context, s *corev1.Service, vip *unstruct
 	return err
 }
 
-// lingers says why a Service gets no ProxyVIP although the one that it cannot have was deleted. The end of that brings the Service here again.
-func lingers(vip *unstructured.Unstructured) error {
-	return &refusal{eventNotCreated, fmt.Sprintf("ProxyVIP %s is being deleted and waits for its finalizers %s: the Service gets another when it is gone",
-		vip.GetName(), strings.Join(vip.GetFinalizers(), ", ")), false}
+// errAwaitsAddresses is why a restored Service has no ProxyVIP yet: the recorded addresses are promised to a create that most likely failed, often the
+// create of the Service's ProxyVIP at a change of the leader. The Service waits, since other addresses would stay for good.
+var errAwaitsAddresses = errors.New("the addresses that the Service had are not free yet")
+
+// awaitAddresses is the pause between two requests for promised addresses.
+const awaitAddresses = 5 * time.Second
+
+// describeDeleting explains why a Service gets no ProxyVIP while the old ProxyVIP waits for finalizers. The end of the old ProxyVIP requeues the Service.
+func describeDeleting(vip *unstructured.Unstructured) error {
+	return &denial{eventNotCreated, fmt.Sprintf("ProxyVIP %s is being deleted and waits for its finalizers %s: the Service gets another when it is gone",
+		vip.GetName(), strings.Join(vip.GetFinalizers(), ", ")), false, false}
 }
 
+// newVIP returns an empty ProxyVIP of this name.
 func newVIP(name string) *unstructured.Unstructured {
 	vip := &unstructured.Unstructured{}
 	vip.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProxyVIP"))
@@ -203,15 +224,16 @@ func newVIP(name string) *unstructured.Unstructured {
 	return vip
 }
 
+// poolOfVIP returns the pool of a ProxyVIP.
 func poolOfVIP(vip *unstructured.Unstructured) string {
 	pool, _, _ := unstructured.NestedString(vip.Object, "spec", "poolRef", "name")
 	return pool
 }
 
-// write stores a ProxyVIP as a Service wants it. What another write got ahead of is an error too: its addresses are not those that are stored.
-func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, spec map[string]any, there bool) (err error) {
+// writeVIP stores the ProxyVIP of a Service. A stale write is an error: the addresses in memory are not the stored ones.
+func (r *reconciler) writeVIP(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured, spec map[string]any, there bool) (err error) {
 	before := vip.DeepCopy()
-	fill(vip, s, spec)
+	applySpec(vip, s, spec)
 	switch {
 	case !there:
 		if err = r.client.Create(ctx, vip); err == nil {
@@ -220,68 +242,79 @@ func (r *reconciler) write(ctx context.Context, s *corev1.Service, vip *unstruct
 	case !equality.Semantic.DeepEqual(before, vip):
 		err = r.client.Update(ctx, vip)
 	}
-	return refused(s, err)
+	if isDenial(err) && !there && isOwnedBy(err, vip) { // the ledger has yet to observe the end of the last ProxyVIP of this name
+		return &denial{eventNoAddress, describeFor(s, err), true, true}
+	}
+	return asDenial(s, err)
 }
 
-// rehearse says whether a ProxyVIP could be made beside the one that there is: that one goes only where it can be replaced.
-func (r *reconciler) rehearse(ctx context.Context, s *corev1.Service, spec map[string]any) error {
+// checkCreatable returns an error if a ProxyVIP in the new pool of the Service could not be created. The old ProxyVIP is deleted only if a new one can
+// replace it.
+func (r *reconciler) checkCreatable(ctx context.Context, s *corev1.Service, spec map[string]any) error {
 	vip := newVIP(vipName(client.ObjectKeyFromObject(s)) + ".next")
-	fill(vip, s, spec)
+	applySpec(vip, s, spec)
 	if err := r.client.Create(ctx, vip, client.DryRunAll); err != nil {
 		return err
 	}
-	if vip.GetAnnotations()[butlerv1.AnnotationOrigin] == "" { // it would wait
-		return &refusal{eventNoAddress, fmt.Sprintf("pool %s does not exist: create it, or name another in annotation %s", poolOf(s), v1alpha1.AnnotationAddressPool), true}
+	if vip.GetAnnotations()[butlerv1.AnnotationOrigin] == "" { // the ProxyVIP would wait
+		return &denial{eventNoAddress, fmt.Sprintf("pool %s does not exist: create it, or name another in annotation %s", poolOf(s), v1alpha1.AnnotationAddressPool), true, false}
 	}
 	return nil
 }
 
 // isOwnedBy reports whether the API server denies a request because the ProxyVIP owns the requested address.
 func isOwnedBy(err error, vip *unstructured.Unstructured) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
-		return false
-	}
 	owner := metav1.StatusCause{Type: butlerv1.CauseOwner, Message: "proxyvips." + v1alpha1.GroupVersion.Group + "/" + vip.GetName()}
-	return slices.Contains(status.Status().Details.Causes, owner)
+	return slices.Contains(causesOf(err), owner)
 }
 
-// refused tells the API server's refusal of what is asked for from other errors.
-func refused(s *corev1.Service, err error) error {
-	if isRefusal(err) {
-		return &refusal{eventNoAddress, wordsFor(s, err), namesField(err)}
+// causesOf returns the causes in the status of an API server's response.
+func causesOf(err error) []metav1.StatusCause {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	return status.Status().Details.Causes
+}
+
+// asDenial returns a *denial for a denial by the API server, and every other error unchanged.
+func asDenial(s *corev1.Service, err error) error {
+	if isDenial(err) {
+		return &denial{eventNoAddress, describeFor(s, err), namesField(err), isTransient(err)}
 	}
 	return err
 }
 
-func isRefusal(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
-
-// namesField tells the allocator's own refusal, for what a pool has and for what is asked of it, from that of a policy or a quota.
-func namesField(err error) bool {
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) || answer.Status().Details == nil {
-		return false
-	}
-	return slices.ContainsFunc(answer.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
+// isTransient reports whether the allocator denied an address that may be free within two minutes.
+func isTransient(err error) bool {
+	return slices.ContainsFunc(causesOf(err), func(c metav1.StatusCause) bool { return c.Type == butlerv1.CauseTransient })
 }
 
-// announce writes the addresses of a ProxyVIP into the status of its Service.
-func (r *reconciler) announce(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
-	v, err := typed(vip)
+// isDenial reports whether the API server denied a write: 403 or 422.
+func isDenial(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
+
+// namesField reports whether the allocator denied a request, for a pool or a field, rather than a policy or a quota.
+func namesField(err error) bool {
+	return slices.ContainsFunc(causesOf(err), func(c metav1.StatusCause) bool { return c.Field != "" })
+}
+
+// publishAddresses writes the addresses of a ProxyVIP into the status of its Service.
+func (r *reconciler) publishAddresses(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
+	v, err := toTyped(vip)
 	if err != nil {
 		return err
 	}
-	addresses := ingress(v)
+	addresses := ingressOf(v)
 	if len(addresses) > 0 {
 		r.waiting.forget(client.ObjectKeyFromObject(s))
 	} else if bound := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound); bound != nil {
-		if bound.Reason == v1alpha1.ReasonAllocationFailed && len(recorded(s, nil)) > 0 { // the pool came later, and does not have what the Service had
-			if err := r.recordAddresses(ctx, s, nil); err != nil || len(recorded(s, nil)) > 0 {
+		if bound.Reason == v1alpha1.ReasonAllocationFailed && requestsRecorded(s) { // the pool was created after the restore, and does not offer the recorded addresses
+			if err := r.recordAddresses(ctx, s, nil); err != nil || requestsRecorded(s) {
 				return err
 			}
-			return r.drop(ctx, vip)
+			return r.deleteVIP(ctx, vip)
 		}
-		r.complain(s, &refusal{eventNoAddress, bound.Message, true})
+		r.reportDenial(s, &denial{eventNoAddress, bound.Message, true, false})
 	}
 	if err := r.setIngress(ctx, s, addresses); err != nil || len(addresses) == 0 {
 		return err
@@ -289,19 +322,20 @@ func (r *reconciler) announce(ctx context.Context, s *corev1.Service, vip *unstr
 	return r.recordAddresses(ctx, s, addresses)
 }
 
+// setIngress writes status.loadBalancer.ingress if it differs.
 func (r *reconciler) setIngress(ctx context.Context, s *corev1.Service, addresses []corev1.LoadBalancerIngress) error {
 	if sameIPs(s.Status.LoadBalancer.Ingress, addresses) {
 		return nil
 	}
 	before := s.DeepCopy()
 	s.Status.LoadBalancer.Ingress = addresses
-	return overtaken.Ignore(ctx, r.live, before, r.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+	return write.IgnoreStale(ctx, r.live, before, r.client.Status().Patch(ctx, s, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 
-// release lets go of a ProxyVIP that nobody asks for any more. A Service that stays, and still shows its addresses, shows them no longer.
-func (r *reconciler) release(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
+// releaseVIP deletes a ProxyVIP that no Service requests. If the Service stays and shows the addresses, the status of the Service is cleared first.
+func (r *reconciler) releaseVIP(ctx context.Context, s *corev1.Service, vip *unstructured.Unstructured) error {
 	if s.UID != "" && s.DeletionTimestamp == nil {
-		if v, err := typed(vip); err == nil && sameIPs(s.Status.LoadBalancer.Ingress, ingress(v)) {
+		if v, err := toTyped(vip); err == nil && sameIPs(s.Status.LoadBalancer.Ingress, ingressOf(v)) {
 			if err := r.setIngress(ctx, s, nil); err != nil {
 				return err
 			}
@@ -310,16 +344,17 @@ func (r *reconciler) release(ctx context.Context, s *corev1.Service, vip *unstru
 			return err
 		}
 	}
-	return r.drop(ctx, vip)
+	return r.deleteVIP(ctx, vip)
 }
 
-func (r *reconciler) drop(ctx context.Context, vip *unstructured.Unstructured) error {
-	return overtaken.Ignore(ctx, r.live, vip, r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
+// deleteVIP deletes a ProxyVIP, if the stored object has the UID of vip.
+func (r *reconciler) deleteVIP(ctx context.Context, vip *unstructured.Unstructured) error {
+	return write.IgnoreStale(ctx, r.live, vip, r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
 }
 
-// complain tells of what keeps a Service from its addresses, once until it is something else.
-func (r *reconciler) complain(s *corev1.Service, about *refusal) {
-	if message := discreet(about.message, s.Namespace); r.waiting.add(s, message, about.forPool) {
-		r.events.Event(s, corev1.EventTypeWarning, about.reason, message)
+// reportDenial records an event about what keeps a Service from its addresses, once for each cause.
+func (r *reconciler) reportDenial(s *corev1.Service, about *denial) {
+	if r.waiting.record(s, about.message, about.forPool) {
+		r.events.Event(s, corev1.EventTypeWarning, about.reason, about.message)
 	}
 }

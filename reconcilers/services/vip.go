@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"butlerlabs.dev/ipam/allocator/ledger/fields"
-	"butlerlabs.dev/ipam/allocator/ledger/novaedge"
+	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
@@ -31,29 +30,29 @@ const (
 	eventNotCreated        = "VIPCreateFailed"
 )
 
-// classPrefix is that of the load balancer classes that are this one's. A Service of another class is somebody else's.
+// classPrefix begins the load balancer classes of NovaEdge. Services of other classes are not managed.
 const classPrefix = "novaedge.io/"
 
-// asks tells whether a Service is to have a ProxyVIP.
-func asks(s *corev1.Service) bool {
+// requestsVIP reports whether a Service requests a ProxyVIP.
+func requestsVIP(s *corev1.Service) bool {
 	_, annotated := s.Annotations[v1alpha1.AnnotationVIPMode]
 	return annotated && s.UID != "" && s.DeletionTimestamp == nil && s.Spec.Type == corev1.ServiceTypeLoadBalancer &&
 		(s.Spec.LoadBalancerClass == nil || strings.HasPrefix(*s.Spec.LoadBalancerClass, classPrefix))
 }
 
-// vipName is the name of the ProxyVIP of a Service: 131 characters at most, of the 253 that there are.
+// vipName returns the name of the ProxyVIP of a Service: at most 131 of 253 characters.
 func vipName(service types.NamespacedName) string {
 	return "svc-" + service.Namespace + "." + service.Name
 }
 
-// serviceNamed is the Service whose ProxyVIP has a name; false where that is none's.
-func serviceNamed(vip string) (types.NamespacedName, bool) {
+// serviceOfVIP returns the Service in the name of a ProxyVIP; false if the name is not of the form svc-NAMESPACE.NAME.
+func serviceOfVIP(vip string) (types.NamespacedName, bool) {
 	name, isOf := strings.CutPrefix(vip, "svc-")
 	namespace, name, _ := strings.Cut(name, ".")
 	return types.NamespacedName{Namespace: namespace, Name: name}, isOf && namespace != "" && name != "" && !strings.Contains(name, ".")
 }
 
-// poolOf is the pool that a Service takes its addresses from.
+// poolOf returns the pool of a Service.
 func poolOf(s *corev1.Service) string { return poolNamed(s.Annotations) }
 
 func poolNamed(annotations map[string]string) string {
@@ -63,56 +62,34 @@ func poolNamed(annotations map[string]string) string {
 	return v1alpha1.DefaultAddressPool
 }
 
-// What is said of other namespaces to who deals with ProxyVIPs, which are of no namespace.
-var (
-	ofService   = regexp.MustCompile(`by proxyvips/svc-([a-z0-9-]+)\.[a-z0-9-]+`)
-	ofNamespace = regexp.MustCompile(`by [a-z]+/[a-z0-9.-]+ in namespace ([a-z0-9-]+)`)
-	ofPool      = regexp.MustCompile(`in pool ([a-z0-9-]+)/[a-z0-9.-]+`)
-)
-
-// discreet is a text as who sees a namespace may read it: that something is held in another, not by what.
-func discreet(text, namespace string) string {
-	for _, c := range []struct {
-		names *regexp.Regexp
-		says  string
-	}{{ofService, "for a Service of another namespace"}, {ofNamespace, "in another namespace"}, {ofPool, "in a pool of another namespace"}} {
-		text = c.names.ReplaceAllStringFunc(text, func(found string) string {
-			if c.names.FindStringSubmatch(found)[1] == namespace {
-				return found
-			}
-			return c.says
-		})
-	}
-	return text
-}
-
-// refusal says why a Service does not get what it asks for, as an event.
-type refusal struct {
+// denial is why a Service does not get what it requests, as an event.
+type denial struct {
 	reason, message string
 	forPool         bool // a change of the pool may end it
+	transient       bool // it may end by itself, within two minutes
 }
 
-func (r *refusal) Error() string { return r.message }
+func (r *denial) Error() string { return r.message }
 
-// The fields of a ProxyVIP's spec that annotations hold as JSON: annotation -> field.
-var verbatim = map[string]string{
+// jsonFields are the fields of a ProxyVIP's spec that annotations contain as JSON: annotation -> field.
+var jsonFields = map[string]string{
 	v1alpha1.AnnotationBGPConfig:    "bgpConfig",
 	v1alpha1.AnnotationOSPFConfig:   "ospfConfig",
 	v1alpha1.AnnotationNodeSelector: "nodeSelector",
 }
 
-// maxVerbatim is how many bytes each of them may have: all of them together, and each as much larger as JSON may write it, leave room in etcd.
-const maxVerbatim = 16 << 10
+// maxJSONBytes bounds each JSON annotation: the JSON annotations together, as large as JSON may encode them, fit into etcd.
+const maxJSONBytes = 16 << 10
 
-// specOf is what a Service says of the spec of its ProxyVIP: field -> value, nil for those that are not to be there. Fields that it says
-// nothing of are the allocator's, or somebody else's. The error is a *refusal.
+// specOf returns the fields of the ProxyVIP's spec that a Service sets: field -> value, nil for a field to remove. The remaining fields belong to the
+// allocator or to other clients. The error is a *denial.
 func specOf(s *corev1.Service) (map[string]any, error) {
 	mode := v1alpha1.VIPMode(s.Annotations[v1alpha1.AnnotationVIPMode])
 	if modes := []v1alpha1.VIPMode{v1alpha1.ModeL2ARP, v1alpha1.ModeBGP, v1alpha1.ModeOSPF}; !slices.Contains(modes, mode) {
-		return nil, &refusal{eventInvalidMode, fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, fields.Short(string(mode)), modes), false}
+		return nil, &denial{eventInvalidMode, fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, fieldtext.Shorten(string(mode)), modes), false, false}
 	}
 	fault := func(annotation, format string, args ...any) (map[string]any, error) {
-		return nil, &refusal{eventInvalidAnnotation, fmt.Sprintf("annotation %s is %q: %s", annotation, fields.Short(s.Annotations[annotation]), fmt.Sprintf(format, args...)), false}
+		return nil, &denial{eventInvalidAnnotation, fmt.Sprintf("annotation %s is %q: %s", annotation, fieldtext.Shorten(s.Annotations[annotation]), fmt.Sprintf(format, args...)), false, false}
 	}
 	family := v1alpha1.AddressFamily(s.Annotations[v1alpha1.AnnotationAddressFamily])
 	if family == "" {
@@ -130,20 +107,20 @@ func specOf(s *corev1.Service) (map[string]any, error) {
 	spec := map[string]any{
 		"mode": string(mode), "addressFamily": string(family), "ports": ports, "poolRef": map[string]any{"name": poolOf(s)}, "bfd": nil,
 	}
-	for _, annotation := range slices.Sorted(maps.Keys(verbatim)) {
-		spec[verbatim[annotation]] = nil
+	for _, annotation := range slices.Sorted(maps.Keys(jsonFields)) {
+		spec[jsonFields[annotation]] = nil
 		text := s.Annotations[annotation]
 		if text == "" {
 			continue
 		}
-		if len(text) > maxVerbatim {
-			return fault(annotation, "it has %d bytes, and at most %d are taken", len(text), maxVerbatim)
+		if len(text) > maxJSONBytes {
+			return fault(annotation, "it has %d bytes, and at most %d are taken", len(text), maxJSONBytes)
 		}
 		var value map[string]any
 		if err := utiljson.Unmarshal([]byte(text), &value); err != nil || value == nil {
 			return fault(annotation, "it must be a JSON object, such as %s", `{"key": "value"}`)
 		}
-		spec[verbatim[annotation]] = value
+		spec[jsonFields[annotation]] = value
 	}
 	if text := s.Annotations[v1alpha1.AnnotationBFDEnabled]; text != "" {
 		enabled, err := strconv.ParseBool(text)
@@ -171,10 +148,10 @@ func specOf(s *corev1.Service) (map[string]any, error) {
 	return spec, nil
 }
 
-// fill writes what a Service says into its ProxyVIP, and leaves the rest as it is.
-func fill(vip *unstructured.Unstructured, s *corev1.Service, spec map[string]any) {
-	vip.SetLabels(merged(vip.GetLabels(), marks(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})))
-	vip.SetAnnotations(merged(vip.GetAnnotations(), map[string]string{v1alpha1.AnnotationServiceUID: string(s.UID)}))
+// applySpec writes the fields of a Service into the ProxyVIP, and keeps the remaining fields.
+func applySpec(vip *unstructured.Unstructured, s *corev1.Service, spec map[string]any) {
+	vip.SetLabels(mergeMaps(vip.GetLabels(), vipLabels(types.NamespacedName{Namespace: s.Namespace, Name: s.Name})))
+	vip.SetAnnotations(mergeMaps(vip.GetAnnotations(), map[string]string{v1alpha1.AnnotationServiceUID: string(s.UID)}))
 	for field, value := range spec {
 		if value == nil {
 			unstructured.RemoveNestedField(vip.Object, "spec", field)
@@ -185,7 +162,7 @@ func fill(vip *unstructured.Unstructured, s *corev1.Service, spec map[string]any
 	}
 }
 
-func merged(into, more map[string]string) map[string]string {
+func mergeMaps(into, more map[string]string) map[string]string {
 	if into == nil {
 		into = map[string]string{}
 	}
@@ -193,8 +170,8 @@ func merged(into, more map[string]string) map[string]string {
 	return into
 }
 
-// typed is a ProxyVIP as far as addresses go.
-func typed(vip *unstructured.Unstructured) (*v1alpha1.ProxyVIP, error) {
+// toTyped converts a ProxyVIP to its Go type.
+func toTyped(vip *unstructured.Unstructured) (*v1alpha1.ProxyVIP, error) {
 	text, err := json.Marshal(vip)
 	if err != nil {
 		return nil, err
@@ -203,12 +180,11 @@ func typed(vip *unstructured.Unstructured) (*v1alpha1.ProxyVIP, error) {
 	return v, json.Unmarshal(text, v)
 }
 
-// ingress is what the status of a Service says of its ProxyVIP: nothing while it lacks an address, nobody gave it those that it names, or others have one
-// of them.
-func ingress(v *v1alpha1.ProxyVIP) []corev1.LoadBalancerIngress {
-	held, _ := novaedge.InSpec(v)
+// ingressOf returns the ingress of a Service's status: empty while the ProxyVIP lacks an address, owns its addresses without a grant, or is in conflict.
+func ingressOf(v *v1alpha1.ProxyVIP) []corev1.LoadBalancerIngress {
+	held, _ := novaedge.ParseSpecAddresses(v)
 	given := v.Annotations[butlerv1.AnnotationGrant] != "" || meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound)
-	if !held.Complete(v) || !given || novaedge.Flagged(v) {
+	if !held.IsComplete(v) || !given || novaedge.IsFlagged(v) {
 		return nil
 	}
 	var all []corev1.LoadBalancerIngress

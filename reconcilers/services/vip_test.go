@@ -55,7 +55,7 @@ func TestWhatAServiceShows(t *testing.T) {
 				tc.vip.Annotations = map[string]string{butlerv1.AnnotationGrant: "a token"}
 			}
 			var ips []string
-			for _, i := range ingress(&tc.vip) {
+			for _, i := range ingressOf(&tc.vip) {
 				ips = append(ips, i.IP)
 			}
 			if diff := cmp.Diff(tc.want, strings.Join(ips, " ")); diff != "" {
@@ -77,29 +77,10 @@ func TestOneOfTwoEqualPortsIsEnough(t *testing.T) {
 // It would make an object of which the webhooks have answered for the address, and which etcd does not take.
 func TestAnAnnotationThatIsTooLargeForAProxyVIPIsRefused(t *testing.T) {
 	s := &corev1.Service{}
-	s.Annotations = map[string]string{v1alpha1.AnnotationVIPMode: "BGP", v1alpha1.AnnotationBGPConfig: `{"a": "` + strings.Repeat("<", maxVerbatim) + `"}`}
+	s.Annotations = map[string]string{v1alpha1.AnnotationVIPMode: "BGP", v1alpha1.AnnotationBGPConfig: `{"a": "` + strings.Repeat("<", maxJSONBytes) + `"}`}
 	_, err := specOf(s)
-	var why *refusal
+	var why *denial
 	if !errors.As(err, &why) || why.reason != eventInvalidAnnotation || !strings.Contains(why.message, "it has 16393 bytes, and at most 16384 are taken") {
 		t.Errorf("the answer is %v", err)
-	}
-}
-
-func TestWhoSeesAServiceHearsNothingOfOtherNamespaces(t *testing.T) {
-	for text, want := range map[string]string{
-		"pool a: 10.0.0.5 is held by proxyvips/svc-here.web: ask for another range":        "",
-		"pool a: 10.0.0.5 is held by proxyvips/svc-there.secret: ask for another range":    "pool a: 10.0.0.5 is held for a Service of another namespace: ask for another range",
-		"pool a: 10.0.0.5 is held by proxyvips/gateway: ask for another range":             "",
-		"10.0.0.5 is held by ipallocations/db.1 in namespace there: ask for another range": "10.0.0.5 is held in another namespace: ask for another range",
-		"10.0.0.5 is held by ipclaims/web in namespace here: ask for another range":        "",
-		"pool a: in pool there/prod 10.0.0.0-10.0.0.7 is reserved":                         "pool a: in a pool of another namespace 10.0.0.0-10.0.0.7 is reserved",
-		"pool a: 1 address requested, 0 free, largest free block 0: enlarge pool a or so":  "",
-	} {
-		if want == "" {
-			want = text
-		}
-		if got := discreet(text, "here"); got != want {
-			t.Errorf("%q becomes %q, want %q", text, got, want)
-		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// waiting remembers the Services that have no addresses, and what they were told.
-type waiting struct {
+// waitingServices records the Services without addresses, and their last event.
+type waitingServices struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName]wait
 }
@@ -20,12 +20,12 @@ type waiting struct {
 type wait struct {
 	pool    string
 	forPool bool      // a change of the pool may end it
-	since   time.Time // of the Service
+	since   time.Time // creation of the Service
 	message string
 }
 
-// add says whether a message is new to a Service.
-func (w *waiting) add(s *corev1.Service, message string, forPool bool) bool {
+// record reports whether a message is new for a Service.
+func (w *waitingServices) record(s *corev1.Service, message string, forPool bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := client.ObjectKeyFromObject(s)
@@ -35,14 +35,14 @@ func (w *waiting) add(s *corev1.Service, message string, forPool bool) bool {
 	return isNew
 }
 
-func (w *waiting) forget(name types.NamespacedName) {
+func (w *waitingServices) forget(name types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.all, name)
 }
 
-// of is the Services that wait for a pool, the oldest first.
-func (w *waiting) of(pool string) []types.NamespacedName {
+// forPool lists the Services that wait for a pool, the oldest first.
+func (w *waitingServices) forPool(pool string) []types.NamespacedName {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []types.NamespacedName

@@ -1,28 +1,33 @@
-// Package tenants decides which addresses a TenantCluster should have: with which blocks it starts, when it gets more, when it gives
-// back, and what its MetalLB is told. It only decides. Who calls it reads the state of the world, asks it, carries the answer out, and
-// asks again when anything has changed or [Plan.Next] has come.
+// Package tenants has the controllers that give TenantClusters their addresses and release them.
 //
-//	ProviderConfig ──▶ Policy ─┐
-//	TenantCluster  ──▶ Tenant ─┼──▶ Missing ──▶ the blocks to begin with: nodes, load balancers
-//	IPAllocations  ──▶ Blocks ─┤
-//	tenant's Services ─▶ Needs ┼──▶ Decide  ──▶ Plan: addresses to ask for, clocks to start and stop, blocks to give back,
-//	tenant's MetalLB pool ─────┘                      and the content of the MetalLB pool
+//	TenantCluster, ProviderConfig, NetworkPool ──▶ tenantReconciler          initial blocks, NetworkReady, finalizer, a session per tenant
+//	TenantCluster being deleted                ──▶ tenantReconciler          release of the blocks once the machines are gone
+//	IPAllocation, TenantCluster                ──▶ orphanReconciler          release of allocations whose TenantCluster is gone
+//	ProviderConfig, NetworkPool                ──▶ capacityReconciler        free addresses of the pools of a ProviderConfig
+//	Service, Node, Machine, NetworkPool        ──▶ infrastructureReconciler  addresses that the platform itself uses
 //
-// # What it promises
+// Subpackages, which do not import this package:
 //
-// A tenant never gets more than its quota. Every Service that MetalLB could serve from our pool is served while quota and pools have
-// room; where they have room for a part, for that part. A block that was added is given back when none of its addresses has been used
-// for Timing.ShrinkAfter without a break, and first leaves the tenant's pool: the range is released only when it was seen to be gone
-// from there for Timing.Settle and still nobody uses it. With Services that do not change, decisions come to an end: what a waiting
-// Service keeps busy is not idle, so nothing is given back in order to be asked for again.
+//	plan          decisions: pure functions
+//	session       one goroutine per tenant: load balancer addresses on demand, MetalLB, release of idle blocks
+//	remote        access to the API server of a tenant
+//	kubeconfig    checks of the kubeconfig of a tenant
+//	platform      objects of the management cluster beside the allocator
+//	allocations   IPAllocations of tenants: list, create, delete
+//	report        conditions, events, metrics
 //
-// The first blocks stay, and so do those whose range was pinned by an author, of annotation keep, and of other tenants: a block belongs to
-// a tenant by its tenantClusterRef and, once recorded, the tenant's UID; never by its name. One that address management made (label
-// managed-by) and that cannot have what it names is replaced, or given up, unless it is kept.
+// # Guarantees
 //
-// # How it is built
+//   - Allocations are created through the webhooks: the response contains the addresses. If a pool has no room, the next pool is asked at once.
+//   - The blocks of a tenant are found by their tenantClusterRef and the recorded UID, never by name.
+//   - A tenant that is slow, broken or hostile delays no other: each tenant has a goroutine, a bounded client, and pauses that grow with the outage.
+//   - No address is released while some Services of a tenant are unknown, and the tenant is read once more before each release.
+//   - Server-side apply writes only IPAM's own fields of TenantClusters and ProviderConfigs.
+//   - The controllers start when TenantCluster and ProviderConfig are served. Missing CRDs are no error.
 //
-// It stands beside the reconcilers rather than in the allocator, because it knows tenants and Services, which the allocator must not;
-// and apart from them, because nothing here needs a client. All is plain values: no clock but the arguments', no I/O, no state kept.
-// The same arguments give the same answer, in any order of objects. Everything is safe for concurrent use.
+// # Concurrency
+//
+// Only the leader acts, and a new leader reconciles every object. A controller handles an object in one goroutine at a time; a session handles the
+// tenant side of one TenantCluster. Two replicas that act at the same time for a moment make equal decisions: each delete names the resourceVersion on
+// which the decision was based, and a name can be created only once.
 package tenants

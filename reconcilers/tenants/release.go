@@ -1,82 +1,139 @@
 package tenants
 
 import (
-	"fmt"
-	"net/netip"
+	"context"
 	"slices"
+	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
+	"butlerlabs.dev/ipam/reconcilers/tenants/report"
+	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
-// Kinship is how an IPAllocation and the TenantCluster it names stand to each other.
-type Kinship int
+// machineInterval is the pause between two checks whether machines still use addresses. The deletion of a Machine triggers a check without a pause.
+const machineInterval = 10 * time.Second
 
-const (
-	// Related: the tenant exists and the allocation is its own.
-	Related Kinship = iota
-	// Unrecorded: the same, but for the UID, which is to be recorded.
-	Unrecorded
-	// Unknown: there is no such tenant and never was one, as far as is recorded. It may come yet: the allocation stays.
-	Unknown
-	// Orphaned: the recorded tenant is gone. That is to be said, and the allocation stays for a while.
-	Orphaned
-	// Abandoned: the tenant has been gone for long, and the allocation goes, once nothing uses it.
-	Abandoned
-	// Kept: the tenant is gone, and the allocation stays because its annotation says so.
-	Kept
-)
-
-// KinshipOf compares an allocation with the UID of the TenantCluster that its tenantClusterRef names: "" where the API server has said
-// that there is none. Where it could not say, there is no kinship to ask for. The time is when an Orphaned one becomes Abandoned.
-func KinshipOf(a *v1alpha1.IPAllocation, uid string, orphanAfter time.Duration, now time.Time) (Kinship, time.Time) {
-	recorded := a.Annotations[v1alpha1.AnnotationTenantUID]
-	switch {
-	case uid != "" && recorded == uid:
-		return Related, time.Time{}
-	case uid != "" && recorded == "":
-		return Unrecorded, time.Time{}
-	case recorded == "":
-		return Unknown, time.Time{}
-	case a.Annotations[v1alpha1.AnnotationKeep] == "true":
-		return Kept, time.Time{}
+// releaseTenant deletes the blocks of a TenantCluster that is being deleted, once its machines are gone, and then removes the finalizer. Blocks with
+// annotation keep stay.
+func (r *tenantReconciler) releaseTenant(ctx context.Context, c *v1alpha1.TenantCluster) (reconcile.Result, error) {
+	name := client.ObjectKeyFromObject(c)
+	r.sessions.Stop(name)
+	if !slices.Contains(c.Finalizers, v1alpha1.FinalizerTenantAddresses) {
+		return reconcile.Result{}, nil
 	}
-	missing := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionTenantClusterMissing)
-	if missing == nil || missing.Status != "True" {
-		return Orphaned, now.Add(orphanAfter)
+	stored, err := r.allocations.ListOf(ctx, name)
+	if err != nil {
+		return reconcile.Result{}, err
 	}
-	if at := missing.LastTransitionTime.Add(orphanAfter); now.Before(at) {
-		return Orphaned, at
+	t, _ := plan.TenantOf(c)
+	reason, err := r.reasonNotToRelease(ctx, c, plan.BlocksOf(t, stored))
+	if err != nil {
+		return reconcile.Result{}, err
 	}
-	return Abandoned, time.Time{}
+	if reason != "" {
+		if r.releaseReasons.update(name, reason) {
+			r.events.RecordReleaseWaits(c, reason)
+		}
+		return reconcile.Result{RequeueAfter: min(machineInterval, max(time.Second, r.releaseTimeLeft(c)))}, nil
+	}
+	r.releaseReasons.update(name, "")
+	remaining, err := r.deleteBlocks(ctx, c, t, stored)
+	if err != nil || remaining {
+		return reconcile.Result{}, err // the DELETED event of the last block queues the tenant again
+	}
+	if unobserved, err := r.allocations.HasReleasable(ctx, t); err != nil || unobserved {
+		return reconcile.Result{}, err // the ADDED event of the block queues the tenant again
+	}
+	// A patch, because server-side apply removes only finalizers that were applied here: the finalizer may have come with a copy from another cluster.
+	before := c.DeepCopy()
+	controllerutil.RemoveFinalizer(c, v1alpha1.FinalizerTenantAddresses)
+	err = r.client.Patch(ctx, c, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(report.OwnerNetwork))
+	return reconcile.Result{}, write.IgnoreStale(ctx, r.platform.Live, before, err)
 }
 
-// Holds says why the blocks of a tenant that is being deleted may not be released yet; "" when they may. Nodes announce the addresses of
-// load balancers too, so any Machine that is left holds every block; and so does an address of a block that is still seen on a Node or
-// Machine, whoever's it is.
-func Holds(blocks []Block, machines int, seen []netip.Addr) string {
-	if machines > 0 {
-		return fmt.Sprintf("%s of the tenant %s left", allocator.Counted(machines, "machine"), allocator.Agree(machines, "is", "are"))
-	}
-	for _, b := range blocks {
-		if why := b.inUse(seen); why != "" {
-			return why
+// deleteBlocks deletes the tenant's blocks without annotation keep, and reports whether some are still stored.
+func (r *tenantReconciler) deleteBlocks(ctx context.Context, c *v1alpha1.TenantCluster, t plan.Tenant, stored []v1alpha1.IPAllocation) (remaining bool, err error) {
+	for i := range stored {
+		a := &stored[i]
+		if !plan.Owns(t, a) || a.Annotations[v1alpha1.AnnotationKeep] == "true" {
+			continue
+		}
+		remaining = true
+		if a.DeletionTimestamp != nil {
+			continue
+		}
+		deleted, err := r.allocations.Delete(ctx, a)
+		if err != nil {
+			return remaining, err
+		}
+		if deleted {
+			r.events.RecordReleased(c, a)
 		}
 	}
-	return ""
+	return remaining, nil
 }
 
-// InUse says why an allocation whose tenant is gone may not be released yet, going by the addresses that are seen on Nodes and Machines; "" when it may.
-func InUse(a *v1alpha1.IPAllocation, seen []netip.Addr) string { return blockOf(a).inUse(seen) }
+// objectID identifies an object: a later object may have the same name.
+type objectID struct {
+	name types.NamespacedName
+	uid  types.UID
+}
 
-// inUse names the first address, as what is seen comes in no order, and what is said is to stay the same.
-func (b Block) inUse(seen []netip.Addr) string {
-	used := slices.DeleteFunc(slices.Clone(seen), func(a netip.Addr) bool { return !b.Range.Contains(a) })
-	if len(used) == 0 {
-		return ""
+// releaseTimeLeft returns for how long machines may still delay the release. ReleaseLimit counts from when this process first observed the deletion.
+func (d *deps) releaseTimeLeft(c *v1alpha1.TenantCluster) time.Duration {
+	return d.deletions.Observe(objectID{client.ObjectKeyFromObject(c), c.UID}, d.Now()).Add(d.ReleaseLimit).Sub(d.Now())
+}
+
+// reasonNotToRelease returns why the blocks of a deleted tenant must not be released yet; "" if the release may begin. The informers suffice for a reason
+// to wait; before a release the API server is read too. After ReleaseLimit the reasons no longer count, and the Machines need not be readable: the
+// cause is a fault that waiting does not repair.
+func (d *deps) reasonNotToRelease(ctx context.Context, c *v1alpha1.TenantCluster, blocks []plan.Block) (string, error) {
+	if d.releaseTimeLeft(c) <= 0 {
+		return "", nil
 	}
-	return fmt.Sprintf("%s of IPAllocation %s is still in use by a node", slices.MinFunc(used, netip.Addr.Compare), b.Name)
+	for _, reader := range []client.Reader{d.platform.Cache, d.platform.Live} {
+		machines, addresses, err := d.platform.ListMachineAddresses(ctx, reader)
+		if err != nil {
+			return "", err
+		}
+		remaining := 0
+		for i := range machines {
+			if machines[i].GetNamespace() == c.Status.TenantNamespace {
+				remaining++
+			}
+		}
+		if reason := plan.ReasonNotToRelease(blocks, remaining, addresses); reason != "" {
+			return reason, nil
+		}
+	}
+	return "", nil
+}
+
+// lastReasons has the last recorded reason of each object. Safe for concurrent use; the zero value is empty.
+type lastReasons struct {
+	mu      sync.Mutex
+	reasons map[types.NamespacedName]string
+}
+
+// update records a reason, "" for none, and reports whether the reason has changed.
+func (l *lastReasons) update(name types.NamespacedName, reason string) (changed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reasons[name] == reason {
+		return false
+	}
+	if l.reasons == nil {
+		l.reasons = map[types.NamespacedName]string{}
+	}
+	if l.reasons[name] = reason; reason == "" {
+		delete(l.reasons, name)
+	}
+	return true
 }

@@ -43,6 +43,7 @@ func everyKind(t *testing.T) {
 		&metal3v1.IPAddress{ObjectMeta: m, Spec: metal3v1.IPAddressSpec{
 			Pool: corev1.ObjectReference{Name: "every"}, Claim: corev1.ObjectReference{Name: "every"}, Address: "192.168.0.7", Prefix: 24, Gateway: &gateway,
 		}},
+		&butlerv1.ProviderConfig{ObjectMeta: m, Spec: butlerv1.ProviderConfigSpec{Provider: "harvester"}},
 		&novaedgev1.ProxyIPPool{ObjectMeta: bare, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"10.200.0.0/24"}}},
 		&novaedgev1.ProxyVIP{ObjectMeta: bare, Spec: novaedgev1.ProxyVIPSpec{
 			Address: "10.200.0.5/32", PoolRef: &novaedgev1.PoolReference{Name: "every"}, Mode: novaedgev1.ModeBGP, Ports: []int32{80},
@@ -61,6 +62,7 @@ func TestColumns_EveryKind(t *testing.T) {
 		"ippools.ipam.metal3.io":     {[]string{"every"}, "GATEWAY PREFIX ROUTING DOMAIN"},
 		"ipclaims.ipam.metal3.io":    {[]string{"every", "192.168.0.7", "every"}, "IPADDRESS ERROR ROUTING DOMAIN"},
 		"ipaddresses.ipam.metal3.io": {[]string{"every", "192.168.0.7", "every", "every"}, "PREFIX GATEWAY"},
+		"providerconfigs":            {[]string{"every", "harvester"}, "AVAILABLE FURTHER TENANTS"},
 		"proxyippools":               {[]string{"every"}, "READY ROUTING DOMAIN"},
 		"proxyvips":                  {[]string{"every", "10.200.0.5/32"}, "ROUTING DOMAIN"},
 	} {
@@ -79,7 +81,7 @@ func TestColumns_EveryKind(t *testing.T) {
 func TestCategory_EveryKind(t *testing.T) {
 	everyKind(t)
 	out, _ := suite.Kubectl(t, cluster, "", "get", "ipam", "--namespace="+namespace, "-o", "name")
-	for _, want := range []string{"networkpool.butler", "ipallocation.butler", "ippool.ipam.metal3.io", "ipclaim.ipam.metal3.io", "ipaddress.ipam.metal3.io",
+	for _, want := range []string{"networkpool.butler", "ipallocation.butler", "providerconfig.butler", "ippool.ipam.metal3.io", "ipclaim.ipam.metal3.io", "ipaddress.ipam.metal3.io",
 		"proxyippool.novaedge.io", "proxyvip.novaedge.io"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("kubectl get ipam lacks %s: %s", want, out)

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestSamplesAreAccepted(t *testing.T) {
+func TestConfig_SamplesAreAccepted(t *testing.T) {
 	out, _, err := cluster.Kubectl(t.Context(), "", "apply", "--dry-run=server", "--validate=strict", "--output=name", "--kustomize=../../config/samples")
 	if err != nil {
 		t.Fatal(err)
@@ -20,7 +20,7 @@ func TestSamplesAreAccepted(t *testing.T) {
 }
 
 // What is installed in a cluster is read as it stands, but for cert-manager's own kinds, which a bare API server does not know.
-func TestDefaultInstallationIsAccepted(t *testing.T) {
+func TestConfig_DefaultInstallationIsAccepted(t *testing.T) {
 	text, _, err := cluster.Kubectl(t.Context(), "", "kustomize", "../../config/default")
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package api tests, on a real API server, what the API promises without the allocator: its rules and what they say to people, its
-// defaults and columns, that objects of earlier schemas can live on, which requests are sent to the webhooks, and that everything in
-// config/ is accepted.
+// Package api tests the parts of the API that work without the allocator, on a real API server. These are the validation rules and their messages,
+// defaults, printed columns, objects stored under earlier schemas, the selection of requests that are sent to the webhooks, and that the API server
+// accepts every object in config/.
 package api

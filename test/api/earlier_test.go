@@ -20,7 +20,7 @@ import (
 
 // The schema of an earlier release knew patterns where there are rules now. What was stored under it must live on: a finalizer, a
 // label or a status that cannot be written would hang its object for ever.
-func TestObjectsOfEarlierSchemasCanStillBeWritten(t *testing.T) {
+func TestEarlierSchema_ObjectsCanBeWritten(t *testing.T) {
 	const group = "earlier.butlerlabs.dev"
 	crd := &unstructured.Unstructured{}
 	text, err := os.ReadFile("../../config/crd/butler.butlerlabs.dev_networkpools.yaml")
@@ -118,7 +118,8 @@ func removeRules(node any) {
 
 // After an upgrade of the CRDs every object of an earlier schema can be deleted, and one that can be served is: whatever the API server answers to a
 // write of its status.
-func TestObjectsOfEarlierSchemasAreServedAndDeleted(t *testing.T) {
+func TestEarlierSchema_ObjectsAreServedAndDeleted(t *testing.T) {
+	t.Parallel()
 	own, c := suite.Own(t, sandbox.Options{})
 	manager, err := own.AddManager(t.Context()) // where there are pools and no journal, it allocates nothing for two minutes
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	nameRule    = `name in body should match '^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'`
 )
 
-func TestIPAllocationRules(t *testing.T) {
+func TestIPAllocation_Rules(t *testing.T) {
 	cases := map[string]struct {
 		spec string
 		want []string
@@ -100,7 +100,7 @@ func TestIPAllocationRules(t *testing.T) {
 	}
 }
 
-func TestIPAllocationStaysAsItIsWhileItHoldsAddresses(t *testing.T) {
+func TestIPAllocation_ImmutableWhileAllocated(t *testing.T) {
 	const held = `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`
 	cases := map[string]struct {
 		old, updated string
@@ -123,27 +123,27 @@ func TestIPAllocationStaysAsItIsWhileItHoldsAddresses(t *testing.T) {
 		},
 		"held: count changed": {
 			old: held, updated: `{count: 11, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`,
-			want: []string{`spec: Forbidden: count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one`},
+			want: []string{`spec: Forbidden: count cannot be changed while addresses are owned: create another IPAllocation for more addresses, or a smaller one and delete this one`},
 		},
 		"held: count removed": {
 			old: held, updated: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`,
-			want: []string{`spec: Forbidden: count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one`},
+			want: []string{`spec: Forbidden: count cannot be changed while addresses are owned: create another IPAllocation for more addresses, or a smaller one and delete this one`},
 		},
 		"held: another pool": {
 			old: held, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, poolRef: {name: other}}`,
-			want: []string{`spec: Forbidden: poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one`},
+			want: []string{`spec: Forbidden: poolRef cannot be changed while addresses are owned: create another IPAllocation in the other pool and delete this one`},
 		},
 		"held: another cluster": {
 			old: held, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, tenantClusterRef: {name: my-cluster, namespace: other}}`,
-			want: []string{`spec: Forbidden: tenantClusterRef cannot be changed while addresses are held: create another IPAllocation for the other cluster and delete this one`},
+			want: []string{`spec: Forbidden: tenantClusterRef cannot be changed while addresses are owned: create another IPAllocation for the other cluster and delete this one`},
 		},
 		"held: another type": {
 			old: held, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, type: loadbalancer}`,
-			want: []string{`spec: Forbidden: type cannot be changed while addresses are held: create another IPAllocation of the other type and delete this one`},
+			want: []string{`spec: Forbidden: type cannot be changed while addresses are owned: create another IPAllocation of the other type and delete this one`},
 		},
 		"held: the first of several": {
 			old: held, updated: `{count: 11, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, poolRef: {name: other}, type: loadbalancer}`,
-			want: []string{`spec: Forbidden: poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one`},
+			want: []string{`spec: Forbidden: poolRef cannot be changed while addresses are owned: create another IPAllocation in the other pool and delete this one`},
 		},
 	}
 	for name, tc := range cases {
@@ -161,7 +161,7 @@ func TestIPAllocationStaysAsItIsWhileItHoldsAddresses(t *testing.T) {
 	}
 }
 
-func TestIPAllocationCanBeSelectedByItsPool(t *testing.T) {
+func TestIPAllocation_SelectableByPool(t *testing.T) {
 	mine, other := claim(t, `{poolRef: {name: selected}}`), claim(t, `{poolRef: {name: not-selected}}`)
 	suite.Lend(t, admin, mine)
 	suite.Lend(t, admin, other)

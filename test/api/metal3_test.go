@@ -19,7 +19,7 @@ func metal3Object(t *testing.T, kind, spec string) *unstructured.Unstructured {
 	return object(t, kind, "apiVersion: "+metal3.GroupVersion.String()+"\nspec: "+spec)
 }
 
-func TestMetal3Rules(t *testing.T) {
+func TestMetal3_Rules(t *testing.T) {
 	cases := map[string]struct {
 		kind, spec string
 		want       []string
@@ -89,7 +89,7 @@ func TestMetal3Rules(t *testing.T) {
 		"address: of nobody": {
 			kind: "IPAddress", spec: `{claim: {name: ""}, pool: {}, address: 192.168.0.13}`,
 			want: []string{
-				`spec.claim.name: Required value: name the claim that the address is for or, to keep it from everybody, what no claim can be called, such as _nobody`,
+				`spec.claim.name: Required value: name the claim that owns the address or, to reserve the address, a name that no claim can have, such as _reserved`,
 				`spec.pool.name: Required value: name the IPPool that the address belongs to`,
 			},
 		},
@@ -105,7 +105,7 @@ func TestMetal3Rules(t *testing.T) {
 	}
 }
 
-func TestMetal3AddressesAsText(t *testing.T) {
+func TestMetal3_AddressSyntax(t *testing.T) {
 	const seven = "1:2:3:4:5:6:7"
 	cases := map[string]struct {
 		accepted, refused []string
@@ -135,7 +135,7 @@ func TestMetal3AddressesAsText(t *testing.T) {
 	}
 }
 
-func TestMetal3FieldsThatCannotChange(t *testing.T) {
+func TestMetal3_ImmutableFields(t *testing.T) {
 	const (
 		otherPool    = `spec.pool: Forbidden: name, namespace and kind of the pool cannot be changed: create another IPClaim in the other pool and delete this one`
 		otherAddress = `spec.%s: Forbidden: name, namespace and kind of the %[1]s cannot be changed: create another IPAddress and delete this one`
@@ -190,7 +190,7 @@ func TestMetal3FieldsThatCannotChange(t *testing.T) {
 	}
 }
 
-func TestIPPoolDefaults(t *testing.T) {
+func TestIPPool_Defaults(t *testing.T) {
 	o := metal3Object(t, "IPPool", `{namePrefix: p}`)
 	if err := admin.Create(t.Context(), o, client.DryRunAll); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestIPPoolDefaults(t *testing.T) {
 	}
 }
 
-func TestColumnsOfMetal3(t *testing.T) {
+func TestMetal3_Columns(t *testing.T) {
 	p := metal3Object(t, "IPPool", `{namePrefix: p}`)
 	p.SetGenerateName("")
 	p.SetName("columns")
@@ -232,7 +232,7 @@ func TestColumnsOfMetal3(t *testing.T) {
 	}
 }
 
-func TestMetal3Names(t *testing.T) {
+func TestMetal3_Names(t *testing.T) {
 	d, err := discovery.NewDiscoveryClientForConfig(cluster.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestMetal3Names(t *testing.T) {
 }
 
 // By these labels `clusterctl move` and Cluster API's own tools find the kinds.
-func TestMetal3KindsAreKnownToClusterctl(t *testing.T) {
+func TestMetal3_ClusterctlLabels(t *testing.T) {
 	want := map[string]string{
 		"clusterctl.cluster.x-k8s.io": "",
 		"cluster.x-k8s.io/provider":   "ipam-metal3",

@@ -17,7 +17,7 @@ func list(name string, n int, entry string) string {
 	return fmt.Sprintf("%s: [%s]", name, strings.Repeat(entry+", ", n))
 }
 
-func TestNetworkPoolRules(t *testing.T) {
+func TestNetworkPool_Rules(t *testing.T) {
 	const tenants = `{cidr: 10.40.0.0/24, tenantAllocation: {%s}}`
 	cases := map[string]struct {
 		spec string
@@ -205,7 +205,7 @@ func TestNetworkPoolRules(t *testing.T) {
 	}
 }
 
-func TestNetworkPoolMayGrowButNotShrinkOrMove(t *testing.T) {
+func TestNetworkPool_CIDRMayOnlyGrow(t *testing.T) {
 	const refused = `spec.cidr: Forbidden: cidr may grow but never shrink or move: use a network that contains the present one, or add another pool`
 	cases := map[string]struct {
 		old, updated string
@@ -236,7 +236,7 @@ func TestNetworkPoolMayGrowButNotShrinkOrMove(t *testing.T) {
 	}
 }
 
-func TestNetworkPoolDefaults(t *testing.T) {
+func TestNetworkPool_Defaults(t *testing.T) {
 	cases := map[string]struct {
 		spec string
 		want map[string]any // spec.tenantAllocation

@@ -63,7 +63,7 @@ func columns(t *testing.T, group schema.GroupVersion, resource, name string) map
 	return cells
 }
 
-func TestColumnsOfANetworkPool(t *testing.T) {
+func TestNetworkPool_Columns(t *testing.T) {
 	p := newPool("columns")
 	suite.Lend(t, admin, p)
 	p.Status.TotalIPs, p.Status.AllocatedIPs, p.Status.AvailableIPs = 1<<62, 1<<62, 0
@@ -76,7 +76,7 @@ func TestColumnsOfANetworkPool(t *testing.T) {
 	}
 }
 
-func TestColumnsOfAnIPAllocationReadTheAnswerFromSpec(t *testing.T) {
+func TestIPAllocation_Columns(t *testing.T) {
 	a := newClaim("columns")
 	a.Spec.PinnedRange = &v1alpha1.PinnedIPRange{StartAddress: "10.40.0.64", EndAddress: "10.40.0.68"}
 	suite.Lend(t, admin, a)
@@ -96,7 +96,7 @@ func TestColumnsOfAnIPAllocationReadTheAnswerFromSpec(t *testing.T) {
 	}
 }
 
-func TestShortNames(t *testing.T) {
+func TestShortNames_EveryKind(t *testing.T) {
 	suite.Lend(t, admin, newPool("short-names"))
 	suite.Lend(t, admin, newClaim("short-names"))
 	for _, short := range []string{"np", "ipa"} {
@@ -106,7 +106,7 @@ func TestShortNames(t *testing.T) {
 	}
 }
 
-func TestStatusIsWrittenByItsOwnResourceAlone(t *testing.T) {
+func TestStatus_IsASubresource(t *testing.T) {
 	a := newClaim("status-alone")
 	a.Status.Phase = v1alpha1.PhaseAllocated
 	suite.Lend(t, admin, a)
@@ -123,7 +123,7 @@ func TestStatusIsWrittenByItsOwnResourceAlone(t *testing.T) {
 }
 
 // Who waits for an object that has no condition yet takes it for finished: kstatus does.
-func TestWhatNobodyHasLookedAtYetIsNotReady(t *testing.T) {
+func TestStatus_NotReadyBeforeTheFirstReconcile(t *testing.T) {
 	a, p := newClaim("fresh"), newPool("fresh")
 	suite.Lend(t, admin, a)
 	suite.Lend(t, admin, p)
@@ -135,7 +135,7 @@ func TestWhatNobodyHasLookedAtYetIsNotReady(t *testing.T) {
 }
 
 // The largest statuses that the allocator writes must be accepted: a write that is refused would be tried for ever.
-func TestFullestStatusIsAccepted(t *testing.T) {
+func TestStatus_LargestIsAccepted(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1_800_000_000, 0))
 	p := newPool("fullest")
 	suite.Lend(t, admin, p)
@@ -172,7 +172,7 @@ func TestFullestStatusIsAccepted(t *testing.T) {
 	}
 }
 
-func TestStatusRules(t *testing.T) {
+func TestStatus_Rules(t *testing.T) {
 	now, tooMuch := metav1.NewTime(time.Unix(1_800_000_000, 0)), int32(101)
 	cases := map[string]struct {
 		change func(*v1alpha1.NetworkPool)

@@ -13,7 +13,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-func TestProviderConfigRules(t *testing.T) {
+func TestProviderConfig_Rules(t *testing.T) {
 	const (
 		poolsRule = `mode ipam needs at least one NetworkPool in poolRefs`
 		cloudRule = `spec.network: Forbidden: mode ipam is not for the providers azure, aws and gcp, whose clouds manage the addresses: use mode cloud`
@@ -69,7 +69,7 @@ func TestProviderConfigRules(t *testing.T) {
 	}
 }
 
-func TestTenantClusterRules(t *testing.T) {
+func TestTenantCluster_Rules(t *testing.T) {
 	cases := map[string]struct {
 		spec string
 		want []string
@@ -93,7 +93,7 @@ func TestTenantClusterRules(t *testing.T) {
 	}
 }
 
-func TestDefaultsOfAProviderConfig(t *testing.T) {
+func TestProviderConfig_Defaults(t *testing.T) {
 	o := object(t, "ProviderConfig", `spec: {provider: harvester, network: {poolRefs: [{name: a}], loadBalancer: {}}, scope: {}}`)
 	if err := admin.Create(t.Context(), o, client.DryRunAll); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ scope: {type: platform}`)
 }
 
 // The platform's own controllers know fields that this API does not. They keep them at every depth, whatever is written here.
-func TestWhatOthersKnowOfATenantIsKept(t *testing.T) {
+func TestTenantCluster_KeepsUnknownFields(t *testing.T) {
 	const spec = `
 kubernetesVersion: v1.36.3
 workers: {replicas: 3, machineTemplate: {cpu: 4}}

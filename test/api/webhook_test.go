@@ -34,6 +34,7 @@ const (
 	mutateFirst = "first.ipallocation.butler.butlerlabs.dev"
 	mutate      = "ipallocation.butler.butlerlabs.dev"
 	validate    = "validate ipallocation.butler.butlerlabs.dev"
+	poolMutate  = "networkpool.butler.butlerlabs.dev"
 	poolCheck   = "validate networkpool.butler.butlerlabs.dev"
 	poolDelete  = "validate delete.networkpool.butler.butlerlabs.dev"
 )
@@ -153,7 +154,7 @@ func current(t *testing.T, o client.Object) {
 	}
 }
 
-func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
+func TestWebhookRules_ClaimsAndPools(t *testing.T) {
 	r, namespace := record(t)
 	expect := func(what string, calls []string, want ...string) {
 		t.Helper()
@@ -217,7 +218,7 @@ func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
 
 	p := newPool("pool")
 	p.Namespace = namespace
-	expect("a new pool", r.during(func() { must(admin.Create(t.Context(), p)) }), poolCheck)
+	expect("a new pool", r.during(func() { must(admin.Create(t.Context(), p)) }), poolMutate, poolCheck)
 	expect("a pool's label and finalizer", r.during(func() {
 		current(t, p)
 		p.Labels, p.Finalizers = map[string]string{"a": "b"}, []string{v1alpha1.FinalizerNetworkPool}
@@ -242,7 +243,7 @@ func TestOnlyRequestsThatMayChangeAnAnswerReachTheAllocator(t *testing.T) {
 	}, poolCheck, poolDelete))
 }
 
-func TestOnlyWhatMayChangeWhoseAnIPAddressIsReachesTheAllocator(t *testing.T) {
+func TestWebhookRules_IPAddresses(t *testing.T) {
 	r, namespace := record(t)
 	config, err := cluster.ConfigFor("system:serviceaccount:butler-ipam-system:butler-ipam", "system:masters")
 	if err != nil {

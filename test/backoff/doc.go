@@ -1,2 +1,2 @@
-// Package backoff tests how often the managers write what the API server refuses: their calls are counted in its audit log.
+// Package backoff tests how often managers repeat writes that the API server denies. It counts the managers' calls in the API server's audit log.
 package backoff

@@ -13,7 +13,7 @@ import (
 )
 
 // Creates that fail, one a second: each leaves a grant that ends after its life, once a read of the API server shows that nothing came of it.
-func TestCreatesThatFail_Reads(t *testing.T) {
+func TestFailedCreates_Reads(t *testing.T) {
 	t.Parallel()
 	const window = 30 * time.Second
 	for _, tc := range []struct {

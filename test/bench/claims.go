@@ -17,9 +17,9 @@ var withAddress = []subject{ipClaim, addressClaim}
 
 // What is measured of such a claim, from the beginning of its create.
 const (
-	toAnswer  = "to its answer"
-	toAddress = "to its IPAddress"
-	toStatus  = "to its status"
+	toResponse = "to its response"
+	toAddress  = "to its IPAddress"
+	toStatus   = "to its status"
 )
 
 func (s subject) part(of string) string { return s.name + " " + of }
@@ -28,7 +28,7 @@ func (s subject) part(of string) string { return s.name + " " + of }
 func measureClaims(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
 	for _, of := range withAddress {
-		if !slices.ContainsFunc([]string{toAnswer, toAddress, toStatus}, func(part string) bool { return o.only.MatchString(of.part(part)) }) {
+		if !slices.ContainsFunc([]string{toResponse, toAddress, toStatus}, func(part string) bool { return o.only.MatchString(of.part(part)) }) {
 			continue
 		}
 		for _, clients := range o.clients {
@@ -87,7 +87,7 @@ func (b *bench) complete(ctx context.Context, of subject, clients, n int) ([]fig
 	for _, reached := range []struct {
 		part string
 		at   []time.Time
-	}{{toAnswer, answered}, {toAddress, made}, {toStatus, ready}} {
+	}{{toResponse, answered}, {toAddress, made}, {toStatus, ready}} {
 		took := make([]time.Duration, n)
 		for i := range took {
 			took[i] = reached.at[i].Sub(began[i])

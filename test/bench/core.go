@@ -14,7 +14,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// scene is a pool and what is held in it: runs of 1 to 15 IPv4 addresses in random places, each of another holder.
+// scene is a pool and what is held in it: runs of 1 to 15 IPv4 addresses in random places, each with its own owner.
 type scene struct {
 	name string
 	pool netip.Prefix
@@ -31,8 +31,8 @@ const (
 	longestRun = 15
 	// turnover is how many ranges come and go.
 	turnover = 64
-	// newcomer is the first of their holders, above all that a scene has.
-	newcomer = allocator.Holder(1) << 40
+	// newcomer is the first owner number above all owners of a scene.
+	newcomer = allocator.OwnerID(1) << 40
 	// timesKept bounds the calls whose time is kept.
 	timesKept = 1 << 20
 	// rebuilds is how often a space is filled from nothing.
@@ -105,7 +105,7 @@ func (sc scene) rebuild(ranges []allocator.Range) (*allocator.Space, *allocator.
 		before := heap()
 		start := time.Now()
 		for i, r := range ranges {
-			space.Hold(r, allocator.Holder(i+1))
+			space.Assign(r, allocator.OwnerID(i+1))
 		}
 		space.SetPool(poolName, []allocator.Range{allocator.RangeOfPrefix(sc.pool)}, nil)
 		times = append(times, time.Since(start))
@@ -135,9 +135,9 @@ func (sc scene) turnOver(space *allocator.Space, pool *allocator.Pool) ([]figure
 		i++
 		count := 1 + source.Int64N(longest)
 		start := time.Now()
-		space.Release(held[at], newcomer+allocator.Holder(at))
+		space.Release(held[at], newcomer+allocator.OwnerID(at))
 		middle := time.Now()
-		held[at], err = pool.Allocate(count, allocator.BestFit, newcomer+allocator.Holder(at))
+		held[at], err = pool.Allocate(count, allocator.BestFit, newcomer+allocator.OwnerID(at))
 		return middle.Sub(start), time.Since(middle), err
 	}
 	for range turnover {
@@ -147,7 +147,7 @@ func (sc scene) turnOver(space *allocator.Space, pool *allocator.Pool) ([]figure
 	}
 	release, allocate, allocs, err := repeat(replace)
 	for at, r := range held {
-		space.Release(r, newcomer+allocator.Holder(at))
+		space.Release(r, newcomer+allocator.OwnerID(at))
 	}
 	return []figure{sc.allocating("allocate", allocate, allocs), sc.allocating("release", release, allocs)}, err
 }
@@ -160,7 +160,7 @@ func (sc scene) exact(space *allocator.Space, pool *allocator.Pool) ([]figure, e
 	}
 	exact, _, allocs, err := repeat(func() (taken, released time.Duration, err error) {
 		start := time.Now()
-		err = pool.Exact(r, newcomer)
+		err = pool.AllocateExact(r, newcomer)
 		middle := time.Now()
 		space.Release(r, newcomer)
 		return middle.Sub(start), time.Since(middle), err

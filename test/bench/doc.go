@@ -1,51 +1,52 @@
-// Command bench measures what a synchronous answer costs. It runs a sandbox with one manager and creates objects there by the same
-// means, one kind after the other:
+// Command bench measures the cost of synchronous allocation. It runs a sandbox with one manager, and creates objects of several kinds, one kind
+// after the other, with the same client code:
 //
-//	plain CR         an IPAllocation under another API group, which nobody answers
+//	plain CR         an IPAllocation of another API group, without webhooks
 //	CR, two webhooks the same behind a mutating and a validating webhook that do nothing: the baseline of every ratio
-//	Service          whose clusterIP the API server's own allocator gives
-//	IPAllocation     which comes back with its address
-//	ProxyVIP         the same, of the second API
+//	Service          gets its clusterIP from the API server's own allocator
+//	IPAllocation     returns with its address
+//	ProxyVIP         returns with its address
 //
-// Every round measures every variant once for each number of clients, in an order that rotates, so that a machine that slows down
-// slows all of them. Ratios are taken within a round; what is printed is the median over the rounds. A run starts in a namespace of its
-// own (and for IPAllocations a pool) with connections warm, and when nothing of the one before is under way any more.
+// Every round measures every kind once for each number of clients. The order rotates, so that a slow phase of the machine slows all kinds
+// equally. Ratios are computed within a round; the printed value is the median over the rounds. Each run uses a new namespace (and a new pool
+// for IPAllocations) and open connections, and begins when all work of the previous run is finished.
 //
-// What comes next has sandboxes of its own: several replicas in place of one, and a follower in front of the holder; the journal's holder
-// ended, killed and stopped under load; and the holder killed, and memory read, with 1,000 to 100,000 allocations stored in 1, 10 or 1,000
-// pools. Those allocations are copies of one that the managers have made, written into etcd: it is checked that the managers then find
-// nothing to write to them, and that their pools count them.
+// Further measurements use sandboxes of their own: several replicas instead of one; a follower in front of the leader; the leader terminated,
+// killed and stopped under load; and a killed leader, and the memory of managers, with 1,000 to 100,000 allocations stored in 1, 10 or 1,000
+// pools. These allocations are copies of an allocation that the managers have made, written directly into etcd: bench checks that the managers then
+// write nothing to them, and that the pools count them.
 //
-// The last part measures the allocator alone, in this process: no API server, no journal.
+// The last part measures the allocator alone, in this process, without API server and journal.
 //
-// In the table and in the JSON file, a list of figures (see type figure):
+// The rows of the table, and of the JSON file, which is a list of figures (see type figure):
 //
-//   - "create": from the call to its answer.
-//   - "create, statuses written": the same creates, their rate counted until the last object was Ready. The time is that from the
-//     last answer until then, its median and largest over the rounds.
-//   - "CR, two webhooks create and status", and "create, another object and status": with no allocator, the client itself writes what one has to
-//     write, for an IPAllocation or for a claim that gets an IPAddress: what this machine leaves room for. "IPAddressClaim, two webhooks" is the same
-//     with copies of Cluster API's CRDs, which serve each object in three versions.
-//   - "CR, two webhooks and journal": the mutating one writes a Lease for all that wait, and gives an address that is always the same. What follows
-//     the create is again the client's. It is no strict bound: the writes of the Lease could be fewer.
-//   - "create and delete": until the object is gone, one after the other. The baseline is the same loop behind the two webhooks.
-//   - "status lag": creates at a steady rate, whether answered or not, and the time from each answer until Ready is stored.
-//   - "IPClaim, IPAddressClaim to its answer, IPAddress, status": claims in one pool, five times as many as -n says, in a sandbox of their own,
-//     and the time from the beginning of each create. Per second is until the last was there, × is the rate of the last fifth over that of the first.
-//   - "through a follower": the only replica behind the Service passes every call on.
-//   - "longest gap between answers": to creates, while the holder is gone; the median and the largest over the rounds. Creates that failed
-//     are counted.
-//   - "kill of the holder to first grant": until a create is answered that began after the kill.
-//   - "fence to serving": as the new holder logs it, the write of the fence included.
-//   - "memory": what a manager has with the allocations beyond what it has without, for each of them: live heap after a collection,
-//     resident when that has settled, and the most that was resident since its start.
-//   - "ProxyIPPool of …": the create of a pool of that size; creates of ten times as many ProxyVIPs of it as -n says, in a sandbox of its own;
-//     and one LIST of the pool and of all of them. Memory is what the manager has then beyond what it had with the pool alone.
-//   - "core": the median call. Calls are timed one by one, so each has some 50 ns of the clock in it.
+//   - "create": time from the call to its response.
+//   - "create, statuses written": the same creates; their rate is counted until the last object is Ready. The time is that from the
+//     last response until then, as its median and its maximum over the rounds.
+//   - "CR, two webhooks create and status" and "create, another object and status": no allocator; the client itself writes what an allocator
+//     has to write, for an IPAllocation or for a claim that gets an IPAddress. This is the bound of the machine. "IPAddressClaim, two webhooks" is
+//     the same with copies of Cluster API's CRDs, which serve each object in three versions.
+//   - "CR, two webhooks and journal": the mutating webhook writes one Lease for all waiting creates, and returns a constant address. The client
+//     writes the status. The bound is not strict: fewer writes of the Lease are possible.
+//   - "create and delete": one create and delete after the other, each until the object is gone. The baseline is the same loop behind the two webhooks.
+//   - "status lag": creates at a constant rate, which do not wait for responses; time from each response until Ready is stored.
+//   - "IPClaim, IPAddressClaim to its response, IPAddress, status": five times as many claims as -n in one pool, in a sandbox of their own; time from
+//     the beginning of each create until each of the three. The rate counts until the last is stored; × is the rate of the last fifth divided by that of the
+//     first.
+//   - "through a follower": the only replica behind the Service forwards every call to the leader.
+//   - "longest gap between responses": longest time without a response to a create while the leader is gone, as the median and the maximum over the
+//     rounds. Failed creates are counted.
+//   - "kill of the leader to first grant": time from the kill until the response to a create that began after the kill.
+//   - "fence to serving": time that the new leader logs for its take-over, including the write of the fence.
+//   - "memory": memory of a manager with the allocations minus its memory without them, per allocation: live heap after a garbage collection,
+//     settled resident memory, and maximum resident memory since the start.
+//   - "ProxyIPPool of …": create of a pool of that size; creates of ten times as many ProxyVIPs of this pool as -n, in a sandbox of their own; and one
+//     LIST of the pool and of all these ProxyVIPs. Memory is the memory of the manager at the end minus its memory with only the pool.
+//   - "core": time of the median call. Calls are timed one by one, so each time contains about 50 ns for reading the clock.
 //
-// CPU figures are milliseconds per object of each process, work after the answer included. Others is the share of the machine that
-// programs outside the sandbox took meanwhile: where it is not small, run again. Both need /proc. "apiserver KB" is what the API server allocated
-// for each object: it does not depend on how fast the machine is just now, and is the same within a few percent from run to run.
+// CPU values are milliseconds per object and process, including work after the response. "others" is the share of the machine that programs
+// outside the sandbox used: repeat the run if the share is large. Both need /proc. "apiserver KB" is memory that the API server allocated per
+// object: the value does not depend on the current speed of the machine, and differs by a few percent between runs.
 //
-// A figure beyond its limit fails nothing.
+// A value beyond its limit is marked and fails nothing.
 package main

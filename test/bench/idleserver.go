@@ -164,13 +164,13 @@ func startCommits(kubeconfig string) (commits, error) {
 }
 
 func (c commits) write(store journal.Store) {
-	var last journal.Version
+	var last journal.Revision
 	for first := range c {
 		waiting := []chan error{first}
 		for range len(c) {
 			waiting = append(waiting, <-c)
 		}
-		next := last.Next(journal.Record{})
+		next := last.Next(journal.Snapshot{})
 		version, err := store.Write(context.Background(), next)
 		if err == nil {
 			last = next

@@ -13,8 +13,8 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// holder is the manager that holds the journal, nil where none does.
-func (b *bench) holder(ctx context.Context) (*sandbox.Manager, error) {
+// leader returns the running manager that is the leader according to the Lease, nil if there is none.
+func (b *bench) leader(ctx context.Context) (*sandbox.Manager, error) {
 	var lease coordinationv1.Lease
 	if err := b.setup.Get(ctx, types.NamespacedName{Namespace: sandbox.ManagerNamespace, Name: journal.LeaseName}, &lease); err != nil {
 		return nil, err
@@ -28,11 +28,11 @@ func (b *bench) holder(ctx context.Context) (*sandbox.Manager, error) {
 	return nil, nil
 }
 
-// awaitHolder waits until one of the managers holds the journal.
-func (b *bench) awaitHolder(ctx context.Context, among ...*sandbox.Manager) (*sandbox.Manager, error) {
+// awaitLeader waits until one of these managers is the leader.
+func (b *bench) awaitLeader(ctx context.Context, among ...*sandbox.Manager) (*sandbox.Manager, error) {
 	var is *sandbox.Manager
 	err := await(ctx, func(ctx context.Context) (err error) {
-		if is, err = b.holder(ctx); err != nil {
+		if is, err = b.leader(ctx); err != nil {
 			return err
 		}
 		for _, m := range among {
@@ -40,16 +40,16 @@ func (b *bench) awaitHolder(ctx context.Context, among ...*sandbox.Manager) (*sa
 				return nil
 			}
 		}
-		return errors.New("none of the managers holds the journal")
+		return errors.New("none of the managers is the leader")
 	})
 	return is, err
 }
 
-// followers are the managers that run and do not hold the journal.
-func (b *bench) followers(holder *sandbox.Manager) []*sandbox.Manager {
+// followers returns the running managers except the leader.
+func (b *bench) followers(leader *sandbox.Manager) []*sandbox.Manager {
 	var others []*sandbox.Manager
 	for _, m := range b.sandbox.Managers() {
-		if m != holder && running(m) {
+		if m != leader && running(m) {
 			others = append(others, m)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// outage is a way for the journal's holder to be gone.
+// outage is a way for the leader to be gone.
 type outage struct {
 	signal string
 	begin  func(*sandbox.Manager) error
@@ -24,7 +24,7 @@ var outages = []outage{
 	{"SIGSTOP", (*sandbox.Manager).Freeze, 20 * time.Second, func(_ context.Context, m *sandbox.Manager) error { return m.Thaw() }},
 }
 
-func (o outage) name() string { return "longest gap between answers, " + o.signal + " of the holder" }
+func (o outage) name() string { return "longest gap between responses, " + o.signal + " of the leader" }
 
 func revive(ctx context.Context, m *sandbox.Manager) error {
 	if err := m.Wait(ctx); ctx.Err() != nil {
@@ -33,7 +33,7 @@ func revive(ctx context.Context, m *sandbox.Manager) error {
 	return start(ctx, m)
 }
 
-// measureOutages measures for how long nobody is answered when the holder of the journal is gone.
+// measureOutages measures for how long nobody is answered when the leader is gone.
 func measureOutages(ctx context.Context, o options) ([]figure, error) {
 	wanted := slices.DeleteFunc(slices.Clone(outages), func(out outage) bool { return !o.only.MatchString(out.name()) })
 	if len(wanted) == 0 {
@@ -60,13 +60,13 @@ func measureOutages(ctx context.Context, o options) ([]figure, error) {
 	})
 }
 
-// suffer has a crowd create objects while the holder of the journal goes.
+// suffer has a crowd create objects while the leader goes.
 func (b *bench) suffer(ctx context.Context, out outage) (sample, error) {
 	c, err := b.newCollection(ctx, alloc)
 	if err != nil {
 		return sample{}, err
 	}
-	holder, err := b.awaitHolder(ctx, b.sandbox.Managers()...)
+	leader, err := b.awaitLeader(ctx, b.sandbox.Managers()...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -75,7 +75,7 @@ func (b *bench) suffer(ctx context.Context, out outage) (sample, error) {
 		return sample{}, err
 	}
 	before, began := b.readCPU(), time.Now()
-	if err := out.begin(holder); err != nil {
+	if err := out.begin(leader); err != nil {
 		return sample{}, err
 	}
 	select {
@@ -85,7 +85,7 @@ func (b *bench) suffer(ctx context.Context, out outage) (sample, error) {
 	}
 	load.stop()
 	ended, spent := time.Now(), b.readCPU().since(before, 1)
-	if err := out.end(ctx, holder); err != nil {
+	if err := out.end(ctx, leader); err != nil {
 		return sample{}, err
 	}
 	calls := load.wait()
@@ -98,7 +98,7 @@ func (b *bench) suffer(ctx context.Context, out outage) (sample, error) {
 		s.failed++
 		progress("failed: %v", c.err)
 	}
-	if _, err := b.awaitHolder(ctx, b.sandbox.Managers()...); err != nil {
+	if _, err := b.awaitLeader(ctx, b.sandbox.Managers()...); err != nil {
 		return sample{}, err
 	}
 	return s, c.remove(ctx)

@@ -15,7 +15,7 @@ const (
 )
 
 var (
-	throughHolder   = alloc.name + " create, through the holder"
+	throughLeader   = alloc.name + " create, through the leader"
 	throughFollower = alloc.name + " create, through a follower"
 )
 
@@ -50,7 +50,7 @@ func measureReplicas(ctx context.Context, o options) ([]figure, error) {
 			return nil, err
 		}
 		calls, err := b.duel(ctx, o, 1,
-			arrangement{throughHolder, func(ctx context.Context) error { return b.give(ctx, front) }},
+			arrangement{throughLeader, func(ctx context.Context) error { return b.give(ctx, front) }},
 			arrangement{throughFollower, func(ctx context.Context) error { return b.give(ctx, behind) }})
 		return append(figures, calls...), err
 	})
@@ -97,7 +97,7 @@ func (b *bench) runOnly(ctx context.Context, n int) error {
 	if err := start(ctx, all[:n]...); err != nil {
 		return err
 	}
-	_, err := b.awaitHolder(ctx, all[:n]...)
+	_, err := b.awaitLeader(ctx, all[:n]...)
 	return err
 }
 
@@ -114,14 +114,14 @@ func (b *bench) leaveOnly(ctx context.Context, front, behind *sandbox.Manager, o
 
 // give has a manager hold the journal: the one that does is ended and started again.
 func (b *bench) give(ctx context.Context, to *sandbox.Manager) error {
-	is, err := b.awaitHolder(ctx, b.sandbox.Managers()...)
+	is, err := b.awaitLeader(ctx, b.sandbox.Managers()...)
 	if err != nil || is == to {
 		return err
 	}
 	if err := end(ctx, is); err != nil {
 		return err
 	}
-	if _, err := b.awaitHolder(ctx, to); err != nil {
+	if _, err := b.awaitLeader(ctx, to); err != nil {
 		return err
 	}
 	return start(ctx, is)

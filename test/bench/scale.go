@@ -16,15 +16,15 @@ import (
 // stocks are what is stored while take-over and memory are measured.
 var stocks = []stock{{1, 1_000}, {10, 1_000}, {10, 10_000}, {1_000, 100}}
 
-// takeOverClients create objects while the holder of the journal is killed.
+// takeOverClients create objects while the leader is killed.
 const takeOverClients = 16
 
-func (s stock) killToGrant() string     { return "kill of the holder to first grant, " + s.String() }
+func (s stock) killToGrant() string     { return "kill of the leader to first grant, " + s.String() }
 func (s stock) fenceToServing() string  { return "fence to serving, " + s.String() }
 func (s stock) memory(of string) string { return "memory of the " + of + ", " + s.String() }
 
 const (
-	holderRole   = "holder"
+	leaderRole   = "leader"
 	followerRole = "follower"
 )
 
@@ -33,7 +33,7 @@ func measureScale(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
 	for _, s := range stocks {
 		takeOver := slices.ContainsFunc([]string{s.killToGrant(), s.fenceToServing()}, o.only.MatchString)
-		memory := slices.ContainsFunc([]string{s.memory(holderRole), s.memory(followerRole)}, o.only.MatchString)
+		memory := slices.ContainsFunc([]string{s.memory(leaderRole), s.memory(followerRole)}, o.only.MatchString)
 		if !takeOver && !memory {
 			continue
 		}
@@ -108,7 +108,7 @@ func (b *bench) store(ctx context.Context, s stock) ([]figure, error) {
 	}
 	n := float64(s.pools * s.each)
 	var figures []figure
-	for _, role := range []string{holderRole, followerRole} {
+	for _, role := range []string{leaderRole, followerRole} {
 		was, is := empty[role], full[role]
 		f := figure{table: memoryTable, Name: s.memory(role), N: int(n), HeapBytes: float64(is.heap-was.heap) / n,
 			ResidentBytes: float64(is.resident-was.resident) / n, PeakBytes: float64(is.peak-was.resident) / n}
@@ -120,7 +120,7 @@ func (b *bench) store(ctx context.Context, s stock) ([]figure, error) {
 
 // footprints of two managers, by what they are.
 func (b *bench) footprints(ctx context.Context) (map[string]footprint, error) {
-	holder, err := b.awaitHolder(ctx, b.sandbox.Managers()...)
+	leader, err := b.awaitLeader(ctx, b.sandbox.Managers()...)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +130,8 @@ func (b *bench) footprints(ctx context.Context) (map[string]footprint, error) {
 	all := map[string]footprint{}
 	for _, m := range b.sandbox.Managers() {
 		role := followerRole
-		if m == holder {
-			role = holderRole
+		if m == leader {
+			role = leaderRole
 		}
 		if all[role], err = footprintOf(ctx, m); err != nil {
 			return nil, err
@@ -161,7 +161,7 @@ func (b *bench) rest(ctx context.Context) error {
 	})
 }
 
-// takeOvers kills the holder again and again.
+// takeOvers kills the leader again and again.
 func (b *bench) takeOvers(ctx context.Context, o options, s stock) ([]figure, error) {
 	var grants, fences []sample
 	for round := range o.rounds {
@@ -186,9 +186,9 @@ func (b *bench) takeOvers(ctx context.Context, o options, s stock) ([]figure, er
 	return []figure{outageFigure(takeOverClients, grants), outageFigure(takeOverClients, fences)}, nil
 }
 
-// takeOver kills the holder under load, and starts it again.
+// takeOver kills the leader under load, and starts it again.
 func (c *collection) takeOver(ctx context.Context, s stock) (grant, fence sample, err error) {
-	holder, err := c.awaitHolder(ctx, c.sandbox.Managers()...)
+	leader, err := c.awaitLeader(ctx, c.sandbox.Managers()...)
 	if err != nil {
 		return grant, fence, err
 	}
@@ -197,7 +197,7 @@ func (c *collection) takeOver(ctx context.Context, s stock) (grant, fence sample
 		return grant, fence, err
 	}
 	before, killed := c.readCPU(), time.Now()
-	if err := holder.Kill(); err != nil {
+	if err := leader.Kill(); err != nil {
 		return grant, fence, err
 	}
 	first, err := load.awaitAnswers(ctx, 5*takeOverClients, killed)
@@ -212,7 +212,7 @@ func (c *collection) takeOver(ctx context.Context, s stock) (grant, fence sample
 			grant.failed++
 		}
 	}
-	successor, err := c.awaitHolder(ctx, c.followers(holder)...)
+	successor, err := c.awaitLeader(ctx, c.followers(leader)...)
 	if err != nil {
 		return grant, fence, err
 	}
@@ -220,7 +220,7 @@ func (c *collection) takeOver(ctx context.Context, s stock) (grant, fence sample
 	if err != nil {
 		return grant, fence, err
 	}
-	return grant, sample{name: s.fenceToServing(), p50: took, cpu: used}, revive(ctx, holder)
+	return grant, sample{name: s.fenceToServing(), p50: took, cpu: used}, revive(ctx, leader)
 }
 
 // lastTakeOver reads from a manager's log how long it took from the fence until it served.
@@ -233,7 +233,7 @@ func lastTakeOver(m *sandbox.Manager) (took time.Duration, err error) {
 	lines := bufio.NewScanner(log)
 	for lines.Scan() {
 		var line struct{ Msg, Took string }
-		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "Holding the journal" {
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "Leading" {
 			if took, err = time.ParseDuration(line.Took); err != nil {
 				return 0, err
 			}

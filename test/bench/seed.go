@@ -16,7 +16,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
-	"butlerlabs.dev/ipam/allocator/ledger/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -154,8 +154,8 @@ func copied(model []byte, name, pool string, address netip.Addr) ([]byte, error)
 	a.Labels[v1alpha1.LabelNetworkPool] = pool
 	a.Annotations[v1alpha1.AnnotationGrant] = token.String()
 	r := allocator.Range{First: address, Last: address}
-	a.Spec.PinnedRange = butler.PinnedRange(r)
-	a.Status.CIDR, a.Status.StartAddress, a.Status.EndAddress = butler.CIDRText(r), address.String(), address.String()
+	a.Spec.PinnedRange = butler.FormatPinnedRange(r)
+	a.Status.CIDR, a.Status.StartAddress, a.Status.EndAddress = butler.FormatCIDR(r), address.String(), address.String()
 	a.Status.Addresses = []string{address.String()}
 	a.Status.Conditions[0].Message = "1 IP allocated from " + pool
 	return json.Marshal(a)

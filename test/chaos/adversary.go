@@ -51,7 +51,9 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 			deeds.Go(func() {
 				defer suffers.Unlock()
 				defer a.raise(h.fells)
-				defer r.history.strike(d.fault, h.victim)()
+				if d.fault != losePool { // which explains no failure
+					defer r.history.strike(d.fault, h.victim)()
+				}
 				err := h.do(ctx)
 				sleep(ctx, d.length)
 				if err = errors.Join(err, h.undo(ctx)); err != nil {
@@ -150,6 +152,8 @@ func (a *adversary) harm(d deed) harm {
 		return harm{victim: "the managers", do: a.restartAll, undo: nothing}
 	case "power-cut":
 		return harm{victim: "everything", do: a.cutPower, undo: a.restorePower}
+	case losePool:
+		return a.toPool(d)
 	default:
 		return a.toOther(d)
 	}

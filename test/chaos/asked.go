@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/ledger/clusterapi"
-	"butlerlabs.dev/ipam/allocator/ledger/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
@@ -36,6 +36,16 @@ func (a addresses) all() (all []allocator.Range) {
 }
 
 func (a addresses) some() bool { return a != addresses{} }
+
+// complete reports whether a has everything that b has, or nothing yet.
+func (a addresses) complete(b addresses) bool {
+	for i, r := range b {
+		if r.IsValid() && a[i] != r && a.some() {
+			return false
+		}
+	}
+	return true
+}
 
 // each yields every single address.
 func (a addresses) each(yield func(netip.Addr) bool) {
@@ -111,11 +121,17 @@ func stateOf(o client.Object) (ready, flagged bool) {
 	case *novaedgev1.ProxyVIP:
 		return meta.IsStatusConditionTrue(o.Status.Conditions, novaedgev1.ConditionBound), meta.IsStatusConditionTrue(o.Status.Conditions, novaedgev1.ConditionConflict)
 	case *metal3v1.IPClaim:
-		return o.Status.Address != nil && o.Status.ErrorMessage == nil, metal3.Flagged(o)
+		return o.Status.Address != nil && o.Status.ErrorMessage == nil, metal3.IsFlagged(o)
 	case *ipamv1.IPAddressClaim:
-		return meta.IsStatusConditionTrue(o.Status.Conditions, clusterv1.ReadyCondition), clusterapi.Flagged(o)
+		return meta.IsStatusConditionTrue(o.Status.Conditions, clusterv1.ReadyCondition), clusterapi.IsFlagged(o)
 	}
 	return false, false
+}
+
+// waits reports whether a claim was granted nothing yet: it carries no token, and is not Ready. It may name addresses.
+func waits(o client.Object) bool {
+	ready, _ := stateOf(o)
+	return !ready && o.GetAnnotations()[butlerv1.AnnotationGrant] == ""
 }
 
 // whole tells whether a claim carries all of an answer: every address, the token and, where it has one, the finalizer.
@@ -182,6 +198,9 @@ func (w *worker) askVIP() *novaedgev1.ProxyVIP {
 // full is stored without an address.
 const ipPool = "nodes"
 
+// restoredIPPool is an IPPool of the same addresses. Its claims are not moved, so that it lists no moved ranges and may be lost.
+const restoredIPPool = "racks"
+
 const ipNetwork = "10.0.0.0/20"
 
 // askClaim is a new IPClaim, or IPAddressClaim of the IPPool or of a NetworkPool: for any address, or for a certain one.
@@ -195,16 +214,20 @@ func (w *worker) askClaim(addressClaim bool) (o client.Object) {
 	if w.random.IntN(6) == 0 {
 		m.Name, m.GenerateName = "", m.Name+"-"
 	}
+	pool := ipPool
+	if w.faults.any(losePool) && w.random.IntN(3) == 0 {
+		pool = restoredIPPool
+	}
 	if !addressClaim {
 		return &metal3v1.IPClaim{
 			TypeMeta: metav1.TypeMeta{APIVersion: metal3v1.GroupVersion.String(), Kind: "IPClaim"}, ObjectMeta: m,
-			Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: ipPool}},
+			Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: pool}},
 		}
 	}
 	m.Name, m.GenerateName = strings.Replace(m.Name, "m", "k", 1), strings.Replace(m.GenerateName, "m", "k", 1)
 	c := &ipamv1.IPAddressClaim{
 		TypeMeta: metav1.TypeMeta{APIVersion: ipamv1.GroupVersion.String(), Kind: "IPAddressClaim"}, ObjectMeta: m,
-		Spec: ipamv1.IPAddressClaimSpec{PoolRef: ipamv1.IPPoolReference{APIGroup: metal3v1.GroupVersion.Group, Kind: "IPPool", Name: ipPool}},
+		Spec: ipamv1.IPAddressClaimSpec{PoolRef: ipamv1.IPPoolReference{APIGroup: metal3v1.GroupVersion.Group, Kind: "IPPool", Name: pool}},
 	}
 	if w.random.IntN(2) == 0 {
 		c.Spec.PoolRef = ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "wide"}
@@ -221,6 +244,9 @@ func (w *worker) windowOf(o client.Object) (networks []string) {
 		if o.Spec.PoolRef == nil {
 			return []string{cidrs["wide"]}
 		}
+		if o.Spec.PoolRef.Name == servicePool {
+			return serviceNetworks
+		}
 		return vipNetworks
 	case *ipamv1.IPAddressClaim:
 		if o.Spec.PoolRef.Kind == "NetworkPool" {
@@ -228,4 +254,14 @@ func (w *worker) windowOf(o client.Object) (networks []string) {
 		}
 	}
 	return []string{ipNetwork}
+}
+
+// lacks reports whether a claim with these addresses has fewer than it asks for.
+func lacks(o client.Object, has addresses) bool {
+	for i, n := range sizesOf(o) {
+		if n > 0 && !has[i].IsValid() {
+			return true
+		}
+	}
+	return false
 }

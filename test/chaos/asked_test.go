@@ -8,7 +8,7 @@ import (
 )
 
 // A ProxyVIP of two families that has one address is half of one.
-func TestAProxyVIPIsWholeWithEveryAddressAndItsToken(t *testing.T) {
+func TestProxyVIP_CompleteWithAddressesAndToken(t *testing.T) {
 	const four, six = "10.0.0.1/32", "2001:db8::1/128"
 	for name, tc := range map[string]struct {
 		family       novaedgev1.AddressFamily

@@ -25,11 +25,13 @@ type call struct {
 	client       int
 	name         string // "" where the API server completes it
 	dryRun       bool
+	poolName     string    // kind and name of the claim's pool, "" without one
 	pool         []string  // its networks
 	exact        addresses // asked for, where valid
 	sizes        [2]int64  // of what is asked for
 	began, ended time.Time
 	open         bool   // an attempt failed, and may have stored the object all the same
+	restored     bool   // the claim comes from a backup
 	uid          string // of the answer, as held
 	held         addresses
 	err          error
@@ -126,12 +128,12 @@ func kind(err error) string {
 	}
 }
 
-// wrong says what an answer has that was not asked for; "" for a right one.
-func (c *call) wrong() string {
+// wrong says what an answer has that was not asked for; "" for a right one. Where the pool may have been absent, an answer may lack ranges.
+func (c *call) wrong(poolAbsent bool) string {
 	if c.err != nil {
 		return ""
 	}
-	if !c.held.some() {
+	if !c.held.some() && !poolAbsent {
 		return "the answer has no range"
 	}
 	for i, held := range c.held {
@@ -141,6 +143,7 @@ func (c *call) wrong() string {
 			return fmt.Sprintf("the answer says %s, outside of the pool's %s", held, strings.Join(c.pool, " and "))
 		case c.exact[i].IsValid() && held != c.exact[i]:
 			return fmt.Sprintf("the answer says %s, asked for was %s", held, c.exact[i])
+		case !held.IsValid() && poolAbsent:
 		case c.sizes[i] == 0 && held.IsValid(), c.sizes[i] > 0 && (!held.IsValid() || held.Size() != c.sizes[i]):
 			return fmt.Sprintf("the answer says %s, asked for were %d addresses", c.held, c.sizes[i])
 		}

@@ -15,6 +15,7 @@ type chronicle struct {
 	overlaps   []overlap
 	moved      map[netip.Addr]departure // what the IPPool has listed as in another cluster, and nobody brought back
 	trespasses []trespass
+	partial    []*object // stored at first without their range, their token or their finalizer
 	broken     []string
 }
 
@@ -25,6 +26,7 @@ type version struct {
 	call      string // that the object says it is from
 	held      addresses
 	whole     bool // all of the answer is there
+	waits     bool // it names addresses, or none, and was granted none: no token, and never Ready
 	ready     bool
 	flagged   bool // AddressConflict
 }
@@ -32,12 +34,13 @@ type version struct {
 // object is one claim from its create to its end.
 type object struct {
 	name, uid        string
-	call             string // that made it
-	created, deleted int64  // revisions; deleted is 0 while it is stored
-	last             int64  // revision of its last version
-	held             addresses
-	ready, flagged   bool // in its last version
+	call             string    // that made it
+	created, deleted int64     // revisions; deleted is 0 while it is stored
+	last             int64     // revision of its last version
+	held             addresses // none while the claim waits
+	ready, flagged   bool      // in its last version
 	everFlagged      bool
+	readyFirst       bool // Ready before it was ever flagged
 }
 
 // overlap is two objects that had an address at the same time, from a revision on.
@@ -64,8 +67,11 @@ func (c *chronicle) put(v version, before int64) error {
 		o = &object{name: v.name, uid: v.uid, call: v.call, created: v.revision}
 		c.objects[o.uid], c.live[o.name], c.of[o.call] = o, o, append(c.of[o.call], o)
 		if !v.whole {
-			c.blame("%s was created at revision %d without its range, its token or its finalizer", v.name, v.revision)
+			c.partial = append(c.partial, o)
 		}
+	}
+	if v.waits && !o.held.some() {
+		v.held = addresses{}
 	}
 	if v.held != o.held {
 		if o.held.some() {
@@ -84,6 +90,7 @@ func (c *chronicle) put(v version, before int64) error {
 			}
 		}
 	}
+	o.readyFirst = o.readyFirst || v.ready && !v.flagged && !o.everFlagged
 	o.last, o.ready, o.flagged, o.everFlagged = v.revision, v.ready, v.flagged, o.everFlagged || v.flagged
 	return nil
 }

@@ -15,7 +15,7 @@ var (
 	managerFaults  = []string{"kill", "freeze", "terminate", "cut-apiserver", "cut-peers", "isolate", "lose-apiserver", "latency", "clock"}
 	gracefulFaults = []string{"terminate", "rolling-restart"}
 	allFaults      = slices.Concat(managerFaults, []string{"rolling-restart",
-		"freeze-apiserver", "kill-apiserver", "freeze-etcd", "kill-etcd", "power-cut", "webhook-refuse", "webhook-stall"})
+		"freeze-apiserver", "kill-apiserver", "freeze-etcd", "kill-etcd", "power-cut", "webhook-refuse", "webhook-stall", losePool})
 )
 
 // faultGroups have a name of their own.
@@ -57,6 +57,7 @@ type deed struct {
 	after  time.Duration // since the one before
 	fault  string
 	target int           // manager
+	pool   int           // among those that are lost
 	length time.Duration // until it is undone
 
 	// Each fault takes of these what it needs.
@@ -83,6 +84,7 @@ func (o *options) deeds() []deed {
 			toPeers: random.IntN(2) == 0,
 			clock:   upTo(4*time.Hour) - 2*time.Hour,
 			stall:   upTo(5 * time.Second),
+			pool:    random.IntN(len(lostPools())),
 		}
 		if slices.Contains(gracefulFaults, d.fault) {
 			d.length = 0 // who ends in good order is started again at once
@@ -95,6 +97,9 @@ func (o *options) deeds() []deed {
 			case p < 7:
 				d.length = upTo(12 * time.Second)
 			}
+		}
+		if d.fault == losePool && random.IntN(3) == 0 {
+			d.length = upTo(12 * time.Second)
 		}
 		at += d.after
 		all = append(all, d)

@@ -8,10 +8,13 @@ import (
 
 // history is all that happened: what clients asked and were told, what was done to the processes, and what etcd stored.
 type history struct {
-	mu     sync.Mutex
-	calls  []*call
-	pairs  []pair
-	blows  []*blow
+	mu       sync.Mutex
+	calls    []*call
+	pairs    []pair
+	blows    []*blow
+	absences []*absence
+	services map[string]bool // name -> stored, or about to be
+	servicesDone
 	stored *chronicle
 	ended  time.Time // of the load
 	broken []string  // found out on the way
@@ -26,7 +29,9 @@ type blow struct {
 	began, over   time.Time
 }
 
-func newHistory() *history { return &history{stored: newChronicle()} }
+func newHistory() *history {
+	return &history{stored: newChronicle(), services: map[string]bool{}}
+}
 
 func (h *history) called(c *call) {
 	h.mu.Lock()

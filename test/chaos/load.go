@@ -41,17 +41,19 @@ type load struct {
 // worker is one client.
 type worker struct {
 	*run
-	id     int
-	random *rand.Rand
-	n      int // names and calls so far
-	own    []client.Object
-	owed   client.Object           // the create of it failed: it is repeated before anything else is done
-	tried  int                     // trials so far
-	trial  netip.Prefix            // the pool of the last one
-	trials []*v1alpha1.NetworkPool // pools that are to be deleted
+	id        int
+	random    *rand.Rand
+	n         int // names and calls so far
+	own       []client.Object
+	services  []string                // names
+	restoring bool                    // what is created comes from a backup
+	owed      client.Object           // the create of it failed: it is repeated before anything else is done
+	tried     int                     // trials so far
+	trial     netip.Prefix            // the pool of the last one
+	trials    []*v1alpha1.NetworkPool // pools that are to be deleted
 }
 
-// startLoad starts clients that work until ctx ends.
+// startLoad starts clients that work until ctx ends: many for claims, and one for Services.
 func (r *run) startLoad(ctx context.Context) *load {
 	l := &load{}
 	for id := range r.clients {
@@ -63,6 +65,12 @@ func (r *run) startLoad(ctx context.Context) *load {
 			}
 		})
 	}
+	w := &worker{run: r, id: r.clients, random: rand.New(rand.NewPCG(r.seed, uint64(r.clients)+2))}
+	l.Go(func() {
+		for ctx.Err() == nil {
+			w.stepService(context.Background())
+		}
+	})
 	return l
 }
 
@@ -164,7 +172,7 @@ func plus(a netip.Addr, n int) netip.Addr {
 func (w *worker) call(ctx context.Context, o client.Object, dryRun bool, send func(context.Context) error) *call {
 	w.n++
 	c := newCall(fmt.Sprintf("c%d-%d", w.id, w.n), w.id, o)
-	c.dryRun, c.pool = dryRun, w.windowOf(o)
+	c.dryRun, c.pool, c.poolName, c.restored = dryRun, w.windowOf(o), poolNameOf(o), w.restoring
 	c.make(ctx, o, send)
 	w.history.called(c)
 	if failed(c.err) {
@@ -242,9 +250,10 @@ func (w *worker) label(ctx context.Context) {
 	}
 }
 
-// updated looks at the answer to an update, which must have left the range as it was.
+// updated looks at the answer to an update, which must have left the range as it was. A claim that was stored while its pool was absent may have got its range
+// since.
 func (w *worker) updated(o client.Object, was addresses) {
-	if is := heldBy(o); is != was {
+	if is := heldBy(o); is != was && (lacks(o, is) || !is.complete(was) || !lacks(o, was)) {
 		w.history.blame("the answer to an update of %s says %s, it had %s", o.GetName(), is, was)
 	}
 }

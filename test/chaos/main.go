@@ -53,6 +53,7 @@ type run struct {
 	store   *journal.LeaseStore
 	etcd    *clientv3.Client
 	other   *otherWebhook // nil where no fault is about it
+	eraser  client.Client // of who deletes pools in use; nil where no fault does
 	history *history
 }
 
@@ -81,7 +82,7 @@ func do(ctx context.Context, o options) (err error) {
 	fmt.Fprintf(os.Stderr, "seed %d, %s, %d replicas, %d clients, faults %s\n", o.seed, o.duration, o.replicas, o.clients, o.faults)
 	s, err := sandbox.Start(ctx, sandbox.Options{
 		Dir: filepath.Join("bin", "chaos-sandbox"), Replicas: o.replicas, Links: true, ClusterAPI: true, Log: os.Stderr,
-		ManagerBinary: filepath.Join("bin", "butler-ipam-chaos"), ManagerArgs: []string{"--grant-expiry=" + grantExpiry.String(), "--orphan-grace=20s"},
+		ManagerBinary: filepath.Join("bin", "butler-ipam-chaos"), ManagerArgs: []string{"--grant-expiry=" + grantExpiry.String(), "--orphan-grace=20s", "--service-vips"},
 	})
 	if err != nil {
 		return err
@@ -114,24 +115,33 @@ func do(ctx context.Context, o options) (err error) {
 		}
 		defer r.other.Close()
 	}
+	if o.faults.any(losePool) {
+		if r.eraser, err = eraser(ctx, s, c); err != nil {
+			return err
+		}
+	}
 	for name, cidr := range cidrs {
 		p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}
 		if err := c.Create(ctx, p); err != nil {
 			return err
 		}
 	}
-	vips := &novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: vipPool}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: vipNetworks, AutoAssign: true}}
-	nodes := &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: ipPool, Namespace: namespace}, Spec: metal3v1.IPPoolSpec{
-		Pools: []metal3v1.Pool{{Start: ptr.To(metal3v1.IP("10.0.0.0")), End: ptr.To(metal3v1.IP("10.0.15.255"))}}, Prefix: 20, NamePrefix: "node",
-	}}
 	if err := c.Create(ctx, pausedCluster()); err != nil {
 		return err
 	}
-	if err := c.Create(ctx, nodes); err != nil {
-		return err
+	for name, prefix := range map[string]string{ipPool: "node", restoredIPPool: "rack"} {
+		p := &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: metal3v1.IPPoolSpec{
+			Pools: []metal3v1.Pool{{Start: ptr.To(metal3v1.IP("10.0.0.0")), End: ptr.To(metal3v1.IP("10.0.15.255"))}}, Prefix: 20, NamePrefix: prefix,
+		}}
+		if err := c.Create(ctx, p); err != nil {
+			return err
+		}
 	}
-	if err := c.Create(ctx, vips); err != nil {
-		return err
+	for name, networks := range map[string][]string{vipPool: vipNetworks, servicePool: serviceNetworks} {
+		p := &novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: networks, AutoAssign: true}}
+		if err := c.Create(ctx, p); err != nil {
+			return err
+		}
 	}
 	return r.play(ctx)
 }
@@ -161,7 +171,7 @@ func (r *run) play(ctx context.Context) error {
 	}
 	var lease int64
 	if v, err := r.store.Read(ctx); err == nil {
-		lease = v.Epoch
+		lease = v.Term
 	}
 	v := r.history.judge(r.leeway())
 	broken := append(v.broken, quiet...)

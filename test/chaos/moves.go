@@ -13,8 +13,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
@@ -46,7 +46,7 @@ type trespass struct {
 }
 
 // listed takes in a list of the IPPool. An address stays where it went when a list lacks it.
-func (c *chronicle) listed(moved []ledger.Cooling, revision int64, now time.Time) {
+func (c *chronicle) listed(moved []ledger.RecordedRange, revision int64, now time.Time) {
 	for _, m := range moved {
 		at := m.Range.First
 		if o := c.live[m.Claim.Name]; !m.Until.IsZero() || o != nil && o.held[0] == m.Range { // it has come back
@@ -92,7 +92,10 @@ func (v *verdict) judgeMoves() {
 
 // move does to an IPClaim what clusterctl does, and to its IPAddress before.
 func (w *worker) move(ctx context.Context) {
-	i := slices.IndexFunc(w.own, func(o client.Object) bool { _, is := o.(*metal3v1.IPClaim); return is })
+	i := slices.IndexFunc(w.own, func(o client.Object) bool {
+		c, is := o.(*metal3v1.IPClaim)
+		return is && c.Spec.Pool.Name == ipPool
+	})
 	if i < 0 {
 		return
 	}
@@ -103,7 +106,10 @@ func (w *worker) move(ctx context.Context) {
 	address := &metal3v1.IPAddress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claim.Status.Address.Name}}
 	for _, o := range []client.Object{address, claim} {
 		mark := fmt.Sprintf(`{"metadata": {"annotations": {%q: ""}}}`, deleteForMove)
-		if w.client.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(mark))) != nil || w.client.Delete(ctx, o) != nil {
+		marked := persist(ctx, func(ctx context.Context) error {
+			return w.client.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(mark)))
+		})
+		if marked != nil || persist(ctx, func(ctx context.Context) error { return w.client.Delete(ctx, o) }) != nil {
 			return // it is tried again some time
 		}
 		w.release(ctx, o)
@@ -122,13 +128,13 @@ func (w *worker) release(ctx context.Context, o client.Object) {
 }
 
 // pool edits the IPPool, as its list of what went to other clusters is now; without effect where the list is another meanwhile.
-func (w *worker) editPool(ctx context.Context, edit func(p *metal3v1.IPPool, l fields.List, moved []ledger.Cooling)) {
+func (w *worker) editPool(ctx context.Context, edit func(p *metal3v1.IPPool, l poolrecord.List, moved []ledger.RecordedRange)) {
 	p := &metal3v1.IPPool{}
 	if w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ipPool}, p) != nil {
 		return
 	}
-	l := fields.Resting(p)
-	moved := slices.DeleteFunc(slices.Clone(l.Ranges), func(c ledger.Cooling) bool { return !c.Until.IsZero() })
+	l := poolrecord.ReadList(p)
+	moved := slices.DeleteFunc(slices.Clone(l.Ranges), func(c ledger.RecordedRange) bool { return !c.Until.IsZero() })
 	if len(moved) > 0 {
 		edit(p, l, moved)
 	}
@@ -136,7 +142,7 @@ func (w *worker) editPool(ctx context.Context, edit func(p *metal3v1.IPPool, l f
 
 // replacePool is kubectl replace with a manifest that has no annotations.
 func (w *worker) replacePool(ctx context.Context) {
-	w.editPool(ctx, func(p *metal3v1.IPPool, _ fields.List, _ []ledger.Cooling) {
+	w.editPool(ctx, func(p *metal3v1.IPPool, _ poolrecord.List, _ []ledger.RecordedRange) {
 		p.Annotations = nil
 		_ = w.client.Update(ctx, p)
 	})
@@ -144,12 +150,12 @@ func (w *worker) replacePool(ctx context.Context) {
 
 // takeOut is a person who knows that an address is free after all.
 func (w *worker) takeOut(ctx context.Context) {
-	w.editPool(ctx, func(p *metal3v1.IPPool, l fields.List, moved []ledger.Cooling) {
+	w.editPool(ctx, func(p *metal3v1.IPPool, l poolrecord.List, moved []ledger.RecordedRange) {
 		out := moved[w.random.IntN(len(moved))]
 		w.history.freed(out.Range.First)
-		rest := slices.DeleteFunc(l.Ranges, func(c ledger.Cooling) bool { return c == out })
-		if p.Annotations[butlerv1.AnnotationResting], _ = fields.RestingText(p, rest, l.Based()); len(rest) == 0 {
-			p.Annotations[butlerv1.AnnotationResting] = "[]"
+		rest := slices.DeleteFunc(l.Ranges, func(c ledger.RecordedRange) bool { return c == out })
+		if p.Annotations[butlerv1.AnnotationCooldown], _ = poolrecord.FormatList(p, rest, l.StoredRevision()); len(rest) == 0 {
+			p.Annotations[butlerv1.AnnotationCooldown] = "[]"
 		}
 		_ = w.client.Update(ctx, p)
 	})
@@ -157,9 +163,10 @@ func (w *worker) takeOut(ctx context.Context) {
 
 // comeBack creates a claim that went to another cluster, with its address.
 func (w *worker) comeBack(ctx context.Context) {
-	w.editPool(ctx, func(_ *metal3v1.IPPool, _ fields.List, moved []ledger.Cooling) {
+	w.editPool(ctx, func(_ *metal3v1.IPPool, _ poolrecord.List, moved []ledger.RecordedRange) {
 		back := moved[w.random.IntN(len(moved))]
-		claim := w.askClaim(false)
+		claim := w.askClaim(false).(*metal3v1.IPClaim)
+		claim.Spec.Pool.Name = ipPool
 		claim.SetGenerateName("")
 		claim.SetName(back.Claim.Name)
 		claim.SetAnnotations(map[string]string{metal3v1.AnnotationIPAddress: back.Range.First.String()})
@@ -174,7 +181,7 @@ func (r *run) movedDifferences(ctx context.Context, held map[netip.Addr]int) (fo
 		return []string{err.Error()}
 	}
 	listed := map[netip.Addr]bool{}
-	for _, c := range fields.Resting(p).Ranges {
+	for _, c := range poolrecord.ReadList(p).Ranges {
 		listed[c.Range.First] = true
 		held[c.Range.First]++
 	}

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,8 +47,8 @@ func (r *run) differences(ctx context.Context) (found []string) {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	if len(v.Lines) > 0 {
-		found = append(found, fmt.Sprintf("the journal still holds %d grants", len(v.Lines)))
+	if len(v.Entries) > 0 {
+		found = append(found, fmt.Sprintf("the journal still holds %d grants", len(v.Entries)))
 	}
 	var pools v1alpha1.NetworkPoolList
 	if err := r.client.List(ctx, &pools, client.InNamespace(namespace)); err != nil {
@@ -56,9 +60,6 @@ func (r *run) differences(ctx context.Context) (found []string) {
 	}
 	held := map[netip.Addr]int{} // address -> objects that have it
 	for _, o := range all {
-		if !heldBy(o).some() {
-			found = append(found, o.GetName()+" has no range")
-		}
 		for at := range heldBy(o).each {
 			held[at]++
 		}
@@ -77,10 +78,13 @@ func (r *run) differences(ctx context.Context) (found []string) {
 			found = append(found, o.GetName()+" is still going")
 		}
 		switch ready, flagged := stateOf(o); {
+		case r.waitsWithReason(o, held): // and may be flagged
+		case lacks(o, heldBy(o)):
+			found = append(found, o.GetName()+" has no range, or not all")
 		case !ready && !flagged:
-			found = append(found, o.GetName()+" is not Ready")
+			found = append(found, fmt.Sprintf("%s is not Ready: %s", o.GetName(), messageOf(o)))
 		case flagged && !shared(held, heldBy(o)):
-			found = append(found, o.GetName()+" is flagged, and nobody else has an address of its range")
+			found = append(found, fmt.Sprintf("%s is flagged, and nobody else has an address of its range, %s: %s", o.GetName(), heldBy(o), messageOf(o)))
 		}
 	}
 	for _, p := range pools.Items {
@@ -97,7 +101,30 @@ func (r *run) differences(ctx context.Context) (found []string) {
 			found = append(found, fmt.Sprintf("pool %s counts %d allocated addresses, its objects hold %d", p.Name, p.Status.AllocatedIPs, want))
 		}
 	}
-	return append(found, r.vipDifferences(ctx, held)...)
+	return slices.Concat(found, r.vipDifferences(ctx, held), r.serviceDifferences(ctx, held))
+}
+
+// messageOf returns what the status of a claim says of its state.
+func messageOf(o client.Object) string {
+	message := func(conditions []metav1.Condition, name string) string {
+		if c := meta.FindStatusCondition(conditions, name); c != nil {
+			return c.Reason + ": " + c.Message
+		}
+		return "no condition"
+	}
+	switch o := o.(type) {
+	case *v1alpha1.IPAllocation:
+		return message(o.Status.Conditions, v1alpha1.ConditionReady)
+	case *novaedgev1.ProxyVIP:
+		return message(o.Status.Conditions, novaedgev1.ConditionBound)
+	case *ipamv1.IPAddressClaim:
+		return message(o.Status.Conditions, clusterv1.ReadyCondition)
+	case *metal3v1.IPClaim:
+		if o.Status.ErrorMessage != nil {
+			return *o.Status.ErrorMessage
+		}
+	}
+	return "no message"
 }
 
 // claims are those that are stored, of every kind.

@@ -10,6 +10,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
@@ -34,6 +35,12 @@ func saved(o client.Object) client.Object {
 		s.Status = ipamv1.IPAddressClaimStatus{}
 	case *novaedgev1.ProxyVIP:
 		s.Status = novaedgev1.ProxyVIPStatus{}
+	case *butlerv1.NetworkPool:
+		s.Status = butlerv1.NetworkPoolStatus{}
+	case *novaedgev1.ProxyIPPool:
+		s.Status = novaedgev1.ProxyIPPoolStatus{}
+	case *metal3v1.IPPool:
+		s.Status = metal3v1.IPPoolStatus{}
 	}
 	return s
 }
@@ -61,7 +68,9 @@ func (w *worker) restore(ctx context.Context) {
 		for w.owed != nil {
 			w.repeat(ctx) // as anything else
 		}
+		w.restoring = true
 		given[o.GetName()] = w.create(ctx, o).err == nil
+		w.restoring = false
 	}
 	for _, o := range all { // a person puts right what the backup had wrong: another has it by now
 		if claim := claimOf(o); claim != "" && !given[claim] {

@@ -20,14 +20,14 @@ const (
 // trialSpace is where the pools of trials begin: each has addresses that no other pool ever has.
 var trialSpace = netip.MustParseAddr("10.64.0.0")
 
-// try compares dry runs with the same calls in earnest, made right after them, in a new pool that nobody but this client knows of. They end
-// alike, down to the addresses, because nothing changes between the two but by this client:
+// try compares dry runs with the same creates without dry run, sent directly after the dry runs, in a new pool that only this client uses. Both
+// results must be equal, including the addresses, because only this client changes the pool:
 //
-//   - nothing of the pool is deleted as long as the trial lasts, so no release is under way
-//   - a call that failed may have left a grant, which ends some time: it ends the trial too
-//   - so may one that was answered, where its first mutating call was given a range, the answer was lost with the journal's holder, and the
-//     next holder gave another. And a new holder may have to find out first what the last one knew. So a pair counts only as long as the
-//     journal's epoch is that in which the trial began: then one process has answered everything.
+//   - Nothing of the pool is deleted during the trial, so no release is under way.
+//   - A failed create may have left a grant, which expires at an unknown time: the trial ends too.
+//   - A successful create may also have left a grant: its first mutating call got a range, the response was lost with the leader, and the next
+//     leader granted another range. And a new leader may have to wait before it has the information of its predecessor. So a pair counts only while the
+//     journal's term is the term at the beginning of the trial: then one process has responded to all calls.
 func (w *worker) try(ctx context.Context) {
 	if len(w.trials) > 0 { // the oldest, most likely to be empty
 		if err := w.client.Delete(ctx, w.trials[0]); err == nil || apierrors.IsNotFound(err) {
@@ -54,7 +54,7 @@ func (w *worker) try(ctx context.Context) {
 		if failed(dry.err) || failed(earnest.err) {
 			return
 		}
-		if now, err := w.store.Read(ctx); err == nil && now.Epoch == began.Epoch {
+		if now, err := w.store.Read(ctx); err == nil && now.Term == began.Term {
 			w.history.compare(dry, earnest)
 		}
 	}

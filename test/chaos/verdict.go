@@ -11,16 +11,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// leeway is which creates the faults of a run allow to fail.
+// leeway defines which creates may fail under the faults of a run.
 type leeway int
 
 const (
-	// nothingFails where managers end in good order.
+	// nothingFails: no create may fail. Managers only terminate gracefully.
 	nothingFails leeway = iota
-	// onTheWire where managers are hurt: calls on the wire to the one hit, at most one for each client and fault.
+	// onTheWire: faults affect managers. Calls under way to an affected manager may fail, at most one per client and fault.
 	onTheWire
-	// anythingFails where the API server, etcd or somebody else's webhook is hurt, or nobody can stand in for a manager. Only then are all
-	// managers hurt at a time.
+	// anythingFails: any create may fail, because faults affect the API server, etcd or another webhook, or there is only one manager. Only in this
+	// case all managers are affected at the same time.
 	anythingFails
 )
 
@@ -31,7 +31,7 @@ func (o *options) leeway() leeway {
 	}
 	for _, fault := range o.faults {
 		switch {
-		case slices.Contains(gracefulFaults, fault):
+		case slices.Contains(gracefulFaults, fault), fault == losePool:
 		case slices.Contains(managerFaults, fault):
 			least = onTheWire
 		default:
@@ -49,6 +49,10 @@ type verdict struct {
 
 	creates, ok, failed, refused, overlaps, lateFlagged int
 
+	poolsLost                int
+	withoutPool, unallocated int // creates while their pool was absent; those of them that were stored without all their ranges
+	restoredWithoutPool      int // claims that were restored before their pool
+
 	gap      time.Duration  // the longest between two answers with a range
 	gapAfter time.Duration  // since the first call
 	failures map[string]int // kind -> how often
@@ -65,6 +69,7 @@ func (h *history) judge(l leeway) *verdict {
 	v.count()
 	v.judgeOverlaps()
 	v.judgeMoves()
+	v.judgePartial()
 	v.judgeCalls()
 	v.judgePairs()
 	v.judgeFailures(l)
@@ -77,9 +82,23 @@ func (v *verdict) blame(format string, args ...any) {
 
 func (v *verdict) count() {
 	var given []time.Time
+	for _, a := range v.absences {
+		if a.lost {
+			v.poolsLost++
+		}
+	}
 	for _, c := range v.calls {
 		if failed(c.err) {
 			v.failures[kind(c.err)]++
+		}
+		if !c.dryRun && c.err == nil && v.poolAbsent(c) {
+			v.withoutPool++
+			if c.wrong(false) != "" {
+				v.unallocated++
+			}
+			if c.restored {
+				v.restoredWithoutPool++
+			}
 		}
 		if c.dryRun {
 			continue
@@ -106,8 +125,12 @@ func (v *verdict) count() {
 	}
 }
 
-// answered tells whether the create that made an object was answered with it.
+// answered tells whether the create that made an object was answered with it. A manager's create counts where the object became Ready before it was flagged: one
+// that is stored late is flagged first.
 func (v *verdict) answered(o *object) bool {
+	if v.madeByManager(o) {
+		return o.readyFirst
+	}
 	c := v.byID[o.call]
 	return c != nil && c.err == nil && c.uid == o.uid
 }
@@ -133,17 +156,27 @@ func (v *verdict) judgeOverlaps() {
 	}
 }
 
+// judgePartial: a claim is stored with its whole answer, unless its pool was absent.
+func (v *verdict) judgePartial() {
+	for _, o := range v.stored.partial {
+		if !v.poolAbsent(v.byID[o.call]) {
+			v.blame("%s was created at revision %d without its range, its token or its finalizer", o.name, o.created)
+		}
+	}
+}
+
 // judgeCalls: an answer is what was asked for and what is stored; a refusal leaves nothing, as does a dry run; nothing else is stored.
 func (v *verdict) judgeCalls() {
 	named := map[string]bool{}
 	for _, o := range v.stored.objects {
 		named[o.name] = true
-		if v.byID[o.call] == nil {
+		if v.byID[o.call] == nil && !v.madeByManager(o) {
 			v.blame("%s is of no call that was made", o)
 		}
 	}
 	for _, c := range v.calls {
-		if wrong := c.wrong(); wrong != "" {
+		absent := v.poolAbsent(c)
+		if wrong := c.wrong(absent); wrong != "" {
 			v.blame("%s: %s", c, wrong)
 		}
 		made := v.stored.of[c.id]
@@ -155,7 +188,7 @@ func (v *verdict) judgeCalls() {
 		case c.err == nil:
 			if o := v.stored.objects[c.uid]; o == nil {
 				v.blame("%s was answered with %s and never stored", c, c.held)
-			} else if o.held != c.held {
+			} else if o.held != c.held && !(absent && o.held.complete(c.held)) {
 				v.blame("%s was answered with %s, stored is %s", c, c.held, o)
 			}
 		case refused(c.err) && !c.open && len(made) > 0:
@@ -262,8 +295,11 @@ func (v *verdict) summary(leaks int, takeovers int64) string {
 		fmt.Fprintf(&b, "failed %d times: %s\n", v.failures[kind], kind)
 	}
 	fmt.Fprintf(&b, "%d dry runs compared with the same call in earnest\n", len(v.pairs))
+	fmt.Fprintf(&b, "%d creates while their pool was absent, %d of them without their ranges, %d of them restored claims\n", v.withoutPool, v.unallocated, v.restoredWithoutPool)
+	fmt.Fprintf(&b, "lost and restored: %d Services after their ProxyVIP, %d before it, %d without it, %d ProxyVIPs alone; %d of them not seen with addresses in %s\n",
+		v.vipFirst, v.serviceFirst, v.serviceOnly, v.vipOnly, v.unsettled, serviceLimit)
 	fmt.Fprintf(&b, "no create was given anything between %.1fs and %.1fs\n", v.gapAfter.Seconds(), (v.gapAfter + v.gap).Seconds())
-	fmt.Fprintf(&b, "creates=%d ok=%d failed=%d refused=%d overlaps=%d leaks=%d late_flagged=%d max_gap_s=%.1f takeovers=%d",
-		v.creates, v.ok, v.failed, v.refused, v.overlaps, leaks, v.lateFlagged, v.gap.Seconds(), takeovers)
+	fmt.Fprintf(&b, "creates=%d ok=%d failed=%d refused=%d overlaps=%d leaks=%d late_flagged=%d max_gap_s=%.1f takeovers=%d pools_lost=%d services=%d services_lost=%d",
+		v.creates, v.ok, v.failed, v.refused, v.overlaps, leaks, v.lateFlagged, v.gap.Seconds(), takeovers, v.poolsLost, v.made, v.lost)
 	return b.String()
 }

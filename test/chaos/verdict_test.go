@@ -74,7 +74,10 @@ func (s *story) hurt(targets ...string) {
 func (s *story) stored(id, held string, more ...func(*version)) {
 	s.t.Helper()
 	s.revision++
-	v := version{revision: s.revision, name: id, uid: id, call: id, held: span(held), whole: true}
+	v := version{revision: s.revision, name: id, uid: id, call: id, whole: true}
+	if held != "" {
+		v.held = span(held)
+	}
 	for _, m := range more {
 		m(&v)
 	}
@@ -101,7 +104,30 @@ func (s *story) before(name string) int64 {
 // lists has the IPPool list an address as gone to another cluster with a claim.
 func (s *story) lists(claim, at string) {
 	s.revision++
-	s.history.stored.listed([]ledger.Cooling{{Range: span(at)[0], Claim: ledger.Key{Name: claim}}}, s.revision, s.now)
+	s.history.stored.listed([]ledger.RecordedRange{{Range: span(at)[0], Claim: ledger.Key{Name: claim}}}, s.revision, s.now)
+}
+
+// absent has a pool be absent from now on, until over is called.
+func (s *story) absent(pool string) (over func()) {
+	a := &absence{pool: pool, began: s.now}
+	s.absences = append(s.absences, a)
+	return func() { a.over, a.lost = s.now, true }
+}
+
+func inWide(c *call) { c.poolName = "NetworkPool wide" }
+
+// unallocated is an answer without a range to a create in the pool wide.
+func unallocated(c *call) {
+	inWide(c)
+	c.uid = c.id
+}
+
+// waiting is a version without a range.
+func waiting(v *version) { v.held, v.whole, v.waits = addresses{}, false, true }
+
+// ofService makes a version that of the ProxyVIP of a Service, which a manager created.
+func ofService(name string) func(*version) {
+	return func(v *version) { v.name, v.call = vipOfService(name), "" }
 }
 
 func ready(v *version)   { v.ready = true }
@@ -277,6 +303,64 @@ func TestVerdict(t *testing.T) {
 		"an object of nobody's": {story: func(s *story) {
 			s.stored("a", "10.0.0.1")
 		}, want: []string{"is of no call that was made"}},
+		"a ProxyVIP that a manager created for a Service": {story: func(s *story) {
+			s.services["web"] = true
+			s.stored("svc", "10.0.0.1", ofService("web"))
+			s.stored("svc", "10.0.0.1", ofService("web"), ready)
+		}},
+		"a ProxyVIP of a Service that was never created": {story: func(s *story) {
+			s.stored("svc", "10.0.0.1", ofService("web"))
+		}, want: []string{"is of no call that was made"}},
+		"a ProxyVIP of a Service with an address of an answered create": {story: func(s *story) {
+			s.services["web"] = true
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.1")
+			s.stored("svc", "10.0.0.1", ofService("web"))
+			s.stored("svc", "10.0.0.1", ofService("web"), ready)
+		}, want: []string{"both creates were answered"}},
+		"a late ProxyVIP of a Service is flagged": {story: func(s *story) {
+			s.services["web"] = true
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.1", ready)
+			s.stored("svc", "10.0.0.1", ofService("web"))
+			s.stored("svc", "10.0.0.1", ofService("web"), flagged)
+		}},
+		"a claim without a range while its pool is absent, which gets one later": {story: func(s *story) {
+			over := s.absent("NetworkPool wide")
+			s.asked("a", unallocated)
+			s.stored("a", "", waiting)
+			over()
+			s.stored("a", "10.0.0.1", ready)
+		}},
+		"a claim without a range while another pool is absent": {story: func(s *story) {
+			s.absent("NetworkPool narrow")
+			s.asked("a", unallocated)
+			s.stored("a", "", waiting)
+		}, want: []string{"without its range, its token or its finalizer", "the answer has no range"}},
+		"a claim without a range after the absence of its pool": {story: func(s *story) {
+			s.absent("NetworkPool wide")()
+			s.now = s.now.Add(time.Minute)
+			s.asked("a", unallocated)
+			s.stored("a", "", waiting)
+		}, want: []string{"without its range, its token or its finalizer", "the answer has no range"}},
+		"an answer outside of an absent pool": {story: func(s *story) {
+			s.absent("NetworkPool wide")
+			s.asked("a", given("10.0.1.1"), inWide)
+			s.stored("a", "10.0.1.1")
+		}, want: []string{"outside of the pool"}},
+		"a range is given twice while the pool is absent": {story: func(s *story) {
+			s.absent("NetworkPool wide")
+			s.asked("a", given("10.0.0.1"), inWide)
+			s.stored("a", "10.0.0.1", ready)
+			s.asked("b", given("10.0.0.1"), inWide)
+			s.stored("b", "10.0.0.1")
+		}, want: []string{"both creates were answered"}},
+		"an owned range changes while the pool is absent": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"), inWide)
+			s.stored("a", "10.0.0.1", ready)
+			s.absent("NetworkPool wide")
+			s.stored("a", "10.0.0.2", ready)
+		}, want: []string{"a (10.0.0.1, created at revision 1) was moved to 10.0.0.2", "call a"}},
 		"a dry run that leaves nothing": {story: func(s *story) {
 			s.asked("a", dryRun, given("10.0.0.1"))
 		}},
@@ -359,7 +443,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestTheLastLineCountsWhatHappened(t *testing.T) {
+func TestVerdict_LastLineCountsOutcomes(t *testing.T) {
 	v := tell(t, func(s *story) {
 		s.asked("a", given("10.0.0.1"))
 		s.stored("a", "10.0.0.1", ready)
@@ -374,12 +458,12 @@ func TestTheLastLineCountsWhatHappened(t *testing.T) {
 		s.now = s.now.Add(time.Minute)
 	}).judge(anythingFails)
 	lines := strings.Split(v.summary(3, 7), "\n")
-	if want := "creates=5 ok=3 failed=1 refused=1 overlaps=1 leaks=3 late_flagged=1 max_gap_s=60.0 takeovers=7"; lines[len(lines)-1] != want {
+	if want := "creates=5 ok=3 failed=1 refused=1 overlaps=1 leaks=3 late_flagged=1 max_gap_s=60.0 takeovers=7 pools_lost=0 services=0 services_lost=0"; lines[len(lines)-1] != want {
 		t.Errorf("got  %s\nwant %s", lines[len(lines)-1], want)
 	}
 }
 
-func TestAVersionThatTheWatchMissedIsNoticed(t *testing.T) {
+func TestChronicle_MissedVersionIsDetected(t *testing.T) {
 	for name, change := range map[string]func(*chronicle) error{
 		"a change":           func(c *chronicle) error { return c.put(version{name: "a", revision: 3}, 2) },
 		"a create":           func(c *chronicle) error { return c.put(version{name: "b", revision: 3}, 2) },
@@ -412,7 +496,7 @@ func TestLeeway(t *testing.T) {
 	}
 }
 
-func TestTheLastManagerIsSparedWhereCreatesAreJudged(t *testing.T) {
+func TestAdversary_SparesTheLastManager(t *testing.T) {
 	for names, spared := range map[string]bool{"managers": true, "graceful": true, "all": false} {
 		f, err := parseFaults(names)
 		if err != nil {

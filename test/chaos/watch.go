@@ -13,7 +13,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/ledger/fields"
+	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
@@ -71,7 +71,10 @@ const ipPoolKey = "/registry/ipam.metal3.io/ippools/" + namespace + "/" + ipPool
 // sawPool takes in a version of the IPPool.
 func (h *history) sawPool(e *clientv3.Event) error {
 	p := &metal3v1.IPPool{}
-	if e.Type == clientv3.EventTypeDelete {
+	if e.Type == clientv3.EventTypeDelete { // its moved ranges are free
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		clear(h.stored.moved)
 		return nil
 	}
 	if err := json.Unmarshal(e.Kv.Value, p); err != nil {
@@ -79,7 +82,7 @@ func (h *history) sawPool(e *clientv3.Event) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.stored.listed(fields.Resting(p).Ranges, e.Kv.ModRevision, time.Now())
+	h.stored.listed(poolrecord.ReadList(p).Ranges, e.Kv.ModRevision, time.Now())
 	return nil
 }
 
@@ -109,6 +112,7 @@ func (h *history) saw(e *clientv3.Event) error {
 func versionOf(o client.Object, revision int64) version {
 	v := version{revision: revision, name: o.GetName(), uid: string(o.GetUID()), call: o.GetAnnotations()[callAnnotation], held: heldBy(o), whole: whole(o)}
 	v.ready, v.flagged = stateOf(o)
+	v.waits = waits(o)
 	return v
 }
 

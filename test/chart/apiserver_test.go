@@ -30,7 +30,7 @@ func restricted(t *testing.T, namespace string) {
 	suite.Kubectl(t, cluster, "", "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/warn=restricted")
 }
 
-func TestTheAPIServerTakesEveryObjectWithoutAWarning(t *testing.T) {
+func TestChart_ObjectsAreAccepted(t *testing.T) {
 	restricted(t, "ipam")
 	dryRun := func(file string, args ...string) (problems string) {
 		t.Helper()
@@ -55,7 +55,7 @@ func TestTheAPIServerTakesEveryObjectWithoutAWarning(t *testing.T) {
 }
 
 // Helm has no pods to wait for here; that they come up is for a real node to show.
-func TestHelmInstallsUpgradesAndRemoves(t *testing.T) {
+func TestHelm_InstallUpgradeUninstall(t *testing.T) {
 	// Helm 4 has the API server merge, Helm 3 merges by itself.
 	for name, flag := range map[string]string{"by server-side apply": "--server-side=true", "by patches": "--server-side=false"} {
 		t.Run(name, func(t *testing.T) { installUpgradeRemove(t, flag) })
@@ -134,6 +134,7 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 	if got := replicas(); got != "3" {
 		t.Errorf("%s replicas after the rollback to 3", got)
 	}
+	changeMode(t, upgrade)
 	must(run("uninstall", "ipam"))
 	const crds = 4 // of butler.butlerlabs.dev
 	if left := versions(); strings.Count(left, "\n") != crds || strings.Count(left, "CustomResourceDefinition/") != crds {
@@ -144,25 +145,35 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 	}
 }
 
-func TestKubectlAppliesTheKustomizationAndAgainNothing(t *testing.T) {
+// changeMode changes the mode of the certificates from secret to cert-manager, with the command of the README. cert-manager injects its CA only where no
+// caBundle of the former mode is left.
+func changeMode(t *testing.T, upgrade func(...string) error) {
+	t.Helper()
+	trust := func() string {
+		stdout, _ := suite.Kubectl(t, cluster, "", "get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "--selector=app.kubernetes.io/instance=ipam",
+			`--output=jsonpath={range .items[*]}{.metadata.annotations.cert-manager\.io/inject-ca-from}{range .webhooks[*]} {.clientConfig.caBundle}{end}{"\n"}{end}`)
+		return stdout
+	}
+	if err := upgrade("--reset-then-reuse-values", "--values=testdata/secret.yaml", "--set=crds.install=true"); err != nil {
+		t.Fatal(err)
+	}
+	if got := trust(); strings.Contains(got, "/ipam-butler-ipam-webhook") || !strings.Contains(got, " LS0t") {
+		t.Errorf("in mode secret the webhooks trust\n%s", got)
+	}
+	if err := upgrade("--reset-then-reuse-values", "--set=certificates.mode=cert-manager"); err == nil || !strings.Contains(err.Error(), "--set certificates.existingSecret= --set certificates.caBundle=") {
+		t.Errorf("a mode with the Secret of another: %v", err)
+	}
+	if err := upgrade("--reset-then-reuse-values", "--set=certificates.mode=cert-manager,certificates.existingSecret=,certificates.caBundle="); err != nil {
+		t.Fatal(err)
+	}
+	if got := trust(); !strings.Contains(got, "/ipam-butler-ipam-webhook") || strings.Contains(got, " LS0t") {
+		t.Errorf("in mode cert-manager the webhooks trust\n%s", got)
+	}
+}
+
+func TestKustomization_ApplyTwice(t *testing.T) {
 	dir := filepath.Join(root, "config", "default")
 	text, _ := suite.Kubectl(t, cluster, "", "kustomize", dir)
-	var others []string // than what the other tests need
-	for _, o := range parse(t, text) {
-		if o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Namespace" {
-			continue
-		}
-		text, err := o.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		others = append(others, string(text))
-	}
-	t.Cleanup(func() {
-		if _, _, err := cluster.Kubectl(context.Background(), strings.Join(others, "\n---\n"), "delete", "--filename=-"); err != nil {
-			t.Error(err)
-		}
-	})
 	versions := func() string {
 		stdout, _ := suite.Kubectl(t, cluster, "", "get", "--kustomize="+dir, `--output=jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{"\n"}{end}`)
 		return stdout
@@ -177,5 +188,21 @@ func TestKubectlAppliesTheKustomizationAndAgainNothing(t *testing.T) {
 		if diff := cmp.Diff(applied, versions()); diff != "" {
 			t.Errorf("%s: applied again it changes something:\n%s", flag, diff)
 		}
+	}
+
+	var want []string
+	for _, o := range parse(t, text) {
+		if o.GetKind() == "CustomResourceDefinition" || o.GetKind() == "Namespace" {
+			want = append(want, key(o))
+		}
+	}
+	tree, env := checkout(t)
+	shell(t, tree, env, blocksOf(t, "Without Helm", "sh", 2)[1])
+	stdout, _ := suite.Kubectl(t, cluster, "", "get", "--kustomize="+dir, "--ignore-not-found", `--output=jsonpath={range .items[*]}{.kind}/{.metadata.name}{"\n"}{end}`)
+	got := strings.Fields(stdout)
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("objects that remain after the uninstall (-want +got):\n%s", diff)
 	}
 }

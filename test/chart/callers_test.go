@@ -59,7 +59,7 @@ const certificateSection = "A client certificate for the API servers"
 // The files and commands are those of the README.
 func TestClientCertificate_KeepsOthersFromTheWebhooks(t *testing.T) {
 	dir := t.TempDir()
-	commands := blocksOf(t, certificateSection, "sh", 2)
+	commands := blocksOf(t, certificateSection, "sh", 3)
 	shell(t, dir, nil, commands[0])
 	// The sandbox has another directory, and a port that is not that of a Service.
 	here := strings.NewReplacer("/etc/kubernetes/webhooks", dir, "butler-ipam-webhook.butler-ipam-system.svc", `"*"`)
@@ -71,10 +71,11 @@ func TestClientCertificate_KeepsOthersFromTheWebhooks(t *testing.T) {
 	}
 	s, c := suite.Own(t, sandbox.Options{
 		Replicas: 2, APIServerArgs: []string{"--admission-control-config-file=" + filepath.Join(dir, "admission.yaml")},
-		ManagerArgs: []string{"--webhook-client-ca=" + filepath.Join(dir, "ca.crt")},
+		ManagerArgs: []string{"--webhook-client-ca=" + filepath.Join(dir, "client-ca.crt")},
 	})
 	configMap, _, _ := strings.Cut(commands[1], "\n") // what follows is helm upgrade
 	shell(t, dir, s.KubectlEnv(), configMap)
+	firstAllocation(t, dir, s)
 	suite.Create(t, c, &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: "default"}, Spec: v1alpha1.NetworkPoolSpec{CIDR: "10.49.0.0/24"}})
 	for range 4 { // by either replica: one of them passes the call on
 		a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{GenerateName: "a-", Namespace: "default"}, Spec: v1alpha1.IPAllocationSpec{
@@ -95,6 +96,20 @@ func TestClientCertificate_KeepsOthersFromTheWebhooks(t *testing.T) {
 			t.Errorf("a caller without certificate: %v", err)
 		}
 	}
+}
+
+// firstAllocation runs the commands of the README's section with that name: the allocation gets the first addresses that are not reserved.
+func firstAllocation(t *testing.T, dir string, s *sandbox.Sandbox) {
+	t.Helper()
+	const section = "First pool and allocation"
+	if err := os.WriteFile(filepath.Join(dir, "first.yaml"), []byte(blocksOf(t, section, "yaml", 1)[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output := shell(t, dir, s.KubectlEnv(), blocksOf(t, section, "sh", 1)[0])
+	if !strings.Contains(output, "10.40.0.16") || strings.Contains(output, "Warning") {
+		t.Errorf("the first allocation:\n%s", output)
+	}
+	t.Log(output)
 }
 
 func TestNetworkPolicy_LetsTheNamedCallersAndTheReplicasThrough(t *testing.T) {
@@ -125,7 +140,7 @@ func TestNetworkPolicy_LetsTheNamedCallersAndTheReplicasThrough(t *testing.T) {
 	t.Cleanup(func() { _, _, _ = cluster.Kubectl(context.Background(), "", "delete", "node", "cp") })
 	suite.Kubectl(t, cluster, "", "patch", "node", "cp", "--subresource=status",
 		`--patch={"status":{"addresses":[{"type":"Hostname","address":"cp"},{"type":"InternalIP","address":"192.0.2.10"}]}}`)
-	if got := shell(t, "", cluster.KubectlEnv(), blocksOf(t, "A NetworkPolicy", "sh", 1)[0]); got != "192.0.2.10\n" {
+	if got := shell(t, "", cluster.KubectlEnv(), blocksOf(t, "A NetworkPolicy", "sh", 3)[0]); got != "192.0.2.10\n" {
 		t.Errorf("the addresses of the control plane: %q", got)
 	}
 }

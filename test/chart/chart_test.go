@@ -23,7 +23,7 @@ import (
 )
 
 // What the chart writes a second time, with values in it, is what config/ has; what it takes from there has lost nothing.
-func TestTheChartInstallsWhatConfigDoes(t *testing.T) {
+func TestChart_EqualsConfig(t *testing.T) {
 	rendered, err := template(t, "butler-ipam", "butler-ipam-system", "", "--set=image.tag=latest", "--set=apis.novaedge=true,apis.metal3=true,apis.clusterApi=true")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestTheChartInstallsWhatConfigDoes(t *testing.T) {
 }
 
 // What is stored of an API that is off keeps its addresses, so the manager goes on reading it. Nothing else is left of the API.
-func TestAnAPIThatIsSwitchedOffLeavesOnlyTheRightToReadIt(t *testing.T) {
+func TestChart_APISwitchedOff(t *testing.T) {
 	const manager = "ClusterRole/prod-butler-ipam"
 	for off, kinds := range map[string][]string{
 		"novaedge":   {"novaedge.io", "proxyippools", "proxyvips"},
@@ -85,7 +85,7 @@ func TestAnAPIThatIsSwitchedOffLeavesOnlyTheRightToReadIt(t *testing.T) {
 }
 
 // Rights beyond an API's own objects, and what uses them, come and go together.
-func TestProxyVIPsForServicesAreOffUntilTheyAreSwitchedOn(t *testing.T) {
+func TestChart_ServiceVIPs(t *testing.T) {
 	const api, role, flag = "name: butler-ipam-novaedge", "name: butler-ipam-service-vips", "- --service-vips"
 	for args, on := range map[string][]string{"apis.novaedge=false": nil, "apis.novaedge=true": {api}, "apis.novaedge=true,serviceVIPs=true": {api, role, flag}} {
 		text, err := template(t, "butler-ipam", "ipam", "", "--set="+args)
@@ -134,7 +134,7 @@ func plain(t *testing.T, text string) map[string]map[string]any {
 	return objects
 }
 
-func TestEveryObjectIsWhatItsTypeSays(t *testing.T) {
+func TestChart_ObjectsMatchTheirTypes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestEveryObjectIsWhatItsTypeSays(t *testing.T) {
 	}
 }
 
-func TestASecondRenderIsTheSame(t *testing.T) {
+func TestChart_RendersTheSameTwice(t *testing.T) {
 	for _, file := range valuesFiles {
 		first, err := template(t, "prod", "ipam", file)
 		if err != nil {
@@ -173,7 +173,7 @@ func TestASecondRenderIsTheSame(t *testing.T) {
 }
 
 // Everything follows the release's name and namespace, but for what a cluster has once.
-func TestObjectsPointToThoseOfTheirRelease(t *testing.T) {
+func TestChart_References(t *testing.T) {
 	for _, file := range valuesFiles {
 		text, err := template(t, "prod", "ipam", file)
 		if err != nil {
@@ -240,7 +240,7 @@ func clientConfigs(t *testing.T, objects []*unstructured.Unstructured, name stri
 	return all
 }
 
-func TestNamesHaveRoomForLongReleases(t *testing.T) {
+func TestChart_LongReleaseNames(t *testing.T) {
 	text, err := template(t, strings.Repeat("a-long-name-", 4)+"12345", strings.Repeat("n", 63), "everything.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestNamesHaveRoomForLongReleases(t *testing.T) {
 }
 
 // The certificate that pods mount, the one that cert-manager makes and the one that the API server trusts are the same.
-func TestCertificates(t *testing.T) {
+func TestChart_Certificates(t *testing.T) {
 	type certificate struct{ Secret, Issuer, Injected, Bundle, Watched, Kept string }
 	seen := func(objects []*unstructured.Unstructured) (got certificate) {
 		for _, v := range as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec.Template.Spec.Volumes {
@@ -298,7 +298,7 @@ func TestCertificates(t *testing.T) {
 			Watched: "prod-butler-ipam-webhook"},
 		"issuer.yaml": {Secret: "prod-butler-ipam-webhook-tls", Issuer: "ClusterIssuer platform", Injected: "ipam/prod-butler-ipam-webhook",
 			Watched: "prod-butler-ipam-webhook"},
-		"secret.yaml":      {Secret: "my-certificate", Bundle: "-----BEGIN CERTIFICATE-----"},
+		"secret.yaml":      {Secret: "my-certificate", Bundle: pemHeader},
 		"selfmanaged.yaml": {Kept: "prod-butler-ipam-certificates"},
 	} {
 		if diff := cmp.Diff(want, seen(render(t, file))); diff != "" {
@@ -308,7 +308,7 @@ func TestCertificates(t *testing.T) {
 }
 
 // What a mode needs no right for, it has none for; and where it has one to secrets or to write, it is for objects by their names.
-func TestRightsAreThoseThatTheModeNeeds(t *testing.T) {
+func TestChart_Rights(t *testing.T) {
 	type right struct{ Resource, Name, Verbs string }
 	for file, want := range map[string][]right{
 		"":            {{"certificates", "prod-butler-ipam-webhook", "list watch"}},
@@ -346,7 +346,7 @@ func TestRightsAreThoseThatTheModeNeeds(t *testing.T) {
 	}
 }
 
-func TestLabelsAndAnnotationsAreOnEveryObject(t *testing.T) {
+func TestChart_CommonLabelsAndAnnotations(t *testing.T) {
 	objects := render(t, "everything.yaml")
 	for _, o := range objects {
 		labels := o.GetLabels()
@@ -379,7 +379,7 @@ func extra(objects, than []*unstructured.Unstructured) (all []string) {
 	return all
 }
 
-func TestPartsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
+func TestChart_OptionalParts(t *testing.T) {
 	always := render(t, "issuer.yaml")
 	for _, tc := range []struct {
 		file string
@@ -406,7 +406,7 @@ func TestPartsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
 	}
 }
 
-func TestTenantsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
+func TestChart_Tenants(t *testing.T) {
 	off := render(t, "")
 	on, crds := render(t, "", "--set=tenants.enabled=true"), render(t, "", "--set=tenants.enabled=true,tenants.installCRDs=true")
 	if diff := cmp.Diff([]string{"ClusterRole/prod-butler-ipam-tenants", "ClusterRoleBinding/prod-butler-ipam-tenants", "ValidatingWebhookConfiguration/prod-butler-ipam-tenants"}, extra(on, off)); diff != "" {
@@ -437,13 +437,13 @@ func TestTenantsAreThereWhenTheyAreSwitchedOn(t *testing.T) {
 	}
 }
 
-func TestThePodIsWhatTheValuesSay(t *testing.T) {
+func TestChart_PodValues(t *testing.T) {
 	image := func(args ...string) string {
 		return as[appsv1.Deployment](t, render(t, "", args...), "Deployment/prod-butler-ipam").Spec.Template.Spec.Containers[0].Image
 	}
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	for got, want := range map[string]string{
-		image(): "butler-ipam:0.1.0",
+		image(): "butler-ipam:v0.1.0",
 		image("--set=image.repository=example.com/ipam", "--set=image.tag=v2"): "example.com/ipam:v2",
 		image("--set=image.tag=v2", "--set=image.digest="+digest):              "butler-ipam@" + digest,
 	} {
@@ -480,35 +480,55 @@ func TestThePodIsWhatTheValuesSay(t *testing.T) {
 	}
 }
 
-func TestValuesThatMakeNoSenseAreRefused(t *testing.T) {
+// pemHeader is what the schema requires of PEM certificates.
+const pemHeader = "-----BEGIN CERTIFICATE-----"
+
+func TestChart_InvalidValues(t *testing.T) {
 	for arg, want := range map[string]string{
-		"--set=replcas=3":                                       "additional properties 'replcas' not allowed",
-		"--set=replicas=two":                                    "at '/replicas': got string, want integer",
-		"--set=replicas=-1":                                     "at '/replicas': minimum: got -1, want 0",
-		"--set=image.digest=0123":                               "at '/image/digest': '0123' does not match pattern",
-		"--set=image.pullPolicy=Sometimes":                      "at '/image/pullPolicy': value must be one of",
-		"--set=image=butler-ipam:1":                             "at '/image': got string, want object",
-		"--set=logLevel=chatty":                                 "at '/logLevel': 'chatty' does not match pattern",
-		"--set=extraArgs={grant-expiry=3m}":                     "at '/extraArgs/0': 'grant-expiry=3m' does not match pattern",
-		"--set=preStopSeconds=0":                                "at '/preStopSeconds': minimum: got 0, want 1",
-		"--set=commonLabels.team=1":                             "at '/commonLabels/team': got number, want string",
-		"--set=certificates.duration=90d":                       "at '/certificates/duration': '90d' does not match pattern",
-		"--set=certificates.caBundle=ca.crt":                    "at '/certificates/caBundle': 'ca.crt' does not match pattern",
-		"--set=certificates.mode=none":                          "at '/certificates/mode': value must be one of",
-		"--set=certificates.mode=secret":                        "needs certificates.existingSecret and certificates.caBundle",
-		"--set=certificates.existingSecret=x":                   "give certificates.mode=secret",
-		"--set=fullnameOverride=" + strings.Repeat("a-name", 7): "at '/fullnameOverride': maxLength",
+		"--set=replcas=3":                               "additional properties 'replcas' not allowed",
+		"--set=replicas=two":                            "at '/replicas': got string, want integer",
+		"--set=replicas=-1":                             "at '/replicas': minimum: got -1, want 1",
+		"--set=image.digest=0123":                       "at '/image/digest': '0123' does not match pattern",
+		"--set=image.pullPolicy=Sometimes":              "at '/image/pullPolicy': value must be one of",
+		"--set=image=butler-ipam:1":                     "at '/image': got string, want object",
+		"--set=logLevel=chatty":                         "at '/logLevel': 'chatty' does not match pattern",
+		"--set=extraArgs={grant-expiry=3m}":             "at '/extraArgs/0': 'grant-expiry=3m' does not match pattern",
+		"--set=preStopSeconds=0":                        "at '/preStopSeconds': minimum: got 0, want 1",
+		"--set=commonLabels.team=1":                     "at '/commonLabels/team': got number, want string",
+		"--set=certificates.duration=90d":               "at '/certificates/duration': '90d' does not match pattern",
+		"--set=certificates.caBundle=ca.crt":            "at '/certificates/caBundle': 'ca.crt' does not match pattern",
+		"--set=certificates.mode=none":                  "at '/certificates/mode': value must be one of",
+		"--set=certificates.mode=secret":                "needs certificates.existingSecret and certificates.caBundle",
+		"--set=replicas=0":                              "at '/replicas': minimum: got 0, want 1",
+		"--set=image.repository=localhost:5000/ipam:v1": `image.repository "localhost:5000/ipam:v1" has a tag or a digest: set them as image.tag or image.digest`,
+		"--set=image.repository=ipam@sha256:0123":       `image.repository "ipam@sha256:0123" has a tag or a digest`,
+		"--set=tenants.installCRDs=true":                "tenants.installCRDs needs tenants.enabled",
+		"--set=certificates.existingSecret=x":           "clear it with --set certificates.existingSecret= --set certificates.caBundle=, or give certificates.mode=secret",
+		"--set=certificates.caBundle=" + pemHeader:      "clear it with --set certificates.caBundle=, or name its issuer in certificates.issuerRef.name",
+		"--set=certificates.mode=self-managed,certificates.caBundle=" + pemHeader:                                                        "clear it with --set certificates.caBundle=",
+		"--set=certificates.mode=self-managed,certificates.issuerRef.name=ca":                                                            "clear it with --set certificates.issuerRef.name=",
+		"--set=certificates.mode=secret,certificates.existingSecret=x,certificates.issuerRef.name=ca,certificates.caBundle=" + pemHeader: "certificates.issuerRef is not used with certificates.mode=secret",
+		"--set=networkPolicy.webhookFrom[0].ipBlock.cidr=192.0.2.1/32":                                                                   "restrict nothing without networkPolicy.enabled",
+		"--set=networkPolicy.metricsFrom[0].ipBlock.cidr=192.0.2.1/32":                                                                   "restrict nothing without networkPolicy.enabled",
+		"--set=fullnameOverride=" + strings.Repeat("a-name", 7):                                                                          "at '/fullnameOverride': maxLength",
 	} {
 		if _, err := template(t, "prod", "ipam", "", arg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want %q, got %v", arg, want, err)
 		}
 	}
-	if _, err := template(t, "prod", "ipam", "", "--set=global.registry=x"); err != nil {
-		t.Errorf("values of a chart around this one are refused: %v", err)
+	for _, valid := range []string{
+		"--set=global.registry=x", // a value of a chart around this one
+		"--set=image.repository=localhost:5000/platform/ipam",
+		"--set=certificates.issuerRef.name=ca,certificates.caBundle=" + pemHeader,
+		"--set=networkPolicy.webhookFrom=null,networkPolicy.metricsFrom=null",
+	} {
+		if _, err := template(t, "prod", "ipam", "", valid); err != nil {
+			t.Errorf("%s is denied: %v", valid, err)
+		}
 	}
 }
 
-func TestTheDashboardIsOneGrafanaReads(t *testing.T) {
+func TestChart_Dashboard(t *testing.T) {
 	config := as[corev1.ConfigMap](t, render(t, "everything.yaml"), "ConfigMap/prod-butler-ipam-dashboard")
 	if config.Labels["grafana_dashboard"] != "1" {
 		t.Errorf("labels %v", config.Labels)
@@ -519,7 +539,7 @@ func TestTheDashboardIsOneGrafanaReads(t *testing.T) {
 }
 
 // A label that is given twice is there once, and that by which the Deployment knows its pods stays.
-func TestLabelsThatAreGivenTwiceAreThereOnce(t *testing.T) {
+func TestChart_DuplicateLabels(t *testing.T) {
 	objects := render(t, "", "--set-string", `commonLabels.team=a,commonLabels.app\.kubernetes\.io/name=other`, "--set-string", "serviceMonitor.labels.team=b",
 		"--set", "serviceMonitor.enabled=true", "--set-string", `podLabels.team=c,podLabels.app\.kubernetes\.io/instance=other`)
 	deployment := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam")

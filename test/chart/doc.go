@@ -1,3 +1,3 @@
-// Package chart tests the Helm chart by what Helm makes of it: each object against its API type, all of them together against config/, and on a
-// real API server, where it is installed, upgraded and removed.
+// Package chart tests the Helm chart. It validates each rendered object against its API type, compares all rendered objects with config/, and
+// installs, upgrades and removes the chart on a real API server.
 package chart

@@ -1,6 +1,6 @@
-// Package clients runs programs of others against the API server as their users do. OpenTofu applies, changes and destroys the example in
-// config/samples/terraform, by the provider kubectl, in a cluster with kube-controller-manager.
+// Package clients tests third-party clients with the API server. In a cluster with kube-controller-manager, OpenTofu applies, changes and
+// destroys the example of config/samples/terraform, with the provider kubectl.
 //
-// Both programs are built from Go modules, each in a module of its own: OpenTofu replaces a dependency, which counts only there. OpenTofu finds the
-// provider in a directory, so that nothing is downloaded.
+// OpenTofu and the provider are built from Go modules, each through a module of its own: OpenTofu replaces a dependency, and a replace
+// directive applies only in the main module. OpenTofu finds the provider in a local directory, so nothing is downloaded.
 package clients

@@ -141,7 +141,7 @@ func counted(t *testing.T, s *corev1.Secret, each func(*corev1.Secret)) (version
 	}
 }
 
-func TestSelfManaged_AnAuthorityThatIsNotValidYetCountsAsNone(t *testing.T) {
+func TestSelfManaged_AuthorityNotYetValidIsReplaced(t *testing.T) {
 	for name, from := range map[string]time.Duration{"for_two_hours": 2 * time.Hour, "for_ten_years": 10 * 365 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			s := newSecret(t, authorityOf(t, time.Now().Add(from)))
@@ -181,12 +181,12 @@ func TestSelfManaged_OneWrongClockReplacesNothing(t *testing.T) {
 }
 
 // Nothing is taken from anybody, and the API server's time is what certificates are judged by.
-func TestSelfManaged_AWrongClockMakesTheFirstCertificateByTheAPIServersTime(t *testing.T) {
+func TestSelfManaged_FirstCertificateUsesTheAPIServersTime(t *testing.T) {
 	s := newSecret(t, nil)
 	serves(t, keeper(t, s, years(-10)))
 }
 
-func TestSelfManaged_WhatIsUndoneIsRepeatedInGrowingPauses(t *testing.T) {
+func TestSelfManaged_RevertedWritesAreRepeatedWithBackoff(t *testing.T) {
 	s := newSecret(t, map[string][]byte{"tls.crt": []byte("junk")})
 	versions := counted(t, s, func(stored *corev1.Secret) {
 		if string(stored.Data["tls.crt"]) != "junk" {

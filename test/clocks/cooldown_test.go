@@ -56,7 +56,7 @@ func networkPool(ns, address string, delay time.Duration) client.Object {
 func inAnnotation(t *testing.T, pool client.Object, address string, since, until time.Time) {
 	t.Helper()
 	suite.Change(t, admin, pool, func(p client.Object) {
-		annotate(p, butlerv1.AnnotationResting, fmt.Sprintf(`[{"range":%q,"since":%q,"until":%q}]`, address, since.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339)))
+		annotate(p, butlerv1.AnnotationCooldown, fmt.Sprintf(`[{"range":%q,"since":%q,"until":%q}]`, address, since.UTC().Format(time.RFC3339), until.UTC().Format(time.RFC3339)))
 	})
 }
 

@@ -1,3 +1,3 @@
-// Package clocks tests managers whose wall clock is wrong, on a real API server. The managers are built with the tag chaos, which has
-// sandbox.Manager.SetClock set their clock.
+// Package clocks tests managers with wrong wall clocks on a real API server. The managers are built with the build tag chaos, which lets
+// sandbox.Manager.SetClock set their clocks.
 package clocks

@@ -12,11 +12,11 @@ func disruptions(t *testing.T) {
 		name string
 		do   func(*testing.T)
 	}{
-		{"PodOfTheHolderDeleted", func(t *testing.T) {
-			kubectl(t, "delete", "pod", "--namespace="+namespace, holder(t), "--wait=false")
+		{"PodOfTheLeaderDeleted", func(t *testing.T) {
+			kubectl(t, "delete", "pod", "--namespace="+namespace, leader(t), "--wait=false")
 		}},
-		{"PodOfTheHolderDeletedWithoutGrace", func(t *testing.T) {
-			kubectl(t, "delete", "pod", "--namespace="+namespace, holder(t), "--wait=false", "--grace-period=0", "--force")
+		{"PodOfTheLeaderDeletedWithoutGrace", func(t *testing.T) {
+			kubectl(t, "delete", "pod", "--namespace="+namespace, leader(t), "--wait=false", "--grace-period=0", "--force")
 		}},
 		{"Upgraded", func(t *testing.T) { helm(t, "upgrade", withValues("logLevel=debug")...) }},
 		{"RolledBack", func(t *testing.T) { helm(t, "rollback") }},

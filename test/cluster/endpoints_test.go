@@ -17,8 +17,7 @@ func withoutEndpoints(t *testing.T) {
 		}
 		kubectl(t, "wait", "--for=condition=Ready", "ipallocation/"+name, "--timeout=10s")
 	}
-	helm(t, "upgrade", withValues("replicas=0")...)
-	settled(t)
+	scale(t, "0")
 
 	kubectl(t, "label", "ipallocation/labelled", "networkpool/first", "seen=yes")
 	kubectl(t, "delete", "ipallocation/deleted", "networkpool/unused", "--wait=false")
@@ -33,12 +32,19 @@ func withoutEndpoints(t *testing.T) {
 		t.Errorf("the refused create has left an object: %v", err)
 	}
 
-	helm(t, "upgrade", withValues()...)
+	scale(t, "2")
 	kubectl(t, "wait", "--for=delete", "ipallocation/deleted", "networkpool/unused", "--timeout=30s")
 	until(t, "the way to the pods", func() error {
 		_, err := create(t, named("late"), "--dry-run=server")
 		return err
 	})
+}
+
+// scale sets the number of replicas past the chart, which has a minimum of one, and waits for the pods.
+func scale(t *testing.T, replicas string) {
+	t.Helper()
+	kubectl(t, "scale", "deployment/butler-ipam", "--namespace="+namespace, "--replicas="+replicas)
+	settled(t)
 }
 
 // named is the example under another name.

@@ -154,10 +154,10 @@ func settled(t *testing.T) []corev1.Pod {
 	return pods.Items
 }
 
-// holder is the pod that holds the journal.
-func holder(t *testing.T) (name string) {
+// leader returns the name of the pod that is the leader according to the Lease.
+func leader(t *testing.T) (name string) {
 	t.Helper()
-	until(t, "the journal's holder", func() error {
+	until(t, "the leader", func() error {
 		var lease coordinationv1.Lease
 		if err := admin.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: journal.LeaseName}, &lease); err != nil {
 			return err

@@ -298,7 +298,7 @@ func (p place) kubeconfig() clusterctl.Kubeconfig { return clusterctl.Kubeconfig
 
 const total = 3*each - 1
 
-func TestAMoveThereAndBackKeepsEveryAddress(t *testing.T) {
+func TestMove_ThereAndBack(t *testing.T) {
 	here, there := start(t), start(t)
 	here.populate()
 	there.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
@@ -407,7 +407,7 @@ func (p place) givesNothingAway(moved map[string]string) {
 	}
 }
 
-func TestABackupInADirectoryKeepsEveryAddress(t *testing.T) {
+func TestMove_ToADirectory(t *testing.T) {
 	here, there := start(t), start(t)
 	here.populate()
 	there.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})

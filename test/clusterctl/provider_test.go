@@ -129,7 +129,7 @@ func (p place) late(stop <-chan struct{}) (names []string, err error) {
 	return names, nil
 }
 
-func TestAMoveFromTheExistingProviderKeepsEveryAddress(t *testing.T) {
+func TestMove_FromTheExistingProvider(t *testing.T) {
 	here, there := startWith(t, 0), start(t)
 	p := provider{here, here.cluster(), map[string]string{}}
 	first, second := p.pool("first", "10.1.0.1", "10.1.0.60"), p.pool("second", "10.2.0.1", "10.2.0.60")

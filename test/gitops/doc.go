@@ -1,6 +1,6 @@
-// Package gitops has the engines of Flux and Argo CD bring a repository to a cluster whose addresses Butler IPAM gives: what they apply
-// lacks the addresses, what is stored has them, and neither engine may ever see a difference in that.
+// Package gitops tests that Flux and Argo CD see no drift in objects whose addresses Butler IPAM allocated. The applied manifests contain no
+// addresses, the stored objects contain them, and both GitOps engines must report no difference.
 //
-// The engines are those that the products are made of, driven as their controllers drive them. The repository is the folder testdata.
-// They drag in much of Kubernetes: hence a module of its own.
+// The tests call the engine libraries of both products in the same way as the products' controllers. The applied repository is the
+// folder testdata. The package is a Go module of its own because the engines depend on large parts of Kubernetes.
 package gitops

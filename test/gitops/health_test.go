@@ -68,7 +68,7 @@ func TestHealth(t *testing.T) {
 }
 
 // Flux knows of the condition Ready alone, which a ProxyVIP does not have: its health is for Argo CD.
-func TestHealthOfVIPs(t *testing.T) {
+func TestHealth_ProxyVIPs(t *testing.T) {
 	t.Parallel()
 	name := newNamespace(t) // a ProxyIPPool has none
 	becomes := func(o *unstructured.Unstructured, want, message string) {
@@ -110,7 +110,7 @@ func TestHealthOfVIPs(t *testing.T) {
 }
 
 // A Kustomization that waits is done when the addresses may be used, and not earlier.
-func TestFluxWaitsForTheAddresses(t *testing.T) {
+func TestFlux_WaitsForAddresses(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	e := newFlux(t, namespace)

@@ -17,7 +17,7 @@ import (
 const outside = "pool %s/vlan40: 10.41.7.248-10.41.7.250 is outside the pool: it must lie inside one of 10.40.0.0-10.40.7.255"
 
 // An engine that asks before it writes leaves everything as it was.
-func TestFluxAppliesNothingWhereARangeIsInvalid(t *testing.T) {
+func TestFlux_InvalidRange(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	e := newFlux(t, namespace)
@@ -36,7 +36,7 @@ func TestFluxAppliesNothingWhereARangeIsInvalid(t *testing.T) {
 }
 
 // Argo CD asks nobody before it writes. It tells the reason of the one object, and applies the others.
-func TestArgoRefusesOnlyWhatIsInvalid(t *testing.T) {
+func TestArgo_InvalidRange(t *testing.T) {
 	for name, options := range map[string]argoOptions{"client-side": {}, "server-side": {serverSideApply: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,11 +62,11 @@ func smaller(t *testing.T, namespace string) []*unstructured.Unstructured {
 	return objects
 }
 
-func TestWhatCannotBeChangedIsSaid(t *testing.T) {
+func TestImmutableField_IsReported(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, namespace string, e gitops) {
 		must(t, e.sync(t.Context(), repository(t, namespace, everything...)))
 		ranges := settled(t, namespace, 3)
-		if err := e.sync(t.Context(), smaller(t, namespace)); err == nil || !strings.Contains(err.Error(), "spec.count: Forbidden: cannot be changed while addresses are held: create another IPAllocation") {
+		if err := e.sync(t.Context(), smaller(t, namespace)); err == nil || !strings.Contains(err.Error(), "spec.count: Forbidden: cannot be changed while addresses are owned: create another IPAllocation") {
 			t.Errorf("fewer addresses: %v", err)
 		}
 		if err := different(ranges, settled(t, namespace, 3)); err != nil {
@@ -75,7 +75,7 @@ func TestWhatCannotBeChangedIsSaid(t *testing.T) {
 	})
 }
 
-func TestFluxByForceMakesWhatCannotBeChangedAnew(t *testing.T) {
+func TestFlux_ForceRecreates(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
 	e := newFlux(t, namespace)
@@ -97,7 +97,7 @@ func TestFluxByForceMakesWhatCannotBeChangedAnew(t *testing.T) {
 
 // In a first sync the pool may come after the allocation, which nobody can judge then: it is stored, and says what is wrong when the pool is
 // there. Who has the pool come first is told at once.
-func TestAnInvalidRangeThatComesTogetherWithItsPool(t *testing.T) {
+func TestInvalidRange_TogetherWithItsPool(t *testing.T) {
 	t.Parallel()
 	t.Run("Flux", func(t *testing.T) {
 		t.Parallel()

@@ -33,7 +33,7 @@ func inSync(t *testing.T, namespace string, e gitops, objects func() []*unstruct
 	}
 }
 
-func TestARepositoryConvergesInEveryOrderAndIsInSyncThen(t *testing.T) {
+func TestSync_EveryOrderConverges(t *testing.T) {
 	orders := [][]string{
 		{"pool allocations pinned"},
 		{"pool", "allocations", "pinned"}, {"pool", "pinned", "allocations"},
@@ -62,7 +62,7 @@ func TestARepositoryConvergesInEveryOrderAndIsInSyncThen(t *testing.T) {
 	}
 }
 
-func TestTwoHundredAllocationsAtOnce(t *testing.T) {
+func TestSync_TwoHundredAllocations(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, namespace string, e gitops) {
 		objects := func() []*unstructured.Unstructured {
 			pool, pattern := repository(t, namespace, "pool"), repository(t, namespace, "allocations")[0]
@@ -94,7 +94,7 @@ func disjoint(t *testing.T, ranges map[string]v1alpha1.PinnedIPRange) {
 	}
 }
 
-func TestWhatSomebodyChangesIsShownAndPutBack(t *testing.T) {
+func TestSync_DriftIsReverted(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, namespace string, e gitops) {
 		objects := func() []*unstructured.Unstructured { return repository(t, namespace, everything...) }
 		must(t, e.sync(t.Context(), objects()))
@@ -127,7 +127,7 @@ func TestWhatSomebodyChangesIsShownAndPutBack(t *testing.T) {
 }
 
 // What is pruned frees its addresses: the next one that asks for as many gets just these, as there are no others.
-func TestPruneFreesTheAddresses(t *testing.T) {
+func TestPrune_FreesAddresses(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, namespace string, e gitops) {
 		full := func(names ...string) []*unstructured.Unstructured {
 			objects, pattern := repository(t, namespace, "pool"), repository(t, namespace, "allocations")[1]
@@ -158,7 +158,7 @@ func TestPruneFreesTheAddresses(t *testing.T) {
 }
 
 // Flux deletes a pool before its allocations, Argo CD all of them at the same time.
-func TestPruneOfAPoolWithItsAllocationsTakesOneSync(t *testing.T) {
+func TestPrune_PoolWithItsAllocations(t *testing.T) {
 	onEveryEngine(t, func(t *testing.T, namespace string, e gitops) {
 		objects, pattern := repository(t, namespace, "pool"), repository(t, namespace, "allocations")[0]
 		for i := range 20 {

@@ -1,4 +1,5 @@
-// Package load keeps a manager busy while a test does something to it, and counts what that costs.
+// Package load creates claims continuously while a test disturbs the managers. It measures the longest time without a response and counts failed
+// creates.
 package load
 
 import (
@@ -16,10 +17,10 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// patience is how long answers may take altogether.
+// patience is the maximum time that Await waits.
 const patience = time.Minute
 
-// Load is a number of clients that create one allocation after the other.
+// Load is a number of clients, each of which creates one allocation after the other.
 type Load struct {
 	t         *testing.T
 	api       client.Client
@@ -28,13 +29,13 @@ type Load struct {
 	clients   sync.WaitGroup
 
 	mu       sync.Mutex
-	answers  map[string]string // name -> address in the answer
-	landed   []time.Time       // of answers
-	slowest  time.Duration     // create
+	answers  map[string]string // name -> address in the response
+	landed   []time.Time       // end of each successful create
+	slowest  time.Duration     // longest create
 	failures []error
 }
 
-// NewPool makes a namespace with a pool of these addresses, and gives the namespace's name.
+// NewPool creates a namespace with a NetworkPool of this CIDR and returns the name of the namespace.
 func NewPool(t *testing.T, api client.Client, cidr string) (namespace string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "load-"}}
@@ -48,7 +49,7 @@ func NewPool(t *testing.T, api client.Client, cidr string) (namespace string) {
 	return ns.Name
 }
 
-// Claim asks for one address of that pool.
+// Claim returns an IPAllocation that requests one address of the pool of NewPool.
 func Claim(namespace, name string) *v1alpha1.IPAllocation {
 	return &v1alpha1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
@@ -97,7 +98,7 @@ func (l *Load) create(name string) {
 	}
 }
 
-// Await waits for so many more answers.
+// Await waits for n more successful creates.
 func (l *Load) Await(more int) {
 	l.t.Helper()
 	l.mu.Lock()
@@ -118,8 +119,8 @@ func (l *Load) Await(more int) {
 	}
 }
 
-// Stop ends the load and checks that every answer is what is stored, and that no address was given twice. It gives the longest time
-// between two answers, and the creates that failed.
+// Stop stops the clients. It fails the test unless every returned address is stored and no address was allocated twice. It returns the longest time between
+// two successful responses, and the errors of the failed creates.
 func (l *Load) Stop() (gap time.Duration, failures []error) {
 	l.t.Helper()
 	l.cancel()

@@ -19,7 +19,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-func TestAnAddressThatSomebodyElseMakesCountsFromItsCreation(t *testing.T) {
+func TestAddressObject_OfOthersCountsFromItsCreate(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -38,13 +39,14 @@ func TestAnAddressThatSomebodyElseMakesCountsFromItsCreation(t *testing.T) {
 }
 
 // Outside of its pool as well. What is there for its claim that gets.
-func TestAnAddressThatNoPoolOffersHasOneOwnerToo(t *testing.T) {
+func TestAddressObject_OutsideThePoolHasOneOwner(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
 			suite.Create(t, admin, ten(ns, "pool"), k.holds(ns, "first", "pool", "web", "10.9.0.1"))
 			for _, other := range bothKinds {
-				suite.Refused(t, admin.Create(t.Context(), other.holds(ns, "second", "pool", "db", "10.9.0.1")), 403, "10.9.0.1", "is held by ipaddresses/first")
+				suite.Refused(t, admin.Create(t.Context(), other.holds(ns, "second", "pool", "db", "10.9.0.1")), 403, "10.9.0.1", "is owned by ipaddresses/first")
 			}
 			c := k.claim(ns, "web", "pool", "")
 			k.gets(t, c, "10.9.0.1")
@@ -53,7 +55,8 @@ func TestAnAddressThatNoPoolOffersHasOneOwnerToo(t *testing.T) {
 	}
 }
 
-func TestAClaimGetsTheAddressThatIsThereForIt(t *testing.T) {
+func TestAddressObject_BeforeItsClaim(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -72,7 +75,8 @@ func TestAClaimGetsTheAddressThatIsThereForIt(t *testing.T) {
 }
 
 // Its claim lost its finalizer, and another of the name comes: the address is that one's, and says so.
-func TestAnAddressThatIsLeftBehindIsTheNextClaims(t *testing.T) {
+func TestAddressObject_LeftBehindIsTheNextClaims(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -103,7 +107,8 @@ func TestAnAddressThatIsLeftBehindIsTheNextClaims(t *testing.T) {
 }
 
 // The garbage collector deletes them, and whoever cleans up. Until somebody does, they stay for a while: a restore may bring the claim.
-func TestAnAddressWhoseClaimIsGoneCanBeDeleted(t *testing.T) {
+func TestAddressObject_WithoutItsClaimCanBeDeleted(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -130,7 +135,8 @@ func TestAnAddressWhoseClaimIsGoneCanBeDeleted(t *testing.T) {
 }
 
 // The CRDs of Metal3's own address manager, which stay where it is taken over from, have no such rules.
-func TestWhoseAnAddressIsCannotBeChangedUnderACRDWithoutRules(t *testing.T) {
+func TestAddressObject_ImmutableUnderACRDWithoutRules(t *testing.T) {
+	t.Parallel()
 	_, c := suite.Own(t, sandbox.Options{Replicas: 1})
 	suite.WithoutRules(t, c, "ipaddresses.ipam.metal3.io")
 	ns := suite.Namespace(t, c)
@@ -175,7 +181,8 @@ func TestWhoseAnAddressIsCannotBeChangedUnderACRDWithoutRules(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatIsTakenAwayComesBack(t *testing.T) {
+func TestAddressObject_CreatedAgainWhenDeleted(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	c := ipClaims.claim(ns, "web", "pool", "")
@@ -194,7 +201,8 @@ func TestAnAddressThatIsTakenAwayComesBack(t *testing.T) {
 	})
 }
 
-func TestAClaimSaysWhyItsAddressObjectIsRefused(t *testing.T) {
+func TestAddressObject_DeniedByAPolicy(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -258,7 +266,8 @@ func TestAClaimSaysWhyItsAddressObjectIsRefused(t *testing.T) {
 }
 
 // Cluster API takes more forms of an address than one.
-func TestAnAddressIsWrittenInOneForm(t *testing.T) {
+func TestAddressObject_CanonicalForm(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	for written, says := range map[string]string{

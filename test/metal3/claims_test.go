@@ -2,7 +2,6 @@ package metal3
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,7 +33,8 @@ func single(ns, name string) *v1alpha1.IPPool {
 }
 
 // The status of an IPClaim has no word for it, the conditions of an IPAddressClaim have.
-func TestWhoWaitsForAPoolIsTold(t *testing.T) {
+func TestClaim_WaitingForItsPoolSaysSo(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	waits, says := ipClaims.claim(ns, "web", "pool", ""), ipAddressClaims.claim(ns, "db", "pool", "")
 	suite.Create(t, admin, waits, says)
@@ -51,7 +51,8 @@ func TestWhoWaitsForAPoolIsTold(t *testing.T) {
 	ipAddressClaims.bound(t, says)
 }
 
-func TestWhatStandsOnTheObjectsIsWhatTheExistingProviderPutsThere(t *testing.T) {
+func TestClaim_ObjectsEqualThoseOfTheExistingProvider(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	claim := ipClaims.claim(ns, "web", "pool", "").(*v1alpha1.IPClaim)
@@ -103,7 +104,8 @@ func TestWhatStandsOnTheObjectsIsWhatTheExistingProviderPutsThere(t *testing.T) 
 	}
 }
 
-func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
+func TestClaim_OfANetworkPool(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	pool := &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "lab"},
@@ -121,14 +123,15 @@ func TestAClaimOfANetworkPoolGetsAnAddressPrefixAndGateway(t *testing.T) {
 	if o := a.OwnerReferences; len(o) != 2 || o[0].UID != c.UID || !*o[0].Controller || o[1].UID != pool.UID || *o[1].Controller || !*o[1].BlockOwnerDeletion {
 		t.Errorf("owners of the address: %+v", o)
 	}
-	suite.Refused(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaim holds addresses of it: delete it first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io -n "+ns)
+	suite.Refused(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaim owns addresses of the pool: delete it first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io -n "+ns)
 	suite.Delete(t, admin, c)
 	suite.Gone(t, admin, a)
 	suite.Gone(t, admin, c)
 	suite.Delete(t, admin, pool)
 }
 
-func TestClaimsOfOtherProvidersAreLeftAlone(t *testing.T) {
+func TestClaim_OfAnotherProvider(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	c := &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, "theirs", ""), Spec: ipamv1.IPAddressClaimSpec{
@@ -141,7 +144,8 @@ func TestClaimsOfOtherProvidersAreLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAnAddressIsTheClaimsUntilAllItsUsersLetGo(t *testing.T) {
+func TestRelease_WaitsForAllFinalizers(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -186,7 +190,8 @@ func TestAnAddressIsTheClaimsUntilAllItsUsersLetGo(t *testing.T) {
 	}
 }
 
-func TestAClaimThatFoundNoRoomOutlivesItsPool(t *testing.T) {
+func TestClaim_OutlivesItsFullPool(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -214,7 +219,8 @@ func TestAClaimThatFoundNoRoomOutlivesItsPool(t *testing.T) {
 }
 
 // The garbage collector takes off its finalizer when the address that it waits for is gone; here it does not run.
-func TestAClaimThatIsDeletedInTheForegroundLetsItsAddressGo(t *testing.T) {
+func TestRelease_ForegroundDeletion(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -238,50 +244,8 @@ func TestAClaimThatIsDeletedInTheForegroundLetsItsAddressGo(t *testing.T) {
 	}
 }
 
-func TestAnAnswerSurvivesAppliesWithoutIt(t *testing.T) {
-	for _, k := range bothKinds {
-		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
-			suite.Create(t, admin, ten(ns, "pool"))
-			c := k.claim(ns, "web", "pool", "")
-			k.gets(t, c, "10.0.0.1")
-			suite.Change(t, admin, c, func(c client.Object) { c.SetAnnotations(nil) })
-			if got := answer(stored(t, c)); got != "10.0.0.1" {
-				t.Errorf("after an update without it the answer is %q", got)
-			}
-			err := suite.TryChange(t, admin, c, func(c client.Object) { c.GetAnnotations()[v1alpha1.AnnotationIPAddress] = "10.0.0.9" })
-			suite.Refused(t, err, 422, "ipAddress", "10.0.0.1")
-		})
-	}
-}
-
-func TestADryRunTakesNothing(t *testing.T) {
-	ns := suite.Namespace(t, admin)
-	suite.Create(t, admin, ten(ns, "pool"))
-	for range 20 {
-		c := ipClaims.claim(ns, "web", "pool", "")
-		if err := admin.Create(t.Context(), c, client.DryRunAll); err != nil {
-			t.Fatal(err)
-		}
-		if answer(c) != "10.0.0.1" {
-			t.Fatalf("a dry run says %q", answer(c))
-		}
-	}
-	ipClaims.gets(t, ipClaims.claim(ns, "db", "pool", ""), "10.0.0.1")
-}
-
-func TestAPoolMayShrinkWhereNothingHeldFallsOut(t *testing.T) {
-	ns := suite.Namespace(t, admin)
-	pool := ten(ns, "pool")
-	suite.Create(t, admin, pool)
-	ipClaims.gets(t, ipClaims.claim(ns, "web", "pool", "10.0.0.5"), "10.0.0.5")
-	err := suite.TryChange(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.6", "10.0.0.10")} })
-	suite.Refused(t, err, 403, "10.0.0.5", "web")
-	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Spec.Pools = []v1alpha1.Pool{between("10.0.0.5", "10.0.0.6")} })
-	ipClaims.gets(t, ipClaims.claim(ns, "db", "pool", ""), "10.0.0.6")
-}
-
-func TestAPinOfAPoolHoldsForTheClaimThatComesNext(t *testing.T) {
+func TestPreAllocation_AppliesToTheNextClaim(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	pool := ten(ns, "pool")
 	suite.Create(t, admin, pool)
@@ -306,7 +270,8 @@ func TestAPinOfAPoolHoldsForTheClaimThatComesNext(t *testing.T) {
 }
 
 // Users copy the indexes of a pool into its preAllocations: they say what its own claims have, and nothing of others.
-func TestIndexesListWhatIsHeldThroughThePool(t *testing.T) {
+func TestIndexes_ListWhatIsOwnedThroughThePool(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			a, b := suite.Namespace(t, admin), suite.Namespace(t, admin)
@@ -324,7 +289,8 @@ func TestIndexesListWhatIsHeldThroughThePool(t *testing.T) {
 }
 
 // Who keeps for one claim what another has is told: the one will wait until the other is gone.
-func TestWhoKeepsAnAddressThatAnotherHasIsTold(t *testing.T) {
+func TestPreAllocation_OfAnOwnedAddressWarns(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -335,12 +301,12 @@ func TestWhoKeepsAnAddressThatAnotherHasIsTold(t *testing.T) {
 			indexesBecome(t, pool, map[string]v1alpha1.IP{"web": "10.0.0.1", "router": "10.0.0.9"})
 			for kept, held := range map[string]string{
 				`{"web":"10.0.0.1","router":"10.0.0.9","db":"10.0.0.2"}`: "",
-				`{"db":"10.0.0.1"}`:  "10.0.0.1 is held by ",
-				`{"web":"10.0.0.9"}`: "10.0.0.9 is held by ",
+				`{"db":"10.0.0.1"}`:  "10.0.0.1 is owned by ",
+				`{"web":"10.0.0.9"}`: "10.0.0.9 is owned by ",
 			} {
 				_, warning := suite.Kubectl(t, cluster, "", "patch", "ippool", "pool", "-n", ns, "--type=merge", "--dry-run=server",
 					"-p", `{"spec":{"preAllocations":`+kept+`}}`)
-				if want := "pool " + ns + "/pool takes nothing from who has it already: " + held; held == "" && warning != "" || held != "" && !strings.Contains(warning, want) {
+				if want := "pool " + ns + "/pool offers addresses that are not free: " + held; held == "" && warning != "" || held != "" && !strings.Contains(warning, want) {
 					t.Errorf("to keep %s is answered %q, want the warning %q", kept, warning, held)
 				}
 			}
@@ -349,7 +315,8 @@ func TestWhoKeepsAnAddressThatAnotherHasIsTold(t *testing.T) {
 }
 
 // A claim has the address that it was answered, whatever else is held for it.
-func TestIndexesSayWhatAClaimHasItself(t *testing.T) {
+func TestIndexes_OfAClaimWithSeveralObjects(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	pool := ten(ns, "pool")
 	suite.Create(t, admin, pool)
@@ -370,7 +337,8 @@ func indexesBecome(t *testing.T, p *v1alpha1.IPPool, want map[string]v1alpha1.IP
 	})
 }
 
-func TestTheSampleOfClusterAPIGetsAnAddressOfANetworkPool(t *testing.T) {
+func TestClaim_SampleOfClusterAPI(t *testing.T) {
+	t.Parallel()
 	suite.Kubectl(t, cluster, "", "create", "-f", "../../config/samples/networkpool.yaml")
 	given, _ := suite.Kubectl(t, cluster, "", "create", "-f", "../../config/samples/clusterapi/ipaddressclaim.yaml", "-o", "jsonpath={.metadata.annotations.ipAddress}")
 	c := stored(t, ipAddressClaims.claim(sandbox.Namespace, "worker-0", "", ""))
@@ -383,33 +351,9 @@ func TestTheSampleOfClusterAPIGetsAnAddressOfANetworkPool(t *testing.T) {
 	suite.Gone(t, admin, pool)
 }
 
-// It is answered at once, and not told to come again for ever.
-func TestAPoolThatGoesGivesNoAddressByNameEither(t *testing.T) {
-	for _, k := range bothKinds {
-		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
-			pool := ten(ns, "pool")
-			pool.Finalizers = []string{"example.com/keeps"}
-			suite.Create(t, admin, pool)
-			if err := admin.Delete(t.Context(), pool); err != nil {
-				t.Fatal(err)
-			}
-			suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the manager sees it in a moment
-				if admin.Create(ctx, k.claim(ns, "named", "pool", "10.0.0.8"), client.DryRunAll) == nil {
-					return errors.New("the dry run is not refused")
-				}
-				return nil
-			})
-			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "named", "pool", "10.0.0.8")), 403, "is being deleted and gives out no more addresses")
-			unassigned(t, k.claim(ns, "any", "pool", ""))
-			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Finalizers = nil })
-		})
-	}
-}
-
 // Cluster API's IPAddress has a rule for prefixes that the pool does not have: the claim has its address, and no object for it. Who corrects the pool
 // need not touch the claim.
-func TestAClaimOfAPoolWithAnInvalidPrefixIsServedWhenThatIsCorrected(t *testing.T) {
+func TestIPPool_InvalidPrefixCorrected(t *testing.T) {
 	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	p := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.9")}, Prefix: -1})
@@ -431,7 +375,8 @@ func TestAClaimOfAPoolWithAnInvalidPrefixIsServedWhenThatIsCorrected(t *testing.
 }
 
 // A claim that is being deleted, or goes to another cluster, gets nothing any more, and whose it has not it cannot write down as its own.
-func TestAClaimThatGoesTakesNobodysAddress(t *testing.T) {
+func TestClaim_BeingDeletedRequestsNothing(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		for name, going := range map[string]func(*testing.T, client.Object){
 			"deleted": func(t *testing.T, c client.Object) {
@@ -466,13 +411,13 @@ func TestAClaimThatGoesTakesNobodysAddress(t *testing.T) {
 						c.SetAnnotations(annotations)
 					}
 				}
-				suite.Refused(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be asked for by what is being deleted, or moved")
+				suite.Refused(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be requested by an object that is being deleted, or moved")
 				suite.Change(t, admin, goes, func(c client.Object) {
 					annotations := c.GetAnnotations()
 					delete(annotations, v1alpha1.AnnotationIPAddress)
 					c.SetAnnotations(annotations)
 				})
-				suite.Refused(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be asked for by what is being deleted, or moved")
+				suite.Refused(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be requested by an object that is being deleted, or moved")
 				if got := k.bound(t, other); got.Address != "10.0.0.2" {
 					t.Errorf("the other has %+v", got)
 				}

@@ -1,13 +1,13 @@
 package metal3
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -35,7 +35,8 @@ func unassigned(t *testing.T, c client.Object) {
 	}
 }
 
-func TestAPoolRestsUntilItsClusterIsThereAndRuns(t *testing.T) {
+func TestPaused_UntilTheClusterExists(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -44,12 +45,12 @@ func TestAPoolRestsUntilItsClusterIsThereAndRuns(t *testing.T) {
 			suite.Create(t, admin, pool)
 			early := k.claim(ns, "early", "pool", "")
 			unassigned(t, early)
-			told(t, pool, "WaitingForCluster", "Cluster c of IPPool pool does not exist: nothing is done until it does")
-			told(t, early, "WaitingForCluster", "Cluster c of IPPool pool does not exist: nothing is done until it does")
+			told(t, pool, "WaitingForCluster", "Cluster c of IPPool pool does not exist: not reconciled until the Cluster exists")
+			told(t, early, "WaitingForCluster", "Cluster c of IPPool pool does not exist: not reconciled until the Cluster exists")
 			named := k.claim(ns, "named", "pool", "10.0.0.7") // who knows its address keeps it, also while all is paused
 			goes := k.claim(ns, "goes", "pool", "10.0.0.8")
 			suite.Create(t, admin, named, goes)
-			told(t, named, "WaitingForCluster", "Cluster c of IPPool pool does not exist: nothing is done until it does")
+			told(t, named, "WaitingForCluster", "Cluster c of IPPool pool does not exist: not reconciled until the Cluster exists")
 			if len(goes.GetFinalizers()) == 0 {
 				t.Error("nothing keeps a claim that has an address")
 			}
@@ -99,7 +100,8 @@ func becomesPaused(t *testing.T, k claimKind, ns string) {
 	t.Fatal("the managers do not learn of the pause")
 }
 
-func TestTheClustersOfClusterAPIsClaimsCount(t *testing.T) {
+func TestPaused_ByTheClusterOfTheClaim(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	c := ipAddressClaims.claim(ns, "web", "pool", "").(*ipamv1.IPAddressClaim)
@@ -109,7 +111,8 @@ func TestTheClustersOfClusterAPIsClaimsCount(t *testing.T) {
 	ipAddressClaims.bound(t, c)
 }
 
-func TestAPausedAnnotationCounts(t *testing.T) {
+func TestPaused_ByAnnotation(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -124,7 +127,8 @@ func TestAPausedAnnotationCounts(t *testing.T) {
 	}
 }
 
-func TestWhatRestedWithItsPoolGoesOnWithIt(t *testing.T) {
+func TestPaused_ResumesWithItsPool(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -151,7 +155,8 @@ func TestWhatRestedWithItsPoolGoesOnWithIt(t *testing.T) {
 }
 
 // However short it is, and while the pool's status is written.
-func TestAClaimOutlivesAShortPauseOfItsPool(t *testing.T) {
+func TestPaused_Briefly(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -172,7 +177,8 @@ func TestAClaimOutlivesAShortPauseOfItsPool(t *testing.T) {
 	}
 }
 
-func TestAPausedClaimGetsNoAddressUntilItsPauseEnds(t *testing.T) {
+func TestPaused_Claim(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -206,28 +212,11 @@ func TestAPausedClaimGetsNoAddressUntilItsPauseEnds(t *testing.T) {
 	}
 }
 
-func TestAClaimMayComeBeforeItsPool(t *testing.T) {
-	for _, k := range bothKinds {
-		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
-			c, named := k.claim(ns, "web", "pool", ""), k.claim(ns, "named", "pool", "10.0.0.4")
-			unassigned(t, c)
-			suite.Create(t, admin, named)
-			suite.Create(t, admin, ten(ns, "pool"))
-			if got := k.bound(t, c); got.Address != "10.0.0.1" {
-				t.Errorf("it got %s", got.Address)
-			}
-			if got := k.bound(t, named); got.Address != "10.0.0.4" {
-				t.Errorf("it got %s", got.Address)
-			}
-		})
-	}
-}
-
 // What clusterctl looks for before it moves anything.
 const blockMove = "clusterctl.cluster.x-k8s.io/block-move"
 
-func TestAClaimIsNotMovedWhileItIsGivenAnAddress(t *testing.T) {
+func TestMove_BlockedWhileAnAddressIsAllocated(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -255,7 +244,8 @@ func TestAClaimIsNotMovedWhileItIsGivenAnAddress(t *testing.T) {
 }
 
 // A replica that dies may leave the annotation on a claim.
-func TestAClaimThatGetsNoAddressCanBeMoved(t *testing.T) {
+func TestMove_OfAClaimWithoutAddress(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -284,8 +274,9 @@ func TestAClaimThatGetsNoAddressCanBeMoved(t *testing.T) {
 }
 
 // Its own change must not bring it back at once: each round would be two writes of it, and two of the journal.
-func TestAClaimWhoseClusterCannotBeReadIsLeftAloneForAWhile(t *testing.T) {
-	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+func TestPaused_ClusterCannotBeRead(t *testing.T) {
+	t.Parallel()
+	_, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
 	ns := suite.Namespace(t, c)
 	p := single(ns, "pool")
 	p.Spec.ClusterName = ptr.To("c")
@@ -314,13 +305,7 @@ func TestAClaimWhoseClusterCannotBeReadIsLeftAloneForAWhile(t *testing.T) {
 				}
 			}
 		}
-		suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
-			stdout, _, _ := box.Kubectl(ctx, "", "auth", "can-i", "get", "clusters.cluster.x-k8s.io", "--as=system:serviceaccount:"+sandbox.ManagerNamespace+":butler-ipam")
-			if want := map[bool]string{true: "yes", false: "no"}[may]; strings.TrimSpace(stdout) != want {
-				return fmt.Errorf("can-i says %q, want %s", stdout, want)
-			}
-			return nil
-		})
+		suite.AwaitRight(t, c, authorizationv1.ResourceAttributes{Verb: "get", Group: clusterv1.GroupVersion.Group, Resource: "clusters"}, may)
 	}
 	mayRead(false)
 	w, err := c.Watch(t.Context(), ipClaims.list(), client.InNamespace(ns), client.MatchingFields{"metadata.name": "waits"})

@@ -1,2 +1,3 @@
-// Package metal3 tests the APIs of Metal3 and of Cluster API's IPAM contract as their users meet them, on a real API server with two managers.
+// Package metal3 tests the Metal3 API and Cluster API's IPAM contract. It covers IPPools, IPClaims, IPAddressClaims and their address objects, on a
+// real API server with two managers.
 package metal3

@@ -14,7 +14,8 @@ import (
 
 // The arithmetic of an entry of spec.pools, by claims: any address is the first, the last can be had, those beside the two cannot, and where the
 // first few are kept the next one is given.
-func TestAddressesThatAnEntryHas(t *testing.T) {
+func TestIPPool_Entries(t *testing.T) {
+	t.Parallel()
 	all, err := scenarios.ReadEntries(testdata + "entries.yaml")
 	if err != nil {
 		t.Fatal(err)

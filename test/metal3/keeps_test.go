@@ -24,7 +24,8 @@ func forged(c client.Object, address, origin string) client.Object {
 	return c
 }
 
-func TestPreAllocationsForNoClaim_OpenToNoAnnotation(t *testing.T) {
+func TestPreAllocation_ForNoClaimIgnoresAnnotations(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			ns := suite.Namespace(t, admin)
@@ -76,7 +77,8 @@ func (k claimKind) waitsFor(t *testing.T, c client.Object, want string) {
 }
 
 // What a NetworkPool reserves, and its gateway where that is reserved, have no exception.
-func TestReservedAddressesOfANetworkPool_OpenToNoAnnotation(t *testing.T) {
+func TestReserved_IgnoresAnnotations(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	pool := &butlerv1.NetworkPool{Spec: butlerv1.NetworkPoolSpec{
 		CIDR: "10.8.0.0/28", RoutingDomain: ns, Gateway: "10.8.0.1",
@@ -99,7 +101,8 @@ func TestReservedAddressesOfANetworkPool_OpenToNoAnnotation(t *testing.T) {
 }
 
 // The address object is the record that only the manager and admins of pools write. A claim of the wrong name or address gets nothing by it.
-func TestPreAllocationsForNoClaim_LeaveAnAddressToTheClaimOfItsAddressObject(t *testing.T) {
+func TestPreAllocation_ForNoClaimKeepsAddressObjects(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		for name, tc := range map[string]struct{ first, paused bool }{
 			"address object first":     {first: true},

@@ -14,7 +14,7 @@ import (
 
 // Cluster API is installed after the managers: they end one after the other, to serve its claims when they are started again, and no create of another
 // kind fails of that.
-func TestClusterAPIMayComeLater(t *testing.T) {
+func TestClusterAPI_InstalledLater(t *testing.T) {
 	s, c := suite.Own(t, sandbox.Options{Replicas: 2, Restart: true})
 	ns := suite.Namespace(t, c)
 	suite.Create(t, c, ten(ns, "pool"))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -18,8 +19,12 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
+// listClusters is the right of the managers to list Clusters of any namespace.
+var listClusters = authorizationv1.ResourceAttributes{Verb: "list", Group: clusterv1.GroupVersion.Group, Resource: "clusters"}
+
 // What is being deleted goes on where its Cluster is gone, and rests where that is paused: a manager that has not seen any Cluster yet knows neither.
-func TestWhatIsPausedIsNotReleasedBeforeTheClustersAreListed(t *testing.T) {
+func TestPaused_BeforeTheClustersAreListed(t *testing.T) {
+	t.Parallel()
 	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
 	ns, other := suite.Namespace(t, c), suite.Namespace(t, c)
 	going := ten(ns, "going")
@@ -69,6 +74,7 @@ func TestWhatIsPausedIsNotReleasedBeforeTheClustersAreListed(t *testing.T) {
 			t.Fatalf("of %d rules, %d are left", len(was), len(r.Rules))
 		}
 	})
+	suite.AwaitRight(t, c, listClusters, false)
 	if err := errors.Join(manager.Start(), manager.Ready(t.Context())); err != nil {
 		t.Fatal(err)
 	}

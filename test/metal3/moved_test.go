@@ -103,7 +103,7 @@ func (k claimKind) addressesOf(t *testing.T, c client.Client, claim client.Objec
 func recordsMove(t *testing.T, c client.Client, pool client.Object, address string) {
 	t.Helper()
 	suite.Becomes(t, c, pool, func(p client.Object) string {
-		if record := p.GetAnnotations()[butlerv1.AnnotationResting]; !strings.Contains(record, `"`+address+`"`) {
+		if record := p.GetAnnotations()[butlerv1.AnnotationCooldown]; !strings.Contains(record, `"`+address+`"`) {
 			return fmt.Sprintf("it records %q", record)
 		}
 		return ""
@@ -121,7 +121,8 @@ func ownedBy(ns, cluster string) func(client.Object) {
 	}
 }
 
-func TestClaimsMarkedAsMoved(t *testing.T) {
+func TestMove_MarkedClaims(t *testing.T) {
+	t.Parallel()
 	type situation struct {
 		name     string
 		clusters map[string]bool // name -> paused when the claim is taken away
@@ -224,7 +225,8 @@ func TestClaimsMarkedAsMoved(t *testing.T) {
 }
 
 // clusterctl does not move these kinds: neither is owned by a Cluster, and their definitions do not have its label.
-func TestKindsThatClusterctlDoesNotMove(t *testing.T) {
+func TestMove_KindsThatStay(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	network := &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pool"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.70.0.0/32", RoutingDomain: ns}}
 	allocation := func(name string) *butlerv1.IPAllocation {
@@ -252,7 +254,8 @@ func TestKindsThatClusterctlDoesNotMove(t *testing.T) {
 }
 
 // The managers may see all of a move when it is over and its Clusters are gone, and not be able to read any.
-func TestMovesSeenLate(t *testing.T) {
+func TestMove_ObservedLate(t *testing.T) {
+	t.Parallel()
 	box, c := suite.Own(t, sandbox.Options{Replicas: 2, ClusterAPI: true})
 	ns, other := suite.Namespace(t, c), suite.Namespace(t, c)
 	pool, pool2 := single(ns, "pool"), single(other, "pool")
@@ -282,6 +285,7 @@ func TestMovesSeenLate(t *testing.T) {
 		was = r.Rules
 		r.Rules = slices.DeleteFunc(slices.Clone(was), func(p rbacv1.PolicyRule) bool { return slices.Contains(p.Resources, "clusters") })
 	})
+	suite.AwaitRight(t, c, listClusters, false)
 	suite.Change(t, c, clusterNamed(ns, "a", false), func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
 	ipClaims.moves(t, c, moved)
 	suite.Delete(t, c, clusterNamed(ns, "a", false))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,7 +37,8 @@ func (k claimKind) marked(t *testing.T, o, claim client.Object) {
 	})
 }
 
-func TestAddressObjects_GetOwnersAndFinalizer(t *testing.T) {
+func TestAddressObject_GetsOwnersAndFinalizer(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		run := func(name string, body func(t *testing.T, ns string)) {
 			t.Run(k.name+"/"+name, func(t *testing.T) {
@@ -116,6 +118,27 @@ func TestAddressObjects_GetOwnersAndFinalizer(t *testing.T) {
 	}
 }
 
+// A restore creates each claim right after its address object, and the event of the address object takes 200 ms to the manager.
+func TestAddressObject_ClaimRightAfterIt(t *testing.T) {
+	t.Parallel()
+	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true, Links: true})
+	for _, k := range bothKinds {
+		ns := suite.Namespace(t, c)
+		suite.Create(t, c, single(ns, "pool"))
+		o, claim := k.holds(ns, "pool-10-0-0-1", "pool", "web", "10.0.0.1"), k.claim(ns, "web", "pool", "10.0.0.1")
+		claim.GetAnnotations()[butlerv1.AnnotationOrigin] = butlerv1.OriginAuto
+		box.Managers()[0].APIServer.Set("", sandbox.Condition{Latency: 200 * time.Millisecond})
+		suite.Create(t, c, o, claim)
+		box.Managers()[0].APIServer.Set("", sandbox.Condition{})
+		suite.Becomes(t, c, claim, func(c client.Object) string {
+			if name, failure := k.address(c); name != "pool-10-0-0-1" {
+				return fmt.Sprintf("address object %q, failure %q", name, failure)
+			}
+			return ""
+		})
+	}
+}
+
 // loses ends a claim without its address object: its finalizer is taken off before.
 func loses(t *testing.T, c client.Client, claim client.Object) {
 	t.Helper()
@@ -127,7 +150,8 @@ func loses(t *testing.T, c client.Client, claim client.Object) {
 	suite.Gone(t, c, claim)
 }
 
-func TestAddressObjects_WithoutTheirClaimGo(t *testing.T) {
+func TestAddressObject_WithoutItsClaimIsDeleted(t *testing.T) {
+	t.Parallel()
 	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s", "--orphan-grace=3s"}})
 	manager, ns := box.Managers()[0], suite.Namespace(t, c)
 	red, blue := ten(ns, "red"), ten(ns, "blue")

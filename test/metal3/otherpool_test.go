@@ -22,7 +22,8 @@ func colored(ns, name, domain string, prefix int) *v1alpha1.IPPool {
 	return p
 }
 
-func TestAddressObjectOfAnotherPool_IsNotTheClaims(t *testing.T) {
+func TestAddressObject_OfAnotherPool(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name+"/in another routing domain", func(t *testing.T) {
 			t.Parallel()
@@ -55,7 +56,7 @@ func TestAddressObjectOfAnotherPool_IsNotTheClaims(t *testing.T) {
 			ns := suite.Namespace(t, admin)
 			suite.Create(t, admin, colored(ns, "red", ns, 24), colored(ns, "blue", ns, 25))
 			suite.Create(t, admin, k.holds(ns, "manual", "red", "hostx", "10.0.0.5"))
-			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "hostx", "blue", "10.0.0.5")), 403, "10.0.0.5", "is held by ipaddresses/manual")
+			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "hostx", "blue", "10.0.0.5")), 403, "10.0.0.5", "is owned by ipaddresses/manual")
 			c := k.claim(ns, "hostx", "blue", "10.0.0.6")
 			k.gets(t, c, "10.0.0.6")
 			suite.Refused(t, admin.Create(t.Context(), k.holds(ns, "second", "red", "hostx", "10.0.0.6")), 403, "10.0.0.6", "hostx")
@@ -68,7 +69,8 @@ func TestAddressObjectOfAnotherPool_IsNotTheClaims(t *testing.T) {
 	}
 }
 
-func TestAddressObjectOfAnotherKindOfPool_IsNotTheClaims(t *testing.T) {
+func TestAddressObject_OfAnotherKindOfPool(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	lab := &butlerv1.NetworkPool{Spec: butlerv1.NetworkPoolSpec{CIDR: "10.0.0.0/28", Gateway: "10.0.0.14", RoutingDomain: ns + "-lab"}}
 	lab.Namespace, lab.Name = ns, "pool" // as the IPPool is called

@@ -16,6 +16,7 @@ import (
 
 // Cluster API's objects wait for a Cluster that is paused by its annotation, as for one that is paused by spec.paused. Metal3's wait for the field alone.
 func TestPaused_ClusterByAnnotation(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	c := clusterNamed(ns, "c", false)
 	c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
@@ -43,6 +44,7 @@ func TestPaused_ClusterByAnnotation(t *testing.T) {
 
 // The annotation cluster.x-k8s.io/paused has the claims of a NetworkPool wait as those of an IPPool do.
 func TestPaused_NetworkPool(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	pool := &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pool", Annotations: map[string]string{clusterv1.PausedAnnotation: ""}},

@@ -30,7 +30,8 @@ func (k claimKind) restorable(t *testing.T, c client.Object, pool string) client
 }
 
 // Pins may land on what is held, so clusterctl moves claims whose pool pins something else by now.
-func TestAClaimThatComesBackKeepsItsAddressWhateverPinsSay(t *testing.T) {
+func TestPreAllocation_RestoredClaimKeepsItsAddress(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		for name, tc := range map[string]struct {
 			generateName bool
@@ -62,7 +63,8 @@ func TestAClaimThatComesBackKeepsItsAddressWhateverPinsSay(t *testing.T) {
 }
 
 // Who is kept out of an address does not keep others out of it.
-func TestAClaimBeforeItsPoolTakesNoPinOfAnother(t *testing.T) {
+func TestPreAllocation_OfAnotherBeforeThePool(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +90,8 @@ func TestAClaimBeforeItsPoolTakesNoPinOfAnother(t *testing.T) {
 }
 
 // A backup is restored kind by kind: claims come before pools.
-func TestAClaimThatComesBackBeforeItsPoolHasItsPin(t *testing.T) {
+func TestPreAllocation_RestoredClaimBeforeItsPool(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +129,8 @@ func TestAClaimThatComesBackBeforeItsPoolHasItsPin(t *testing.T) {
 	}
 }
 
-func TestWhoOnlyAsksGetsNothingThatIsPinned(t *testing.T) {
+func TestPreAllocation_DeniesOtherClaims(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -141,7 +145,8 @@ func TestWhoOnlyAsksGetsNothingThatIsPinned(t *testing.T) {
 }
 
 // Whoever names no address is stored with one or without: also where it is one very address that is to come.
-func TestAClaimWaitsForWhatItsPoolKeepsForItAndAnotherHas(t *testing.T) {
+func TestPreAllocation_ClaimWaitsForItsOwner(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -166,7 +171,8 @@ func TestAClaimWaitsForWhatItsPoolKeepsForItAndAnotherHas(t *testing.T) {
 }
 
 // An answer does not take from others what they have.
-func TestAClaimThatComesBackDoesNotGetWhatAnotherHas(t *testing.T) {
+func TestPreAllocation_RestoredClaimAfterReallocation(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
@@ -185,7 +191,8 @@ func TestAClaimThatComesBackDoesNotGetWhatAnotherHas(t *testing.T) {
 }
 
 // What clusterctl brings of claims from the existing provider, which have no annotation.
-func TestAnAddressObjectMayHoldWhatIsPinnedForAnother(t *testing.T) {
+func TestPreAllocation_AddressObjectOfAnother(t *testing.T) {
+	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()

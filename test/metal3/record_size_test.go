@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 	"butlerlabs.dev/ipam/allocator/ledger"
-	"butlerlabs.dev/ipam/allocator/ledger/fields"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
@@ -21,28 +21,29 @@ import (
 )
 
 // A pool is restored with 5,750 ranges that went to other clusters, one address is free.
-func TestMovedRangesInThousands(t *testing.T) {
+func TestMovedRecord_Thousands(t *testing.T) {
+	t.Parallel()
 	const moved = 5750
 	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
 	ns := suite.Namespace(t, c)
-	var all []ledger.Cooling
+	var all []ledger.RecordedRange
 	at := netip.MustParseAddr("10.0.0.1")
 	for i := range moved {
-		claim := ledger.Key{Kind: "ipclaims.ipam.metal3.io", Namespace: ns, Name: fmt.Sprintf("web-%d", i)}
-		all = append(all, ledger.Cooling{Range: allocator.Range{First: at, Last: at}, Claim: claim})
+		claim := ledger.Key{Resource: "ipclaims.ipam.metal3.io", Namespace: ns, Name: fmt.Sprintf("web-%d", i)}
+		all = append(all, ledger.RecordedRange{Range: allocator.Range{First: at, Last: at}, Claim: claim})
 		at = at.Next()
 	}
 	pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", at.String())}})
-	text, lacking := fields.RestingText(pool, all, 0)
+	text, lacking := poolrecord.FormatList(pool, all, 0)
 	if len(lacking) > 0 {
 		t.Fatalf("the list has no room for %d", len(lacking))
 	}
-	pool.Annotations = map[string]string{butlerv1.AnnotationResting: text}
+	pool.Annotations = map[string]string{butlerv1.AnnotationCooldown: text}
 	suite.Create(t, c, pool)
 	listed := func(n int) {
 		t.Helper()
 		suite.Becomes(t, c, pool, func(p *v1alpha1.IPPool) string {
-			if l := fields.Resting(p); len(l.Ranges) != n {
+			if l := poolrecord.ReadList(p); len(l.Ranges) != n {
 				return fmt.Sprintf("it lists %d ranges", len(l.Ranges))
 			}
 			return ""
@@ -85,7 +86,7 @@ func TestMovedRangesInThousands(t *testing.T) {
 	suite.Change(t, c, pool, func(o *v1alpha1.IPPool) {
 		o.Annotations = map[string]string{"example.com/large": strings.Repeat("x", 246<<10)}
 	})
-	toldOf(t, c, pool, "MovedNotListed", "stay held")
+	toldOf(t, c, pool, "MovedNotListed", "are not allocated again")
 	given("")
 	recorded(t, c, pool, moved, moved)
 	counted("unlisted", moved)
@@ -101,9 +102,9 @@ func TestMovedRangesInThousands(t *testing.T) {
 	listed(moved - 1)
 	recorded(t, c, pool, moved-1, moved-1)
 	suite.Change(t, c, pool, func(o *v1alpha1.IPPool) { // a person knows that the first is free
-		l := fields.Resting(o)
-		first := slices.IndexFunc(l.Ranges, func(r ledger.Cooling) bool { return r.Range == all[0].Range })
-		o.Annotations[butlerv1.AnnotationResting], _ = fields.RestingText(o, slices.Delete(l.Ranges, first, first+1), l.Based())
+		l := poolrecord.ReadList(o)
+		first := slices.IndexFunc(l.Ranges, func(r ledger.RecordedRange) bool { return r.Range == all[0].Range })
+		o.Annotations[butlerv1.AnnotationCooldown], _ = poolrecord.FormatList(o, slices.Delete(l.Ranges, first, first+1), l.StoredRevision())
 	})
 	recorded(t, c, pool, moved-2, moved-2)
 	given("10.0.0.1")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,7 +102,7 @@ func withoutEntries(t *testing.T, o client.Object) {
 	t.Helper()
 	var entries []map[string]any
 	annotations := o.GetAnnotations()
-	if err := json.Unmarshal([]byte(annotations[butlerv1.AnnotationResting]), &entries); err != nil {
+	if err := json.Unmarshal([]byte(annotations[butlerv1.AnnotationCooldown]), &entries); err != nil {
 		t.Fatal(err)
 	}
 	entries = slices.DeleteFunc(entries, func(e map[string]any) bool { return e["range"] == "10.0.0.1" })
@@ -109,7 +110,7 @@ func withoutEntries(t *testing.T, o client.Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	annotations[butlerv1.AnnotationResting] = string(text)
+	annotations[butlerv1.AnnotationCooldown] = string(text)
 	o.SetAnnotations(annotations)
 }
 
@@ -119,7 +120,8 @@ func replaceWithout(t *testing.T, c client.Client, o client.Object) {
 	suite.Change(t, c, o, func(o client.Object) { o.SetAnnotations(nil) })
 }
 
-func TestMovedRangesOutliveTheAnnotation(t *testing.T) {
+func TestMovedRecord_OutlivesTheAnnotation(t *testing.T) {
+	t.Parallel()
 	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
 	ns := suite.Namespace(t, c)
 	pools := movedPools(ns)
@@ -139,15 +141,15 @@ func TestMovedRangesOutliveTheAnnotation(t *testing.T) {
 	}
 	lists := map[string]string{}
 	for name, p := range pools {
-		lists[name] = p.pool.GetAnnotations()[butlerv1.AnnotationResting]
+		lists[name] = p.pool.GetAnnotations()[butlerv1.AnnotationCooldown]
 	}
 	broken := func(o client.Object) {
 		annotations := o.GetAnnotations()
-		annotations[butlerv1.AnnotationResting] = annotations[butlerv1.AnnotationResting][:20]
+		annotations[butlerv1.AnnotationCooldown] = annotations[butlerv1.AnnotationCooldown][:20]
 		o.SetAnnotations(annotations)
 	}
 	remove := func(o client.Object) {
-		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: null}}}`, butlerv1.AnnotationResting)
+		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: null}}}`, butlerv1.AnnotationCooldown)
 		if err := c.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +160,7 @@ func TestMovedRangesOutliveTheAnnotation(t *testing.T) {
 		func(o client.Object) { suite.Change(t, c, o, broken) },
 		func(o client.Object) { // an older list, as in a stale manifest
 			suite.Change(t, c, o, func(o client.Object) {
-				metav1.SetMetaDataAnnotation(o.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta), butlerv1.AnnotationResting,
+				metav1.SetMetaDataAnnotation(o.(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta), butlerv1.AnnotationCooldown,
 					fmt.Sprintf(`[{"range": "", "pool": %q, "revision": "1"}]`, o.GetUID()))
 			})
 		},
@@ -222,7 +224,8 @@ func gets(ctx context.Context, c client.Client, claim client.Object) error {
 }
 
 // A list without room, and a record that cannot be written, block: the pool says so.
-func TestMovedRangesWithoutRoom(t *testing.T) {
+func TestMovedRecord_WithoutRoom(t *testing.T) {
+	t.Parallel()
 	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
 	ns := suite.Namespace(t, c)
 	p := movedPools(ns)["IPPool"]
@@ -233,8 +236,8 @@ func TestMovedRangesWithoutRoom(t *testing.T) {
 		o.SetAnnotations(annotations)
 	}
 	suite.Change(t, c, p.pool, large)
-	suite.Becomes(t, c, p.pool, func(o client.Object) string { return o.GetAnnotations()[butlerv1.AnnotationResting] })
-	toldOf(t, c, p.pool, "MovedNotListed", "1 range that went to other clusters stays held")
+	suite.Becomes(t, c, p.pool, func(o client.Object) string { return o.GetAnnotations()[butlerv1.AnnotationCooldown] })
+	toldOf(t, c, p.pool, "MovedNotListed", "1 range that moved to other clusters is not allocated again")
 	p.held(t, c, "running")
 	recorded(t, c, p.pool, 1, 0)
 	manager := box.Managers()[0]
@@ -253,6 +256,7 @@ func TestMovedRangesWithoutRoom(t *testing.T) {
 		was = r.Rules
 		r.Rules = slices.DeleteFunc(slices.Clone(was), func(p rbacv1.PolicyRule) bool { return slices.Contains(p.Resources, "configmaps") })
 	})
+	suite.AwaitRight(t, c, authorizationv1.ResourceAttributes{Namespace: sandbox.ManagerNamespace, Verb: "create", Resource: "configmaps"}, false)
 	other := single(ns, "other")
 	other.Labels[butlerv1.LabelRoutingDomain] = ns + "-other"
 	claim := ipClaims.claim(ns, "other", "other", "")
@@ -294,7 +298,8 @@ func toldOf(t *testing.T, c client.Client, o client.Object, reason, part string)
 }
 
 // A record that somebody broke stops its own pool, whose ranges are not known, and no other; a replica that starts meanwhile serves.
-func TestMovedRangesWithABrokenRecord(t *testing.T) {
+func TestMovedRecord_Broken(t *testing.T) {
+	t.Parallel()
 	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
 	ns := suite.Namespace(t, c)
 	p := movedPools(ns)["IPPool"]

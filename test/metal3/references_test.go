@@ -8,7 +8,8 @@ import (
 )
 
 // What of a reference does not count is said when the object is created: it is looked for in no other namespace, and under no other kind.
-func TestReferencesOfWhichAPartDoesNotCount(t *testing.T) {
+func TestClaim_ReferencesIgnoredInPart(t *testing.T) {
+	t.Parallel()
 	ns := suite.Namespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	const (
@@ -19,11 +20,11 @@ func TestReferencesOfWhichAPartDoesNotCount(t *testing.T) {
 	for name, tc := range map[string]struct{ object, want string }{
 		"whole": {claim + "{name: pool, namespace: " + ns + ", kind: IPPool, apiVersion: ipam.metal3.io/v1alpha1}}", ""},
 		"elsewhere": {claim + "{name: pool, namespace: other}}",
-			`spec.pool.namespace: "other" does not count, the IPPool "pool" of namespace ` + ns + ` is meant: create this object in namespace other, or name what is in its own`},
-		"other-kind": {claim + "{name: pool, kind: NetworkPool}}", `spec.pool.kind: "NetworkPool" does not count, the IPPool "pool" is meant: leave kind out or, for an address of another kind of pool, create an IPAddressClaim`},
+			`spec.pool.namespace: "other" is ignored, and the IPPool "pool" of namespace ` + ns + ` is used: create this object in namespace other, or name an object of its own namespace`},
+		"other-kind": {claim + "{name: pool, kind: NetworkPool}}", `spec.pool.kind: "NetworkPool" is ignored, and the IPPool "pool" is used: leave kind out or, for an address of another kind of pool, create an IPAddressClaim`},
 		"other-group": {claim + "{name: pool, apiVersion: butler.butlerlabs.dev/v1alpha1}}",
-			`spec.pool.apiVersion: "butler.butlerlabs.dev/v1alpha1" does not count, the IPPool "pool" of ipam.metal3.io is meant: leave it out, or write ipam.metal3.io/v1alpha1`},
-		"address": {address + "{name: pool, namespace: other}}", `spec.pool.namespace: "other" does not count`},
+			`spec.pool.apiVersion: "butler.butlerlabs.dev/v1alpha1" is ignored, and the IPPool "pool" of ipam.metal3.io is used: omit the field, or write ipam.metal3.io/v1alpha1`},
+		"address": {address + "{name: pool, namespace: other}}", `spec.pool.namespace: "other" is ignored`},
 		"unknown-kind": {of + "{name: pool, apiGroup: ipam.metal3.io, kind: NetworkPool}}",
 			`spec.poolRef.kind: "NetworkPool" is no kind of pool in apiGroup ipam.metal3.io, whose pools are of kind IPPool: no address is assigned: write IPPool, or butler.butlerlabs.dev as apiGroup`},
 		"unknown-kind-too": {of + "{name: pool, apiGroup: butler.butlerlabs.dev, kind: networkpool}}",
@@ -47,5 +48,5 @@ func TestReferencesOfWhichAPartDoesNotCount(t *testing.T) {
 	missing := "apiVersion: ipam.metal3.io/v1alpha1\nkind: IPClaim\nmetadata: {name: misses}\nspec: {pool: {name: there, namespace: other}}"
 	suite.Kubectl(t, cluster, missing, "create", "-n", ns, "-f", "-")
 	c := ipClaims.claim(ns, "misses", "there", "")
-	toldOf(t, admin, stored(t, c), "WaitingForPool", `pool `+ns+`/there does not exist; spec.pool.namespace: "other" does not count`)
+	toldOf(t, admin, stored(t, c), "WaitingForPool", `pool `+ns+`/there does not exist; spec.pool.namespace: "other" is ignored`)
 }

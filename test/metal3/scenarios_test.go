@@ -18,7 +18,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-const testdata = "../../allocator/ledger/metal3/testdata/"
+const testdata = "../../allocator/kinds/metal3/testdata/"
 
 // storeEarlier stores the pools that today's rules refuse, before anybody serves those.
 func storeEarlier(ctx context.Context) error {
@@ -57,7 +57,8 @@ func lowerCase(spec v1alpha1.IPPoolSpec) v1alpha1.IPPoolSpec {
 	return spec
 }
 
-func TestScenarios(t *testing.T) {
+func TestScenarios_OfTheProduct(t *testing.T) {
+	t.Parallel()
 	all, err := scenarios.Read(testdata + "scenarios.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +126,7 @@ func (k claimKind) play(t *testing.T, ns string, tc scenarios.Scenario) {
 	}
 }
 
-func TestTheProductsExampleIsUsedUpInOrder(t *testing.T) {
+func TestIPPool_ExampleOfTheProduct(t *testing.T) {
 	t.Parallel()
 	e, err := scenarios.ReadExample(testdata + "example.yaml")
 	if err != nil {

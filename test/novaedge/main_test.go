@@ -15,7 +15,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// One control plane with two managers serves the whole package. Every test has networks of its own, as all pools share one space.
+// One control plane with two managers serves the whole package. Each test uses networks of its own, because all pools share one routing domain.
 var (
 	cluster *sandbox.Sandbox
 	admin   client.Client
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// pool is a ProxyIPPool that assigns automatically; what has no slash or a whole prefix is an address, the rest are networks.
+// pool returns a ProxyIPPool with autoAssign. Arguments without prefix length, or with a full prefix length, become addresses; the others networks.
 func pool(name string, offers ...string) *v1alpha1.ProxyIPPool {
 	p := &v1alpha1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ProxyIPPoolSpec{AutoAssign: true}}
 	for _, offer := range offers {
@@ -43,7 +43,7 @@ func pool(name string, offers ...string) *v1alpha1.ProxyIPPool {
 	return p
 }
 
-// vip is a ProxyVIP of a pool, or of none where that is "".
+// vip returns a ProxyVIP of a pool, without poolRef if pool is "".
 func vip(name, pool string, more ...func(*v1alpha1.ProxyVIPSpec)) *v1alpha1.ProxyVIP {
 	v := &v1alpha1.ProxyVIP{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ProxyVIPSpec{Mode: v1alpha1.ModeBGP, Ports: []int32{80}}}
 	if pool != "" {
@@ -67,12 +67,12 @@ func of(family v1alpha1.AddressFamily) func(*v1alpha1.ProxyVIPSpec) {
 	return func(s *v1alpha1.ProxyVIPSpec) { s.AddressFamily = family }
 }
 
-// addresses is what a ProxyVIP has in spec: "IPv4 IPv6", without what it has not.
+// addresses returns the addresses in the spec of a ProxyVIP, separated by a space.
 func addresses(v *v1alpha1.ProxyVIP) string {
 	return strings.TrimSpace(v.Spec.Address + " " + v.Spec.IPv6Address)
 }
 
-// gets creates a ProxyVIP and fails the test unless the answer has these addresses.
+// gets creates a ProxyVIP and fails the test unless the response has these addresses.
 func gets(t *testing.T, v *v1alpha1.ProxyVIP, want string) {
 	t.Helper()
 	suite.Lend(t, admin, v)
@@ -81,7 +81,7 @@ func gets(t *testing.T, v *v1alpha1.ProxyVIP, want string) {
 	}
 }
 
-// counts waits for a pool's counters.
+// counts waits until the status of a pool has these counters.
 func counts(t *testing.T, p *v1alpha1.ProxyIPPool, allocated, available int64) {
 	t.Helper()
 	suite.Becomes(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
@@ -92,7 +92,7 @@ func counts(t *testing.T, p *v1alpha1.ProxyIPPool, allocated, available int64) {
 	})
 }
 
-// bound waits until a ProxyVIP may use its addresses, and gives what its condition says.
+// bound waits until a ProxyVIP is Bound, and returns reason and message of the condition.
 func bound(t *testing.T, v *v1alpha1.ProxyVIP) string {
 	t.Helper()
 	suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
@@ -105,7 +105,7 @@ func bound(t *testing.T, v *v1alpha1.ProxyVIP) string {
 	return c.Reason + ": " + c.Message
 }
 
-// unbound waits until a ProxyVIP is not bound for a reason.
+// unbound waits until a ProxyVIP is not Bound for this reason.
 func unbound(t *testing.T, v *v1alpha1.ProxyVIP, reason string) {
 	t.Helper()
 	suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {

@@ -10,15 +10,14 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The names are those of the scenarios that the product's own tests had, and of those that they lacked.
-func TestWhatAPoolOffers(t *testing.T) {
+// Names of subtests begin with the case of the package comment.
+func TestProxyIPPool_Offers(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		offers []string
@@ -68,7 +67,7 @@ func TestWhatAPoolOffers(t *testing.T) {
 	}
 }
 
-func TestAPoolThatMakesNoSenseIsRefused(t *testing.T) {
+func TestProxyIPPool_Invalid(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pool *v1alpha1.ProxyIPPool
 		says string
@@ -85,7 +84,7 @@ func TestAPoolThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-func TestHostBitsAndOverlapsAreWarnedOf(t *testing.T) {
+func TestProxyIPPool_WarnsOfHostBitsAndOverlaps(t *testing.T) {
 	_, warning := suite.Kubectl(t, cluster, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: host-bits}, spec: {cidrs: [10.23.0.200/28]}}`, "create", "-f", "-")
 	t.Cleanup(func() { _ = admin.Delete(context.Background(), pool("host-bits")) })
 	contains(t, warning, "spec.cidrs[0]: 10.23.0.200/28 has bits set after the prefix, which do not count: it is 10.23.0.192/28, addresses 10.23.0.193 to 10.23.0.206")
@@ -100,29 +99,7 @@ func TestHostBitsAndOverlapsAreWarnedOf(t *testing.T) {
 	contains(t, warning, "pool over offers some of the same addresses as host-bits")
 }
 
-func TestAPoolKeepsWhatIsHeldOfIt(t *testing.T) {
-	p := pool("held", "10.24.0.0/29", "10.24.1.0/29")
-	suite.Lend(t, admin, p)
-	a := vip("held-a", p.Name, at("10.24.1.3"))
-	suite.Lend(t, admin, a)
-	// A3: it may grow; T9: it may shrink where nothing held falls out.
-	if err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.CIDRs = []string{"10.24.1.0/28"} }); err != nil {
-		t.Fatal(err)
-	}
-	counts(t, p, 1, 13)
-	err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.CIDRs = []string{"10.24.0.0/29"} })
-	suite.Refused(t, err, 403, "pool held: 10.24.1.3 would leave the pool's ranges while it is held by proxyvips/held-a")
-	// T8, A4
-	suite.Refused(t, admin.Delete(t.Context(), p), 403, "pool held cannot be deleted while 1 proxyvip holds addresses of it")
-	suite.Delete(t, admin, a)
-	counts(t, p, 0, 14)
-	suite.Delete(t, admin, p)
-	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(p), p); err == nil {
-		t.Error("the pool is still there")
-	}
-}
-
-func TestAPoolOverWhatTheClusterUsesDrawsAWarning(t *testing.T) {
+func TestProxyIPPool_WarnsOfAddressesOfTheCluster(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "uses-24"}, Spec: corev1.NodeSpec{PodCIDR: "10.24.1.0/24", PodCIDRs: []string{"10.24.1.0/24", "fd24:1::/64"}}}
 	suite.Lend(t, admin, node)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "uses-24"}, {Type: corev1.NodeInternalIP, Address: "10.24.0.5"}}
@@ -134,7 +111,7 @@ func TestAPoolOverWhatTheClusterUsesDrawsAWarning(t *testing.T) {
 	}
 	services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "uses-25"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.25.128.0/24"}}}
 	suite.Lend(t, admin, services)
-	const says = "offers addresses that this cluster uses for itself, leave them out: "
+	const says = "offers addresses that this cluster uses itself, exclude them: "
 	for _, tc := range []struct{ offers, domain, want string }{
 		{"10.24.0.0/28", "", "10.24.0.5 of Node uses-24"},
 		{"10.24.1.200/32", "", "10.24.1.0/24 of Pods of Node uses-24"},

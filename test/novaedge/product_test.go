@@ -90,7 +90,7 @@ spec:
 `
 )
 
-func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
+func TestProduct_DocumentedExample(t *testing.T) {
 	named := func(name string) *v1alpha1.ProxyIPPool { return pool(name) }
 	for _, text := range []string{mainPool, externalPool, mixedPool, ipv6Pool} {
 		suite.Kubectl(t, cluster, text, "create", "-f", "-")
@@ -158,9 +158,9 @@ func TestTheDocumentsObjectsGiveWhatItPrints(t *testing.T) {
 	if bound(t, six); six.Status.AllocatedAddress != "2001:db8::1/128" {
 		t.Errorf("status of the IPv6 VIP: %+v", six.Status)
 	}
-	suite.Refused(t, admin.Create(t.Context(), vip("any", "external-vip-pool")), 422, "spec.address", "pool external-vip-pool does not assign addresses by itself")
+	suite.Refused(t, admin.Create(t.Context(), vip("any", "external-vip-pool")), 422, "spec.address", "pool external-vip-pool does not assign addresses automatically")
 	gets(t, vip("certain", "external-vip-pool", at("203.0.113.11/32")), "203.0.113.11/32")
-	suite.Refused(t, admin.Delete(t.Context(), named("main-vip-pool")), 403, "while 4 proxyvips hold addresses of it", "kubectl get proxyvips")
+	suite.Refused(t, admin.Delete(t.Context(), named("main-vip-pool")), 403, "while 4 proxyvips own addresses of the pool", "kubectl get proxyvips")
 	if err := admin.Get(t.Context(), client.ObjectKey{Name: "main-vip-pool"}, p); err != nil || p.DeletionTimestamp != nil {
 		t.Errorf("the pool is going: %v", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// A reference to a pool has no field for a namespace or a kind: kubectl says so of both kinds of claims that have such a reference.
-func TestReferencesHaveNoNamespaceAndNoKind(t *testing.T) {
+// A reference to a pool has no fields namespace and kind: kubectl reports such fields as unknown, for both kinds of claims with such a reference.
+func TestProxyVIP_References(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	for name, object := range map[string]string{
 		"ProxyVIP":     "apiVersion: novaedge.io/v1alpha1\nkind: ProxyVIP\nmetadata: {name: refers}\nspec: {mode: BGP, ports: [80], poolRef: {name: default, FIELD: other}}",

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,7 +21,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// backup is an object as a backup brings it back: without what the API server sets, owners, finalizers and status.
+// backup returns an object as a backup restores it: without the fields that the API server sets, owners, finalizers and status.
 func backup(o client.Object) client.Object {
 	c := o.DeepCopyObject().(client.Object)
 	c.SetUID("")
@@ -117,7 +120,7 @@ func TestRestoredServices_HaveTheirAddressesInEveryOrder(t *testing.T) {
 	}
 }
 
-// A copy of a Service carries what the manager wrote on the original, and may be for another pool.
+// A copied Service carries the annotations that the manager wrote to the original, and may request another pool.
 func TestRestoredServices_GetOtherAddressesWhereTheirsCannotBeHad(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	suite.Lend(t, admin, pool("copy-"+ns, "10.72.0.0/28"))
@@ -141,8 +144,55 @@ func TestRestoredServices_GetOtherAddressesWhereTheirsCannotBeHad(t *testing.T) 
 	shows(t, s, "10.72.0.1")
 }
 
-// The marks are how a person sees whose it is. The ProxyVIP is known by its name and any one of them, or by the address that the Service shows.
-func TestServiceVIP_GetsItsMarksBack(t *testing.T) {
+// A create that fails after the allocator's response keeps its addresses for the life of a grant: at a change of the leader often those of the Service's own
+// ProxyVIP.
+func TestRestoredServices_WaitForAddressesOfAFailedCreate(t *testing.T) {
+	t.Parallel()
+	_, c := suite.Own(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips", "--grant-expiry=45s"}})
+	suite.Create(t, c, pool("default", "10.75.0.0/28"))
+	operations := []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{v1alpha1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"proxyvips"}},
+	}}}
+	suite.AskFirst(t, c, "refuses-failed", suite.Refusing(t, 403, func(context.Context) {}), "object.metadata.name == 'failed'", operations)
+	failed := vip("failed", "default", at("10.75.0.4/32"))
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the API server calls the webhook from some moment on
+		err := c.Create(ctx, failed.DeepCopy())
+		if err == nil {
+			return errors.Join(errors.New("the create is not refused yet"), c.Delete(ctx, failed.DeepCopy()))
+		}
+		if !strings.Contains(err.Error(), "refused after a while") {
+			return err
+		}
+		return nil
+	})
+	web := service("default", "web", "vip-mode", "BGP")
+	web.Annotations[v1alpha1.AnnotationServiceUID], web.Annotations[v1alpha1.AnnotationVIPAddresses] = "that-of-the-backup", "10.75.0.4"
+	suite.Create(t, c, web)
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		var events corev1.EventList
+		err := c.List(ctx, &events)
+		if !slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.InvolvedObject.UID == web.UID && e.Reason == "IPAllocationFailed" && strings.Contains(e.Message, "are not free yet, and are requested again")
+		}) {
+			return errors.Join(err, errors.New("no event says that the Service waits"))
+		}
+		return nil
+	})
+	suite.Eventually(t, time.Minute, func(ctx context.Context) error {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(web), web); err != nil || len(web.Status.LoadBalancer.Ingress) == 0 {
+			return errors.Join(err, errors.New("the Service has no address"))
+		}
+		return nil
+	})
+	if got := web.Status.LoadBalancer.Ingress[0].IP; got != "10.75.0.4" {
+		t.Errorf("the Service has %s, want 10.75.0.4, which it had before", got)
+	}
+}
+
+// Labels and annotations of a ProxyVIP name its Service. The reconciler recognizes the ProxyVIP by its name and any one of these, or by the address in
+// the Service's status, and restores the others.
+func TestServiceVIP_RemovedMetadataIsRestored(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	p := pool("marks-"+ns, "10.73.0.0/28")
 	suite.Lend(t, admin, p)
@@ -172,8 +222,9 @@ func TestServiceVIP_GetsItsMarksBack(t *testing.T) {
 	counts(t, p, 0, 14)
 }
 
-// Without webhooks a restored ProxyVIP says the UID that its Service had. What waits for a Service that does not come goes after the grace period.
+// A ProxyVIP restored without webhooks carries the former UID of its Service. A ProxyVIP whose Service is not restored is deleted after the grace period.
 func TestRestoredServices_OnceTheManagerRunsAgain(t *testing.T) {
+	t.Parallel()
 	s, c := suite.Own(t, sandbox.Options{ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips", "--orphan-grace=3s"}})
 	if _, err := s.AddManager(t.Context()); err != nil {
 		t.Fatal(err)
@@ -213,7 +264,7 @@ func TestRestoredServices_OnceTheManagerRunsAgain(t *testing.T) {
 	shows(t, again, "10.74.0.2")
 }
 
-// unlessFound says that an object is not there yet.
+// unlessFound returns an error if the object does not exist.
 func unlessFound(o client.Object) func(context.Context) error {
 	return func(ctx context.Context) error { return admin.Get(ctx, client.ObjectKeyFromObject(o), o) }
 }

@@ -18,11 +18,12 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// service is one of type LoadBalancer with annotations of novaedge.io: name, value, name, value.
+// service returns a Service of type LoadBalancer with annotations of novaedge.io: name, value, name, value.
 func service(namespace, name string, annotations ...string) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}},
@@ -34,7 +35,7 @@ func service(namespace, name string, annotations ...string) *corev1.Service {
 	return s
 }
 
-// shows waits until a Service shows these addresses, "" for none.
+// shows waits until the status of a Service has these addresses, "" for none.
 func shows(t *testing.T, s *corev1.Service, want string) {
 	t.Helper()
 	suite.Becomes(t, admin, s, func(s *corev1.Service) string {
@@ -46,7 +47,7 @@ func shows(t *testing.T, s *corev1.Service, want string) {
 	})
 }
 
-// withAddress waits until a Service shows one.
+// withAddress waits until the status of a Service has an address.
 func withAddress(t *testing.T, s *corev1.Service) {
 	t.Helper()
 	suite.Becomes(t, admin, s, func(s *corev1.Service) string {
@@ -57,7 +58,7 @@ func withAddress(t *testing.T, s *corev1.Service) {
 	})
 }
 
-// vipFor is the ProxyVIP of a Service, which may not be there.
+// vipFor returns the key of the ProxyVIP of a Service, whether or not it exists.
 func vipFor(s *corev1.Service) *v1alpha1.ProxyVIP {
 	return vip("svc-"+s.Namespace+"."+s.Name, "")
 }
@@ -70,7 +71,7 @@ func withoutVIP(t *testing.T, s *corev1.Service) {
 	}
 }
 
-// told waits until an event with that reason says so of an object.
+// told waits until an object has an event with this reason and a message that contains part.
 func told(t *testing.T, o client.Object, reason, part string) {
 	t.Helper()
 	said := toldOf(t, o, reason)
@@ -82,7 +83,7 @@ func told(t *testing.T, o client.Object, reason, part string) {
 	})
 }
 
-// toldOf gives the messages of the events of an object with that reason.
+// toldOf returns a function that reads the messages of the events of an object with this reason.
 func toldOf(t *testing.T, o client.Object, reason string) func() []string {
 	return func() (said []string) {
 		var events corev1.EventList
@@ -98,8 +99,8 @@ func toldOf(t *testing.T, o client.Object, reason string) func() []string {
 	}
 }
 
-// S3 to S5, S9, S10, S12, S14, and every other annotation that there is.
-func TestAServiceThatAsksHasAnAddress(t *testing.T) {
+// Cases S3 to S5, S9, S10, S12 and S14, and all other annotations.
+func TestService_GetsAnAddress(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	p, other := pool("default", "10.61.0.0/29", "2001:db8:61::/125"), pool("production-pool", "192.168.61.0/24")
 	suite.Lend(t, admin, p, other)
@@ -143,8 +144,11 @@ func TestAServiceThatAsksHasAnAddress(t *testing.T) {
 		suite.Lend(t, admin, s)
 		shows(t, s, "10.61.0.5")
 	})
-	t.Run("the ProxyVIP is deleted", func(t *testing.T) {
-		old := v.UID
+	lost := func(t *testing.T, s *corev1.Service) {
+		t.Helper()
+		v := vipFor(s)
+		bound(t, v)
+		old, had := v.UID, v.Spec.Address
 		if err := admin.Delete(t.Context(), v); err != nil {
 			t.Fatal(err)
 		}
@@ -152,28 +156,34 @@ func TestAServiceThatAsksHasAnAddress(t *testing.T) {
 			if v.UID == old {
 				return "it is still the old one"
 			}
-			return ""
+			return cmp.Diff(had, v.Spec.Address)
 		})
-		shows(t, s, strings.TrimSuffix(v.Spec.Address, "/32"))
+		shows(t, s, strings.TrimSuffix(had, "/32"))
+	}
+	t.Run("the ProxyVIP is deleted", func(t *testing.T) {
+		lower := service(ns, "lower", "vip-mode", "L2ARP")
+		suite.Create(t, admin, lower)
+		withAddress(t, lower)
+		recent := service(ns, "recent", "vip-mode", "L2ARP")
+		suite.Lend(t, admin, recent)
+		withAddress(t, recent)
+		suite.Delete(t, admin, lower)
+		suite.Gone(t, admin, vipFor(lower))
+		lost(t, recent) // and not the lower address, which the pool would allocate next
 	})
-	t.Run("the ProxyVIP is deleted and there is no other", func(t *testing.T) {
+	t.Run("the ProxyVIP is deleted and the pool assigns no addresses", func(t *testing.T) {
 		if err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
 			t.Fatal(err)
 		}
-		if err := admin.Delete(t.Context(), v); err != nil {
-			t.Fatal(err)
-		}
-		told(t, s, "IPAllocationFailed", "pool default does not assign addresses by itself")
-		shows(t, s, "")
+		lost(t, s)
 		if err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = true }); err != nil {
 			t.Fatal(err)
 		}
-		withAddress(t, s)
 	})
 }
 
-// S1, S2, S6, S11, S15: there is nothing to be had, and where something was meant an event says what is wrong.
-func TestAServiceThatDoesNotAskOrMakesNoSenseHasNone(t *testing.T) {
+// Cases S1, S2, S6, S11 and S15: such a Service gets no address; an event names the invalid field.
+func TestService_WithoutARequestOrInvalid(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	suite.Lend(t, admin, pool("sensible", "10.62.0.0/24"))
 	silent := service(ns, "silent")
@@ -219,8 +229,8 @@ func TestAServiceThatDoesNotAskOrMakesNoSenseHasNone(t *testing.T) {
 	}
 }
 
-// A webhook of somebody's may refuse with the codes by which the API server says that an object has changed, or is gone.
-func TestAServiceShowsNoAddressWhoseProxyVIPIsNotStored(t *testing.T) {
+// A third-party webhook may deny with the status codes by which the API server reports a changed or a missing object.
+func TestService_ProxyVIPIsNotStored(t *testing.T) {
 	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			namespace := suite.Namespace(t, admin)
@@ -259,8 +269,8 @@ func TestAServiceShowsNoAddressWhoseProxyVIPIsNotStored(t *testing.T) {
 	}
 }
 
-// No event brings a ProxyVIP back that has not changed.
-func TestTheProxyVIPOfAServiceThatIsGoneGoesAlthoughItsDeletionWasRefused(t *testing.T) {
+// The deletion must be repeated without an event: the ProxyVIP does not change.
+func TestService_DeletionOfItsProxyVIPIsDenied(t *testing.T) {
 	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			namespace := suite.Namespace(t, admin)
@@ -292,7 +302,7 @@ func TestTheProxyVIPOfAServiceThatIsGoneGoesAlthoughItsDeletionWasRefused(t *tes
 	}
 }
 
-func TestAServiceKeepsItsAddressInAPoolThatOffersItToo(t *testing.T) {
+func TestService_ChangesToAPoolWithItsAddress(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	suite.Lend(t, admin, pool("from-"+ns, "10.52.0.0/28"), pool("to-"+ns, "10.52.0.0/29"))
 	s := service(ns, "web", "vip-mode", "BGP", "address-pool", "from-"+ns)
@@ -311,20 +321,20 @@ func TestAServiceKeepsItsAddressInAPoolThatOffersItToo(t *testing.T) {
 	spy := service(suite.Namespace(t, admin), "spy", "vip-mode", "BGP", "address-pool", "to-"+ns)
 	spy.Spec.LoadBalancerIP = "10.52.0.5"
 	suite.Lend(t, admin, spy)
-	told(t, spy, "IPAllocationFailed", "10.52.0.5 is held for a Service of another namespace")
+	told(t, spy, "IPAllocationFailed", "10.52.0.5 is owned for a Service of another namespace")
 	for _, o := range []client.Object{ // anybody in the network may ask by a dry run, without a name in the namespace that is hidden
 		vip("probe-"+ns[len(ns)-5:], "to-"+ns, func(s *v1alpha1.ProxyVIPSpec) { s.Address = "10.52.0.5/32" }),
 		vip("svc-other.probe-"+ns[len(ns)-5:], "to-"+ns, func(s *v1alpha1.ProxyVIPSpec) { s.Address = "10.52.0.5/32" }),
 	} {
 		err := admin.Create(t.Context(), o, client.DryRunAll)
-		suite.Refused(t, err, 403, "10.52.0.5 is held for a Service of another namespace")
+		suite.Refused(t, err, 403, "10.52.0.5 is owned for a Service of another namespace")
 		if strings.Contains(err.Error(), "svc-"+ns) {
 			t.Errorf("it names the Service: %v", err)
 		}
 	}
 }
 
-func TestAServiceShowsNoAddressThatNobodyGaveIt(t *testing.T) {
+func TestService_AddressWrittenByOthers(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	suite.Lend(t, admin, pool("real-"+ns, "10.53.0.0/28"))
 	thief := service(ns, "thief", "vip-mode", "L2ARP", "address-pool", "nowhere-"+ns)
@@ -352,8 +362,49 @@ func TestAServiceShowsNoAddressThatNobodyGaveIt(t *testing.T) {
 	shows(t, s, "10.53.0.7")
 }
 
-// S8, N12, N16, N17: the pool comes later, or is full.
-func TestAServiceWaitsForItsPool(t *testing.T) {
+// Events of a Service repeat the status of its ProxyVIP. Readers of the events may not see other namespaces, so no event names another namespace.
+func TestService_EventsNameNoOtherNamespace(t *testing.T) {
+	here, there := suite.Namespace(t, admin), suite.Namespace(t, admin)
+	suite.Lend(t, admin, pool("lender-"+there, "10.66.0.0/28"), &butlerv1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "prod", Namespace: there},
+		Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.66.0.0/28", Reserved: []butlerv1.ReservedRange{{CIDR: "10.66.0.8/29"}}},
+	})
+	owner := service(there, "secret", "vip-mode", "BGP", "address-pool", "lender-"+there)
+	owner.Spec.LoadBalancerIP = "10.66.0.5"
+	suite.Lend(t, admin, owner)
+	shows(t, owner, "10.66.0.5")
+	asking := func(name, address string) *corev1.Service {
+		s := service(here, name, "vip-mode", "BGP", "address-pool", "late-"+here)
+		s.Spec.LoadBalancerIP = address
+		suite.Lend(t, admin, s)
+		told(t, s, "IPAllocationFailed", "does not exist")
+		return s
+	}
+	spies := map[string]*corev1.Service{
+		"10.66.0.5 is owned for a Service of another namespace":           asking("owned", "10.66.0.5"),
+		"in a pool of another namespace 10.66.0.8-10.66.0.15 is reserved": asking("reserved", "10.66.0.9"),
+	}
+	suite.Lend(t, admin, pool("late-"+here, "10.66.0.0/28"))
+	for want, s := range spies {
+		told(t, s, "IPAllocationFailed", want)
+		v := vipFor(s)
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
+			t.Fatal(err)
+		}
+		texts := toldOf(t, s, "IPAllocationFailed")()
+		for _, condition := range v.Status.Conditions {
+			texts = append(texts, condition.Message)
+		}
+		for _, text := range texts {
+			if strings.Contains(text, there) {
+				t.Errorf("%s: %q names the other namespace", s.Name, text)
+			}
+		}
+	}
+}
+
+// Cases S8, N12, N16 and N17: the pool is created later, or is full.
+func TestService_BeforeItsPool(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	s := service(ns, "early", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")
 	suite.Lend(t, admin, s)
@@ -369,8 +420,8 @@ func TestAServiceWaitsForItsPool(t *testing.T) {
 	shows(t, next, "10.63.0.1")
 }
 
-// T18, S7, N5 to N7, N10: what happens to one Service happens to no other.
-func TestAnAddressIsOneServicesAndGoesWithIt(t *testing.T) {
+// Cases T18, S7, N5 to N7 and N10: changes of a Service affect no other Service.
+func TestService_OwnsItsAddress(t *testing.T) {
 	here, there := suite.Namespace(t, admin), suite.Namespace(t, admin)
 	p, other := pool("lives", "10.64.0.0/28"), pool("lives-other", "10.64.1.0/28")
 	suite.Lend(t, admin, p, other)
@@ -415,7 +466,7 @@ func TestAnAddressIsOneServicesAndGoesWithIt(t *testing.T) {
 		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { s.Annotations[v1alpha1.AnnotationAddressPool] = "lives-manual" }); err != nil {
 			t.Fatal(err)
 		}
-		told(t, s, "IPAllocationFailed", "pool lives-manual does not assign addresses by itself")
+		told(t, s, "IPAllocationFailed", "pool lives-manual does not assign addresses automatically")
 		if v := vipFor(s); admin.Get(t.Context(), client.ObjectKeyFromObject(v), v) != nil || v.Spec.PoolRef.Name != p.Name {
 			t.Errorf("its ProxyVIP is gone before there is another: %+v", v.Spec)
 		}
@@ -453,7 +504,7 @@ func TestAnAddressIsOneServicesAndGoesWithIt(t *testing.T) {
 	counts(t, p, 0, 14)
 }
 
-func TestAServiceIsToldOfAProxyVIPThatDoesNotGo(t *testing.T) {
+func TestService_ProxyVIPIsNotDeleted(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	p := pool("lingers", "10.69.0.0/29")
 	suite.Lend(t, admin, p)
@@ -473,7 +524,7 @@ func TestAServiceIsToldOfAProxyVIPThatDoesNotGo(t *testing.T) {
 	withAddress(t, again)
 }
 
-func TestAProxyVIPThatIsSomebodysIsLeftAlone(t *testing.T) {
+func TestService_ProxyVIPOfAnotherOwner(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	suite.Lend(t, admin, pool("left", "10.65.0.0/28"))
 	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", "left")
@@ -486,8 +537,8 @@ func TestAProxyVIPThatIsSomebodysIsLeftAlone(t *testing.T) {
 	suite.Becomes(t, admin, theirs, func(*v1alpha1.ProxyVIP) string { return "" }) // it is there
 }
 
-// N1, N8: killed managers, of which one always holds the journal, leave every address where it is.
-func TestServicesKeepTheirAddressesWhateverDies(t *testing.T) {
+// Cases N1 and N8: Services keep their addresses while managers, including the leader, are killed.
+func TestService_KeepsItsAddressThroughRestarts(t *testing.T) {
 	const total = 20
 	ns := suite.Namespace(t, admin)
 	p := pool("restart", "10.66.0.0/24")

@@ -21,7 +21,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// startIn starts a sandbox of its own, with what an earlier one in that directory has stored.
+// startIn starts a sandbox with the objects that an earlier sandbox has stored in the directory.
 func startIn(t *testing.T, dir string, replicas int, args ...string) (*sandbox.Sandbox, client.Client, error) {
 	t.Helper()
 	s, err := sandbox.Start(t.Context(), sandbox.Options{Dir: dir, Keep: true, Replicas: replicas, ManagerArgs: append([]string{"--shutdown-delay=0s"}, args...)})
@@ -39,8 +39,8 @@ func startIn(t *testing.T, dir string, replicas int, args ...string) (*sandbox.S
 	return s, c, err
 }
 
-// Objects of an API that is switched off do not keep the managers from starting: what they own stays theirs.
-func TestAnAPIOfWhichObjectsExistIsSwitchedOff(t *testing.T) {
+// Managers start although objects of a disabled API exist; these objects keep their addresses.
+func TestAPISwitch_OffWhileObjectsExist(t *testing.T) {
 	dir := t.TempDir()
 	start := func(apis string) (*sandbox.Sandbox, client.Client, error) { return startIn(t, dir, 1, "--apis="+apis) }
 	both, c, err := start("butler,novaedge")
@@ -76,7 +76,7 @@ func TestAnAPIOfWhichObjectsExistIsSwitchedOff(t *testing.T) {
 	pinned := load.Claim(namespace, "pinned")
 	address := strings.TrimSuffix(v.Spec.Address, "/32")
 	pinned.Spec.Count, pinned.Spec.PinnedRange = nil, &butlerv1.PinnedIPRange{StartAddress: address, EndAddress: address}
-	suite.Refused(t, c.Create(t.Context(), pinned), http.StatusForbidden, "held by proxyvips/kept")
+	suite.Refused(t, c.Create(t.Context(), pinned), http.StatusForbidden, "owned by proxyvips/kept")
 	if err := one.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +105,9 @@ func TestAnAPIOfWhichObjectsExistIsSwitchedOff(t *testing.T) {
 	}
 }
 
-// Webhooks of an API come with an update all at once, the replicas that serve it one after the other: the first of them takes the journal, and
-// the others pass on to it what they are not told to serve.
-func TestAnAPIIsSwitchedOnReplicaByReplica(t *testing.T) {
+// An update installs all webhooks of an API at once, and the replicas that serve the API one after the other. The first updated replica becomes the
+// leader, and the other replicas forward calls of the API that they do not serve.
+func TestAPISwitch_OnReplicaByReplica(t *testing.T) {
 	s, c, err := startIn(t, t.TempDir(), 2, "--apis=butler", "--shutdown-delay=2s")
 	if err != nil {
 		t.Fatal(err)
@@ -156,8 +156,9 @@ func TestAnAPIIsSwitchedOnReplicaByReplica(t *testing.T) {
 	}
 }
 
-// S13, N9: without the flag nothing is made of a Service, and one that goes while no manager looks releases its address when one does.
-func TestServicesAreServedWhileThatIsSwitchedOn(t *testing.T) {
+// Cases S13 and N9: without the flag a Service gets no ProxyVIP. If a Service is deleted while no manager runs, its address is released after the next
+// start of a manager.
+func TestAPISwitch_ServiceVIPs(t *testing.T) {
 	dir := t.TempDir()
 	start := func(replicas int, args ...string) (*sandbox.Sandbox, client.Client) {
 		s, c, err := startIn(t, dir, replicas, args...)

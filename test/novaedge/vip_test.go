@@ -25,34 +25,14 @@ func contains(t *testing.T, text, part string) {
 	}
 }
 
-// P6 to P9, A6, A8, A13, A15 to A17, T5, T11, T17.
-func TestAddressesAreGivenInOrderAndComeBack(t *testing.T) {
-	p, other := pool("small", "10.31.0.10", "10.31.0.11", "10.31.0.12"), pool("other", "10.31.1.0/30")
-	suite.Lend(t, admin, p, other)
-	a := vip("small-a", p.Name)
-	gets(t, a, "10.31.0.10/32")
-	gets(t, vip("other-a", other.Name), "10.31.1.1/32")
-	counts(t, p, 1, 2)
-	gets(t, vip("small-b", p.Name), "10.31.0.11/32")
-	gets(t, vip("small-c", p.Name), "10.31.0.12/32")
-	counts(t, p, 3, 0)
-	if out, _ := suite.Kubectl(t, cluster, "", "get", "proxyippool", p.Name, "--no-headers"); strings.Fields(out)[2] != "0" {
-		t.Errorf("an empty pool is shown as %q", out)
-	}
-	suite.Refused(t, admin.Create(t.Context(), vip("small-d", p.Name)), 403, "pool small: 1 address requested, 0 free")
-	suite.Delete(t, admin, a)
-	counts(t, p, 2, 1)
-	gets(t, vip("small-d", p.Name), "10.31.0.10/32")
-}
-
-// T3, T4, T16, N4.
-func TestAStaticAddressIsReserved(t *testing.T) {
+// Cases T3, T4, T16 and N4 of the package comment.
+func TestProxyVIP_StaticAddress(t *testing.T) {
 	p := pool("static", "10.32.0.0/29")
 	p.Spec.AutoAssign = false
 	suite.Lend(t, admin, p)
-	suite.Refused(t, admin.Create(t.Context(), vip("static-any", p.Name)), 422, "spec.address", "does not assign addresses by itself")
+	suite.Refused(t, admin.Create(t.Context(), vip("static-any", p.Name)), 422, "spec.address", "does not assign addresses automatically")
 	gets(t, vip("static-2", p.Name, at("10.32.0.2/32")), "10.32.0.2/32")
-	suite.Refused(t, admin.Create(t.Context(), vip("static-thief", p.Name, at("10.32.0.2"))), 403, "10.32.0.2 is held by proxyvips/static-2")
+	suite.Refused(t, admin.Create(t.Context(), vip("static-thief", p.Name, at("10.32.0.2"))), 403, "10.32.0.2 is owned by proxyvips/static-2")
 	suite.Refused(t, admin.Create(t.Context(), vip("static-out", p.Name, at("10.33.0.2/32"))), 422, "spec.address", "10.33.0.2 is outside the pool")
 	gets(t, vip("static-bare", "", at("10.32.0.1")), "10.32.0.1") // without poolRef, inside the pool
 	gets(t, vip("static-nowhere", "", at("192.0.2.77/32")), "192.0.2.77/32")
@@ -69,8 +49,8 @@ func TestAStaticAddressIsReserved(t *testing.T) {
 	}
 }
 
-// A VIP that says nothing of use, or one thing too many.
-func TestAVIPThatMakesNoSenseIsRefused(t *testing.T) {
+// VIPs with missing, contradictory or superfluous fields are denied.
+func TestProxyVIP_Invalid(t *testing.T) {
 	suite.Lend(t, admin, pool("sense", "10.34.0.0/29"))
 	for name, tc := range map[string]struct {
 		vip  *v1alpha1.ProxyVIP
@@ -91,8 +71,8 @@ func TestAVIPThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// T14.
-func TestFamilies(t *testing.T) {
+// Case T14.
+func TestProxyVIP_Families(t *testing.T) {
 	four, six, both := pool("four", "10.35.0.0/29"), pool("six", "2001:db8:35::/125"), pool("both", "10.35.1.0/30", "2001:db8:35:1::/126")
 	suite.Lend(t, admin, four, six, both)
 	gets(t, vip("f-4", both.Name), "10.35.1.1/32")
@@ -115,18 +95,18 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// T2, A11, N3.
-func TestOverlappingPoolsGiveAnAddressOnce(t *testing.T) {
+// Cases T2, A11 and N3.
+func TestProxyIPPool_Overlapping(t *testing.T) {
 	one, two := pool("over-1", "10.36.0.0/29"), pool("over-2", "10.36.0.0/28")
 	suite.Lend(t, admin, one, two)
 	gets(t, vip("over-a", one.Name), "10.36.0.1/32")
 	gets(t, vip("over-b", two.Name), "10.36.0.2/32")
-	suite.Refused(t, admin.Create(t.Context(), vip("over-c", two.Name, at("10.36.0.1"))), 403, "10.36.0.1 is held by proxyvips/over-a")
+	suite.Refused(t, admin.Create(t.Context(), vip("over-c", two.Name, at("10.36.0.1"))), 403, "10.36.0.1 is owned by proxyvips/over-a")
 	counts(t, one, 2, 4)
 	counts(t, two, 2, 12)
 }
 
-func TestAllKindsShareOneSpace(t *testing.T) {
+func TestProxyVIP_SharesItsSpaceWithNetworkPools(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	p, np := pool("kinds", "10.37.0.0/29"), &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.37.0.0/29", Reserved: []butlerv1.ReservedRange{{CIDR: "10.37.0.6/32"}}},
@@ -141,9 +121,9 @@ func TestAllKindsShareOneSpace(t *testing.T) {
 	held := allocation("held", "10.37.0.1", "10.37.0.2")
 	suite.Lend(t, admin, held)
 	gets(t, vip("kinds-a", p.Name), "10.37.0.3/32")
-	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.2"))), 403, "10.37.0.2 is held by a namespaced object: ask for another range")
-	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.2"))), 403, "10.37.0.2 is held by a namespaced object: ask for another range")
-	suite.Refused(t, admin.Create(t.Context(), allocation("thief", "10.37.0.3", "10.37.0.4")), 403, "10.37.0.3 is held by proxyvips/kinds-a")
+	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.2"))), 403, "10.37.0.2 is owned by a namespaced object: ask for another range")
+	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.2"))), 403, "10.37.0.2 is owned by a namespaced object: ask for another range")
+	suite.Refused(t, admin.Create(t.Context(), allocation("thief", "10.37.0.3", "10.37.0.4")), 403, "10.37.0.3 is owned by proxyvips/kinds-a")
 	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.6"))), 422, "pool "+p.Name+": in pool "+ns+"/pool 10.37.0.6 is reserved")
 	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.6"))), 422, "pool "+ns+"/pool: 10.37.0.6 is reserved")
 	counts(t, p, 3, 2)
@@ -155,8 +135,8 @@ func TestAllKindsShareOneSpace(t *testing.T) {
 	})
 }
 
-// T10, A5, N12.
-func TestAVIPBeforeItsPoolIsServedWhenThatAppears(t *testing.T) {
+// Cases T10, A5 and N12.
+func TestProxyVIP_BeforeItsPool(t *testing.T) {
 	v := vip("early", "later", of(v1alpha1.FamilyDual))
 	suite.Lend(t, admin, v)
 	unbound(t, v, v1alpha1.ReasonPoolNotFound)
@@ -173,15 +153,15 @@ func TestAVIPBeforeItsPoolIsServedWhenThatAppears(t *testing.T) {
 	bound(t, fixed)
 }
 
-// T6, T7, and what 11.3 wants of updates.
-func TestUpdates(t *testing.T) {
+// Cases T6 and T7, and updates of other fields.
+func TestProxyVIP_Update(t *testing.T) {
 	p, other := pool("up", "10.39.0.0/28", "2001:db8:39::/126"), pool("up-other", "10.39.1.0/28")
 	suite.Lend(t, admin, p, other)
 	v := vip("up", p.Name)
 	gets(t, v, "10.39.0.1/32")
 	bound(t, v)
 	err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef.Name = other.Name })
-	suite.Refused(t, err, 422, "spec.poolRef", "cannot be changed while addresses are held")
+	suite.Refused(t, err, 422, "spec.poolRef", "cannot be changed while addresses are owned")
 
 	t.Run("what is left out comes back", func(t *testing.T) {
 		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = ""; v.Spec.Ports = []int32{443} }); err != nil {
@@ -193,7 +173,7 @@ func TestUpdates(t *testing.T) {
 	})
 	t.Run("another address", func(t *testing.T) {
 		suite.Lend(t, admin, vip("up-taken", p.Name, at("10.39.0.2")))
-		suite.Refused(t, suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.2/32" }), 403, "10.39.0.2 is held by proxyvips/up-taken")
+		suite.Refused(t, suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.2/32" }), 403, "10.39.0.2 is owned by proxyvips/up-taken")
 		suite.Refused(t, suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.40.0.2/32" }), 422, "10.40.0.2 is outside the pool")
 		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.9/32" }); err != nil {
 			t.Fatal(err)
@@ -230,12 +210,13 @@ func TestUpdates(t *testing.T) {
 		if addresses(v) != "10.39.0.9/32" || v.Spec.PoolRef != nil {
 			t.Errorf("%+v", v.Spec)
 		}
-		suite.Refused(t, admin.Create(t.Context(), vip("up-thief", p.Name, at("10.39.0.9"))), 403, "10.39.0.9 is held by proxyvips/up")
+		suite.Refused(t, admin.Create(t.Context(), vip("up-thief", p.Name, at("10.39.0.9"))), 403, "10.39.0.9 is owned by proxyvips/up")
 	})
 }
 
-// Its label alone says where the address is that a VIP has of no pool: as another it would be another address, which somebody may have.
-func TestTheRoutingDomainOfAnAddressOfNoPoolStays(t *testing.T) {
+// The label of a VIP without pool determines the routing domain of its address. The label is immutable: in another routing domain, another object may
+// own the address.
+func TestRoutingDomain_OfAVIPWithoutPoolStays(t *testing.T) {
 	const domain = "butler.butlerlabs.dev/routing-domain"
 	pooled, bare := vip("domain-pooled", "domain"), vip("domain-bare", "", at("192.0.2.99"))
 	bare.Labels = map[string]string{domain: "east"}
@@ -249,7 +230,7 @@ func TestTheRoutingDomainOfAnAddressOfNoPoolStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			suite.Refused(t, suite.TryChange(t, admin, bare, change), 422, "metadata.labels["+domain+"]: Forbidden: cannot be changed",
-				`they are of routing domain "east"`, "create another ProxyVIP")
+				`while addresses of routing domain "east" are owned without a pool`, "create another ProxyVIP")
 		})
 	}
 	suite.Change(t, admin, bare, func(v *v1alpha1.ProxyVIP) { v.Labels["example.com/team"] = "a" })
@@ -268,8 +249,9 @@ func TestTheRoutingDomainOfAnAddressOfNoPoolStays(t *testing.T) {
 	}), 422, "metadata.labels["+domain+"]")
 }
 
-// Leaving its pool must not take the address to another routing domain: there somebody else may have it, and here it would be free.
-func TestAVIPThatLeavesItsPoolStaysInItsRoutingDomain(t *testing.T) {
+// Removing poolRef must not move the address to another routing domain: another object may own the address there, and the address would be free in the
+// former routing domain.
+func TestRoutingDomain_OfAVIPThatLeavesItsPoolStays(t *testing.T) {
 	const domain = "butler.butlerlabs.dev/routing-domain"
 	here, east := pool("leave", "10.46.0.0/29"), pool("leave-east", "10.46.0.0/29")
 	east.Labels = map[string]string{domain: "leave-east"}
@@ -282,7 +264,7 @@ func TestAVIPThatLeavesItsPoolStaysInItsRoutingDomain(t *testing.T) {
 	leave := func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef = nil }
 	suite.Change(t, admin, leaves, func(v *v1alpha1.ProxyVIP) { v.Labels = map[string]string{domain: "leave-east"} }) // its pool says where
 	suite.Refused(t, suite.TryChange(t, admin, leaves, leave), 422, "metadata.labels["+domain+"]: Invalid value: \"leave-east\"",
-		`must be "", the routing domain of pool leave`)
+		`must be "", the routing domain of the addresses`)
 	suite.Change(t, admin, leaves, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef, v.Labels = nil, nil })
 	if err := suite.TryChange(t, admin, other, leave); err != nil { // whose label the allocator has written
 		t.Error(err)
@@ -291,8 +273,8 @@ func TestAVIPThatLeavesItsPoolStaysInItsRoutingDomain(t *testing.T) {
 	bound(t, other)
 }
 
-// A VIP that is being deleted gets nothing any more, and whose it has not it cannot write down as its own.
-func TestAVIPThatGoesTakesNobodysAddress(t *testing.T) {
+// A VIP that is being deleted gets no more addresses, and cannot request an address that it does not own.
+func TestProxyVIP_BeingDeletedRequestsNothing(t *testing.T) {
 	p := pool("going", "10.47.0.0/29")
 	suite.Lend(t, admin, p)
 	goes, other := vip("going-goes", p.Name, at("10.47.0.1")), vip("going-other", p.Name, at("10.47.0.2"))
@@ -305,14 +287,14 @@ func TestAVIPThatGoesTakesNobodysAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	take := func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.47.0.2" }
-	suite.Refused(t, suite.TryChange(t, admin, goes, take), 422, "spec.address: Forbidden: 10.47.0.2 cannot be asked for by what is being deleted")
+	suite.Refused(t, suite.TryChange(t, admin, goes, take), 422, "spec.address: Forbidden: 10.47.0.2 cannot be requested by an object that is being deleted")
 	suite.Change(t, admin, goes, func(v *v1alpha1.ProxyVIP) { v.Spec.Ports = append(v.Spec.Ports, 8443) })
 	suite.Change(t, admin, goes, func(v *v1alpha1.ProxyVIP) { v.Finalizers = nil })
 	suite.Gone(t, admin, goes)
 }
 
-// What is written around the webhooks nobody granted, however long its author has been Bound with something else.
-func TestWhoIsBoundDoesNotTakeAnothersAddressAroundTheWebhooks(t *testing.T) {
+// An address written around the webhooks is not granted, even if the VIP has been Bound with another address before.
+func TestConflict_BoundVIPWritesAnothersAddress(t *testing.T) {
 	p := pool("around", "10.48.0.0/29")
 	suite.Lend(t, admin, p)
 	takes, other := vip("around-takes", p.Name, at("10.48.0.1")), vip("around-other", p.Name, at("10.48.0.2"))
@@ -327,8 +309,9 @@ func TestWhoIsBoundDoesNotTakeAnothersAddressAroundTheWebhooks(t *testing.T) {
 	bound(t, other)
 }
 
-// One of two that name an address before their pool is there has it. The other is told so, though it lacks an address of the other family as well.
-func TestWhoHasItsAddressIsBoundThoughAnotherWantsThatAndMore(t *testing.T) {
+// Of two VIPs that request one address before their pool exists, one owns the address. The other is flagged, although it also lacks an address of the
+// other family.
+func TestConflict_DualStackLoser(t *testing.T) {
 	first, second := vip("rival-first", "rival", at("10.49.0.5")), vip("rival-second", "rival", of(v1alpha1.FamilyDual), at("10.49.0.5"))
 	suite.Lend(t, admin, first)
 	createdAfter(t, second, first)
@@ -339,19 +322,7 @@ func TestWhoHasItsAddressIsBoundThoughAnotherWantsThatAndMore(t *testing.T) {
 	bound(t, second)
 }
 
-func TestADryRunReservesNothing(t *testing.T) {
-	p := pool("dry", "10.41.0.0/30")
-	suite.Lend(t, admin, p)
-	for range 3 {
-		v := vip("dry", p.Name)
-		if err := admin.Create(t.Context(), v, client.DryRunAll); err != nil || addresses(v) != "10.41.0.1/32" {
-			t.Errorf("%q, %v", addresses(v), err)
-		}
-	}
-	counts(t, p, 0, 2)
-}
-
-// withoutWebhooks has the API server ask nobody, until restore is called.
+// withoutWebhooks removes the webhooks until restore is called.
 func withoutWebhooks(t *testing.T) (restore func()) {
 	t.Helper()
 	for _, kind := range []string{"mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/butler-ipam"} {
@@ -366,7 +337,7 @@ func withoutWebhooks(t *testing.T) (restore func()) {
 	return restore
 }
 
-// createdAfter stores a ProxyVIP a second after another at the least, by the API server's clock, which counts no finer.
+// createdAfter creates a ProxyVIP at least a second after another: creation timestamps have a resolution of a second.
 func createdAfter(t *testing.T, v, earlier *v1alpha1.ProxyVIP) {
 	t.Helper()
 	for {
@@ -381,8 +352,8 @@ func createdAfter(t *testing.T, v, earlier *v1alpha1.ProxyVIP) {
 	}
 }
 
-// T11: those that wait are served in the order in which they came, and told of it.
-func TestVIPsThatWaitAreServedInTheirOrder(t *testing.T) {
+// Case T11: waiting VIPs are served in the order of their creation, and get events.
+func TestProxyVIP_WaitingAreServedInOrder(t *testing.T) {
 	first, second, third := vip("fifo-c", "fifo"), vip("fifo-b", "fifo"), vip("fifo-a", "fifo")
 	suite.Lend(t, admin, first)
 	createdAfter(t, second, first)
@@ -399,6 +370,9 @@ func TestVIPsThatWaitAreServedInTheirOrder(t *testing.T) {
 		told(t, v, "AllocationFailed", "pool exhausted: fifo has no free address")
 	}
 	counts(t, p, 1, 0)
+	if out, _ := suite.Kubectl(t, cluster, "", "get", "proxyippool", p.Name, "--no-headers"); strings.Fields(out)[2] != "0" {
+		t.Errorf("an empty pool is shown as %q", out)
+	}
 	suite.Delete(t, admin, first)
 	bound(t, second)
 	unbound(t, third, v1alpha1.ReasonPoolExhausted)
@@ -406,8 +380,8 @@ func TestVIPsThatWaitAreServedInTheirOrder(t *testing.T) {
 	bound(t, third)
 }
 
-// T2, T3: what came in around the webhooks holds what is free, and of two that have one address the later one is told.
-func TestAVIPWhoseAddressAnotherHasIsFlagged(t *testing.T) {
+// Cases T2 and T3: a VIP stored around the webhooks owns its address if the address is free. Of two VIPs with one address the later one is flagged.
+func TestConflict_AroundTheWebhooks(t *testing.T) {
 	p := pool("clash", "10.45.0.0/29")
 	suite.Lend(t, admin, p)
 	holds := vip("clash-holds", p.Name, at("10.45.0.3/32"))
@@ -421,9 +395,9 @@ func TestAVIPWhoseAddressAnotherHasIsFlagged(t *testing.T) {
 	if c := meta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionConflict); c == nil || c.Status != metav1.ConditionTrue {
 		t.Errorf("conditions %+v", late.Status.Conditions)
 	} else {
-		contains(t, c.Message, "10.45.0.3 is held by proxyvips/clash-holds")
+		contains(t, c.Message, "10.45.0.3 is owned by proxyvips/clash-holds")
 	}
-	told(t, late, "AddressConflict", "10.45.0.3 is held by proxyvips/clash-holds")
+	told(t, late, "AddressConflict", "10.45.0.3 is owned by proxyvips/clash-holds")
 	bound(t, holds)
 	suite.Delete(t, admin, holds)
 	bound(t, late)
@@ -433,8 +407,8 @@ func TestAVIPWhoseAddressAnotherHasIsFlagged(t *testing.T) {
 	gets(t, vip("clash-next", p.Name), "10.45.0.1/32")
 }
 
-// N1, and the 200 of an earlier controller.
-func TestAddressesThatStandInStatusAloneAreAdopted(t *testing.T) {
+// Case N1, with 200 VIPs of an earlier controller.
+func TestAdoption_FromStatus(t *testing.T) {
 	const total = 200
 	restore := withoutWebhooks(t)
 	vips := make([]*v1alpha1.ProxyVIP, total)
@@ -460,8 +434,8 @@ func TestAddressesThatStandInStatusAloneAreAdopted(t *testing.T) {
 	counts(t, p, total+1, 254-total-1)
 }
 
-// A14, T1, T15: many at once over pools that overlap each other and a NetworkPool, with the holder killed in between.
-func TestNoAddressIsGivenTwiceWhateverDies(t *testing.T) {
+// Cases A14, T1 and T15: concurrent creates in pools that overlap each other and a NetworkPool, while leaders are killed.
+func TestConcurrentCreates_WhileLeadersDie(t *testing.T) {
 	const total, clients = 1000, 16
 	ns := suite.Namespace(t, admin)
 	suite.Lend(t, admin,
@@ -554,7 +528,7 @@ func TestNoAddressIsGivenTwiceWhateverDies(t *testing.T) {
 	}
 }
 
-// persistently repeats a create until it succeeds, as a controller does: both managers may be away for a moment.
+// persistently repeats a create until it succeeds, like a controller: both managers may be down for a short time.
 func persistently(t *testing.T, create func(context.Context) error) (err error) {
 	deadline := time.Now().Add(time.Minute)
 	for time.Now().Before(deadline) {

@@ -1,4 +1,5 @@
-// Package pki makes the keys and certificates by which the parts of a test's control plane know one another.
+// Package pki creates the keys and certificates of a test's control plane. The components of the control plane authenticate each other with these
+// certificates.
 package pki
 
 import (
@@ -13,14 +14,14 @@ import (
 	"time"
 )
 
-// Authority is a CA: it signs what servers show and what clients show. Its key lives only in memory.
+// Authority is a CA that signs certificates of servers and clients. Its key exists only in memory.
 type Authority struct {
 	Certificate *x509.Certificate
-	PEM         []byte // the certificate once more
+	PEM         []byte // of Certificate
 	key         *ecdsa.PrivateKey
 }
 
-// New makes a CA.
+// New creates a CA.
 func New(name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -29,7 +30,7 @@ func New(name string) (*Authority, error) {
 	return selfSigned(name, key)
 }
 
-// Renewed is the authority with another certificate and the key that it has.
+// Renewed returns a CA with a new certificate and the same key.
 func (a *Authority) Renewed() (*Authority, error) {
 	return selfSigned(a.Certificate.Subject.CommonName, a.key)
 }
@@ -52,8 +53,8 @@ func selfSigned(name string, key *ecdsa.PrivateKey) (*Authority, error) {
 	return &Authority{Certificate: certificate, PEM: block("CERTIFICATE", der), key: key}, nil
 }
 
-// Server issues a certificate for 127.0.0.1, localhost and the names and addresses given, usable on either side of a connection
-// (etcd shows the same one to its own peers).
+// Server issues a certificate for 127.0.0.1, localhost and the given names and addresses. It is valid on both sides of a connection, because etcd uses one
+// certificate as server and as client of its peers.
 func (a *Authority) Server(hosts ...string) (certificate, key []byte, err error) {
 	t, err := template(pkix.Name{CommonName: "localhost"})
 	if err != nil {
@@ -70,7 +71,7 @@ func (a *Authority) Server(hosts ...string) (certificate, key []byte, err error)
 	return a.issue(t)
 }
 
-// Client issues a certificate by which an API server knows a user and its groups.
+// Client issues a certificate that authenticates a user with groups to an API server.
 func (a *Authority) Client(user string, groups ...string) (certificate, key []byte, err error) {
 	t, err := template(pkix.Name{CommonName: user, Organization: groups})
 	if err != nil {

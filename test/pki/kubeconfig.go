@@ -6,7 +6,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig gives a client configuration as the text of a kubeconfig file.
+// Kubeconfig returns a client configuration as the text of a kubeconfig file.
 func Kubeconfig(name string, config *rest.Config, namespace string) ([]byte, error) {
 	k := clientcmdapi.NewConfig()
 	k.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}

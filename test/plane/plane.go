@@ -1,4 +1,4 @@
-// Package plane runs the control planes of tenants for tests: each an etcd and a kube-apiserver of its own, with MetalLB's controller.
+// Package plane runs control planes of tenant clusters for tests. Each control plane consists of etcd, kube-apiserver and MetalLB's controller.
 package plane
 
 import (
@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
-	"butlerlabs.dev/ipam/reconcilers/kubeconfig"
+	"butlerlabs.dev/ipam/reconcilers/tenants/kubeconfig"
 	"butlerlabs.dev/ipam/test/pki"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
@@ -26,7 +26,7 @@ type Plane struct {
 	MetalLB *sandbox.Process
 }
 
-// Start starts one, and returns when MetalLB works. ctx bounds the start only: it runs until Stop.
+// Start starts a control plane, and returns when MetalLB works. ctx bounds the start only: the control plane runs until Stop.
 func Start(ctx context.Context) (*Plane, error) {
 	s, err := sandbox.Start(ctx, sandbox.Options{})
 	if err != nil {
@@ -44,8 +44,8 @@ func Start(ctx context.Context) (*Plane, error) {
 	return p, nil
 }
 
-// Connect does what the provider of a control plane does: it writes the kubeconfig of a TenantCluster into the management cluster, and says where.
-// It returns the objects that it has made.
+// Connect acts as the provider of a control plane: it writes the kubeconfig of a TenantCluster into a Secret of the management cluster, and the namespace
+// of the Secret into the status of the TenantCluster. It returns the created objects.
 func Connect(ctx context.Context, management client.Client, c *v1alpha1.TenantCluster, config *rest.Config) ([]client.Object, error) {
 	text, err := pki.Kubeconfig("tenant", config, "")
 	if err != nil {
@@ -67,7 +67,7 @@ func Connect(ctx context.Context, management client.Client, c *v1alpha1.TenantCl
 	return made, management.Status().Patch(ctx, c, client.MergeFrom(before))
 }
 
-// Balancer is a Service of type LoadBalancer.
+// Balancer returns a Service of type LoadBalancer.
 func Balancer(name string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
@@ -75,7 +75,7 @@ func Balancer(name string) *corev1.Service {
 	}
 }
 
-// Address is what MetalLB has given a Service; an error where that is nothing yet.
+// Address returns the address that MetalLB has assigned to a Service, or an error if there is none yet.
 func (p *Plane) Address(ctx context.Context, s *corev1.Service) (netip.Addr, error) {
 	if err := p.Client.Get(ctx, client.ObjectKeyFromObject(s), s); err != nil {
 		return netip.Addr{}, err

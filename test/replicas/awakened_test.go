@@ -32,7 +32,7 @@ import (
 	"butlerlabs.dev/ipam/webhooks"
 )
 
-// answer is what a manager said to a call on its webhook port.
+// answer is the response of a manager to a call on its webhook port.
 type answer struct {
 	code     int // HTTP
 	response *admissionv1.AdmissionResponse
@@ -40,7 +40,7 @@ type answer struct {
 	err      error
 }
 
-// ask has a manager answer for the create of an allocation, without the API server.
+// ask sends the admission review of a create directly to a manager, without the API server.
 func ask(ctx context.Context, m *sandbox.Manager, path string, a *v1alpha1.IPAllocation) (is answer) {
 	object, err := json.Marshal(a)
 	if err != nil {
@@ -90,9 +90,9 @@ func ask(ctx context.Context, m *sandbox.Manager, path string, a *v1alpha1.IPAll
 	return is
 }
 
-// What comes with the answer that it had before, as out of a backup, gets a new one, also where the first call is lost with the holder: to the second
-// it looks as if it were answered.
-func TestWhatIsRestoredWhileTheHolderIsLostIsNotTakenForForged(t *testing.T) {
+// A restored claim carries the range and the token of its earlier allocation and gets a new grant. This holds also if the leader is lost after the
+// first webhook call: the API server's second call then receives a claim that looks as if it were already allocated.
+func TestRestore_WhileTheLeaderIsLost(t *testing.T) {
 	namespace := newPool(t, 28)
 	var backup []*v1alpha1.IPAllocation
 	for i := range 12 {
@@ -105,7 +105,7 @@ func TestWhatIsRestoredWhileTheHolderIsLostIsNotTakenForForged(t *testing.T) {
 	for _, b := range backup {
 		deleted(t, b)
 	}
-	was := holder(t)
+	was := leader(t)
 	if err := was.Freeze(); err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +126,14 @@ func TestWhatIsRestoredWhileTheHolderIsLostIsNotTakenForForged(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Error(err)
 	}
-	nextHolder(t, was)
+	nextLeader(t, was)
 }
 
-// A holder that was stopped, and replaced meanwhile, finds calls at its port when it goes on. It still takes itself for the holder: what
-// it knows of the addresses is old.
-func TestAnAwakenedHolderAnswersByWhatHasHappenedMeanwhile(t *testing.T) {
+// A leader that was frozen, and replaced in the meantime, finds calls at its port when it resumes. It still considers itself the leader, and its
+// information about owned addresses is stale.
+func TestFailover_ResumedLeaderRespondsFromTheNewTerm(t *testing.T) {
 	namespace := newPool(t, 29)
-	was := holder(t)
+	was := leader(t)
 	freed, taken := load.Claim(namespace, "freed"), load.Claim(namespace, "taken")
 	created(t, freed)
 	if err := was.Freeze(); err != nil {
@@ -141,11 +141,11 @@ func TestAnAwakenedHolderAnswersByWhatHasHappenedMeanwhile(t *testing.T) {
 	}
 	thaw := sync.OnceValue(was.Thaw)
 	t.Cleanup(func() { _ = thaw() }) // else no later test has all replicas
-	is := nextHolder(t, was)
+	is := nextLeader(t, was)
 	created(t, taken) // before the other is freed: else this, or the grant below, would get that address
 	granted := ask(t.Context(), is, webhooks.MutateIPAllocation, load.Claim(namespace, "granted"))
 	if granted.err != nil || granted.response == nil || !granted.response.Allowed {
-		t.Fatalf("the next holder grants nothing: %+v", granted)
+		t.Fatalf("the next leader grants nothing: %+v", granted)
 	}
 	deleted(t, freed)
 
@@ -194,14 +194,14 @@ func TestAnAwakenedHolderAnswersByWhatHasHappenedMeanwhile(t *testing.T) {
 		}
 	}
 	if answered == 0 {
-		t.Error("the former holder has answered no call: the test shows nothing")
+		t.Error("the former leader has answered no call: the test shows nothing")
 	}
-	if held := holder(t); held != is {
-		t.Errorf("%s holds the journal after the former holder awoke, want %s", held.Name(), is.Name())
+	if held := leader(t); held != is {
+		t.Errorf("%s is the leader after the former leader resumed, want %s", held.Name(), is.Name())
 	}
 }
 
-// lastOf is the last address of a namespace's pool.
+// lastOf returns the last address of a namespace's pool.
 func lastOf(t *testing.T, namespace string) string {
 	t.Helper()
 	var pool v1alpha1.NetworkPool
@@ -211,7 +211,7 @@ func lastOf(t *testing.T, namespace string) string {
 	return allocator.RangeOfPrefix(netip.MustParsePrefix(pool.Spec.CIDR)).Last.String()
 }
 
-// inJournal fails a test unless the journal holds the range of an answer under its token.
+// inJournal fails the test unless the journal contains the range and the token of a response.
 func inJournal(t *testing.T, a *v1alpha1.IPAllocation) {
 	t.Helper()
 	store, err := journal.NewLeaseStore(cluster.Config(), sandbox.ManagerNamespace, time.Second)
@@ -222,7 +222,7 @@ func inJournal(t *testing.T, a *v1alpha1.IPAllocation) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range v.Lines {
+	for _, l := range v.Entries {
 		if l.Token.String() == a.Annotations[v1alpha1.AnnotationGrant] && l.Ranges[0].First.String() == a.Spec.PinnedRange.StartAddress {
 			return
 		}
@@ -230,11 +230,11 @@ func inJournal(t *testing.T, a *v1alpha1.IPAllocation) {
 	t.Errorf("%s was answered %s, which is not in the journal", a.Name, a.Spec.PinnedRange.StartAddress)
 }
 
-// nextHolder waits until another manager holds the journal.
-func nextHolder(t *testing.T, was *sandbox.Manager) *sandbox.Manager {
+// nextLeader waits until another manager is the leader.
+func nextLeader(t *testing.T, was *sandbox.Manager) *sandbox.Manager {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if is := holder(t); is != was {
+		if is := leader(t); is != was {
 			return is
 		}
 		time.Sleep(20 * time.Millisecond)
@@ -243,8 +243,8 @@ func nextHolder(t *testing.T, was *sandbox.Manager) *sandbox.Manager {
 	return nil
 }
 
-// created creates an allocation, and deleted deletes one until it is gone. The API server may still have connections to a manager that is
-// frozen: calls over those fail.
+// created creates an allocation, and deleted deletes an allocation and waits until it is gone. Both repeat failed calls: the API server may still use
+// connections to a frozen manager.
 func created(t *testing.T, a *v1alpha1.IPAllocation) {
 	t.Helper()
 	suite.Eventually(t, patience, func(ctx context.Context) error { return admin.Create(ctx, a) })

@@ -1,3 +1,4 @@
-// Package replicas tests several managers behind one Service: each answers, and the death of any of them shows as latency. The
-// etcd and the API server are real, and stay well but in one test: that they may not is for the chaos suite.
+// Package replicas tests several managers behind one Service. Every replica responds to creates, and the loss of a replica causes latency, not
+// errors. etcd and the API server are real and stay available, except in one test; faults of etcd and of the API server are the subject of the
+// chaos test (test/chaos).
 package replicas

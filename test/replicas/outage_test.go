@@ -15,7 +15,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// becomesAllocated waits until the status of an allocation says what its answer did.
+// becomesAllocated waits until the status of an allocation confirms the addresses of its create response.
 func becomesAllocated(t *testing.T, c client.Client, within time.Duration, all ...*v1alpha1.IPAllocation) {
 	t.Helper()
 	suite.Eventually(t, within, func(ctx context.Context) error {
@@ -31,9 +31,9 @@ func becomesAllocated(t *testing.T, c client.Client, within time.Duration, all .
 	})
 }
 
-// It has a sandbox of its own, whose API server may go. An informer that waits between its tries as it does by itself is back half a minute after the
-// end of such an outage, or later.
-func TestAfterALongOutageOfTheAPIServerStatusesAreWrittenAtOnce(t *testing.T) {
+// The test stops the API server of a sandbox of its own. With the default backoff of client-go, an informer would resume half a minute or more after the
+// end of such an outage.
+func TestOutage_StatusesAreWrittenAtItsEnd(t *testing.T) {
 	const outage, within = 30 * time.Second, 15 * time.Second
 	own, c := suite.Own(t, sandbox.Options{Replicas: 1})
 	namespace := load.NewPool(t, c, nextNetwork(24))
@@ -56,9 +56,9 @@ func TestAfterALongOutageOfTheAPIServerStatusesAreWrittenAtOnce(t *testing.T) {
 	becomesAllocated(t, c, within, append(all, after)...)
 }
 
-// The managers' connections are lost and nobody tells them, as when they lead to one of several API servers that loses its power. As client-go has it by
-// itself, informers show nothing for three quarters of a minute, and each idle connection takes three seconds of a create's time.
-func TestAnAPIServerThatLosesItsPowerIsLeftWithinSeconds(t *testing.T) {
+// The managers' connections to the API server are lost without a reset, as if one of several API servers lost its power. With the defaults of client-go,
+// informers would get no events for 45 s, and each idle connection would delay a create by three seconds.
+func TestOutage_OfOneAPIServer(t *testing.T) {
 	const within = 20 * time.Second
 	l := startLoad(t) // many connections
 	namespace := newPool(t, 24)

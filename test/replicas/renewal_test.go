@@ -20,7 +20,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// served is the certificate that a manager shows.
+// served returns the certificate that a manager presents.
 func served(ctx context.Context, m *sandbox.Manager) (*x509.Certificate, error) {
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}
 	connection, err := dialer.DialContext(ctx, "tcp", m.WebhookAddress)
@@ -31,8 +31,8 @@ func served(ctx context.Context, m *sandbox.Manager) (*x509.Certificate, error) 
 	return connection.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
 }
 
-// Kubelets bring a renewed Secret to their pods at different times: in between, every replica has another certificate than its peers.
-func TestARenewedCertificateAndARenewedAuthorityCostNoCreate(t *testing.T) {
+// Kubelets update a renewed Secret in their pods at different times: in between, replicas have different certificates.
+func TestRenewal_OfCertificateAndAuthority(t *testing.T) {
 	l := startLoad(t)
 	for range 2 {
 		if err := cluster.RenewAuthority(t.Context()); err != nil {
@@ -64,7 +64,7 @@ func TestARenewedCertificateAndARenewedAuthorityCostNoCreate(t *testing.T) {
 	noFailure(t, failures)
 }
 
-// selfManaged runs a test on a cluster of its own, whose managers make their certificates themselves.
+// selfManaged runs a test on a cluster of its own, whose managers create their own certificates.
 func selfManaged(t *testing.T, replicas int, life string) {
 	t.Helper()
 	own, err := sandbox.Start(t.Context(), sandbox.Options{SelfManaged: true, Links: true, ManagerArgs: []string{"--log-level=debug", "--webhook-cert-duration=" + life}})
@@ -111,7 +111,7 @@ func selfManaged(t *testing.T, replicas int, life string) {
 	}
 }
 
-// stored is the Secret in which the managers keep their certificates.
+// stored returns the Secret in which the managers store their certificates.
 func stored(t *testing.T) *corev1.Secret {
 	t.Helper()
 	var secret corev1.Secret
@@ -121,7 +121,7 @@ func stored(t *testing.T) *corev1.Secret {
 	return &secret
 }
 
-// allServe waits until every manager serves the certificate that is stored, and the API server trusts the authorities that are.
+// allServe waits until every manager presents the stored certificate and the API server trusts the stored authorities.
 func allServe(t *testing.T) {
 	t.Helper()
 	suite.Eventually(t, patience, func(ctx context.Context) error {
@@ -156,7 +156,7 @@ func allServe(t *testing.T) {
 	})
 }
 
-// signer is the authority of the certificate that is stored, by its key.
+// signer returns the key ID of the authority that signed the stored certificate.
 func signer(t *testing.T) string {
 	t.Helper()
 	data := stored(t).Data
@@ -167,7 +167,7 @@ func signer(t *testing.T) string {
 	return string(pair.Leaf.AuthorityKeyId)
 }
 
-func TestManagersThatRenewTheirCertificatesThemselvesLoseNoCreate(t *testing.T) {
+func TestRenewal_BySelfManagedReplicas(t *testing.T) {
 	selfManaged(t, 3, "1m")
 	allServe(t)
 	l := startLoad(t)

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// sentBack counts the calls that the API server gave back for the client to repeat, which client-go does by itself.
+// sentBack counts the responses with which the API server asked the client to repeat a call; client-go repeats such calls.
 type sentBack struct{ http.RoundTripper }
 
 var sentBackCount atomic.Int64
@@ -59,7 +59,7 @@ func (s *sentBack) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// nextNetwork is one that no pool has had yet.
+// nextNetwork returns a network that no other pool uses.
 func nextNetwork(bits int) string {
 	pools++
 	return fmt.Sprintf("10.%d.0.0/%d", pools, bits)
@@ -75,8 +75,8 @@ func startLoad(t *testing.T) *load.Load {
 	return load.Start(t, admin, nextNetwork(16), clients)
 }
 
-// holder is the manager that holds the journal.
-func holder(t *testing.T) *sandbox.Manager {
+// leader returns the manager that is the leader according to the Lease.
+func leader(t *testing.T) *sandbox.Manager {
 	t.Helper()
 	var lease coordinationv1.Lease
 	name := types.NamespacedName{Namespace: sandbox.ManagerNamespace, Name: journal.LeaseName}
@@ -90,11 +90,11 @@ func holder(t *testing.T) *sandbox.Manager {
 			}
 		}
 	}
-	t.Fatalf("no manager holds the journal: %v", lease.Spec.HolderIdentity)
+	t.Fatalf("no manager is the leader: %v", lease.Spec.HolderIdentity)
 	return nil
 }
 
-// startAgain starts a manager that has ended, and waits until it serves.
+// startAgain restarts a manager that has ended, and waits until it serves.
 func startAgain(t *testing.T, m *sandbox.Manager) {
 	t.Helper()
 	_ = m.Wait(t.Context()) // how it ended is the test's business
@@ -106,7 +106,7 @@ func startAgain(t *testing.T, m *sandbox.Manager) {
 	}
 }
 
-// counted is the sum of the samples of a manager's metric whose labels match.
+// counted returns the sum of the samples of a manager's metric with matching labels.
 func counted(t *testing.T, m *sandbox.Manager, metric, labels string) (sum float64) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+m.MetricsAddress+"/metrics", http.NoBody)
@@ -143,12 +143,12 @@ func noFailure(t *testing.T, failures []error) {
 	}
 }
 
-func TestEveryReplicaAnswers(t *testing.T) {
+func TestReplicas_EachResponds(t *testing.T) {
 	namespace := newPool(t, 29)
 	passedOn := func(m *sandbox.Manager) float64 {
 		return counted(t, m, "butler_ipam_admission_duration_seconds_count", `result="forwarded"`)
 	}
-	held := holder(t)
+	held := leader(t)
 	for _, m := range cluster.Managers() {
 		before := passedOn(m)
 		a := ask(t.Context(), m, webhooks.MutateIPAllocation, load.Claim(namespace, m.Name()))
@@ -161,15 +161,15 @@ func TestEveryReplicaAnswers(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatIsAskedToEndCostsNoCreate(t *testing.T) {
+func TestRollout_CostsNoCreate(t *testing.T) {
 	l := startLoad(t)
 	for range 3 {
-		was := holder(t)
+		was := leader(t)
 		if err := was.Terminate(); err != nil {
 			t.Fatal(err)
 		}
 		l.Await(5 * clients)
-		if is := holder(t); is == was {
+		if is := leader(t); is == was {
 			t.Errorf("%s ends and still holds the journal", was.Name())
 		}
 		startAgain(t, was)
@@ -178,16 +178,16 @@ func TestAReplicaThatIsAskedToEndCostsNoCreate(t *testing.T) {
 	noFailure(t, failures)
 }
 
-// Calls on the wire to a replica that is killed are lost. A mutating one is repeated by the API server, a validating one fails its
-// create, which leaves nothing: the client's repetition succeeds.
-func TestADeadHolderIsReplacedAtOnce(t *testing.T) {
+// Calls under way to a killed replica are lost. The API server repeats a mutating call. A lost validating call fails the create, which leaves no
+// object, and the create succeeds when the client repeats it.
+func TestFailover_DeadLeader(t *testing.T) {
 	l := startLoad(t)
-	was := holder(t)
+	was := leader(t)
 	if err := was.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	l.Await(5 * clients)
-	if is := holder(t); is == was {
+	if is := leader(t); is == was {
 		t.Errorf("%s is dead and still holds the journal", was.Name())
 	}
 	_, failures := l.Stop()
@@ -202,14 +202,14 @@ func TestADeadHolderIsReplacedAtOnce(t *testing.T) {
 	}
 }
 
-func TestAFrozenHolderIsReplacedAndAnswersNothingStale(t *testing.T) {
+func TestFailover_FrozenLeader(t *testing.T) {
 	l := startLoad(t)
-	was := holder(t)
+	was := leader(t)
 	if err := was.Freeze(); err != nil {
 		t.Fatal(err)
 	}
 	l.Await(5 * clients)
-	is := holder(t)
+	is := leader(t)
 	if is == was {
 		t.Errorf("%s is frozen and still holds the journal", was.Name())
 	}
@@ -217,12 +217,12 @@ func TestAFrozenHolderIsReplacedAndAnswersNothingStale(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Await(5 * clients)
-	if held := holder(t); held != is {
-		t.Errorf("%s holds the journal after the former holder awoke, want %s", held.Name(), is.Name())
+	if held := leader(t); held != is {
+		t.Errorf("%s is the leader after the former leader resumed, want %s", held.Name(), is.Name())
 	}
 	_, failures := l.Stop() // sees to it that nothing was given twice
 	t.Logf("failures: %v", failures)
-	if held := counted(t, was, "butler_ipam_journal_holder", ""); held != 0 {
+	if held := counted(t, was, "butler_ipam_journal_leader", ""); held != 0 {
 		t.Errorf("%s says that it holds the journal", was.Name())
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// cutOff cuts a manager off from its peers, in both directions, and from the API server if it is told to. The API server still reaches it.
+// cutOff cuts the connections between a manager and its peers, in both directions, and optionally its connections to the API server. The API server still
+// reaches the manager.
 func cutOff(t *testing.T, m *sandbox.Manager, fromAPIServer bool, how sandbox.Cut) (mend func()) {
 	t.Helper()
 	set := func(c sandbox.Condition) {
@@ -26,8 +27,8 @@ func cutOff(t *testing.T, m *sandbox.Manager, fromAPIServer bool, how sandbox.Cu
 	return mend
 }
 
-// noneSentBack checks that the API server found an answer for every call since there were so many. One that comes to a replica which
-// cannot have it answered is sent on to another after a second; without that it would stay there for its whole time, and its client had to repeat it.
+// noneSentBack checks that the number of calls that clients had to repeat has not grown. A replica that cannot get a response for a call asks the API
+// server after a second to call another replica. Without this, the call would wait until its timeout, and the client would have to repeat it.
 func noneSentBack(t *testing.T, before int64) {
 	t.Helper()
 	if n := sentBackCount.Load() - before; n > 0 {
@@ -35,12 +36,12 @@ func noneSentBack(t *testing.T, before int64) {
 	}
 }
 
-func TestAHolderThatItsPeersDoNotReachIsAskedByTheAPIServer(t *testing.T) {
+func TestFailover_LeaderUnreachableForItsPeers(t *testing.T) {
 	for _, how := range []sandbox.Cut{sandbox.Silent, sandbox.Reset} {
 		t.Run(how.String(), func(t *testing.T) {
 			before := sentBackCount.Load()
 			l := startLoad(t)
-			mend := cutOff(t, holder(t), false, how)
+			mend := cutOff(t, leader(t), false, how)
 			l.Await(30 * clients)
 			mend()
 			l.Await(5 * clients)
@@ -51,15 +52,15 @@ func TestAHolderThatItsPeersDoNotReachIsAskedByTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestAHolderThatIsCutOffIsReplacedAndAnswersNothingStale(t *testing.T) {
+func TestFailover_LeaderCutOff(t *testing.T) {
 	for _, how := range []sandbox.Cut{sandbox.Silent, sandbox.Reset} {
 		t.Run(how.String(), func(t *testing.T) {
 			before := sentBackCount.Load()
 			l := startLoad(t)
-			was := holder(t)
+			was := leader(t)
 			mend := cutOff(t, was, true, how)
 			l.Await(30 * clients)
-			if is := holder(t); is == was {
+			if is := leader(t); is == was {
 				t.Errorf("%s is cut off and still holds the journal", was.Name())
 			}
 			mend()

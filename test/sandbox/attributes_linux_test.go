@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestEverythingEndsWithAKilledSandbox(t *testing.T) {
+func TestSandbox_KilledEndsItsProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	command := exec.Command(testBinary(t))

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// caller names the manager that has made a connection to a link, "" where none has.
+// caller returns the name of the manager that opened a connection to a link, "" if no manager did.
 func (s *Sandbox) caller(client, link netip.AddrPort) string {
 	socket := socketOf(client, link)
 	for _, manager := range s.Managers() {
@@ -20,8 +20,8 @@ func (s *Sandbox) caller(client, link netip.AddrPort) string {
 	return ""
 }
 
-// socketOf is how the kernel names the socket at the local end of a TCP connection among the descriptors of its process; "" where there is
-// none any more.
+// socketOf returns the kernel's name of the socket at the local end of a TCP connection, as it appears among the descriptors of a process; "" if the socket
+// no longer exists.
 func socketOf(local, remote netip.AddrPort) string {
 	table, err := os.ReadFile("/proc/net/tcp")
 	if err != nil {
@@ -37,16 +37,16 @@ func socketOf(local, remote netip.AddrPort) string {
 	return ""
 }
 
-// kernelAddress is an IPv4 address and port as the kernel's tables show them: the address is a number in the machine's byte order.
+// kernelAddress formats an IPv4 address and port as the kernel's tables do: the address is a number in the machine's byte order.
 func kernelAddress(a netip.AddrPort) string {
 	bytes := a.Addr().As4()
 	return fmt.Sprintf("%08X:%04X", binary.NativeEndian.Uint32(bytes[:]), a.Port())
 }
 
-// owns says whether a process has a socket open.
+// owns reports whether a process has a socket open.
 func owns(pid int, socket string) bool {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	descriptors, _ := os.ReadDir(dir) // none of a process that has just gone
+	descriptors, _ := os.ReadDir(dir) // empty if the process has just ended
 	for _, descriptor := range descriptors {
 		if open, err := os.Readlink(filepath.Join(dir, descriptor.Name())); err == nil && open == socket {
 			return true

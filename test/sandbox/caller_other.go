@@ -4,5 +4,5 @@ package sandbox
 
 import "net/netip"
 
-// caller does not know who makes a connection: what a link does to one caller alone it does to none here.
+// caller returns "": the process that opened a connection is unknown here, so a condition of a single caller has no effect.
 func (*Sandbox) caller(_, _ netip.AddrPort) string { return "" }

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// startControlPlane starts etcd, then kube-apiserver, and returns when both are ready. An API server that does not find its storage
-// would only try again a second later.
+// startControlPlane starts etcd, then kube-apiserver, and returns when both are ready. kube-apiserver starts last because it retries a failed connection to
+// etcd only after a second.
 func (s *Sandbox) startControlPlane(ctx context.Context) error {
 	etcdProbe, err := s.httpProbe("https://" + s.EtcdAddress() + "/readyz")
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Sandbox) apiServerArgs(storage string) []string {
 		"--bind-address=" + addr.Addr().String(),
 		fmt.Sprintf("--secure-port=%d", addr.Port()),
 		"--advertise-address=" + addr.Addr().String(),
-		"--endpoint-reconciler-type=none", // loopback is no endpoint of the kubernetes Service
+		"--endpoint-reconciler-type=none", // a loopback address is not permitted as endpoint of the Service kubernetes
 		"--etcd-servers=https://" + storage,
 		"--etcd-cafile=" + s.pki("ca.crt"),
 		"--etcd-certfile=" + s.pki("etcd.crt"),
@@ -92,7 +92,7 @@ func (s *Sandbox) apiServerArgs(storage string) []string {
 	}, s.options.APIServerArgs...)
 }
 
-// EtcdClient connects to the storage itself, around the API server, as one who may do everything there.
+// EtcdClient returns a client of etcd with all rights, which bypasses the API server.
 func (s *Sandbox) EtcdClient() (*clientv3.Client, error) {
 	config, err := s.adminTLS()
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Sandbox) EtcdClient() (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{Endpoints: []string{"https://" + s.EtcdAddress()}, TLS: config, Logger: zap.NewNop()})
 }
 
-// adminTLS shows the administrator's certificate, which the API server and etcd trust.
+// adminTLS returns a TLS configuration with the administrator's certificate, which the API server and etcd trust.
 func (s *Sandbox) adminTLS() (*tls.Config, error) {
 	certificate, err := tls.X509KeyPair(s.admin.CertData, s.admin.KeyData)
 	if err != nil {
@@ -112,14 +112,14 @@ func (s *Sandbox) adminTLS() (*tls.Config, error) {
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}, nil
 }
 
-// httpProbe returns a probe that succeeds when url answers 200 to the administrator.
+// httpProbe returns a probe that succeeds when url responds with status 200 to the administrator.
 func (s *Sandbox) httpProbe(url string) (func(context.Context) error, error) {
 	config, err := s.adminTLS()
 	if err != nil {
 		return nil, err
 	}
 	httpClient := &http.Client{Transport: &http.Transport{
-		// A process that is started again must be asked anew, not over a connection to its former self.
+		// Without keep-alive: a probe of a restarted process must not use a connection to the former process.
 		DisableKeepAlives: true,
 		TLSClientConfig:   config,
 	}}

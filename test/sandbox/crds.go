@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// InstallCRDs applies the CRDs in these files and directories, and returns when the API server serves and announces all their versions: a client that
-// asks for them before that finds none. What is not absolute lies in the checkout; what lies in its bin/, make builds.
+// InstallCRDs applies the CRDs in these files and directories. It returns when the API server serves and announces all their versions: an earlier discovery
+// request of a client would not find them. Relative paths are relative to the checkout; make builds the files in the checkout's bin/.
 func (s *Sandbox) InstallCRDs(ctx context.Context, paths ...string) error {
 	var crds []*unstructured.Unstructured
 	for _, path := range paths {

@@ -1,25 +1,30 @@
-// Package sandbox runs Butler IPAM as a cluster would, on one machine: etcd, kube-apiserver and any number of managers as
-// processes of their own on loopback, over TLS, with the RBAC, CRDs and webhook configurations of config/. Nothing in it is a
-// stand-in, so what holds here holds in front of a real API server.
+// Package sandbox runs a complete control plane with Butler IPAM on one machine. etcd, kube-apiserver and any number of managers are
+// processes on loopback. The connections use TLS, and the objects of config/ are installed: RBAC, CRDs and webhook configurations. No component is simulated, so
+// results of the sandbox are valid for a real API server.
 //
 //	kubectl ──▶ kube-apiserver ──▶ front ──▶ manager-1        each manager ──▶ kube-apiserver ──▶ etcd
 //	                                  └────▶ manager-2
 //
-// The front takes the place of the webhook Service: it hands out whole connections, turn by turn, to the managers that serve, moves bytes
-// only and repeats nothing. A manager is an endpoint from when its /readyz first answers until its process is gone, or was asked to end a
-// second ago, but for the times when a readiness probe fails, as config/manager has it made: a frozen one gets no new connections
-// after three seconds, and keeps those it has.
+// The front replaces the network path behind the webhook Service. It distributes whole TCP connections in turn to the managers that are
+// endpoints, copies bytes only, and never retries. A manager is an endpoint
 //
-// The API server calls it by a Service, so that it does as in a cluster: over HTTP/1.1, and over connections of its own for each webhook.
+//   - from the first success of its /readyz
+//   - until its process has ended, or until 1 s after its termination was requested
+//   - except while its readiness probe fails; period and thresholds of the probe are those of config/manager.
 //
-// With Options.Links each manager reaches the API server by a link of its own, and its peers reach it by another: links can be cut, in one
-// direction or both, and slowed down (see Link).
+// So a frozen manager gets no new connections after three seconds, and keeps its existing connections.
 //
-// Processes can be killed, ended, frozen and started again one by one; they keep their arguments, ports and log file. All of them end with
-// the process that started them, however that one ends (on Linux).
+// The webhook configurations name a Service, as in a cluster. So the API server calls webhooks over HTTP/1.1 and uses separate connections
+// for each webhook.
 //
-// What a sandbox writes lies in its directory: kubeconfig, pids/, logs/, pki/, managers/, the etcd data, and the file ready while
-// everything serves. One sandbox at a time may use a directory; a second one is refused.
+// With Options.Links each manager reaches the API server through a Link of its own, and is reached by its peers through another Link. A
+// Link can be cut in one direction or in both, and slowed down.
 //
-// A Sandbox and its processes may be used from any number of goroutines.
+// Each process can be killed, terminated, frozen and restarted separately, and keeps its arguments, ports and log file. On Linux all
+// processes end when the process that started the sandbox ends, however that process ends.
+//
+// All files of a sandbox are in its directory: kubeconfig, pids/, logs/, pki/, managers/, the data of etcd, and the file ready, which exists
+// while every component serves. Only one sandbox at a time can use a directory: Start fails for a second sandbox.
+//
+// A Sandbox and its processes are safe for concurrent use.
 package sandbox

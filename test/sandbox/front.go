@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// Front spreads TCP connections over endpoints, turn by turn, as the Service in front of the webhooks does.
+// Front distributes TCP connections in turn over endpoints, like the Service in front of the webhooks.
 type Front struct {
 	*relay
-	endpoints []endpoint // guarded by relay.mu, as is next
+	endpoints []endpoint // endpoints and next are guarded by relay.mu
 	next      int
 }
 
 type endpoint struct {
 	name    string
 	address string
-	// serving says whether new connections may go there.
+	// serving reports whether the endpoint may get new connections.
 	serving func() bool
 }
 
-// NewFront listens on a loopback port chosen by the kernel. It has no endpoint yet: connections are refused by a reset.
+// NewFront listens on a loopback port chosen by the kernel. As long as a front has no endpoint, it resets new connections.
 func NewFront() (*Front, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -31,10 +31,10 @@ func NewFront() (*Front, error) {
 	return f, nil
 }
 
-// Address is host:port.
+// Address returns host:port.
 func (f *Front) Address() string { return f.listener.Addr().String() }
 
-// Add adds an endpoint, which gets connections while serving says so, or replaces the one of that name.
+// Add adds an endpoint, or replaces the endpoint with the same name. The endpoint gets new connections while serving returns true.
 func (f *Front) Add(name, address string, serving func() bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,26 +48,26 @@ func (f *Front) Add(name, address string, serving func() bool) {
 	f.endpoints = append(f.endpoints, added)
 }
 
-// Remove takes an endpoint away; connections it has stay.
+// Remove removes an endpoint. Existing connections to the endpoint stay open.
 func (f *Front) Remove(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.endpoints = slices.DeleteFunc(f.endpoints, func(e endpoint) bool { return e.name == name })
 }
 
-// Stop closes the listener and every connection, and waits until nothing of the front is left.
+// Stop closes the listener and all connections, and waits until all goroutines of the front have ended.
 func (f *Front) Stop() error { return f.stop() }
 
 func (f *Front) serve(client net.Conn) {
 	server := f.dial()
 	if server == nil {
-		reset(client) // as a Service without an endpoint refuses
+		reset(client) // like a Service without endpoints
 		return
 	}
 	f.join("", client, server, pump)
 }
 
-// dial connects to the endpoint whose turn it is. One that refuses is passed over only if it has meanwhile ceased to serve.
+// dial connects to the next endpoint. If the endpoint refuses the connection, dial tries another endpoint only if the refusing endpoint no longer serves.
 func (f *Front) dial() net.Conn {
 	var dialer net.Dialer
 	tried := map[string]bool{}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestFrontSpreadsConnectionsInTurn(t *testing.T) {
+func TestFront_SpreadsConnections(t *testing.T) {
 	front := newFront(t)
 	for _, name := range []string{"a", "b", "c"} {
 		front.Add(name, greeter(t, name), always)
@@ -24,7 +24,7 @@ func TestFrontSpreadsConnectionsInTurn(t *testing.T) {
 	}
 }
 
-func TestFrontLeavesOutEndpointsThatDoNotServe(t *testing.T) {
+func TestFront_SkipsEndpointsThatDoNotServe(t *testing.T) {
 	front := newFront(t)
 	var serves atomic.Bool
 	front.Add("a", greeter(t, "a"), always)
@@ -52,7 +52,7 @@ func TestFrontLeavesOutEndpointsThatDoNotServe(t *testing.T) {
 	want("without any", "")
 }
 
-func TestFrontRepeatsNothing(t *testing.T) {
+func TestFront_RepeatsNothing(t *testing.T) {
 	front := newFront(t)
 	front.Add("refuses", refusingAddress(t), always)
 	front.Add("serves", greeter(t, "serves"), always)
@@ -65,7 +65,7 @@ func TestFrontRepeatsNothing(t *testing.T) {
 	}
 }
 
-func TestFrontPassesOverAnEndpointWhoseProcessHasJustGone(t *testing.T) {
+func TestFront_SkipsAnEndpointThatJustEnded(t *testing.T) {
 	front := newFront(t)
 	var asked atomic.Int32
 	// Served when its turn came, and gone when the dial had failed.
@@ -78,7 +78,7 @@ func TestFrontPassesOverAnEndpointWhoseProcessHasJustGone(t *testing.T) {
 	}
 }
 
-func TestFrontCarriesBytesBothWaysAndTheirEnd(t *testing.T) {
+func TestFront_CarriesBytesBothWays(t *testing.T) {
 	front := newFront(t)
 	front.Add("counts", counter(t), always)
 	sendToCounter(t, front.Address())

@@ -10,47 +10,48 @@ import (
 	"time"
 )
 
-// maxChunk is how many bytes wait for their latency together: with 300 ms a link still carries most of a megabyte in a second.
+// maxChunk is the maximum number of bytes that are delayed together: with 300 ms latency a link still transfers most of a megabyte per second.
 const maxChunk = 256 << 10
 
-// Cut is how a Link loses what is sent over it.
+// Cut is the way in which a Link loses data.
 type Cut int
 
 const (
-	// Whole is a link that loses nothing.
+	// Whole loses nothing.
 	Whole Cut = iota
-	// Reset breaks the connections there are and refuses new ones, as a gateway does that knows of no way.
+	// Reset resets existing connections and refuses new ones, like a gateway without a route.
 	Reset
-	// Silent lets nothing through, no bytes and no end of a connection, as a pulled cable does. What was under way arrives when the cut
-	// is mended, since TCP sends it again, whether or not anybody still waits for it.
+	// Silent transfers nothing, neither bytes nor the end of a connection, like an unplugged cable. Data under way arrives after the cut is
+	// repaired, because TCP retransmits it, whether or not the receiver still waits for the data.
 	Silent
 )
 
 func (c Cut) String() string { return [...]string{"whole", "by reset", "silently"}[c] }
 
-// Condition is what a Link does to connections. The zero value lets them be.
+// Condition is the treatment of connections by a Link. The zero value forwards everything unchanged.
 type Condition struct {
 	Cut Cut
-	// Latency is added to each chunk of bytes, to their end, and to the making of a connection.
+	// Latency is added to each chunk of bytes, to the end of a connection, and to the opening of a connection.
 	Latency time.Duration
 }
 
-// Link is the way to one address, where something may happen to what takes it. Without that it is as if it were not there: while nobody
-// listens at the address, it refuses connections too.
+// Link is a network path to one address. Tests can cut or delay it. Without a condition a link is transparent: it also refuses connections while the
+// address has no listener.
 type Link struct {
 	*relay
 	port   *reservation
 	target string
 	caller func(client, link netip.AddrPort) string
 
-	// What follows is guarded by relay.mu.
-	conditions map[string]Condition // caller -> ; "" for all of them
-	made       int                  // connections
-	lost       map[string]int       // caller -> up to which of them; "" for all of them
-	changed    chan struct{}        // closed when they change
+	// The following fields are guarded by relay.mu.
+	conditions map[string]Condition // caller -> condition; "" for all callers
+	made       int                  // number of connections so far
+	lost       map[string]int       // caller -> number of the last lost connection; "" for all callers
+	changed    chan struct{}        // closed when conditions or lost change
 }
 
-// newLink makes a link to an address. caller tells who makes a connection from client to the link; nil where nobody cares.
+// newLink creates a link to an address. caller returns the name of the program that opened a connection from client to the link; nil if no condition
+// depends on the caller.
 func newLink(target string, caller func(client, link netip.AddrPort) string) (*Link, error) {
 	port, err := reservePort()
 	if err != nil {
@@ -61,11 +62,11 @@ func newLink(target string, caller func(client, link netip.AddrPort) string) (*L
 	return l, nil
 }
 
-// Address is host:port.
+// Address returns host:port.
 func (l *Link) Address() string { return l.port.addr.String() }
 
-// Set has what a caller sends over the link, and what is sent to it, meet a condition from now on; with "" that of all callers. Where both
-// are set, a connection meets the worse of the two.
+// Set applies a condition to both directions of the existing and future connections of a caller, or of all callers if caller is "". If a connection has two
+// conditions, the worse of the two applies.
 func (l *Link) Set(caller string, c Condition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,8 +85,8 @@ func (l *Link) Set(caller string, c Condition) {
 	}
 }
 
-// Lose has the connections that a caller has made, with "" all of them, carry nothing any more, nor tell that they have ended. Those that are
-// made from now on are let be: so it is where one of several machines behind an address loses its power.
+// Lose makes existing connections of a caller, or of all callers if caller is "", lose all data in both directions, including the end of the connection.
+// New connections work. The power loss of one of several machines behind an address has the same effect.
 func (l *Link) Lose(caller string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,23 +94,24 @@ func (l *Link) Lose(caller string) {
 	l.tell()
 }
 
-// tell has those look again who wait for a condition to change. The caller holds mu.
+// tell wakes the goroutines that wait for a changed condition. The caller holds mu.
 func (l *Link) tell() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// Stop closes every connection, and waits until nothing of the link is left.
+// Stop closes all connections, and waits until all goroutines of the link have ended.
 func (l *Link) Stop() error { return errors.Join(l.stop(), l.port.release()) }
 
-// listen takes connections whenever there is a way to the target.
+// listen accepts connections whenever the target is reachable.
 func (l *Link) listen() {
 	for poll(l.ctx, l.admit) == nil {
 		l.accept(l.listener, l.serve)
 	}
 }
 
-// admit has the link listen, or says why it must refuse: who dials learns at once, as he would of the target itself.
+// admit opens the link's listener, or returns the reason why the link must refuse connections: a client then gets the same immediate refusal as from the
+// target itself.
 func (l *Link) admit(ctx context.Context) error {
 	var dialer net.Dialer
 	probe, err := dialer.DialContext(ctx, "tcp", l.target)
@@ -129,7 +131,7 @@ func (l *Link) admit(ctx context.Context) error {
 	return err
 }
 
-// listens says why connections are refused, nil where they are not. Whatever listens at the target, the link hears of it a moment later.
+// listens returns the reason why connections are refused, nil if they are accepted. The link observes a new listener at the target with a short delay.
 func (l *Link) listens(context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +141,7 @@ func (l *Link) listens(context.Context) error {
 	return nil
 }
 
-// refuse has the link listen no more, until there is a way again. The caller holds mu.
+// refuse closes the link's listener until the target is reachable again. The caller holds mu.
 func (l *Link) refuse() {
 	if l.listener != nil {
 		l.listener.Close()
@@ -177,13 +179,13 @@ func (l *Link) serve(client net.Conn) {
 	l.join(caller, client, server, func(to, from net.Conn) { l.pump(caller, number, to, from) })
 }
 
-// pump copies one direction of a connection as the condition of its caller lets it.
+// pump copies one direction of a connection, subject to the condition of the caller.
 func (l *Link) pump(caller string, number int, to, from net.Conn) {
 	chunk := make([]byte, maxChunk)
 	for {
 		n, err := from.Read(chunk)
 		if !l.pass(caller, number) {
-			return // it is broken on both sides
+			return // the connection is broken on both sides
 		}
 		if err == nil {
 			_, err = to.Write(chunk[:n])
@@ -195,7 +197,7 @@ func (l *Link) pump(caller string, number int, to, from net.Conn) {
 	}
 }
 
-// pass waits until something may go on over a connection, and says whether it may at all.
+// pass waits until a connection may transfer data, and reports whether it may transfer data at all.
 func (l *Link) pass(caller string, number int) bool {
 	for delayed := false; ; {
 		c, changed := l.condition(caller, number)
@@ -221,7 +223,7 @@ func (l *Link) pass(caller string, number int) bool {
 	}
 }
 
-// condition that a connection meets, and a channel that is closed when it may be another.
+// condition returns the condition of a connection, and a channel that is closed when the condition may have changed.
 func (l *Link) condition(caller string, number int) (Condition, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

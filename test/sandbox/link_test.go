@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-func TestLinkCarriesBytesBothWaysAndTheirEnd(t *testing.T) {
+func TestLink_CarriesBytesBothWays(t *testing.T) {
 	link := newTestLink(t, counter(t), "")
 	dialLink(t, link).Close()
 	sendToCounter(t, link.Address())
 }
 
-func TestLinkCutByResetBreaksConnectionsAndRefusesNewOnes(t *testing.T) {
+func TestLink_CutByReset(t *testing.T) {
 	link := newTestLink(t, echo(t), "")
 	before := dialLink(t, link)
 	before.says(t, "hello")
@@ -38,7 +38,7 @@ func TestLinkCutByResetBreaksConnectionsAndRefusesNewOnes(t *testing.T) {
 	dialLink(t, link).says(t, "again")
 }
 
-func TestLinkCutSilentlyDeliversWhenItIsMended(t *testing.T) {
+func TestLink_CutSilentlyDeliversWhenMended(t *testing.T) {
 	link := newTestLink(t, echo(t), "")
 	before := dialLink(t, link)
 	before.says(t, "hello")
@@ -60,7 +60,7 @@ func TestLinkCutSilentlyDeliversWhenItIsMended(t *testing.T) {
 	}
 }
 
-func TestLinkHidesTheEndOfAConnectionWhileItIsCutSilently(t *testing.T) {
+func TestLink_CutSilentlyHidesTheEndOfAConnection(t *testing.T) {
 	listener := listen(t)
 	link := newTestLink(t, listener.Addr().String(), "")
 	client := dialLink(t, link)
@@ -77,7 +77,7 @@ func TestLinkHidesTheEndOfAConnectionWhileItIsCutSilently(t *testing.T) {
 	<-server
 }
 
-func TestLinkLosesTheConnectionsThereAreAndNoLaterOnes(t *testing.T) {
+func TestLink_LosesOpenConnections(t *testing.T) {
 	link := newTestLink(t, echo(t), "a")
 	for _, caller := range []string{"a", ""} {
 		before := dialLink(t, link)
@@ -94,7 +94,7 @@ func TestLinkLosesTheConnectionsThereAreAndNoLaterOnes(t *testing.T) {
 	}
 }
 
-func TestLinkAddsLatency(t *testing.T) {
+func TestLink_AddsLatency(t *testing.T) {
 	const latency = 50 * time.Millisecond
 	link := newTestLink(t, echo(t), "")
 	c := dialLink(t, link)
@@ -113,7 +113,7 @@ func TestLinkAddsLatency(t *testing.T) {
 	}
 }
 
-func TestLinkTreatsOneCallerOnly(t *testing.T) {
+func TestLink_OneCaller(t *testing.T) {
 	link := newTestLink(t, echo(t), "a")
 	a := dialLink(t, link)
 	a.says(t, "hello")
@@ -130,7 +130,7 @@ func TestLinkTreatsOneCallerOnly(t *testing.T) {
 	dialLink(t, link).says(t, "again")
 }
 
-func TestLinkRefusesWhileNobodyListensAtItsTarget(t *testing.T) {
+func TestLink_TargetDoesNotListen(t *testing.T) {
 	port, err := reservePort()
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestLinkRefusesWhileNobodyListensAtItsTarget(t *testing.T) {
 	}
 }
 
-func TestLinksKnowWhichManagerCalls(t *testing.T) {
+func TestLink_KnowsTheCallingManager(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := start(t, Options{Replicas: 2, ManagerBinary: testBinary(t), Links: true})

@@ -14,42 +14,41 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// restartDelay is how long after its start a manager that died is started again at the earliest, so that one that
-// cannot run does not take the machine.
+// restartDelay is the minimum time between the start of a manager that died and its restart. It keeps a manager that cannot run from using all CPU time.
 const restartDelay = 5 * time.Second
 
-// How config/manager has a manager probed.
+// Readiness probe of config/manager.
 const (
 	probePeriod  = 2 * time.Second
 	probeTimeout = 2 * time.Second
 )
 
-// forgetDelay is how long a manager that was asked to end still gets new connections: a Service takes a moment to hear of it.
+// forgetDelay is the time in which a terminating manager still gets new connections: a Service observes the termination with a delay.
 const forgetDelay = time.Second
 
 // Manager is one replica of the manager.
 type Manager struct {
 	*Process
-	// WebhookAddress, HealthAddress, MetricsAddress and ProfileAddress are host:port; the first speaks HTTPS, the others plain HTTP.
+	// WebhookAddress, HealthAddress, MetricsAddress and ProfileAddress are host:port. WebhookAddress speaks HTTPS, the others plain HTTP.
 	WebhookAddress, HealthAddress, MetricsAddress, ProfileAddress string
-	// PeerAddress is where its peers reach the webhooks, by which the journal names it too.
+	// PeerAddress is the host:port at which the manager's peers reach its webhooks. The journal identifies the manager by this address.
 	PeerAddress string
-	// APIServer is the link by which it reaches the API server, Peers the one by which its peers reach it; nil without Options.Links. The
-	// API server reaches it directly. A caller on Peers is a manager's name.
+	// APIServer is the link through which the manager reaches the API server. Peers is the link through which the manager's peers reach the manager;
+	// callers on Peers are names of managers. Both are nil without Options.Links. The API server reaches the manager directly.
 	APIServer, Peers *Link
 
 	clock   string // file
-	certDir string // of its own, since not all replicas see a renewed Secret at once; "" where it makes its certificate itself
+	certDir string // per manager, because replicas observe a renewed Secret at different times; "" if the manager creates its certificate
 }
 
-// SetClock has the wall clock of the manager be ahead of the real one from now on, by whole seconds; behind it where by is negative. A
-// manager that was built without the tag chaos takes no notice.
+// SetClock sets the manager's wall clock ahead of the real clock by whole seconds, or behind it if by is negative. Only managers built with the tag chaos
+// read this value.
 func (m *Manager) SetClock(by time.Duration) error {
 	return writeFile(m.clock, []byte(by.String()))
 }
 
-// AddManager starts one more manager, with these flags beside those of Options.ManagerArgs, and returns when it serves. The last of two equal
-// flags counts.
+// AddManager starts one more manager with the flags of Options.ManagerArgs and args, and returns when the manager serves. The last of two equal flags takes
+// effect.
 func (s *Sandbox) AddManager(ctx context.Context, args ...string) (*Manager, error) {
 	manager, err := s.startManager(args...)
 	if err != nil {
@@ -58,7 +57,7 @@ func (s *Sandbox) AddManager(ctx context.Context, args ...string) (*Manager, err
 	return manager, manager.Ready(ctx)
 }
 
-// startManager starts one more manager without waiting for it, and makes it an endpoint of the front.
+// startManager starts one more manager, without waiting until it serves, and adds it to the front as an endpoint.
 func (s *Sandbox) startManager(more ...string) (*Manager, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +150,7 @@ func (s *Sandbox) probeReadiness(m *Manager) {
 	}
 }
 
-// link makes the links of a manager. The caller holds mu.
+// link creates the links of a manager. The caller holds mu.
 func (s *Sandbox) link(manager *Manager) (err error) {
 	if manager.APIServer, err = s.newLink(s.apiServerPort.addr.String(), nil); err != nil {
 		return err
@@ -168,19 +167,19 @@ func (s *Sandbox) newLink(target string, caller func(client, link netip.AddrPort
 	return l, err
 }
 
-// watch reports the death of a manager and, with Options.Restart, starts it again. It ends with the sandbox, or when the manager
-// is left dead.
+// watch logs the death of a manager and, with Options.Restart, restarts the manager. It returns when the sandbox stops or the manager is not restarted.
 func (s *Sandbox) watch(manager *Manager, started time.Time) {
 	for {
+		run := manager.current() // a test may start the next process before this goroutine reads the outcome
 		select {
 		case <-s.stop:
 			return
-		case <-manager.Exited():
+		case <-run.exited:
 		}
 		if s.isStopping() {
 			return
 		}
-		s.logf("%s has ended: %s", manager.Name(), manager.current().cmd.ProcessState)
+		s.logf("%s has ended: %s", manager.Name(), run.cmd.ProcessState)
 		if !s.options.Restart {
 			return
 		}
@@ -196,7 +195,7 @@ func (s *Sandbox) watch(manager *Manager, started time.Time) {
 	}
 }
 
-// restart is false when the manager does not run again.
+// restart restarts a manager, and returns false if the manager does not run again.
 func (s *Sandbox) restart(manager *Manager) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,10 +210,10 @@ func (s *Sandbox) restart(manager *Manager) bool {
 	return true
 }
 
-// panicked is what a program writes that has gone wrong by itself, whether it ended of it or not.
+// panicked matches the output of a Go program that panicked, whether or not the panic ended the program.
 var panicked = regexp.MustCompile(`(?m)^(panic|fatal error): .*$|^.*(Observed a panic|panic serving|recovered from panic).*$`)
 
-// panics gives an error if a manager has panicked: one that is started again would hide it.
+// panics returns an error if a manager has panicked: a restart would hide the panic.
 func (s *Sandbox) panics() (err error) {
 	for _, m := range s.managers {
 		text, readErr := os.ReadFile(m.LogPath())
@@ -226,17 +225,24 @@ func (s *Sandbox) panics() (err error) {
 	return err
 }
 
-// lackedRight is what a client writes that the API server has refused something for want of a right, in whatever format.
-var lackedRight = regexp.MustCompile(`(?m)^.* is forbidden: User \S+ cannot .*$`)
+var (
+	// lackedRight matches a client's log line, in any format, about a call that the API server denied for a missing right.
+	lackedRight = regexp.MustCompile(`(?m)^.* is forbidden: User \S+ cannot .*$`)
+	// dataRace matches the first lines of a report of the race detector.
+	dataRace = regexp.MustCompile(`WARNING: DATA RACE\n(?:.*\n){0,20}`)
+)
 
-// WithinRights gives an error if the log of a manager says that it was refused something because its roles do not grant it. It is no
-// question for sandboxes whose API server or etcd was hurt: an API server that cannot read roles refuses too.
-func (s *Sandbox) WithinRights() (err error) {
+// CheckLogs returns an error if the log of a manager reports a data race, or a call that was denied because the roles of the manager do not grant it. Do
+// not call it after the API server or etcd was stopped: an API server that cannot read roles denies calls too.
+func (s *Sandbox) CheckLogs() (err error) {
 	for _, m := range s.Managers() {
 		text, readErr := os.ReadFile(m.LogPath())
 		err = errors.Join(err, readErr)
 		if line := lackedRight.Find(text); line != nil {
-			err = errors.Join(err, fmt.Errorf("%s needs a right that it does not have: %s", m.Name(), line))
+			err = errors.Join(err, fmt.Errorf("%s lacks a right: %s", m.Name(), line))
+		}
+		if report := dataRace.Find(text); report != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %s", m.Name(), report))
 		}
 	}
 	return err

@@ -125,7 +125,7 @@ func runSandbox() error {
 	select {}
 }
 
-func TestManagersDieAndServeAgain(t *testing.T) {
+func TestManager_DiesAndServesAgain(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := start(t, Options{Replicas: 2, ManagerBinary: testBinary(t)})
@@ -182,7 +182,7 @@ func TestManagersDieAndServeAgain(t *testing.T) {
 	wantNames(t, s, "manager-1", "manager-3")
 }
 
-func TestManagerThatDiesIsStartedAgainIfAsked(t *testing.T) {
+func TestManager_Restart(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Replicas: 1, ManagerBinary: testBinary(t), Restart: true})
 	manager := s.Managers()[0]
@@ -205,15 +205,15 @@ func TestManagerThatDiesIsStartedAgainIfAsked(t *testing.T) {
 	}
 }
 
-func TestManagerThatWasRefusedARightIsReported(t *testing.T) {
+func TestManager_LackingARightIsReported(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Replicas: 1, ManagerBinary: testBinary(t), ManagerArgs: []string{"--curious"}})
-	if err := s.WithinRights(); err == nil || !strings.Contains(err.Error(), `manager-1 needs a right that it does not have: secrets is forbidden`) {
+	if err := s.CheckLogs(); err == nil || !strings.Contains(err.Error(), `manager-1 lacks a right: secrets is forbidden`) {
 		t.Errorf("got error %v, want one that names the Secrets", err)
 	}
 }
 
-func TestSandboxThatStopsIsNotReady(t *testing.T) {
+func TestSandbox_StoppingIsNotReady(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{Replicas: 1, ManagerBinary: testBinary(t), ManagerArgs: []string{"--slow-to-end"}})
 	stopped := make(chan error, 1)
@@ -235,7 +235,7 @@ func TestSandboxThatStopsIsNotReady(t *testing.T) {
 	}
 }
 
-func TestManagerThatDoesNotServeSaysWhy(t *testing.T) {
+func TestManager_StartFailureSaysWhy(t *testing.T) {
 	t.Parallel()
 	s := start(t, Options{})
 

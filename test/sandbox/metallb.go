@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 )
 
-// MetalLBNamespace is where MetalLB's configuration is.
+// MetalLBNamespace is the namespace of MetalLB's configuration.
 const MetalLBNamespace = "metallb-system"
 
-// StartMetalLB installs MetalLB's CRDs, starts its controller, which gives Services their addresses, and returns when that works. The speaker,
-// which announces them on a network, there is none of. It ends with the sandbox.
+// StartMetalLB installs MetalLB's CRDs, starts MetalLB's controller, which assigns addresses to Services, and returns when it works. There is no speaker,
+// the component that announces addresses on a network. The controller ends with the sandbox.
 func (s *Sandbox) StartMetalLB(ctx context.Context) (*Process, error) {
 	binary := filepath.Join(s.root, "bin", "metallb-controller")
 	if _, err := os.Stat(binary); err != nil {

@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fieldOwner is the manager name of everything the sandbox applies.
+// fieldOwner is the field manager of all objects that the sandbox applies.
 const fieldOwner = client.FieldOwner("sandbox")
 
-// checkout finds the one that the working directory lies in, whatever module it belongs to: config/ and bin/ are read from there.
+// checkout returns the checkout that contains the working directory, also from a nested module. config/ and bin/ are read from the checkout.
 func checkout() (string, error) {
 	start, err := os.Getwd()
 	if err != nil {
@@ -55,13 +55,13 @@ func readObjects(path string) ([]*unstructured.Unstructured, error) {
 		if err := yaml.Unmarshal(document, &object.Object); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		if len(object.Object) > 0 { // else a comment between two separators
+		if len(object.Object) > 0 { // otherwise a comment between two separators
 			objects = append(objects, object)
 		}
 	}
 }
 
-// readDirectory returns the objects of all YAML files in a directory of config/, without what only kustomize reads.
+// readDirectory returns the objects of all YAML files in a directory of config/, without the files for kustomize.
 func readDirectory(dir string) ([]*unstructured.Unstructured, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
@@ -81,7 +81,7 @@ func readDirectory(dir string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// apply brings objects to the API server as they are, also over what an earlier run left there.
+// apply creates objects or overwrites objects that an earlier run has left.
 func apply(ctx context.Context, c client.Client, objects ...*unstructured.Unstructured) error {
 	for _, object := range objects {
 		configuration := client.ApplyConfigurationFromUnstructured(object.DeepCopy())

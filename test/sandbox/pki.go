@@ -8,8 +8,8 @@ import (
 	"butlerlabs.dev/ipam/test/pki"
 )
 
-// writePKI writes into dir what the servers read: ca.crt (once more beside the webhooks' pair, as cert-manager does), the key pairs
-// etcd, apiserver and webhook/tls, and service-account.key.
+// writePKI writes the files that the servers read into dir: ca.crt (a copy lies beside the webhooks' pair, as with cert-manager), the key pairs etcd,
+// apiserver and webhook/tls, and service-account.key.
 func writePKI(a *pki.Authority, dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "webhook"), 0o700); err != nil {
 		return err
@@ -33,7 +33,7 @@ func writePKI(a *pki.Authority, dir string) error {
 	return writeFile(filepath.Join(dir, "service-account.key"), key)
 }
 
-// writeWebhookPair writes the webhooks' key pair, and the authority beside it, as cert-manager does.
+// writeWebhookPair writes the webhooks' key pair and the authority's certificate side by side, like cert-manager.
 func writeWebhookPair(a *pki.Authority, dir string) error {
 	if err := writeFile(filepath.Join(dir, "ca.crt"), a.PEM); err != nil {
 		return err
@@ -53,8 +53,8 @@ func writePair(a *pki.Authority, name string, dns ...string) error {
 	return writeFile(name+".key", key)
 }
 
-// RenewAuthority gives the authority of the webhooks another certificate with the same key, as cert-manager does with the one that the chart
-// installs, and tells the API server. Managers have their certificates of the former one until RenewCertificate.
+// RenewAuthority replaces the certificate of the webhooks' authority by a new certificate with the same key, as cert-manager renews the authority that the
+// chart installs, and configures the API server accordingly. Managers keep their certificates, signed by the former authority, until RenewCertificate.
 func (s *Sandbox) RenewAuthority(ctx context.Context) error {
 	renewed, err := s.webhookAuthority().Renewed()
 	if err != nil {
@@ -66,12 +66,12 @@ func (s *Sandbox) RenewAuthority(ctx context.Context) error {
 	return s.InstallWebhooks(ctx)
 }
 
-// RenewCertificate gives one manager another certificate, as a kubelet does that sees a renewed Secret.
+// RenewCertificate replaces the certificate of one manager, like a kubelet that observes a renewed Secret.
 func (s *Sandbox) RenewCertificate(m *Manager) error {
 	return writeWebhookPair(s.webhookAuthority(), m.certDir)
 }
 
-// webhookAuthority signs the certificates of the managers.
+// webhookAuthority returns the authority that signs the certificates of the managers.
 func (s *Sandbox) webhookAuthority() *pki.Authority {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,43 +16,43 @@ import (
 	"time"
 )
 
-// pollInterval is how often a state that nobody announces is looked at.
+// pollInterval is the interval at which states without notification are checked.
 const pollInterval = 50 * time.Millisecond
 
-// Process is a child process that can be ended and started again with the same arguments, ports and log file.
+// Process is a child process that can be stopped and restarted with the same arguments, ports and log file.
 type Process struct {
 	name    string
 	path    string
 	args    []string
-	env     []string // added to the sandbox's own
+	env     []string // added to the environment of the sandbox
 	logPath string
 	pidPath string
-	// probe asks once whether the process serves.
+	// probe checks once whether the process serves.
 	probe func(context.Context) error
 
 	mu  sync.Mutex
-	run *run // the present run, or the last one
+	run *run // the current run, or the last run
 }
 
-// run is one life of a process.
+// run is one run of a process, from its start to its end.
 type run struct {
 	cmd      *exec.Cmd
 	logStart int64
-	serving  chan struct{} // closed when probe first succeeded
+	serving  chan struct{} // closed after the first success of probe
 	killed   atomic.Bool
-	told     atomic.Pointer[time.Time] // when it was asked to end
-	unready  atomic.Bool               // by its last readiness probe, if it is probed
-	exited   chan struct{}             // closed when the process is gone, after err was set
-	err      error                     // how it ended; nil for exit code 0
+	told     atomic.Pointer[time.Time] // when SIGTERM was sent
+	unready  atomic.Bool               // the last readiness probe failed
+	exited   chan struct{}             // closed when the process has ended, after err was set
+	err      error                     // result of the process; nil for exit code 0
 }
 
-// Name is "etcd", "kube-apiserver" or "manager-N".
+// Name returns "etcd", "kube-apiserver" or "manager-N".
 func (p *Process) Name() string { return p.name }
 
-// LogPath is the file that takes the output of every run.
+// LogPath returns the file that contains the output of all runs.
 func (p *Process) LogPath() string { return p.logPath }
 
-// Start starts the process; it is an error if it runs. It does not wait until the process serves, Ready does.
+// Start starts the process without waiting until the process serves; Ready waits. Start returns an error if the process runs.
 func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *Process) Start() error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() // the child has a descriptor of its own
+	defer log.Close() // the child has its own descriptor
 	size, err := log.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// awaitServing closes r.serving when the probe succeeds. It ends with the run.
+// awaitServing closes r.serving when the probe succeeds. It returns at the end of the run.
 func (p *Process) awaitServing(r *run) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -110,26 +110,26 @@ func (p *Process) current() *run {
 	return p.run
 }
 
-// Pid is that of the present run, or of the last one.
+// Pid returns the process ID of the current run, or of the last run.
 func (p *Process) Pid() int { return p.current().cmd.Process.Pid }
 
 // Kill sends SIGKILL.
 func (p *Process) Kill() error {
-	p.current().killed.Store(true) // it is gone before this process hears of it
+	p.current().killed.Store(true) // the process ends before this program observes the end
 	return p.signal(syscall.SIGKILL)
 }
 
-// Terminate sends SIGTERM. A frozen process sees it when it is thawed.
+// Terminate sends SIGTERM. A frozen process receives the signal when it is thawed.
 func (p *Process) Terminate() error {
 	now := time.Now()
 	p.current().told.Store(&now)
 	return p.signal(syscall.SIGTERM)
 }
 
-// Freeze stops the process where it stands (SIGSTOP). Its connections stay open and nothing answers on them.
+// Freeze stops the process (SIGSTOP). Its connections stay open and get no responses.
 func (p *Process) Freeze() error { return p.signal(syscall.SIGSTOP) }
 
-// Thaw lets a frozen process run on (SIGCONT).
+// Thaw continues a frozen process (SIGCONT).
 func (p *Process) Thaw() error { return p.signal(syscall.SIGCONT) }
 
 func (p *Process) signal(sig syscall.Signal) error {
@@ -139,7 +139,7 @@ func (p *Process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// signalIfThere is no error when there is no process, or no longer.
+// signalIfThere sends a signal. It returns no error if the process does not run.
 func (p *Process) signalIfThere(sig syscall.Signal) error {
 	if p == nil || p.current() == nil {
 		return nil
@@ -150,18 +150,18 @@ func (p *Process) signalIfThere(sig syscall.Signal) error {
 	return nil
 }
 
-// Exited is closed when the present run is over. After Start it is another channel.
+// Exited returns a channel that is closed at the end of the current run. Each run has its own channel.
 func (p *Process) Exited() <-chan struct{} { return p.current().exited }
 
-// Serving says whether the present run has answered its first readiness probe and its process is there.
+// Serving reports whether the first readiness probe of the current run has succeeded and the process runs.
 func (p *Process) Serving() bool { return p.current().isServing() }
 
 func (r *run) isServing() bool { return closed(r.serving) && !closed(r.exited) && !r.killed.Load() }
 
-// Probe asks once whether the process serves now.
+// Probe checks once whether the process serves now.
 func (p *Process) Probe(ctx context.Context) error { return p.probe(ctx) }
 
-// Wait waits until the present run is over and returns how it ended: nil for exit code 0, else an *exec.ExitError.
+// Wait waits for the end of the current run and returns its result: nil for exit code 0, else an *exec.ExitError.
 func (p *Process) Wait(ctx context.Context) error {
 	r := p.current()
 	select {
@@ -172,7 +172,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// Ready waits until the present run serves. When it ends before, or ctx does, the error holds the last lines of its log.
+// Ready waits until the current run serves. If the run or ctx ends first, the error contains the last lines of the log.
 func (p *Process) Ready(ctx context.Context) error {
 	r := p.current()
 	select {
@@ -185,7 +185,7 @@ func (p *Process) Ready(ctx context.Context) error {
 	}
 }
 
-// stop ends the process if there is one: SIGTERM, and SIGKILL when it is still there after the grace period.
+// stop ends the process if it runs: with SIGTERM, and with SIGKILL after the grace period.
 func (p *Process) stop(grace time.Duration) error {
 	if p == nil || p.current() == nil {
 		return nil
@@ -208,10 +208,10 @@ func (p *Process) stop(grace time.Duration) error {
 	return nil
 }
 
-// Tail is the last lines that the present run wrote, or the last one, and where there are more.
+// Tail returns the last log lines of the current run, or of the last run, and the path of the complete log.
 func (p *Process) Tail() string { return p.logTail(p.current()) }
 
-// logTail returns the last lines that the run wrote, indented.
+// logTail returns the last log lines of the run, indented.
 func (p *Process) logTail(r *run) string {
 	const lines, maxBytes = 20, 16 << 10
 	text, err := os.ReadFile(p.logPath)
@@ -225,7 +225,7 @@ func (p *Process) logTail(r *run) string {
 	return fmt.Sprintf("  %s\n  (from %s)", bytes.Join(all, []byte("\n  ")), p.logPath)
 }
 
-// poll calls try until it succeeds. When ctx ends first, the error is the last one of try, or the cause.
+// poll calls try until it succeeds. If ctx ends first, poll returns the last error of try, or the cause of ctx.
 func poll(ctx context.Context, try func(context.Context) error) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -236,7 +236,7 @@ func poll(ctx context.Context, try func(context.Context) error) error {
 			return nil
 		}
 		if ctx.Err() == nil {
-			last = err // not the one that says only that ctx has ended
+			last = err // keep the last error of try, not the error of the ended ctx
 		}
 		select {
 		case <-ctx.Done():
@@ -255,7 +255,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// writeFile replaces a file in one step, so that who waits for it never reads half of it.
+// writeFile replaces a file atomically: readers never see a partial file.
 func writeFile(path string, data []byte) error {
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	if err := os.WriteFile(temporary, data, 0o600); err != nil {

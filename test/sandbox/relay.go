@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// relay carries TCP connections on to where its owner dials: what Front and Link have in common. It sees bytes only (TLS ends at either
-// end) and repeats nothing: a connection that breaks on one side is broken on the other too.
+// relay forwards TCP connections to addresses that its owner (Front or Link) dials. It copies bytes only (TLS ends at either end) and never retries: if one
+// side of a connection breaks, the relay breaks the other side.
 type relay struct {
-	ctx    context.Context // ends with stop
+	ctx    context.Context // canceled by stop
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
-	listener net.Listener        // nil while nobody listens
-	open     map[net.Conn]string // -> who made the connection, where that matters
+	listener net.Listener        // nil while the relay does not listen
+	open     map[net.Conn]string // connection -> caller, if conditions depend on the caller
 }
 
 func newRelay() *relay {
@@ -34,7 +34,7 @@ func (r *relay) accept(listener net.Listener, serve func(net.Conn)) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of descriptors, or a client that left at once: a later one may be served
+		if err != nil { // no descriptors left, or the client has already gone: a later connection may succeed
 			time.Sleep(pollInterval)
 			continue
 		}
@@ -45,7 +45,7 @@ func (r *relay) accept(listener net.Listener, serve func(net.Conn)) {
 	}
 }
 
-// join pumps both ways between two connections until both have ended, and closes the second.
+// join copies both directions between two connections until both have ended, and closes the second connection.
 func (r *relay) join(caller string, client, server net.Conn, pump func(to, from net.Conn)) {
 	defer server.Close()
 	if !r.track(caller, client, server) {
@@ -58,7 +58,7 @@ func (r *relay) join(caller string, client, server net.Conn, pump func(to, from 
 	directions.Wait()
 }
 
-// track notes connections so that they can be broken; it is false when stop has come before.
+// track registers connections, so that the relay can break them. It returns false if stop was called before.
 func (r *relay) track(caller string, connections ...net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +79,7 @@ func (r *relay) forget(connections ...net.Conn) {
 	}
 }
 
-// stop closes the listener and every connection, and waits until nothing is left.
+// stop closes the listener and all connections, and waits until all goroutines of the relay have ended.
 func (r *relay) stop() error {
 	r.mu.Lock()
 	r.cancel()
@@ -98,25 +98,24 @@ func (r *relay) stop() error {
 	return err
 }
 
-// reset has a connection end without the courtesy of a last word. As an answer to a new one it comes closest to a refusal, where the kernel has
-// already taken it.
+// reset ends a connection with a TCP reset. For a new connection, a reset comes closest to a refusal, because the kernel has already accepted it.
 func reset(connection net.Conn) {
 	_ = connection.(*net.TCPConn).SetLinger(0)
 	connection.Close()
 }
 
-// pump copies one direction until its end and passes the end on. The other direction goes on: a reply may still be under way.
+// pump copies one direction until its end and forwards the end. The other direction continues: a response may still be under way.
 func pump(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	finish(to, from, err)
 }
 
-// finish passes on how one direction has ended.
+// finish forwards the end of one direction.
 func finish(to, from net.Conn, err error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		to.Close()
 		from.Close()
 		return
 	}
-	_ = to.(*net.TCPConn).CloseWrite() // fails where the other side has gone already
+	_ = to.(*net.TCPConn).CloseWrite() // fails if the other side has already closed
 }

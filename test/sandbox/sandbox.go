@@ -29,52 +29,52 @@ const (
 	webhookService = "butler-ipam-webhook"
 	managerAccount = "butler-ipam"
 
-	// startTimeout bounds Start where its context does not. It leaves room for a machine that runs other tests meanwhile.
+	// startTimeout bounds Start if the context has no deadline. It suffices on a machine that runs other tests at the same time.
 	startTimeout = 2 * time.Minute
-	// stopGrace is how long a process may take to end by itself.
+	// stopGrace is the time between SIGTERM and SIGKILL.
 	stopGrace = 5 * time.Second
 )
 
-// Options say what Start starts. The zero value is a control plane without managers and without webhooks.
+// Options configures Start. The zero value is a control plane without managers and without webhooks.
 type Options struct {
-	// Dir takes everything the sandbox writes; what an earlier one left there is removed. Default: a temporary directory that Stop removes.
+	// Dir is the directory of all files of the sandbox. Start removes files of an earlier sandbox. Default: a temporary directory that Stop removes.
 	Dir string
 	// Keep keeps the stored objects of an earlier sandbox in Dir.
 	Keep bool
 	// Assets is the directory with etcd, kube-apiserver and kubectl. Default: KUBEBUILDER_ASSETS, else bin of the checkout.
 	Assets string
-	// EtcdArgs and APIServerArgs are added to the command lines; the last of two equal flags counts.
+	// EtcdArgs and APIServerArgs are added to the command lines. The last of two equal flags takes effect.
 	EtcdArgs, APIServerArgs []string
-	// EtcdBehind is told where etcd serves, host:port, and says where the API server is to look for it: at a proxy's. Default: there.
+	// EtcdBehind starts a proxy in front of etcd: it is called with etcd's host:port, and returns the address that the API server uses. Default: no proxy.
 	EtcdBehind func(etcd string) (string, error)
-	// Tenants installs the CRDs in config/tenants too, which a cluster with the Butler platform has anyway, and the managers' rights for them.
+	// Tenants also installs the CRDs in config/tenants and the managers' rights for them. A cluster with the Butler platform already has these CRDs.
 	Tenants bool
 	// ClusterAPI installs the CRDs of Cluster API that the managers serve or read.
 	ClusterAPI bool
-	// Controllers starts kube-controller-manager. Without it namespaces stay Terminating, owner references delete nothing, foreground deletion does
-	// not end, and ResourceQuotas count nothing.
+	// Controllers starts kube-controller-manager. Without it, namespaces stay Terminating, owner references delete nothing, foreground deletion does not
+	// end, and ResourceQuotas count nothing.
 	Controllers bool
-	// Replicas is the number of managers. With none, the webhooks are not installed either: see InstallWebhooks.
+	// Replicas is the number of managers. With 0, the webhooks are not installed either; InstallWebhooks installs them.
 	Replicas int
-	// ManagerBinary defaults to bin/butler-ipam of the checkout.
+	// ManagerBinary is the manager's program. Default: bin/butler-ipam of the checkout.
 	ManagerBinary string
 	// ManagerArgs are added to the command line of every manager.
 	ManagerArgs []string
-	// SelfManaged has the managers make their certificates themselves and tell the API server. What they need for that, the Secret
-	// butler-ipam-certificates and their rights, the chart installs: so Replicas must be 0, AddManager comes after that.
+	// SelfManaged lets the managers create their own certificates and write them into the webhook configurations. The chart installs the Secret
+	// butler-ipam-certificates and the rights for this. So Replicas must be 0, and AddManager must follow the installation of the chart.
 	SelfManaged bool
-	// Links puts a Link between each manager and the API server, and between it and its peers.
+	// Links inserts a Link between each manager and the API server, and between each manager and its peers.
 	Links bool
-	// Restart starts a manager that died again, as a kubelet does. Without it a dead manager stays dead.
+	// Restart restarts a manager that died, like a kubelet. Without Restart a dead manager stays dead.
 	Restart bool
-	// Log takes a line for each thing worth knowing. Default: none are written.
+	// Log receives one line per important event. Default: no lines are written.
 	Log io.Writer
 }
 
 // Sandbox is a running control plane with its managers.
 type Sandbox struct {
 	options   Options
-	root      string // of the checkout
+	root      string // directory of the checkout
 	dir       string
 	assets    string
 	temporary bool
@@ -98,15 +98,15 @@ type Sandbox struct {
 	mu           sync.Mutex
 	managers     []*Manager
 	others       []*Process
-	webhooks     *pki.Authority // of the managers' certificates, once it is renewed
+	webhooks     *pki.Authority // authority of the managers' certificates after RenewAuthority
 	links        []*Link
 	reservations []*reservation
 	stopping     bool
 }
 
-// Start starts a sandbox and returns when everything serves: the API server is ready, the custom resources are served, the webhooks are
-// called and every manager is ready. When it fails it has stopped what it had started; the error holds the last lines of the log
-// of the process that failed. ctx bounds the start only: the sandbox runs until Stop.
+// Start starts a sandbox and returns when all components serve: the API server is ready, the custom resources are served, the API server calls the
+// webhooks, and every manager is ready. If Start fails, it stops all processes that it started; the error contains the last log lines of the failed
+// process. ctx bounds the start only: the sandbox runs until Stop.
 func Start(ctx context.Context, options Options) (*Sandbox, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
 	defer cancel()
@@ -165,7 +165,7 @@ func (s *Sandbox) startManagers(ctx context.Context) error {
 	return group.Wait()
 }
 
-// prepare settles directories, keys, ports, configurations and the front.
+// prepare creates directories, keys, ports, configurations and the front.
 func (s *Sandbox) prepare() (err error) {
 	s.log = s.options.Log
 	if s.log == nil {
@@ -223,7 +223,7 @@ func assets(dir, root string) (string, error) {
 	return filepath.Abs(dir)
 }
 
-// prepareDirectory takes the directory for this sandbox and removes what an earlier one left, except the stored objects with Keep.
+// prepareDirectory locks the directory for this sandbox and removes the files of an earlier sandbox, except the stored objects if Keep is set.
 func (s *Sandbox) prepareDirectory() (err error) {
 	if s.options.Dir == "" {
 		s.temporary = true
@@ -256,7 +256,7 @@ func (s *Sandbox) prepareDirectory() (err error) {
 	return nil
 }
 
-// lockDirectory makes sure that no other sandbox uses the directory. The lock ends with the process that holds it.
+// lockDirectory locks the directory, and fails if another sandbox uses it. The lock ends with the process that locked the directory.
 func lockDirectory(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
@@ -264,9 +264,9 @@ func lockDirectory(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(path)
+		pid, _ := os.ReadFile(path)
 		file.Close()
-		return nil, fmt.Errorf("%s is in use by the sandbox with pid %s: stop that one, or choose another directory", dir, holder)
+		return nil, fmt.Errorf("%s is in use by the sandbox with pid %s: stop that sandbox (Ctrl-C in its terminal), or choose another directory (make sandbox SANDBOX_DIR=DIR)", dir, pid)
 	}
 	if err := file.Truncate(0); err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -288,7 +288,7 @@ func (s *Sandbox) newProcess(name, path string, args []string, probe func(contex
 	}
 }
 
-// reserve keeps a port until Stop. The caller holds mu, or is the only one yet.
+// reserve keeps a port until Stop. The caller holds mu, or no other goroutine uses the sandbox yet.
 func (s *Sandbox) reserve() (*reservation, error) {
 	port, err := reservePort()
 	if err == nil {
@@ -297,37 +297,37 @@ func (s *Sandbox) reserve() (*reservation, error) {
 	return port, err
 }
 
-// Dir is the directory of the sandbox.
+// Dir returns the directory of the sandbox.
 func (s *Sandbox) Dir() string { return s.dir }
 
-// Namespace is where pools and allocations belong: butler-system. It exists.
+// Namespace returns the namespace of pools and allocations, butler-system. The sandbox creates it.
 func (s *Sandbox) Namespace() string { return Namespace }
 
-// Etcd is the process of etcd.
+// Etcd returns the process of etcd.
 func (s *Sandbox) Etcd() *Process { return s.etcd }
 
-// EtcdAddress is host:port of etcd, which speaks TLS with those who show the key pair etcd.crt and etcd.key in the directory pki.
+// EtcdAddress returns host:port of etcd. etcd speaks TLS, and accepts clients with the key pair etcd.crt and etcd.key of the directory pki.
 func (s *Sandbox) EtcdAddress() string { return s.etcdPort.addr.String() }
 
-// APIServer is the process of kube-apiserver.
+// APIServer returns the process of kube-apiserver.
 func (s *Sandbox) APIServer() *Process { return s.apiServer }
 
-// Front is where the API server calls the webhooks. Other endpoints than the managers can be added to it: a webhook server inside a test
+// Front returns the front through which the API server calls the webhooks. Tests can add endpoints other than the managers: a webhook server inside a test
 // uses the key pair in WebhookCertDir.
 func (s *Sandbox) Front() *Front { return s.front }
 
-// WebhookCertDir holds tls.crt and tls.key, which the API server trusts behind the front.
+// WebhookCertDir returns the directory with tls.crt and tls.key. The API server trusts this certificate behind the front.
 func (s *Sandbox) WebhookCertDir() string { return s.pki("webhook") }
 
-// Managers are the managers in the order of their start, also those that are dead.
+// Managers returns the managers in the order of their start, including dead managers.
 func (s *Sandbox) Managers() []*Manager {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.managers)
 }
 
-// Stop ends every process, the managers first, so that they can hand over through a live API server. What the sandbox wrote stays, but
-// for the pids and the file ready. A second call does nothing.
+// Stop ends all processes, the managers first, so that they can hand over leadership while the API server runs. The files of the sandbox stay, except the
+// pids and the file ready. A second call does nothing.
 func (s *Sandbox) Stop() error {
 	s.mu.Lock()
 	if s.stopping {
@@ -340,11 +340,11 @@ func (s *Sandbox) Stop() error {
 	s.watchers.Wait()
 
 	var err error
-	if s.lock != nil { // else it is another sandbox's directory
+	if s.lock != nil { // otherwise the directory belongs to another sandbox
 		err = os.RemoveAll(s.file("ready"))
 	}
 	var managers errgroup.Group
-	err = errors.Join(err, s.etcd.signalIfThere(syscall.SIGCONT), s.apiServer.signalIfThere(syscall.SIGCONT)) // managers may need them to end
+	err = errors.Join(err, s.etcd.signalIfThere(syscall.SIGCONT), s.apiServer.signalIfThere(syscall.SIGCONT)) // managers may need etcd and the API server for their shutdown
 	for _, manager := range s.managers {
 		managers.Go(func() error { return manager.stop(stopGrace) })
 	}
@@ -352,7 +352,7 @@ func (s *Sandbox) Stop() error {
 		managers.Go(func() error { return process.stop(stopGrace) })
 	}
 	err = errors.Join(err, managers.Wait(), s.panics())
-	err = errors.Join(err, s.apiServer.stop(stopGrace)) // not the storage before who writes to it
+	err = errors.Join(err, s.apiServer.stop(stopGrace)) // before etcd, because the API server writes to etcd
 	err = errors.Join(err, s.etcd.stop(stopGrace))
 	if s.front != nil {
 		err = errors.Join(err, s.front.Stop())

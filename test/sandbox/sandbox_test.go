@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-func TestSandboxRunsARealControlPlane(t *testing.T) {
+func TestSandbox_RunsAControlPlane(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	dir := t.TempDir()
@@ -152,7 +152,7 @@ func TestSandboxRunsARealControlPlane(t *testing.T) {
 	})
 }
 
-func TestStoredObjectsStayOnlyIfAsked(t *testing.T) {
+func TestSandbox_KeepsObjectsOnRequest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	stored := func(options Options, write bool) error {
@@ -177,7 +177,7 @@ func TestStoredObjectsStayOnlyIfAsked(t *testing.T) {
 	}
 }
 
-func TestFailedStartShowsTheLogOfTheProcess(t *testing.T) {
+func TestSandbox_FailedStartShowsTheLog(t *testing.T) {
 	t.Parallel()
 	_, err := Start(t.Context(), Options{APIServerArgs: []string{"--no-such-flag"}})
 	if err == nil || !strings.Contains(err.Error(), "unknown flag: --no-such-flag") {
@@ -185,7 +185,7 @@ func TestFailedStartShowsTheLogOfTheProcess(t *testing.T) {
 	}
 }
 
-func TestStartWithoutBinariesSaysHowToGetThem(t *testing.T) {
+func TestSandbox_WithoutBinaries(t *testing.T) {
 	t.Parallel()
 	_, err := Start(t.Context(), Options{Assets: t.TempDir()})
 	if err == nil || !strings.Contains(err.Error(), "make controlplane") {
@@ -193,7 +193,7 @@ func TestStartWithoutBinariesSaysHowToGetThem(t *testing.T) {
 	}
 }
 
-func TestCancelledStartLeavesNothing(t *testing.T) {
+func TestSandbox_CancelledStart(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

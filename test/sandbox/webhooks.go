@@ -21,8 +21,8 @@ const (
 	barrierName      = "sandbox-barrier"
 )
 
-// InstallWebhooks applies the webhook configurations of config/webhook with the front in place of their Service, and returns when the
-// API server calls them: it learns of them by a watch, so a create right after the apply could still pass them by.
+// InstallWebhooks applies the webhook configurations of config/webhook with the front in place of their Service. It returns when the API server calls the
+// webhooks: the API server observes the configurations by a watch, so a create directly after the apply could bypass them.
 func (s *Sandbox) InstallWebhooks(ctx context.Context) error {
 	objects, err := readObjects(filepath.Join(s.root, "config", "webhook", "manifests.yaml"))
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *Sandbox) install(ctx context.Context, configurations []*unstructured.Un
 	return nil
 }
 
-// frontService stands for the Service of the webhooks: it leads to this machine, where the front has its port. Called by a Service the API
-// server does as in a cluster: it speaks HTTP/1.1 and keeps connections of its own for each webhook. By a URL all would share theirs.
+// frontService returns the Service of the webhooks, which leads to the front's port on this machine. With a Service, the API server behaves as in a
+// cluster: it speaks HTTP/1.1 and uses separate connections for each webhook. With a URL, all webhooks would share connections.
 func frontService() *unstructured.Unstructured {
 	service := newObject("v1", "Service", webhookService)
 	service.SetNamespace(ManagerNamespace)
@@ -64,7 +64,7 @@ func frontService() *unstructured.Unstructured {
 	return service
 }
 
-// pointToFront gives every clientConfig the front's port and the authority that signs the managers' certificates.
+// pointToFront sets the front's port and the authority of the managers' certificates in every clientConfig.
 func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
 	webhooks, _, err := unstructured.NestedSlice(configuration.Object, "webhooks")
 	if err != nil {
@@ -94,9 +94,9 @@ func (s *Sandbox) pointToFront(configuration *unstructured.Unstructured) error {
 	return unstructured.SetNestedSlice(configuration.Object, webhooks, "webhooks")
 }
 
-// awaitConfigurations returns when the API server acts on every configuration of a kind written before the call, and knows the Service. Its
-// watch delivers in order, so a configuration written now is the last to arrive: this one fails the dry-run create of one labelled
-// ConfigMap, by a port where nobody listens, and is taken away when it does.
+// awaitConfigurations returns when the API server applies all configurations of a kind that were written before the call, and knows the Service. The API
+// server's watch delivers in order, so the API server observes a configuration written now last. awaitConfigurations writes a configuration that fails the
+// dry-run create of one labelled ConfigMap, because its port has no listener, and removes the configuration when the create fails.
 func (s *Sandbox) awaitConfigurations(ctx context.Context, kind string) error {
 	labels := map[string]any{barrierName: kind}
 	barrier := newObject(admissionVersion, kind, barrierName)

@@ -1,9 +1,9 @@
-// Package scenarios reads what claims of an IPPool get, from the files in allocator/ledger/metal3/testdata, which say what their fields mean. The
-// arithmetic is held to them as well as the whole allocator on an API server.
+// Package scenarios reads the expected results of claims of an IPPool from allocator/kinds/metal3/testdata. Each file documents its fields. Two tests
+// use the scenarios: one for the address arithmetic alone, and one for the whole allocator on an API server.
 //
-//	scenarios.yaml   claims that come and go, one step after the other
-//	entries.yaml     which addresses an entry of spec.pools has
-//	example.yaml     the example of Metal3's own book, from its first address to its last
+//	scenarios.yaml   claims that are created and deleted, step by step
+//	entries.yaml     the addresses of one entry of spec.pools
+//	example.yaml     the example of the Metal3 documentation, from its first address to its last
 package scenarios
 
 import (
@@ -16,16 +16,16 @@ import (
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// Scenario is one of them.
+// Scenario is a pool and a sequence of steps. Held contains addresses that other claims own before the first step.
 type Scenario struct {
 	Name   string
-	Stored bool // the pool breaks rules that came later
+	Stored bool // the pool was stored by an earlier version: it violates later validation rules
 	Pool   v1alpha1.IPPoolSpec
 	Held   []netip.Addr
 	Steps  []Step
 }
 
-// Step is something done to a claim, and what comes of it.
+// Step is an operation on a claim (create, retry after a failure, release) and its expected result: Error, or Want.
 type Step struct {
 	Claim, Retry, Release string
 	IPAddress             string
@@ -33,17 +33,18 @@ type Step struct {
 	Want                  Answer
 }
 
-// Answer is what a claim gets.
+// Answer is the result of a claim.
 type Answer struct {
 	Address    netip.Addr
-	From, To   netip.Addr // where Address may be any of them
+	From, To   netip.Addr // if set, Address may be any address from From to To
 	Prefix     int
 	Gateway    *v1alpha1.IP
 	DNSServers []v1alpha1.IP
-	Name       string // of its IPAddress; not compared where empty
+	Name       string // of the address object; not compared if empty
 }
 
-// Settle takes over from what a claim got what the answer leaves open: which of several addresses, and the name.
+// Settle completes an expected answer from the actual answer, where the expected answer permits several results: the address if it lies between From and
+// To, and the name if it is empty.
 func (a Answer) Settle(got Answer) Answer {
 	if a.From.IsValid() && !got.Address.Less(a.From) && !a.To.Less(got.Address) {
 		a.From, a.To, a.Address = netip.Addr{}, netip.Addr{}, got.Address
@@ -54,7 +55,7 @@ func (a Answer) Settle(got Answer) Answer {
 	return a
 }
 
-// Entry is a pool's only one, and the addresses that it has.
+// Entry is the only entry of a pool and its expected addresses.
 type Entry struct {
 	Name        string
 	Entry       v1alpha1.Pool
@@ -66,26 +67,26 @@ type Entry struct {
 	Refused     bool
 }
 
-// Pool is one of this entry alone.
+// Pool returns a pool with this entry only.
 func (e Entry) Pool() v1alpha1.IPPoolSpec {
 	return v1alpha1.IPPoolSpec{NamePrefix: "p", Pools: []v1alpha1.Pool{e.Entry}}
 }
 
-// Example is a pool that is used up.
+// Example is a pool whose addresses are all allocated, one after the other.
 type Example struct {
 	Pool  v1alpha1.IPPoolSpec
 	Kept  string // claim
 	Gives []Run
 }
 
-// Run is addresses that follow each other, and what each of them comes with.
+// Run is a sequence of consecutive addresses with their prefix length and gateway.
 type Run struct {
 	First, Last netip.Addr
 	Prefix      int
 	Gateway     v1alpha1.IP
 }
 
-// Answers are what the example's claims get, in their order.
+// Answers returns the expected answers of the claims, in order.
 func (e Example) Answers() []Answer {
 	var all []Answer
 	for _, r := range e.Gives {
@@ -97,7 +98,7 @@ func (e Example) Answers() []Answer {
 	return all
 }
 
-// Read reads a file of scenarios. What a pool's namePrefix does not say is abcpref.
+// Read reads a file of scenarios. The default of namePrefix is abcpref.
 func Read(path string) ([]Scenario, error) {
 	all, err := read[[]Scenario](path)
 	for i := range all {

@@ -1,5 +1,5 @@
-// Package suite is what the tests on an API server have in common: one sandbox for a package of them, a client that may do everything there, and
-// steps that end a test with what is wrong.
+// Package suite is the common library of the tests on an API server. It provides one sandbox per package, a client with administrator rights, builders
+// for all kinds of claims, and steps that end a test with the reason of the failure.
 package suite
 
 import (
@@ -9,20 +9,23 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -38,22 +41,22 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// Soon bounds the wait for a state that comes about in milliseconds on an idle machine.
+// Soon is the timeout for states that are reached within milliseconds on an idle machine.
 const Soon = 30 * time.Second
 
-// parallel is how many tests of a package run at once: those that do mostly wait, and more of them than there are processors.
+// parallel is the number of tests of a package that run at the same time. It exceeds the number of processors because tests mostly wait.
 const parallel = "8"
 
-// pollGap is the time between two looks at a state that is waited for.
+// pollGap is the interval at which Eventually checks a state.
 const pollGap = 20 * time.Millisecond
 
-// Main runs the tests of a package on one sandbox and ends the process. prepare gets it before the first test. It fails where a manager has asked
-// for more than its role allows. What ended does comes before the sandbox stops.
+// Main runs the tests of a package on one sandbox and ends the process. prepare is called with the sandbox before the first test. The functions ended are
+// called after the tests, before the sandbox stops. The run fails if a request of a manager was denied because its role does not permit the request.
 func Main(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox.Sandbox) error, ended ...func() error) {
 	os.Exit(Run(m, o, prepare, ended...))
 }
 
-// Run is Main without the end of the process, of which it returns the code.
+// Run is Main, but returns the exit code instead of ending the process.
 func Run(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox.Sandbox) error, ended ...func() error) int {
 	code, err := run(m, o, prepare, ended)
 	if err != nil {
@@ -70,24 +73,24 @@ func run(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox
 		return 1, err
 	}
 	defer func() {
-		for _, end := range append([]func() error{s.WithinRights}, append(ended, s.Stop)...) {
+		for _, end := range append([]func() error{s.CheckLogs}, append(ended, s.Stop)...) {
 			err = errors.Join(err, end())
 		}
 	}()
 	if err := prepare(ctx, s); err != nil {
 		return 1, err
 	}
-	if err := flag.Set("test.parallel", parallel); err != nil { // what the command line says comes after it
+	if err := flag.Set("test.parallel", parallel); err != nil { // flags of the command line are parsed later and override this default
 		return 1, err
 	}
 	return m.Run(), nil
 }
 
-// Client is the administrator's. It knows every kind that the tests have, is not throttled and prints no warnings: tests that look at those use
-// kubectl. The configuration is changed before it is made.
+// Client returns an administrator's client for all API types that the tests use. The client is not throttled, and drops warnings: tests of warnings use
+// kubectl. The functions change modify the configuration before the client is created.
 func Client(s *sandbox.Sandbox, change ...func(*rest.Config)) (client.WithWatch, error) {
-	known := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme,
+	known := apiruntime.NewScheme()
+	for _, add := range []func(*apiruntime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme,
 		butlerv1.AddToScheme, metal3v1.AddToScheme, novaedgev1.AddToScheme} {
 		if err := add(known); err != nil {
 			return nil, err
@@ -101,31 +104,38 @@ func Client(s *sandbox.Sandbox, change ...func(*rest.Config)) (client.WithWatch,
 	return client.NewWithWatch(config, client.Options{Scheme: known})
 }
 
-// Own is a sandbox for one test, which ends with it, and its administrator's client.
+// own limits how many tests of a package with a control plane of their own run at the same time: the start of a control plane takes some seconds of CPU
+// time.
+var own = make(chan struct{}, runtime.NumCPU())
+
+// Own starts a sandbox for one test and returns it with an administrator's client. The sandbox stops at the end of the test. Own waits while as many
+// sandboxes of Own run as the machine has processors. A test must call Own at most once.
 func Own(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, client.WithWatch) {
 	t.Helper()
-	own, err := sandbox.Start(t.Context(), o)
+	own <- struct{}{}
+	t.Cleanup(func() { <-own })
+	s, err := sandbox.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			for _, m := range own.Managers() {
+			for _, m := range s.Managers() {
 				t.Log(m.Tail())
 			}
 		}
-		if err := own.Stop(); err != nil {
+		if err := s.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	c, err := Client(own)
+	c, err := Client(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return own, c
+	return s, c
 }
 
-// Slow leaves out, with -short, a test that takes long and shows nothing of the version of the API server.
+// Slow skips a test under -short that takes long and whose result does not depend on the version of the API server.
 func Slow(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -133,7 +143,7 @@ func Slow(t *testing.T) {
 	}
 }
 
-// Kubectl runs kubectl, which must succeed.
+// Kubectl runs kubectl and fails the test if kubectl fails.
 func Kubectl(t *testing.T, s *sandbox.Sandbox, stdin string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	stdout, stderr, err := s.Kubectl(t.Context(), stdin, args...)
@@ -143,7 +153,7 @@ func Kubectl(t *testing.T, s *sandbox.Sandbox, stdin string, args ...string) (st
 	return stdout, stderr
 }
 
-// Create stores objects.
+// Create creates objects.
 func Create(t *testing.T, c client.Client, objects ...client.Object) {
 	t.Helper()
 	for _, o := range objects {
@@ -153,7 +163,7 @@ func Create(t *testing.T, c client.Client, objects ...client.Object) {
 	}
 }
 
-// Lend stores objects for the time of a test.
+// Lend creates objects and deletes them at the end of the test.
 func Lend(t *testing.T, c client.Client, objects ...client.Object) {
 	t.Helper()
 	for _, o := range objects {
@@ -162,7 +172,8 @@ func Lend(t *testing.T, c client.Client, objects ...client.Object) {
 	}
 }
 
-// Forbid has a policy of this name refuse what matches, with the text "refused by a policy", once the API server has compiled it.
+// Forbid creates a ValidatingAdmissionPolicy with this name that denies all matching requests with the message "refused by a policy". The API server
+// enforces the policy once it has compiled the policy, shortly after Forbid returns.
 func Forbid(t *testing.T, c client.Client, name string, match admissionregistrationv1.MatchResources) (binding client.Object) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: name}
@@ -177,7 +188,7 @@ func Forbid(t *testing.T, c client.Client, name string, match admissionregistrat
 	return bound
 }
 
-// Refusing is a webhook that refuses whatever it is asked with a code, after what it does first.
+// Refusing starts a webhook that calls first and then denies every request with this status code.
 func Refusing(t *testing.T, code int32, first func(context.Context)) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	return Answering(t, func(ctx context.Context) *admissionv1.AdmissionResponse {
@@ -186,7 +197,7 @@ func Refusing(t *testing.T, code int32, first func(context.Context)) admissionre
 	})
 }
 
-// Answering is a webhook with these answers.
+// Answering starts a webhook that responds with the result of answer.
 func Answering(t *testing.T, answer func(context.Context) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -205,7 +216,8 @@ func Answering(t *testing.T, answer func(context.Context) *admissionv1.Admission
 	}
 }
 
-// AskFirst has the API server ask a validating webhook before those operations for which condition holds, a CEL expression. It begins to in a moment.
+// AskFirst registers a validating webhook for the operations, limited to requests for which condition, a CEL expression, is true. The API server begins to
+// call the webhook shortly after AskFirst returns.
 func AskFirst(
 	t *testing.T, c client.Client, name string, webhook admissionregistrationv1.WebhookClientConfig, condition string, operations []admissionregistrationv1.NamedRuleWithOperations,
 ) (hook client.Object) {
@@ -226,14 +238,14 @@ func AskFirst(
 	return hook
 }
 
-// Operations are those on resources of API groups, in all versions.
+// Operations returns rules for the operations on one resource of these API groups, in all versions.
 func Operations(operations []admissionregistrationv1.OperationType, resource string, groups ...string) []admissionregistrationv1.NamedRuleWithOperations {
 	return []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 		Operations: operations, Rule: admissionregistrationv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: []string{resource}},
 	}}}
 }
 
-// WithoutRules takes the CEL rules out of a CRD. The API server goes by them for a moment more.
+// WithoutRules removes the CEL rules from a CRD. The API server enforces them until it has observed the change.
 func WithoutRules(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -255,7 +267,7 @@ func forgetRules(s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// Namespace is a new one.
+// Namespace creates a namespace and returns its name.
 func Namespace(t *testing.T, c client.Client) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
@@ -263,7 +275,7 @@ func Namespace(t *testing.T, c client.Client) string {
 	return ns.Name
 }
 
-// TryChange updates an object as it is stored, and may be refused.
+// TryChange reads an object, changes it with f, and updates it; it repeats these steps after a conflict. It returns the error of the API server.
 func TryChange[T client.Object](t *testing.T, c client.Client, o T, f func(T)) error {
 	t.Helper()
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -275,7 +287,7 @@ func TryChange[T client.Object](t *testing.T, c client.Client, o T, f func(T)) e
 	})
 }
 
-// Change updates an object as it is stored.
+// Change is TryChange that fails the test on error.
 func Change[T client.Object](t *testing.T, c client.Client, o T, f func(T)) {
 	t.Helper()
 	if err := TryChange(t, c, o, f); err != nil {
@@ -283,7 +295,25 @@ func Change[T client.Object](t *testing.T, c client.Client, o T, f func(T)) {
 	}
 }
 
-// Delete deletes an object and waits for its end.
+// AwaitRight waits until the API server permits (allowed) or denies this access to the managers. The API server's authorizer observes changed roles with a
+// delay.
+func AwaitRight(t *testing.T, c client.Client, access authorizationv1.ResourceAttributes, allowed bool) {
+	t.Helper()
+	Eventually(t, Soon, func(ctx context.Context) error {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:" + sandbox.ManagerNamespace + ":butler-ipam", ResourceAttributes: &access,
+		}}
+		if err := c.Create(ctx, review); err != nil {
+			return err
+		}
+		if review.Status.Allowed != allowed {
+			return fmt.Errorf("managers: %s %s: allowed %t, want %t", access.Verb, access.Resource, review.Status.Allowed, allowed)
+		}
+		return nil
+	})
+}
+
+// Delete deletes an object and waits until the object is gone.
 func Delete(t *testing.T, c client.Client, o client.Object) {
 	t.Helper()
 	if err := c.Delete(t.Context(), o); err != nil {
@@ -292,7 +322,7 @@ func Delete(t *testing.T, c client.Client, o client.Object) {
 	Gone(t, c, o)
 }
 
-// Stored reads an object into o, and gives it back.
+// Stored reads an object into o and returns o.
 func Stored[T client.Object](t *testing.T, c client.Reader, o T) T {
 	t.Helper()
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
@@ -301,7 +331,7 @@ func Stored[T client.Object](t *testing.T, c client.Reader, o T) T {
 	return o
 }
 
-// Gone waits for the end of an object.
+// Gone waits until an object is gone.
 func Gone(t *testing.T, c client.Reader, o client.Object) {
 	t.Helper()
 	Eventually(t, Soon, func(ctx context.Context) error {
@@ -312,7 +342,7 @@ func Gone(t *testing.T, c client.Reader, o client.Object) {
 	})
 }
 
-// Becomes waits until a stored object is as it should be, and leaves it so in o; missing says what it lacks, "" for nothing.
+// Becomes reads an object into o until missing returns "". missing returns what the object lacks.
 func Becomes[T client.Object](t *testing.T, c client.Reader, o T, missing func(T) string) {
 	t.Helper()
 	Eventually(t, Soon, func(ctx context.Context) error {
@@ -326,14 +356,68 @@ func Becomes[T client.Object](t *testing.T, c client.Reader, o T, missing func(T
 	})
 }
 
-// Eventually waits until something holds, and fails with what was last missing.
+// Get returns the body of an HTTP response with status 200.
+func Get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", url, response.Status, body)
+	}
+	return string(body), err
+}
+
+// Says waits until the result of text contains part.
+func Says(t *testing.T, text func(context.Context) (string, error), part string) {
+	t.Helper()
+	Eventually(t, Soon, func(ctx context.Context) error {
+		got, err := text(ctx)
+		if err == nil && !strings.Contains(got, part) {
+			err = fmt.Errorf("%q is not in: %s", part, got)
+		}
+		return err
+	})
+}
+
+// Hears waits for an event of an object with this reason and a message that contains part. It returns the reasons of all events of the object. A manager
+// writes one event at a time, so that events wait under load.
+func Hears(t *testing.T, c client.Reader, o client.Object, reason, part string) (reasons []string) {
+	t.Helper()
+	Eventually(t, 4*Soon, func(ctx context.Context) error {
+		all := &corev1.EventList{}
+		if err := c.List(ctx, all, client.InNamespace(o.GetNamespace()), client.MatchingFields{"involvedObject.uid": string(o.GetUID())}); err != nil {
+			return err
+		}
+		var texts []string
+		found := false
+		reasons = nil
+		for _, e := range all.Items {
+			reasons, texts = append(reasons, e.Reason), append(texts, e.Reason+": "+e.Message)
+			found = found || e.Reason == reason && strings.Contains(e.Message, part)
+		}
+		if !found {
+			return fmt.Errorf("%s has no event %s that says %q, but %q", o.GetName(), reason, part, texts)
+		}
+		return nil
+	})
+	return reasons
+}
+
+// Eventually calls holds until it returns nil. After the timeout it fails the test with the last error.
 func Eventually(t *testing.T, within time.Duration, holds func(context.Context) error) {
 	t.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), pollGap, within, true, func(ctx context.Context) (bool, error) {
 		err := holds(ctx)
 		if err == nil || ctx.Err() == nil || last == nil {
-			last = err // not the one that says only that ctx has ended
+			last = err // keep the last error of holds, not the error of the ended ctx
 		}
 		return err == nil, nil
 	})
@@ -342,16 +426,16 @@ func Eventually(t *testing.T, within time.Duration, holds func(context.Context) 
 	}
 }
 
-// Refused fails a test unless the error is a refusal with this code whose text has every part.
+// Refused fails the test unless err is an API status with this code whose message contains all parts.
 func Refused(t *testing.T, err error, code int32, parts ...string) {
 	t.Helper()
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Code != code {
-		t.Fatalf("want a refusal with code %d, got: %v", code, err)
+		t.Fatalf("want an error with status code %d, got: %v", code, err)
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("refusal does not say %q: %v", part, err)
+			t.Errorf("error does not contain %q: %v", part, err)
 		}
 	}
 }

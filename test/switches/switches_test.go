@@ -1,5 +1,5 @@
-// Package switches switches APIs off under managers that run: by their flag, by the rights to read them, and by their CRDs. What is stored keeps its
-// addresses where it can be read, and no condition of one API stops the others for longer than the life of a grant.
+// Package switches disables APIs while managers run. It does so with their flags, by removing the rights to read them, and by removing their CRDs. Stored
+// claims keep their addresses as long as they can be read, and the state of one API blocks the other APIs for at most the lifetime of a grant.
 package switches
 
 import (
@@ -40,6 +40,7 @@ const (
 // start starts managers that serve these APIs, and makes a pool of each kind over one network, of which a ProxyVIP has the address.
 func start(t *testing.T, o sandbox.Options, apis string) (s *sandbox.Sandbox, c client.Client, namespace string, vip *novaedgev1.ProxyVIP) {
 	t.Helper()
+	t.Parallel()
 	o.ManagerArgs = append(o.ManagerArgs, "--apis="+apis, "--grant-expiry="+grantLife.String(), "--shutdown-delay=0s")
 	s, c = suite.Own(t, o)
 	namespace = load.NewPool(t, c, "10.60.0.0/28")
@@ -80,7 +81,7 @@ func allocates(t *testing.T, c client.Client, within time.Duration, o client.Obj
 // owned fails the test unless the address is the ProxyVIP's.
 func owned(t *testing.T, c client.Client, namespace string) {
 	t.Helper()
-	suite.Refused(t, c.Create(t.Context(), pinned(namespace, "pinned")), http.StatusForbidden, address+" is held by proxyvips/first")
+	suite.Refused(t, c.Create(t.Context(), pinned(namespace, "pinned")), http.StatusForbidden, address+" is owned by proxyvips/first")
 }
 
 // rights leaves the managers the verbs for a group, none where there are none.
@@ -105,7 +106,7 @@ func rights(t *testing.T, c client.Client, group string, verbs ...string) (resto
 }
 
 // record is what the journal holds, and which kinds its Lease names as unserved.
-func record(t *testing.T, c client.Client) (r journal.Record, unserved string) {
+func record(t *testing.T, c client.Client) (r journal.Snapshot, unserved string) {
 	t.Helper()
 	lease := suite.Stored(t, c, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.ManagerNamespace, Name: journal.LeaseName}})
 	b, err := base64.StdEncoding.DecodeString(lease.Annotations["butler.butlerlabs.dev/journal"])
@@ -172,7 +173,7 @@ func stop(t *testing.T, m *sandbox.Manager) {
 }
 
 // The new version does not serve the API, and may still read it, as the chart has it.
-func TestSwitchedOff_WhatIsStoredKeepsItsAddresses(t *testing.T) {
+func TestSwitchedOff_StoredClaimsKeepTheirAddresses(t *testing.T) {
 	s, c, ns, vip := start(t, sandbox.Options{Replicas: 1}, "butler,novaedge")
 	rights(t, c, groupVIP, "get", "list", "watch")
 	next, err := s.AddManager(t.Context(), "--apis=butler")
@@ -182,23 +183,23 @@ func TestSwitchedOff_WhatIsStoredKeepsItsAddresses(t *testing.T) {
 	stop(t, s.Managers()[0])
 	allocates(t, c, 10*time.Second, load.Claim(ns, "after"))
 	owned(t, c, ns)
-	shows(t, next, kindVIP+": its API is switched off, and what is stored of it counts all the same (1 object)", `butler_ipam_unserved_objects{resource="`+kindVIP+`"} 1`)
-	if r, unserved := record(t, c); r.Seen[kindVIP] == 0 || !strings.Contains(unserved, kindVIP) {
-		t.Errorf("the journal has %v, unserved %q", r.Seen, unserved)
+	shows(t, next, kindVIP+": its API is switched off, and its stored objects still own their addresses (1 object)", `butler_ipam_unserved_objects{resource="`+kindVIP+`"} 1`)
+	if r, unserved := record(t, c); r.Applied[kindVIP] == 0 || !strings.Contains(unserved, kindVIP) {
+		t.Errorf("the journal has %v, unserved %q", r.Applied, unserved)
 	}
 
 	suite.Delete(t, c, vip)
 	allocates(t, c, suite.Soon, pinned(ns, "pinned"))
 	suite.Eventually(t, suite.Soon, func(context.Context) error {
-		if r, unserved := record(t, c); r.Seen[kindVIP] > 0 || strings.Contains(unserved, kindVIP) { // an earlier release may lead again
-			return fmt.Errorf("the journal has %v, unserved %q", r.Seen, unserved)
+		if r, unserved := record(t, c); r.Applied[kindVIP] > 0 || strings.Contains(unserved, kindVIP) { // an earlier release may lead again
+			return fmt.Errorf("the journal has %v, unserved %q", r.Applied, unserved)
 		}
 		return nil
 	})
 }
 
 // The replicas that are told to serve the API take over from one that only counts its objects, pools among them.
-func TestSwitchedOn_WhoServesMoreTakesTheJournal(t *testing.T) {
+func TestSwitchedOn_ReplicaThatServesMoreBecomesLeader(t *testing.T) {
 	s, c, ns, vip := start(t, sandbox.Options{Replicas: 1}, "butler,novaedge")
 	if _, err := s.AddManager(t.Context(), "--apis=butler"); err != nil {
 		t.Fatal(err)
@@ -217,7 +218,7 @@ func TestSwitchedOn_WhoServesMoreTakesTheJournal(t *testing.T) {
 }
 
 // Neither may the new version read the API: what the journal says of it ends with the life of a grant.
-func TestSwitchedOff_WithoutTheRightToReadOthersWaitForTheLifeOfAGrant(t *testing.T) {
+func TestSwitchedOff_WithoutReadRightsOtherAPIsWaitForGrantExpiry(t *testing.T) {
 	s, c, ns, vip := start(t, sandbox.Options{Replicas: 1}, "butler,novaedge")
 	rights(t, c, groupVIP)
 	second := newVIP("second")
@@ -232,8 +233,8 @@ func TestSwitchedOff_WithoutTheRightToReadOthersWaitForTheLifeOfAGrant(t *testin
 	allocates(t, c, grantLife+30*time.Second, load.Claim(ns, "after"))
 	t.Logf("allocated %s after the right was taken", time.Since(began))
 	allocates(t, c, suite.Soon, pinned(ns, "pinned"))
-	if r, _ := record(t, c); r.Seen[kindVIP] > 0 {
-		t.Errorf("the journal has %v", r.Seen)
+	if r, _ := record(t, c); r.Applied[kindVIP] > 0 {
+		t.Errorf("the journal has %v", r.Applied)
 	}
 }
 
@@ -253,8 +254,8 @@ func TestRightLost_OthersGoOn(t *testing.T) {
 		t.Error("a ProxyVIP was created while none can be seen")
 	}
 	suite.Eventually(t, grantLife+30*time.Second, func(context.Context) error {
-		if r, _ := record(t, c); r.Seen[kindVIP] > 0 {
-			return fmt.Errorf("the journal has %v", r.Seen)
+		if r, _ := record(t, c); r.Applied[kindVIP] > 0 {
+			return fmt.Errorf("the journal has %v", r.Applied)
 		}
 		return nil
 	})
@@ -265,8 +266,8 @@ func TestRightLost_OthersGoOn(t *testing.T) {
 	restore()
 	allocates(t, c, suite.Soon, newVIP("third"))
 	shows(t, m, "", `butler_ipam_read_denied{resource="`+kindVIP+`"} 0`)
-	if r, _ := record(t, c); r.Seen[kindVIP] == 0 {
-		t.Errorf("the journal has %v", r.Seen)
+	if r, _ := record(t, c); r.Applied[kindVIP] == 0 {
+		t.Errorf("the journal has %v", r.Applied)
 	}
 }
 
@@ -305,15 +306,15 @@ func TestCRDsDeleted_AddressesAreFreeAndOthersGoOn(t *testing.T) {
 }
 
 // Cluster API's CRDs are deleted while no manager runs.
-func TestCRDsDeleted_ClusterAPIWhileNobodyLooks(t *testing.T) {
+func TestCRDsDeleted_ClusterAPIWhileNoManagerRuns(t *testing.T) {
 	s, c, ns, _ := start(t, sandbox.Options{Replicas: 1, ClusterAPI: true}, "butler,novaedge,clusterapi")
 	claim := &ipamv1.IPAddressClaim{ObjectMeta: metav1.ObjectMeta{Name: "claim", Namespace: ns}, Spec: ipamv1.IPAddressClaimSpec{
 		PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "pool"},
 	}}
 	suite.Create(t, c, claim)
 	suite.Eventually(t, suite.Soon, func(context.Context) error {
-		if r, _ := record(t, c); r.Seen["ipaddressclaims.ipam.cluster.x-k8s.io"] == 0 {
-			return fmt.Errorf("the journal has %v", r.Seen)
+		if r, _ := record(t, c); r.Applied["ipaddressclaims.ipam.cluster.x-k8s.io"] == 0 {
+			return fmt.Errorf("the journal has %v", r.Applied)
 		}
 		return nil
 	})

@@ -20,7 +20,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-func TestATenantThatGivesNoAccessSaysWhy(t *testing.T) {
+func TestAccess_Denied(t *testing.T) {
 	startPlane(t)
 	pool(t, "access", "10.28.0.0/24", "10.28.0.0", "10.28.0.255")
 	elastic(t, "access", "")
@@ -59,7 +59,7 @@ func TestATenantThatGivesNoAccessSaysWhy(t *testing.T) {
 	}
 }
 
-func TestATenantThatHangsDelaysNoOther(t *testing.T) {
+func TestAccess_HangingTenantDelaysNoOther(t *testing.T) {
 	pool(t, "hangs", "10.29.0.0/24", "10.29.0.0", "10.29.0.255")
 	elastic(t, "hangs", "")
 	c := live(t, "hangs", "hangs")
@@ -90,7 +90,7 @@ func TestATenantThatHangsDelaysNoOther(t *testing.T) {
 	}
 }
 
-func TestATenantWithMoreThanIsLookedAtSaysSoAndIsServedStill(t *testing.T) {
+func TestAccess_TooManyServices(t *testing.T) {
 	startPlane(t)
 	pool(t, "huge", "10.38.0.0/24", "10.38.0.0", "10.38.0.255")
 	elastic(t, "huge", ", quotaPerTenant: {maxLoadBalancerIPs: 4}")
@@ -107,7 +107,7 @@ func TestATenantWithMoreThanIsLookedAtSaysSoAndIsServedStill(t *testing.T) {
 	if !strings.Contains(message, "--tenants-max-services") {
 		t.Errorf("the condition does not say the way out: %s", message)
 	}
-	hears(t, c, v1alpha1.ReasonTooManyServices, "more Services of type LoadBalancer than are looked at (40")
+	hears(t, c, v1alpha1.ReasonTooManyServices, "more Services of type LoadBalancer than are read (40")
 	looksAt := func(want int) {
 		t.Helper()
 		series := regexp.MustCompile(fmt.Sprintf(`(?m)^butler_ipam_tenant_services\{state="\w+",tenant=%q,tenant_namespace=%q\} (\d+)`, c.Name, c.Namespace))

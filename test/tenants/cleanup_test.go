@@ -39,7 +39,7 @@ func freeOnce(t *testing.T, p *v1alpha1.NetworkPool, want int64, start string) {
 	}
 }
 
-func TestTheAddressesOfATenantAreReleasedWhenItsMachinesAreGone(t *testing.T) {
+func TestRelease_AfterTheMachines(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "machines", "10.30.0.0/24", "10.30.0.0", "10.30.0.31")
 	provider(t, "machines", `{mode: ipam, poolRefs: [{name: machines}]}`, true)
@@ -65,10 +65,10 @@ func TestTheAddressesOfATenantAreReleasedWhenItsMachinesAreGone(t *testing.T) {
 	}
 	suite.Gone(t, admin, c)
 	freeOnce(t, p, 32, "10.30.0.0")
-	hears(t, c, "AddressesReleased", "10.30.0.0-10.30.0.4 back to pool machines")
+	hears(t, c, "AddressesReleased", "10.30.0.0-10.30.0.4 released to pool machines")
 }
 
-func TestAnAddressThatANodeStillHasIsNotReleased(t *testing.T) {
+func TestRelease_WaitsForNodes(t *testing.T) {
 	p := pool(t, "nodes", "10.31.0.0/24", "10.31.0.0", "10.31.0.31")
 	provider(t, "nodes", `{mode: ipam, poolRefs: [{name: nodes}]}`, true)
 	c := tenant(t, suite.Namespace(t, admin), "one", "nodes", "")
@@ -86,7 +86,7 @@ func TestAnAddressThatANodeStillHasIsNotReleased(t *testing.T) {
 	freeOnce(t, p, 32, "10.31.0.0")
 }
 
-func TestAnAllocationDeletedByHandIsReplaced(t *testing.T) {
+func TestInitialAllocation_ReplacedWhenDeleted(t *testing.T) {
 	p := pool(t, "by-hand", "10.32.0.0/24", "10.32.0.0", "10.32.0.31")
 	provider(t, "by-hand", `{mode: ipam, poolRefs: [{name: by-hand}]}`, false)
 	c := tenant(t, suite.Namespace(t, admin), "one", "by-hand", "")
@@ -120,7 +120,7 @@ func TestAnAllocationDeletedByHandIsReplaced(t *testing.T) {
 
 // A webhook of somebody's may refuse with the codes by which the API server says that an object has changed, or is gone. No event brings back one
 // that has not.
-func TestWhatSomebodyRefusesForAWhileIsWrittenAfterwards(t *testing.T) {
+func TestDeniedWrite_IsRepeated(t *testing.T) {
 	pool(t, "refused", "10.47.0.0/24", "10.47.0.0", "10.47.0.127")
 	provider(t, "refused", `{mode: ipam, poolRefs: [{name: refused}]}`, false)
 	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
@@ -199,7 +199,7 @@ func orphan(t *testing.T, c *v1alpha1.TenantCluster) {
 	}
 }
 
-func TestAnAllocationWhoseTenantIsGoneIsReleasedLater(t *testing.T) {
+func TestOrphan_IsReleasedLater(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "orphan", "10.33.0.0/24", "10.33.0.0", "10.33.0.31")
 	provider(t, "orphan", `{mode: ipam, poolRefs: [{name: orphan}]}`, false)
@@ -226,7 +226,7 @@ func TestAnAllocationWhoseTenantIsGoneIsReleasedLater(t *testing.T) {
 		}
 		return ""
 	})
-	hears(t, a, "TenantClusterMissing", "released 4s after that")
+	hears(t, a, "TenantClusterMissing", "released after 4s")
 
 	// A new tenant of the same name gets addresses of its own.
 	again := tenant(t, ns, "one", "orphan", "")
@@ -248,7 +248,7 @@ func TestAnAllocationWhoseTenantIsGoneIsReleasedLater(t *testing.T) {
 }
 
 // Whoever made it away, its machines run on.
-func TestWhatANodeUsesIsNotReleasedThoughItsTenantIsGone(t *testing.T) {
+func TestOrphan_WaitsForNodes(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "orphan-used", "10.36.0.0/24", "10.36.0.0", "10.36.0.31")
 	provider(t, "orphan-used", `{mode: ipam, poolRefs: [{name: orphan-used}]}`, false)
@@ -259,7 +259,7 @@ func TestWhatANodeUsesIsNotReleasedThoughItsTenantIsGone(t *testing.T) {
 	node := nodeWith(t, "node-of-orphan", "10.36.0.2")
 	orphan(t, c)
 	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: c.Namespace + "-one-lb"}}
-	hears(t, suite.Stored(t, admin, a), "TenantClusterMissing", "10.36.0.2 of IPAllocation "+a.Name+" is still in use by a node: the allocation is released when it is not")
+	hears(t, suite.Stored(t, admin, a), "TenantClusterMissing", "10.36.0.2 of IPAllocation "+a.Name+" is still in use by a node: the allocation is released after that use ends")
 	always(t, orphanAfter, func(ctx context.Context) error { return admin.Get(ctx, client.ObjectKeyFromObject(a), a) })
 
 	// Deleted by hand, what the node keeps is the platform's, and nobody else's.
@@ -271,7 +271,7 @@ func TestWhatANodeUsesIsNotReleasedThoughItsTenantIsGone(t *testing.T) {
 }
 
 // As who stores a copy of it has: another field manager then owns the finalizer.
-func TestATenantThatCameWithOurFinalizerGoes(t *testing.T) {
+func TestRelease_FinalizerOfAnotherFieldManager(t *testing.T) {
 	pool(t, "copied", "10.44.0.0/24", "10.44.0.0", "10.44.0.31")
 	provider(t, "copied", `{mode: ipam, poolRefs: [{name: copied}]}`, false)
 	c := tenant(t, suite.Namespace(t, admin), "one", "copied", "")
@@ -282,7 +282,7 @@ func TestATenantThatCameWithOurFinalizerGoes(t *testing.T) {
 }
 
 // A backup brings objects of the same names, and other UIDs.
-func TestARestoredTenantHasTheAddressesThatItHad(t *testing.T) {
+func TestRestore_TenantKeepsItsAddresses(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "restored", "10.43.0.0/24", "10.43.0.0", "10.43.0.31")
 	provider(t, "restored", `{mode: ipam, poolRefs: [{name: restored}]}`, false)

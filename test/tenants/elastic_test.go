@@ -34,7 +34,7 @@ func elastic(t *testing.T, name, more string) {
 	provider(t, name, `{mode: ipam, poolRefs: [{name: `+name+`}], loadBalancer: {allocationMode: elastic, initialPoolSize: 2, growthIncrement: 1}`+more+`}`, false)
 }
 
-func TestAServiceBeyondThePoolIsServedWithinSeconds(t *testing.T) {
+func TestGrowth_ServiceBeyondThePool(t *testing.T) {
 	pool(t, "beyond", "10.20.0.0/24", "10.20.0.0", "10.20.0.255")
 	elastic(t, "beyond", "")
 	c := live(t, "beyond", "beyond")
@@ -57,7 +57,7 @@ func TestAServiceBeyondThePoolIsServedWithinSeconds(t *testing.T) {
 	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-func TestAConditionThatSomebodyTakesAwayComesBack(t *testing.T) {
+func TestCondition_WrittenAgain(t *testing.T) {
 	pool(t, "says-again", "10.54.0.0/28", "10.54.0.0", "10.54.0.15")
 	elastic(t, "says-again", "")
 	c := live(t, "says-again", "says-again")
@@ -69,7 +69,7 @@ func TestAConditionThatSomebodyTakesAwayComesBack(t *testing.T) {
 	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-func TestServicesThatComeTogetherGrowThePoolOnceAndShrinkItAfterTheirEnd(t *testing.T) {
+func TestGrowth_ServicesTogetherAndShrink(t *testing.T) {
 	p := pool(t, "five", "10.21.0.0/24", "10.21.0.0", "10.21.0.255")
 	elastic(t, "five", "")
 	c := live(t, "five", "five")
@@ -117,7 +117,7 @@ func TestServicesThatComeTogetherGrowThePoolOnceAndShrinkItAfterTheirEnd(t *test
 	}
 	offers(t, "10.21.0.0-10.21.0.1")
 	free(t, p, 254)
-	hears(t, c, "LoadBalancerIPsReleased", "10.21.0.2-10.21.0.6 back to pool five")
+	hears(t, c, "LoadBalancerIPsReleased", "10.21.0.2-10.21.0.6 released to pool five")
 }
 
 // poolWrites is how often the tenant's MetalLB pool was written.
@@ -130,7 +130,7 @@ func poolWrites(t *testing.T) int64 {
 	return p.GetGeneration()
 }
 
-func TestATenantWithoutAddressesHasNoPoolAndKeepsOneOfItsOwn(t *testing.T) {
+func TestGrowth_FromNoAddresses(t *testing.T) {
 	startPlane(t)
 	theirs := metallbPool()
 	_ = unstructured.SetNestedStringSlice(theirs.Object, []string{"192.0.2.0-192.0.2.0"}, "spec", "addresses")
@@ -158,7 +158,7 @@ func TestATenantWithoutAddressesHasNoPoolAndKeepsOneOfItsOwn(t *testing.T) {
 	free(t, p, 256)
 }
 
-func TestAServiceThatOurPoolCanNeverServeGrowsNothing(t *testing.T) {
+func TestGrowth_ServicesOfOthers(t *testing.T) {
 	pool(t, "never", "10.22.0.0/24", "10.22.0.0", "10.22.0.255")
 	elastic(t, "never", "")
 	c := live(t, "never", "never")
@@ -174,7 +174,7 @@ func TestAServiceThatOurPoolCanNeverServeGrowsNothing(t *testing.T) {
 	always(t, 4*time.Second, func(ctx context.Context) error { return holds(ctx, c, c.Namespace+"-never-lb 10.22.0.0-10.22.0.1") })
 }
 
-func TestTheIngressOfThePlatformIsMarked(t *testing.T) {
+func TestPlatformIngress_IsLabelled(t *testing.T) {
 	pool(t, "ingress", "10.39.0.0/24", "10.39.0.0", "10.39.0.255")
 	elastic(t, "ingress", "")
 	live(t, "ingress", "ingress")
@@ -210,7 +210,7 @@ func TestTheIngressOfThePlatformIsMarked(t *testing.T) {
 	})
 }
 
-func TestAQuotaAllowsAPartAndSaysSo(t *testing.T) {
+func TestQuota_AllowsAPart(t *testing.T) {
 	pool(t, "part", "10.23.0.0/24", "10.23.0.0", "10.23.0.255")
 	elastic(t, "part", ", quotaPerTenant: {maxLoadBalancerIPs: 3}")
 	c := live(t, "part", "part")
@@ -227,7 +227,7 @@ func TestAQuotaAllowsAPartAndSaysSo(t *testing.T) {
 		}
 		return ""
 	})
-	hears(t, c, v1alpha1.ReasonQuotaExceeded, "addresses more than the quota allows") // of the first that were seen
+	hears(t, c, v1alpha1.ReasonQuotaExceeded, "more than the quota allows") // of the first that were seen
 	prefix := c.Namespace + "-part-lb"
 	has(t, c, prefix+" 10.23.0.0-10.23.0.1", prefix+"-1 10.23.0.2-10.23.0.2")
 
@@ -241,7 +241,7 @@ func TestAQuotaAllowsAPartAndSaysSo(t *testing.T) {
 	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-func TestAPoolThatIsFullIsSaidAndTheNextOneUsed(t *testing.T) {
+func TestGrowth_NextPoolWhereOneIsFull(t *testing.T) {
 	first := pool(t, "full", "10.24.0.0/28", "10.24.0.0", "10.24.0.2")
 	provider(t, "full", `{mode: ipam, poolRefs: [{name: full}, {name: full-next, priority: 1}], loadBalancer: {allocationMode: elastic, initialPoolSize: 2, growthIncrement: 1}}`, false)
 	c := live(t, "full", "full")
@@ -259,7 +259,7 @@ func TestAPoolThatIsFullIsSaidAndTheNextOneUsed(t *testing.T) {
 	conditionIs(t, c, v1alpha1.ConditionLoadBalancerIPsAvailable, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-func TestAnEditOfTheTenantsPoolIsPutRight(t *testing.T) {
+func TestMetalLBPool_EditIsReverted(t *testing.T) {
 	pool(t, "edit", "10.25.0.0/24", "10.25.0.0", "10.25.0.255")
 	elastic(t, "edit", "")
 	c := live(t, "edit", "edit")
@@ -305,7 +305,7 @@ func TestAnEditOfTheTenantsPoolIsPutRight(t *testing.T) {
 	hears(t, c, "MetalLBDriftCorrected", "L2Advertisement default did not name pool default-pool")
 }
 
-func TestATenantWhoseProviderHasNoPoolsAnyMoreKeepsWhatItHasAndClaimsNoMore(t *testing.T) {
+func TestGrowth_ProviderWithoutPools(t *testing.T) {
 	pool(t, "leaves", "10.55.0.0/24", "10.55.0.0", "10.55.0.255")
 	p := provider(t, "leaves", `{mode: ipam, poolRefs: [{name: leaves}], loadBalancer: {allocationMode: elastic, initialPoolSize: 2}}`, false)
 	c := live(t, "leaves", "leaves")
@@ -335,7 +335,7 @@ func TestATenantWhoseProviderHasNoPoolsAnyMoreKeepsWhatItHasAndClaimsNoMore(t *t
 	})
 }
 
-func TestARotatedKubeconfigLeavesNoGap(t *testing.T) {
+func TestAccess_RotatedKubeconfig(t *testing.T) {
 	pool(t, "rotated", "10.27.0.0/24", "10.27.0.0", "10.27.0.255")
 	elastic(t, "rotated", "")
 	c := live(t, "rotated", "rotated")
@@ -363,7 +363,7 @@ func TestARotatedKubeconfigLeavesNoGap(t *testing.T) {
 }
 
 // A kubeconfig whose user is gone is read anew when the tenant refuses it, not when its time has come.
-func TestCredentialsThatAreRefusedAreReadAnewAtOnce(t *testing.T) {
+func TestAccess_RejectedCredentialsAreReadAgain(t *testing.T) {
 	pool(t, "refused", "10.37.0.0/24", "10.37.0.0", "10.37.0.255")
 	elastic(t, "refused", "")
 	startPlane(t)
@@ -421,7 +421,7 @@ func outage() time.Duration {
 	return d
 }
 
-func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
+func TestAccess_TenantComesBack(t *testing.T) {
 	pool(t, "back", "10.26.0.0/24", "10.26.0.0", "10.26.0.255")
 	elastic(t, "back", "")
 	c := live(t, "back", "back")
@@ -477,7 +477,7 @@ func TestATenantThatComesBackIsBroughtUpToDateAtOnce(t *testing.T) {
 }
 
 // A control plane that was restored, or made anew, counts its versions from further back.
-func TestATenantMadeAnewIsOfferedItsAddressesAgain(t *testing.T) {
+func TestMetalLBPool_OfANewControlPlane(t *testing.T) {
 	pool(t, "anew", "10.39.0.0/24", "10.39.0.0", "10.39.0.255")
 	elastic(t, "anew", "")
 	startPlane(t)

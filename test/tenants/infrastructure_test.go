@@ -41,7 +41,7 @@ func nodeWith(t *testing.T, name string, addresses ...string) *corev1.Node {
 	return n
 }
 
-func TestAPoolShowsWhatThePlatformItselfUses(t *testing.T) {
+func TestInfrastructure_InPoolStatus(t *testing.T) {
 	installMachines(t)
 	p := read[v1alpha1.NetworkPool](t, fmt.Sprintf(`{metadata: {namespace: %s, name: platform}, spec: {cidr: 10.50.0.0/24, reserved: [{cidr: 10.50.0.16/28}],
 		tenantAllocation: {ranges: [{start: 10.50.0.64, end: 10.50.0.127}]}}}`, cluster.Namespace()))
@@ -82,7 +82,7 @@ func TestAPoolShowsWhatThePlatformItselfUses(t *testing.T) {
 }
 
 // Whoever asks the pool for it, by whichever API; and until it is given back.
-func TestAnAddressOfANodeThatAClaimHoldsIsNotThePlatforms(t *testing.T) {
+func TestInfrastructure_AddressOfAClaim(t *testing.T) {
 	p := pool(t, "claimed", "10.52.0.0/28", "10.52.0.0", "10.52.0.7")
 	c := read[ipamv1.IPAddressClaim](t, fmt.Sprintf(`{metadata: {namespace: %s, name: claimed-node, annotations: {ipAddress: 10.52.0.1}}, spec: {poolRef: {apiGroup: butler.butlerlabs.dev, kind: NetworkPool, name: claimed}}}`, cluster.Namespace()))
 	suite.Lend(t, admin, c)
@@ -96,11 +96,11 @@ func TestAnAddressOfANodeThatAClaimHoldsIsNotThePlatforms(t *testing.T) {
 	free(t, p, 6)
 }
 
-func TestAnAddressThatANodeHasInARangeForTenantsIsNotHandedOut(t *testing.T) {
+func TestInfrastructure_AddressInATenantRange(t *testing.T) {
 	p := pool(t, "avoided", "10.51.0.0/28", "10.51.0.0", "10.51.0.7")
 	node := nodeWith(t, "stray", "10.51.0.1")
 	uses(t, p, v1alpha1.InfrastructureAllocation{IP: "10.51.0.1", Source: "node", NodeRef: &v1alpha1.NodeReference{Name: "stray"}})
-	hears(t, p, "AddressAvoided", "10.51.0.1 is in a range for tenants and was seen on a Node or Machine")
+	hears(t, p, "AddressAvoided", "10.51.0.1 is in a range for tenants and in use by a Node or Machine")
 	free(t, p, 7)
 	claim := func(name string, count int) (*v1alpha1.IPAllocation, error) {
 		a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: %s}, spec: {poolRef: {name: avoided}, type: nodes, count: %d,

@@ -18,7 +18,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-func TestATenantHasItsAddressesInTheSecondOfItsCreation(t *testing.T) {
+func TestInitialAllocation_WithinASecond(t *testing.T) {
 	p := pool(t, "first", "10.1.0.0/24", "10.1.0.0", "10.1.0.255")
 	provider(t, "first", `{mode: ipam, poolRefs: [{name: first}]}`, true)
 	ns := suite.Namespace(t, admin)
@@ -58,7 +58,7 @@ func TestATenantHasItsAddressesInTheSecondOfItsCreation(t *testing.T) {
 }
 
 // The operations guide's worked example: 32 addresses, elastic, two to begin with.
-func TestTheOperationsGuidesTable(t *testing.T) {
+func TestInitialAllocation_OperationsGuide(t *testing.T) {
 	p := pool(t, "guide", "10.92.90.0/23", "10.92.90.32", "10.92.90.63")
 	provider(t, "guide", `{mode: ipam, poolRefs: [{name: guide}], loadBalancer: {allocationMode: elastic, initialPoolSize: 2, growthIncrement: 1}}`, false)
 	ns := suite.Namespace(t, admin)
@@ -117,7 +117,7 @@ func TestTheOperationsGuidesTable(t *testing.T) {
 	has(t, late, ns+"-tenant-17-lb 10.92.90.32-10.92.90.33")
 }
 
-func TestTheNextPoolIsUsedWhereTheFirstHasNoRoom(t *testing.T) {
+func TestInitialAllocation_NextPool(t *testing.T) {
 	pool(t, "small", "10.2.0.0/28", "10.2.0.0", "10.2.0.7")
 	pool(t, "large", "10.2.1.0/24", "10.2.1.0", "10.2.1.255")
 	// Five free addresses, but no three in a row.
@@ -140,7 +140,7 @@ func TestTheNextPoolIsUsedWhereTheFirstHasNoRoom(t *testing.T) {
 	has(t, fits, ns+"-fits-lb 10.2.0.0-10.2.0.1")
 }
 
-func TestQuotasHoldFromTheBeginning(t *testing.T) {
+func TestQuota_InitialAllocation(t *testing.T) {
 	pool(t, "quota", "10.3.0.0/24", "10.3.0.0", "10.3.0.255")
 	provider(t, "quota", `{mode: ipam, poolRefs: [{name: quota}], quotaPerTenant: {maxNodeIPs: 3, maxLoadBalancerIPs: 4}}`, true)
 	ns := suite.Namespace(t, admin)
@@ -150,7 +150,7 @@ func TestQuotasHoldFromTheBeginning(t *testing.T) {
 	has(t, c, ns+"-one-lb 10.3.0.3-10.3.0.6", ns+"-one-nodes 10.3.0.0-10.3.0.2")
 }
 
-func TestATenantOnACloudGetsNothing(t *testing.T) {
+func TestInitialAllocation_CloudProvider(t *testing.T) {
 	provider(t, "cloud", `{mode: cloud}`, true)
 	c := tenant(t, suite.Namespace(t, admin), "one", "cloud", "")
 	suite.Lend(t, admin, c)
@@ -161,7 +161,7 @@ func TestATenantOnACloudGetsNothing(t *testing.T) {
 	}
 }
 
-func TestATenantGetsNothingOfAnotherTeamsProvider(t *testing.T) {
+func TestInitialAllocation_ProviderOfAnotherTeam(t *testing.T) {
 	pool(t, "team", "10.45.0.0/24", "10.45.0.0", "10.45.0.127")
 	p := read[v1alpha1.ProviderConfig](t, fmt.Sprintf(`{metadata: {namespace: %s, name: team}, spec: {provider: harvester, scope: {type: team, teamRef: {name: blue}},
 		network: {mode: ipam, poolRefs: [{name: team}]}}}`, cluster.Namespace()))
@@ -172,8 +172,8 @@ func TestATenantGetsNothingOfAnotherTeamsProvider(t *testing.T) {
 	networkReady(t, blue, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	const alone = "ProviderConfig team is for team blue alone (spec.scope), and the TenantCluster "
 	for c, want := range map[*v1alpha1.TenantCluster]string{
-		red:    alone + "is of team red: name another in spec.providerConfigRef",
-		nobody: alone + "names no team in spec.teamRef: name another in spec.providerConfigRef",
+		red:    alone + "is of team red: name another ProviderConfig in spec.providerConfigRef",
+		nobody: alone + "names no team in spec.teamRef: name another ProviderConfig in spec.providerConfigRef",
 	} {
 		if got := networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady); got != want {
 			t.Errorf("it says %q, want %q", got, want)
@@ -184,7 +184,7 @@ func TestATenantGetsNothingOfAnotherTeamsProvider(t *testing.T) {
 	networkReady(t, red, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-func TestATenantWaitsForItsProviderAndItsPool(t *testing.T) {
+func TestInitialAllocation_BeforeProviderAndPool(t *testing.T) {
 	ns := suite.Namespace(t, admin)
 	c := tenant(t, ns, "early", "later", "")
 	suite.Lend(t, admin, c)
@@ -196,7 +196,7 @@ func TestATenantWaitsForItsProviderAndItsPool(t *testing.T) {
 	has(t, c, ns+"-early-lb 10.4.0.0-10.4.0.7")
 }
 
-func TestATenantKeepsWhatWasMadeForItBefore(t *testing.T) {
+func TestInitialAllocation_KeepsEarlierAllocations(t *testing.T) {
 	pool(t, "before", "10.5.0.0/24", "10.5.0.0", "10.5.0.255")
 	provider(t, "before", `{mode: ipam, poolRefs: [{name: before}]}`, false)
 	ns := suite.Namespace(t, admin)
@@ -231,7 +231,7 @@ func TestATenantKeepsWhatWasMadeForItBefore(t *testing.T) {
 	})
 }
 
-func TestTenantsWhoseNamesRunTogetherHaveAllocationsOfTheirOwn(t *testing.T) {
+func TestInitialAllocation_AmbiguousNames(t *testing.T) {
 	pool(t, "names", "10.6.0.0/24", "10.6.0.0", "10.6.0.255")
 	provider(t, "names", `{mode: ipam, poolRefs: [{name: names}], loadBalancer: {defaultPoolSize: 1}}`, false)
 	short := suite.Namespace(t, admin)
@@ -255,7 +255,7 @@ func TestTenantsWhoseNamesRunTogetherHaveAllocationsOfTheirOwn(t *testing.T) {
 	networkReady(t, endless, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
-func TestAProviderSaysHowMuchItHasLeft(t *testing.T) {
+func TestProviderConfig_EstimatedTenants(t *testing.T) {
 	pool(t, "left", "10.7.0.0/26", "10.7.0.0", "10.7.0.63")
 	p := provider(t, "left", `{mode: ipam, poolRefs: [{name: left}], loadBalancer: {allocationMode: elastic, initialPoolSize: 3}}`, true)
 	says := func(want v1alpha1.ProviderCapacity) {
@@ -272,7 +272,7 @@ func TestAProviderSaysHowMuchItHasLeft(t *testing.T) {
 	says(v1alpha1.ProviderCapacity{AvailableIPs: 56, EstimatedTenants: 7})
 }
 
-func TestAProviderThatIsUsedOrMakesNoSenseIsRefused(t *testing.T) {
+func TestProviderConfig_Denials(t *testing.T) {
 	pool(t, "used", "10.8.0.0/26", "10.8.0.0", "10.8.0.63")
 	p := provider(t, "used", `{mode: ipam, poolRefs: [{name: used}]}`, false)
 	ns := suite.Namespace(t, admin)
@@ -280,7 +280,7 @@ func TestAProviderThatIsUsedOrMakesNoSenseIsRefused(t *testing.T) {
 	suite.Lend(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	err := admin.Delete(t.Context(), p)
-	if err == nil || !strings.Contains(err.Error(), "TenantClusters get their addresses by it ("+ns+"/one)") {
+	if err == nil || !strings.Contains(err.Error(), "TenantClusters name the ProviderConfig ("+ns+"/one)") {
 		t.Errorf("deleting a provider in use: %v", err)
 	}
 	// Where Butler is installed, its own CRD has no such rules.
@@ -302,7 +302,7 @@ func TestAProviderThatIsUsedOrMakesNoSenseIsRefused(t *testing.T) {
 	suite.Delete(t, admin, p)
 }
 
-func TestAProviderThatIsUsedGoesWithItsNamespace(t *testing.T) {
+func TestProviderConfig_DeletionWithItsNamespace(t *testing.T) {
 	pool(t, "goes", "10.9.0.0/26", "10.9.0.0", "10.9.0.63")
 	ns := suite.Namespace(t, admin)
 	p := read[v1alpha1.ProviderConfig](t, "{metadata: {namespace: "+ns+", name: goes}, spec: {provider: harvester, network: {mode: ipam, poolRefs: [{name: goes}]}}}")
@@ -322,7 +322,7 @@ func TestAProviderThatIsUsedGoesWithItsNamespace(t *testing.T) {
 }
 
 // Both names that its first block can have are somebody's: who looks at the tenant is told, and nobody asks all the time.
-func TestATenantWhoseNamesAreTakenIsTold(t *testing.T) {
+func TestInitialAllocation_NameTaken(t *testing.T) {
 	pool(t, "taken", "10.53.0.0/24", "10.53.0.0", "10.53.0.63")
 	ns := suite.Namespace(t, admin)
 	c := tenant(t, ns, "one", "taken", "")
@@ -337,7 +337,7 @@ func TestATenantWhoseNamesAreTakenIsTold(t *testing.T) {
 	suite.Lend(t, admin, others...)
 	provider(t, "taken", `{mode: ipam, poolRefs: [{name: taken}]}`, false)
 	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
-		if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionNetworkReady); ready == nil || !strings.Contains(ready.Message, "names that its block could have are taken") {
+		if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionNetworkReady); ready == nil || !strings.Contains(ready.Message, "every name for the allocation is in use") {
 			return fmt.Sprintf("%+v", ready)
 		}
 		return ""

@@ -15,7 +15,7 @@ import (
 )
 
 // What the chart's alerts and its dashboard read of tenants is there with a tenant; what they read of the rest is looked at elsewhere.
-func TestAlertsAndDashboardReadMetricsThatThereAre(t *testing.T) {
+func TestMetrics_OfAlertsAndDashboard(t *testing.T) {
 	var names []string
 	for _, file := range []string{"alerts.yaml", "dashboard.json"} {
 		text, err := os.ReadFile("../../charts/butler-ipam/files/" + file)

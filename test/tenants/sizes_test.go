@@ -11,7 +11,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-func TestSizesOfTheFirstBlock(t *testing.T) {
+func TestInitialAllocation_Sizes(t *testing.T) {
 	p := pool(t, "sizes", "10.46.0.0/24", "10.46.0.0", "10.46.0.7")
 	pool(t, "sizes-small", "10.46.1.0/24", "10.46.1.0", "10.46.1.1")
 	suite.Change(t, admin, p, func(p *v1alpha1.NetworkPool) {

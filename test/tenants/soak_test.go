@@ -34,7 +34,7 @@ func patience() []string {
 }
 
 // Services come and go at random, then stay as they are: what a tenant has must come to rest each time, and stay at rest.
-func TestUnderMixedLoadATenantComesToRestAndStaysThere(t *testing.T) {
+func TestSoak_MixedLoadSettles(t *testing.T) {
 	duration, shrink := soakTime(), 30*time.Second
 	if duration == 0 {
 		duration, shrink = 20*time.Second, shrinkAfter

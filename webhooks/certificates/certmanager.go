@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// lookEvery is how often the clock is looked at: that a renewal is overdue, nobody announces.
+	// lookEvery is the interval at which overdue renewals are looked for: no event reports them.
 	lookEvery = 30 * time.Second
-	// longestGrace is how late a renewal may be at most, until it is overdue.
+	// longestGrace bounds the delay after which a renewal is overdue.
 	longestGrace = time.Hour
 )
 
-// CertManager watches the Certificate that cert-manager renews the manager's certificate by. It changes nothing: what cert-manager cannot
-// renew is served until it ends.
+// CertManager monitors the Certificate by which cert-manager renews the manager's certificate. CertManager is read-only: a certificate that
+// cert-manager cannot renew is served until it expires.
 type CertManager struct {
 	certificate types.NamespacedName
 	informer    cache.SharedIndexInformer
@@ -37,10 +37,10 @@ type CertManager struct {
 	mu      sync.Mutex
 	trouble string
 	known   bool
-	absent  bool // cert-manager's API
+	absent  bool // the API of cert-manager is not installed
 }
 
-// NewCertManager watches one Certificate, once it is started. Until cert-manager is installed there is none.
+// NewCertManager returns a monitor of one Certificate, which Start runs. cert-manager may be installed later than the manager.
 func NewCertManager(config *rest.Config, certificate types.NamespacedName, now func() time.Time, log logr.Logger) (*CertManager, error) {
 	client, err := versioned.NewForConfig(config)
 	if err != nil {
@@ -52,7 +52,7 @@ func NewCertManager(config *rest.Config, certificate types.NamespacedName, now f
 	return w, w.informer.SetWatchErrorHandlerWithContext(w.failed)
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica says how its certificate stands.
+// NeedLeaderElection implements manager.LeaderElectionRunnable: every replica reports the state of its certificate.
 func (*CertManager) NeedLeaderElection() bool { return false }
 
 // Start implements manager.Runnable.
@@ -61,7 +61,7 @@ func (w *CertManager) Start(ctx context.Context) error {
 	tell := func(any) {
 		select {
 		case changed <- struct{}{}:
-		default: // it is going to look anyway
+		default: // a look is pending already
 		}
 	}
 	handlers := cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, now any) { tell(now) }, DeleteFunc: tell}
@@ -85,7 +85,7 @@ func (w *CertManager) Start(ctx context.Context) error {
 	}
 }
 
-// failed takes what came of an attempt to list or watch, which is repeated up to half a minute later.
+// failed handles the error of a list or watch. The informer repeats the attempt after at most 30 s.
 func (w *CertManager) failed(ctx context.Context, reflector *cache.Reflector, err error) {
 	if !apierrors.IsNotFound(err) {
 		cache.DefaultWatchErrorHandler(ctx, reflector, err)
@@ -99,7 +99,7 @@ func (w *CertManager) failed(ctx context.Context, reflector *cache.Reflector, er
 	}
 }
 
-// look sees how the Certificate stands, and says so when that has changed.
+// look reads the state of the Certificate, and logs each change of the state.
 func (w *CertManager) look() {
 	trouble := fmt.Sprintf("Certificate %s does not exist", w.certificate)
 	if object, exists, _ := w.informer.GetStore().GetByKey(w.certificate.String()); exists {
@@ -125,7 +125,7 @@ func (w *CertManager) Trouble() (string, bool) {
 	return w.trouble, w.known
 }
 
-// troubleOf is what is wrong with a Certificate at a time, "" where nothing is.
+// troubleOf returns the problem of a Certificate at a time, or "" if there is no problem.
 func troubleOf(c *cmv1.Certificate, now time.Time) string {
 	ready, reason := false, "cert-manager has not looked at it yet"
 	for _, condition := range c.Status.Conditions {
@@ -147,7 +147,7 @@ func troubleOf(c *cmv1.Certificate, now time.Time) string {
 	return ""
 }
 
-// grace is how late a renewal may be: a tenth of what is left then, and an hour at most.
+// grace returns the delay after which a renewal is overdue: a tenth of the validity left at the renewal time, at most longestGrace.
 func grace(c *cmv1.Certificate) time.Duration {
 	if c.Status.NotAfter == nil {
 		return longestGrace

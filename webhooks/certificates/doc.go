@@ -1,29 +1,36 @@
-// Package certificates has the certificate that the webhooks serve with, and by which the replicas know one another. It comes in one of two
-// ways: from files that somebody else renews (Files), with an eye on cert-manager where that is who does (CertManager); or the manager
-// makes it itself (SelfManaged).
+// Package certificates provides the TLS certificate of the webhooks, which is also the client certificate between replicas. The certificate has one of
+// two sources:
 //
-// # What SelfManaged promises
+//	Files          files in a directory, renewed by another program; CertManager monitors the renewal if cert-manager is that program
+//	SelfManaged    the manager issues and renews the certificate
 //
-// Authorities and certificate lie in one Secret. Every replica keeps it, and serves only what is stored there; whoever writes first wins,
-// since a write names the version that it has read. So there is no leader, and a replica that ends leaves nothing half done.
+// # SelfManaged
 //
-// No call is lost to a renewal, because everybody trusts an authority before any replica serves a certificate of it:
+// One Secret contains the authorities and the certificate, and every replica serves only what the Secret contains. Every replica may renew. A write
+// names the resourceVersion that was read, so the first write wins. No leader is needed, and a replica that ends leaves no write half done.
 //
-//	authority 2 is stored ──▶ in every caBundle ──▶ it has settled: it signs ──▶ replicas serve its certificate
-//	authority 1 stays trusted until it has expired, when no certificate of it is good any more; its key goes when authority 2 signs
+// No call fails because of a renewal: an authority is trusted everywhere before any replica serves a certificate of that authority.
 //
-// An authority signs earlier only where no certificate that is good is left: at the first start, or when all of them have expired.
+//	authority 2 is stored ──▶ in every caBundle ──▶ settled: authority 2 signs ──▶ replicas serve its certificate
+//	authority 1 is trusted until it expires, and no certificate of authority 1 is valid after that; its key is removed when authority 2 signs
 //
-// No single clock decides what is due. Each turn compares this machine's clock with the API server's (package servertime). While the two differ by more
-// than ten minutes, the replica serves what is valid by either, renews nothing and says so (Trouble); it makes certificates only where no clock finds
-// anything of use. An authority that is not valid yet counts as none. What cannot be served is replaced in growing pauses, as something else may undo that.
+// An authority signs before it has settled only if no valid certificate is left: at the first start, or when all certificates have expired.
 //
-// The caBundle is written by a patch of that field alone, locked to the version of the configuration that was read before the Secret: a
-// replica that is behind cannot take an authority away again. It is no server-side apply. That would own the entries of the list by their
-// names, and whoever installs the webhooks could then take none away: what is left of it would be an entry with a caBundle and nothing else,
-// which the API server refuses.
+// No single clock decides what is due. Each turn compares the clock of this machine with the clock of the API server (package apiserver). While the
+// clocks differ by more than ten minutes:
 //
-// The rights for this are in the chart, which gives them where the manager makes its certificates itself and nowhere else.
+//	a certificate is valid by either clock             the replica serves the certificate, renews nothing and reports the difference (Trouble)
+//	an authority is valid by one of the clocks only    the replica renews nothing and reports the difference
+//	otherwise                                          the replica issues new certificates
 //
-// Everything here may be used from any number of goroutines.
+// An authority that is not valid yet is ignored. A stored certificate that cannot be served is replaced with exponential backoff, because another program
+// may revert each replacement.
+//
+// The caBundle is written by a patch of that field alone, with the resourceVersion of the webhook configuration that was read before the Secret: a
+// replica with an old Secret cannot remove an authority. Server-side apply is not used. It would make the manager an owner of the list entries by
+// name. When an installer then removed a webhook, an entry with only a caBundle would remain, which the API server denies.
+//
+// The chart grants the permissions for SelfManaged only if the manager issues its certificates.
+//
+// All exported methods are safe for concurrent use.
 package certificates

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Keys of the Secret, and names of the files; cert-manager has the same. The last is SelfManaged's own.
+// Keys of the Secret and names of the files, as in cert-manager. Only SelfManaged uses ca.key.
 const (
 	certName  = corev1.TLSCertKey
 	keyName   = corev1.TLSPrivateKeyKey
@@ -29,48 +29,48 @@ const (
 )
 
 const (
-	// backdate is by how much a certificate is good before it is made, for clocks that are behind.
+	// backdate is the time before issuance at which the validity of a certificate begins, for clocks that are behind.
 	backdate = time.Hour
-	// disagreement is how far the clocks of this machine and of the API server may differ while this replica renews certificates. It is
-	// less than backdate, so what one replica makes is valid for every other that may replace it.
+	// disagreement bounds the difference between the clocks of this machine and of the API server while this replica renews certificates.
+	// Invariant: disagreement < backdate, so a certificate of one replica is valid for every replica that may renew.
 	disagreement = 10 * time.Minute
 )
 
-// Common names of authorities and certificates. Nobody goes by them.
+// Common names of authorities and certificates. Verification does not use them.
 const (
 	authorityName   = "butler-ipam-ca"
 	certificateName = "butler-ipam"
 )
 
-// terms say for whom certificates are, and for how long.
+// terms are the host name and the validity of certificates.
 type terms struct {
 	host string
 	life time.Duration // of a certificate
 }
 
-// authorityLife is how long an authority is good. It is replaced after two thirds of that, as a certificate is.
+// authorityLife returns the validity of an authority. Authorities and certificates are replaced after two thirds of their validity.
 func (t terms) authorityLife() time.Duration { return 10 * t.life }
 
-// settling is how long a new authority is trusted before it signs: time for every API server and replica to learn of it.
+// settling returns the time for which a new authority is trusted before it signs, so that every API server and replica observes the authority first.
 func (t terms) settling() time.Duration { return t.life / 20 }
 
-// authority signs certificates, as long as it has its key.
+// authority is a trusted certificate. An authority with a key can sign.
 type authority struct {
 	certificate *x509.Certificate
-	key         crypto.Signer // nil when a newer one signs
+	key         crypto.Signer // nil once a newer authority signs
 }
 
 func (a authority) validAt(now time.Time) bool {
 	return !now.Before(a.certificate.NotBefore) && !now.After(a.certificate.NotAfter)
 }
 
-// keys are what the Secret holds.
+// keys is the content of the Secret.
 type keys struct {
 	authorities []authority      // trusted, newest first
 	serving     *tls.Certificate // nil for none
 }
 
-// readKeys takes what can be read, and leaves out the rest, which is made anew.
+// readKeys decodes a Secret. Unreadable parts are omitted, and renewed issues them again.
 func readKeys(data map[string][]byte) (k keys) {
 	certificates, _ := cert.ParseCertsPEM(data[caName])
 	signers := readSigners(data[caKeyName])
@@ -103,7 +103,7 @@ func readSigners(text []byte) (all []crypto.Signer) {
 	return all
 }
 
-// data is the Secret's.
+// data encodes keys as the data of the Secret.
 func (k keys) data() (map[string][]byte, error) {
 	var signers bytes.Buffer
 	for _, a := range k.authorities {
@@ -128,7 +128,7 @@ func (k keys) data() (map[string][]byte, error) {
 	return map[string][]byte{caName: bundle, caKeyName: signers.Bytes(), certName: serving, keyName: key}, err
 }
 
-// bundle is the authorities in PEM.
+// bundle returns the authorities in PEM.
 func (k keys) bundle() ([]byte, error) {
 	var all []*x509.Certificate
 	for _, a := range k.authorities {
@@ -137,11 +137,11 @@ func (k keys) bundle() ([]byte, error) {
 	return cert.EncodeCertificates(all...)
 }
 
-// renewed is what the Secret should hold at a time. It is the same as long as nothing is due.
+// renewed returns the keys that the Secret should contain at a time. The result equals k while no renewal is due.
 func (k keys) renewed(now time.Time, t terms) (keys, error) {
 	next := keys{serving: k.serving}
 	for _, a := range k.authorities {
-		if a.validAt(now) { // one that is not valid yet is made by a clock that was wrong
+		if a.validAt(now) { // an authority that is not valid yet was issued by a wrong clock
 			next.authorities = append(next.authorities, a)
 		}
 	}
@@ -169,7 +169,7 @@ func (k keys) renewed(now time.Time, t terms) (keys, error) {
 	return next, nil
 }
 
-// signer is the newest authority that has settled and can sign; while there is none, the newest.
+// signer returns the index of the newest authority that has settled and has a key; if there is none, the index of the newest authority.
 func (k keys) signer(now time.Time, t terms) (i int, settled bool) {
 	for i, a := range k.authorities {
 		if a.key != nil && !now.Before(t.settledAt(a.certificate)) {
@@ -179,7 +179,7 @@ func (k keys) signer(now time.Time, t terms) (i int, settled bool) {
 	return 0, false
 }
 
-// good says whether there is a certificate that can be served.
+// good reports whether keys contains a certificate that can be served.
 func (k keys) good(now time.Time, t terms) bool {
 	if k.serving == nil {
 		return false
@@ -190,12 +190,12 @@ func (k keys) good(now time.Time, t terms) bool {
 	return err == nil
 }
 
-// contested tells whether an authority is valid at one of two times only.
+// contested reports whether an authority is valid at exactly one of two times.
 func (k keys) contested(x, y time.Time) bool {
 	return slices.ContainsFunc(k.authorities, func(a authority) bool { return a.validAt(x) != a.validAt(y) })
 }
 
-// pool is the authorities.
+// pool returns the authorities as a CertPool.
 func (k keys) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, a := range k.authorities {
@@ -204,7 +204,7 @@ func (k keys) pool() *x509.CertPool {
 	return pool
 }
 
-// nextTurn is when something is due again.
+// nextTurn returns the time of the next renewal, settling or expiry.
 func (k keys) nextTurn(now time.Time, t terms) time.Time {
 	turns := []time.Time{t.dueAt(k.serving.Leaf, t.life), t.dueAt(k.authorities[0].certificate, t.authorityLife())}
 	for _, a := range k.authorities {
@@ -219,12 +219,12 @@ func (k keys) nextTurn(now time.Time, t terms) time.Time {
 	return next
 }
 
-// dueAt is when a certificate is to be replaced, a third of its life before its end.
+// dueAt returns the time at which a certificate is replaced: a third of its validity before its expiry.
 func (terms) dueAt(c *x509.Certificate, life time.Duration) time.Time {
 	return c.NotAfter.Add(-life / 3)
 }
 
-// settledAt is when everybody has long known an authority.
+// settledAt returns the time from which an authority may sign: every API server and replica trusts the authority by then.
 func (t terms) settledAt(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(backdate + t.settling())
 }
@@ -237,7 +237,7 @@ func newAuthority(now time.Time, t terms) (authority, error) {
 	return authority{certificate, key}, err
 }
 
-// issue makes a certificate that does not outlive its authority. Replicas show it to one another as clients, too.
+// issue returns a certificate that expires no later than its authority. Replicas also use the certificate as TLS clients of each other.
 func (a authority) issue(now time.Time, t terms) (*tls.Certificate, error) {
 	end := now.Add(t.life)
 	if a.certificate.NotAfter.Before(end) {
@@ -260,7 +260,7 @@ func template(name string, now, end time.Time) *x509.Certificate {
 	}
 }
 
-// sign makes a certificate with a key of its own; without an authority it signs itself.
+// sign returns a certificate with a new key. Without an authority the certificate is self-signed.
 func sign(template *x509.Certificate, by authority) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -30,56 +30,56 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"butlerlabs.dev/ipam/webhooks/servertime"
+	"butlerlabs.dev/ipam/webhooks/apiserver"
 )
 
-// fieldManager is the name under which the caBundle is written.
+// fieldManager is the field manager of writes to the caBundle and the Secret.
 const fieldManager = "butler-ipam-certificates"
 
 const (
-	// MinLife is the shortest life of a certificate: of a shorter one, what is left to settle and to renew is within what an API server
-	// may take to learn of an authority.
+	// MinLife is the shortest validity of a certificate. With a shorter validity, the times for settling and renewal are within the delay with which an
+	// API server may observe a new authority.
 	MinLife = time.Minute
-	// longestWait is after how long everything is looked at again in any case, for clocks that are set.
+	// longestWait bounds the time between two turns, because a clock may be set.
 	longestWait = time.Hour
-	// conflictWait is when a replica that was not the first looks again; it hears of what the first wrote before that.
+	// conflictWait is the time to the next turn after a write conflict. The winning write is usually observed earlier.
 	conflictWait = time.Second
-	// disagreedWait is when a replica whose clock is not the API server's looks again.
+	// disagreedWait is the time to the next turn while the clocks of this machine and the API server disagree.
 	disagreedWait = time.Minute
 )
 
-// SelfManagedConfig is what SelfManaged stands on.
+// SelfManagedConfig configures SelfManaged.
 type SelfManagedConfig struct {
-	// Secret holds authorities and certificate. It must exist; at the first start it is empty.
+	// Secret contains the authorities and the certificate. The Secret must exist; at the first start it is empty.
 	Secret types.NamespacedName
 	// Host is the name by which API servers call the webhooks: SERVICE.NAMESPACE.svc.
 	Host string
-	// Mutating and Validating are the names of the webhook configurations that get the authorities, as far as they are there.
+	// Mutating and Validating are the names of the webhook configurations whose caBundle gets the authorities. Missing configurations are skipped.
 	Mutating, Validating []string
-	// Life of a certificate, at least MinLife. It is renewed when a third of it is left; an authority lives ten times as long.
+	// Life is the validity of a certificate, at least MinLife. A certificate is renewed when a third of Life is left. An authority is valid for 10 * Life.
 	Life time.Duration
 	Now  func() time.Time
 	Log  logr.Logger
 }
 
-// SelfManaged makes and renews the certificate without anybody's help: see the package's comment.
+// SelfManaged is a Source that issues and renews the certificate, as described in the package documentation.
 type SelfManaged struct {
 	SelfManagedConfig
 	client client.Client
 	live   client.Reader
-	server *servertime.Clock // as of the last response to live
+	server *apiserver.Clock // as of the last response to live
 
-	// Of the controller, which takes one turn after the other.
-	repairs  int       // writes that replaced what could not be served, in a row
-	repaired time.Time // the last of them
+	// Used by the controller alone, which runs one turn at a time.
+	repairs  int       // consecutive writes that replaced an unusable certificate
+	repaired time.Time // time of the last of these writes
 
 	mu        sync.Mutex
-	held      keys  // as stored
-	published bool  // once: the API servers know the authorities
+	stored    keys  // as stored in the Secret
+	published bool  // the webhook configurations had the authorities at least once since the start
 	trouble   error // of the last turn
 }
 
-// clockError says that this machine's clock and the API server's differ, so that this replica does not know what is due.
+// clockError means that the clocks of this machine and the API server differ, so this replica cannot decide what is due.
 type clockError struct{ own, server time.Time }
 
 func (e *clockError) Error() string {
@@ -87,8 +87,8 @@ func (e *clockError) Error() string {
 		e.own.UTC().Format(time.RFC3339), e.server.UTC().Format(time.RFC3339), disagreement)
 }
 
-// NewSelfManaged serves nothing until its controller has run. SetupWithManager adds that to a manager that has AddToScheme's types and
-// Caches.
+// NewSelfManaged returns a SelfManaged without a certificate: the controller reads or issues the certificate. SetupWithManager needs a manager with the
+// types of AddToScheme and the cache options of Caches.
 func NewSelfManaged(c SelfManagedConfig) *SelfManaged { return &SelfManaged{SelfManagedConfig: c} }
 
 // AddToScheme adds the types that SelfManaged reads and writes.
@@ -96,8 +96,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	return errors.Join(corev1.AddToScheme(s), admissionv1.AddToScheme(s))
 }
 
-// Caches narrow the manager's cache down to the Secret, as its rights are. Webhook configurations it may read whosever they are: a watch takes
-// one name at most.
+// Caches restricts the manager's cache to the Secret, because the manager may read no other. Webhook configurations are not restricted: a
+// watch selects at most one name.
 func (s *SelfManaged) Caches() map[client.Object]cache.ByObject {
 	named := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
 	return map[client.Object]cache.ByObject{
@@ -105,7 +105,7 @@ func (s *SelfManaged) Caches() map[client.Object]cache.ByObject {
 	}
 }
 
-// Pauses between attempts that fail, each twice the one before.
+// Backoff after failed attempts: it doubles from firstRetry to lastRetry.
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 30 * time.Second
@@ -114,7 +114,7 @@ const (
 // SetupWithManager implements Source.
 func (s *SelfManaged) SetupWithManager(mgr manager.Manager) error {
 	config := rest.CopyConfig(mgr.GetConfig())
-	s.server = servertime.New(s.Now)
+	s.server = apiserver.NewClock(s.Now)
 	config.Wrap(s.server.Wrap)
 	live, err := client.New(config, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *SelfManaged) SetupWithManager(mgr manager.Manager) error {
 		Watches(&admissionv1.ValidatingWebhookConfiguration{}, turn(s.Validating)).
 		WithOptions(controller.Options{
 			NeedLeaderElection: &everywhere,
-			// No event says that a right was granted, and without certificates nothing is served.
+			// No event reports that a permission was granted, and without a certificate no call is served.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
 		Complete(s)
@@ -146,17 +146,17 @@ func (s *SelfManaged) SetupWithManager(mgr manager.Manager) error {
 func (s *SelfManaged) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held.serving == nil {
+	if s.stored.serving == nil {
 		return nil, fmt.Errorf("there is no certificate in Secret %s yet", s.Secret)
 	}
-	return s.held.serving, nil
+	return s.stored.serving, nil
 }
 
 // Authorities implements Source.
 func (s *SelfManaged) Authorities() *x509.CertPool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held.pool()
+	return s.stored.pool()
 }
 
 // Trouble implements Renewal.
@@ -169,7 +169,7 @@ func (s *SelfManaged) Trouble() (string, bool) {
 	return "", s.published
 }
 
-// Check is a readiness probe: since this replica has started, the API servers have learned once whom to trust.
+// Check is a readiness check: it passes once the webhook configurations had the authorities since this replica started.
 func (s *SelfManaged) Check(*http.Request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,8 @@ func (s *SelfManaged) Check(*http.Request) error {
 	return errors.Join(errors.New("the webhook configurations have no caBundle yet"), s.trouble)
 }
 
-// Reconcile takes one turn: it serves what is stored, has the API servers trust what is stored, and only then stores what is due.
+// Reconcile runs one turn: it serves the stored certificate, publishes the stored authorities in the webhook configurations, and only then stores
+// renewals that are due.
 func (s *SelfManaged) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	next, err := s.turn(ctx)
 	if apierrors.IsConflict(err) {
@@ -198,17 +199,17 @@ func (s *SelfManaged) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// errUnusable says that what was stored in place of something that could not be served cannot be served either.
-var errUnusable = errors.New("what is stored cannot be served, though it was replaced a moment ago: look for what else writes the Secret, and at the clocks")
+// errUnusable means that the replacement of an unusable certificate is unusable too.
+var errUnusable = errors.New("the stored certificate cannot be served, though the Secret was replaced a moment ago: look for another writer of the Secret, and check the clocks")
 
-// clocks are this machine's time and the API server's, as of the last response. They are the same where no response had a Date.
+// clocks returns the time of this machine and the time of the API server as of its last response. Both are equal until a response had a Date.
 func (s *SelfManaged) clocks() (own, server time.Time) {
 	own = s.Now()
 	ahead, _ := s.server.Ahead()
 	return own, own.Add(ahead)
 }
 
-// repairAfter is for how long a write has to wait that replaces what cannot be served. Something else may undo each of them.
+// repairAfter returns the backoff before the next write that replaces an unusable certificate. Another program may revert each of these writes.
 func (s *SelfManaged) repairAfter(now time.Time) time.Duration {
 	if s.repairs == 0 || now.Sub(s.repaired) > 2*lastRetry {
 		s.repairs = 0
@@ -217,13 +218,13 @@ func (s *SelfManaged) repairAfter(now time.Time) time.Duration {
 	return s.repaired.Add(min(firstRetry<<min(s.repairs, 16), lastRetry)).Sub(now)
 }
 
-// turn returns when the next one is due; with an error, when it is tried again, zero for growing pauses.
+// turn runs one turn and returns the time to the next turn. With an error and next == 0, the controller retries with exponential backoff.
 func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) {
 	configurations, err := s.configurations(ctx)
 	if err != nil {
 		return 0, err
 	}
-	// Read after the configurations, from the API server itself: whatever authorities stand there, this is not older.
+	// Read after the configurations and from the API server, so the Secret is not older than the authorities in the configurations.
 	var secret corev1.Secret
 	switch err := s.live.Get(ctx, s.Secret, &secret); {
 	case apierrors.IsNotFound(err):
@@ -233,12 +234,12 @@ func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) 
 	}
 	own, now := s.clocks()
 	agree, t := now.Sub(own).Abs() <= disagreement, terms{host: s.Host, life: s.Life}
-	held := readKeys(secret.Data)
-	// The API servers judge a certificate. Where the clocks disagree either may be wrong: what one of them accepts is served, and is not replaced.
-	good := held.good(now, t) || !agree && held.good(own, t)
+	stored := readKeys(secret.Data)
+	// API servers verify the certificate. While the clocks disagree, either may be wrong: a certificate valid by one clock is served and not replaced.
+	good := stored.good(now, t) || !agree && stored.good(own, t)
 	if good {
-		s.serve(held)
-		bundle, err := held.bundle()
+		s.serve(stored)
+		bundle, err := stored.bundle()
 		if err != nil {
 			return 0, err
 		}
@@ -249,10 +250,10 @@ func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) 
 		}
 		s.markPublished()
 	}
-	if !agree && (good || held.contested(own, now)) {
+	if !agree && (good || stored.contested(own, now)) {
 		return disagreedWait, &clockError{own, now}
 	}
-	due, err := held.renewed(now, t)
+	due, err := stored.renewed(now, t)
 	if err != nil {
 		return 0, err
 	}
@@ -276,10 +277,10 @@ func (s *SelfManaged) turn(ctx context.Context) (next time.Duration, err error) 
 	return min(due.nextTurn(now, t).Sub(now), longestWait), nil
 }
 
-func (s *SelfManaged) serve(held keys) {
+func (s *SelfManaged) serve(stored keys) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.held = held
+	s.stored = stored
 }
 
 func (s *SelfManaged) markPublished() {
@@ -292,10 +293,10 @@ func (s *SelfManaged) markPublished() {
 type configuration struct {
 	name    string
 	object  client.Object
-	clients func() []*admissionv1.WebhookClientConfig // within the object
+	clients func() []*admissionv1.WebhookClientConfig // pointers into object
 }
 
-// configurations reads those that there are.
+// configurations reads the webhook configurations that exist.
 func (s *SelfManaged) configurations(ctx context.Context) (all []configuration, err error) {
 	for _, name := range s.Mutating {
 		o := &admissionv1.MutatingWebhookConfiguration{}
@@ -326,7 +327,7 @@ func (s *SelfManaged) configurations(ctx context.Context) (all []configuration, 
 	}), err
 }
 
-// publish has the API servers trust a bundle of authorities.
+// publish writes a bundle of authorities to the caBundle of each webhook, unless the bundle is there already.
 func (c configuration) publish(ctx context.Context, to client.Writer, bundle []byte) error {
 	before := c.object.DeepCopyObject().(client.Object)
 	changed := false

@@ -2,22 +2,22 @@ package v1alpha1
 
 import "time"
 
-// Labels. Values longer than a label may be are shortened; the spec holds them whole.
+// Labels. Values above the length limit of labels are shortened; spec has the full values.
 const (
-	// LabelNetworkPool is the name of the pool that an IPAllocation draws from.
+	// LabelNetworkPool is the name of an IPAllocation's pool.
 	LabelNetworkPool = "butler.butlerlabs.dev/network-pool"
 	// LabelTenant is the name of the TenantCluster that an IPAllocation is for.
 	LabelTenant = "butler.butlerlabs.dev/tenant"
-	// LabelTeam is the namespace of that TenantCluster, or a team's name where its author says so.
+	// LabelTeam is the namespace of the TenantCluster, or the name of a team set by the author.
 	LabelTeam = "butler.butlerlabs.dev/team"
 	// LabelAllocationType repeats spec.type.
 	LabelAllocationType = "butler.butlerlabs.dev/allocation-type"
-	// LabelAllocationRole tells a tenant's first load balancer block from those that were added on demand.
+	// LabelAllocationRole distinguishes a tenant's first load balancer block from blocks added on demand.
 	LabelAllocationRole = "butler.butlerlabs.dev/allocation-role"
-	// LabelRoutingDomain names the routing domain that a pool or a claim belongs to; without it, the default one.
+	// LabelRoutingDomain names the routing domain of a pool or claim; the default routing domain without the label.
 	LabelRoutingDomain = "butler.butlerlabs.dev/routing-domain"
-	// LabelManagedBy says, with the value ManagedByIPAM, that an IPAllocation was made for a TenantCluster by address management
-	// itself, which may therefore replace it. What people or Git made has another value or none.
+	// LabelManagedBy has the value ManagedByIPAM on an IPAllocation that address management created for a TenantCluster and may replace. IPAllocations of
+	// people or Git have another value or no label.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	// LabelPlatformLB marks, with the value "true", a Service of a tenant that belongs to the platform.
 	LabelPlatformLB = "butler.butlerlabs.dev/platform-lb"
@@ -34,54 +34,53 @@ const (
 
 // Finalizers.
 const (
-	// FinalizerNetworkPool keeps a pool while a claim holds addresses of it.
+	// FinalizerNetworkPool keeps a pool while a claim owns addresses of the pool.
 	FinalizerNetworkPool = "butler.butlerlabs.dev/networkpool"
-	// FinalizerIPAllocation keeps an IPAllocation until its release is recorded.
+	// FinalizerIPAllocation keeps an IPAllocation until the release is recorded.
 	FinalizerIPAllocation = "butler.butlerlabs.dev/ipallocation"
-	// FinalizerIPAddressClaim keeps an IPAddressClaim of Cluster API that draws from a NetworkPool until its IPAddress is gone.
+	// FinalizerIPAddressClaim keeps a Cluster API IPAddressClaim with a NetworkPool until the IPAddress of the claim is gone.
 	FinalizerIPAddressClaim = "butler.butlerlabs.dev/ipaddressclaim"
-	// FinalizerIPAddress keeps that IPAddress while its claim has it.
+	// FinalizerIPAddress keeps the IPAddress while the claim owns the address.
 	FinalizerIPAddress = "butler.butlerlabs.dev/ipaddress"
-	// FinalizerTenantAddresses keeps a TenantCluster until its machines are gone and its addresses are given back.
+	// FinalizerTenantAddresses keeps a TenantCluster until its machines are gone and its addresses are released.
 	FinalizerTenantAddresses = "butler.butlerlabs.dev/tenant-addresses"
 )
 
-// Annotations, part of the answer that a claim gets at admission.
+// Annotations in the admission response of a claim.
 const (
-	// AnnotationGrant is the random token of the answer: 16 characters of base64url. It marks one answer to one request, so that
-	// the stored claim can be told from every other that asks for the same range.
+	// AnnotationGrant is the random token of an admission response: 16 characters of base64url. A token belongs to one response to one request, and
+	// distinguishes the stored claim from other claims that request the same range.
 	AnnotationGrant = "butler.butlerlabs.dev/grant"
-	// AnnotationOrigin says where a claim's range comes from: one of OriginAuto, OriginPinned, OriginAdopted.
+	// AnnotationOrigin is the origin of a claim's range: OriginAuto, OriginPinned or OriginAdopted.
 	AnnotationOrigin = "butler.butlerlabs.dev/origin"
 )
 
 // Annotations on pools.
 const (
-	// AnnotationResting on a pool is written by the allocator: a list, in JSON, of ranges that nobody holds here and that are not free. Each rests
-	// until a time, or went to another cluster with its claim. Whoever knows that nobody has one there may take its entry out. One that would not
-	// fit beside the pool's other annotations is packed: "gzip:", and the JSON compressed, in base64.
-	AnnotationResting = "butler.butlerlabs.dev/resting"
-	// AnnotationReuseDelay on an IPPool is how long a released address rests before somebody else gets it, such as 10m. NetworkPools have
-	// spec.reuseDelay.
+	// AnnotationCooldown on a pool is a JSON list, written by the allocator, of ranges without an owner in this cluster that are not free: each range is in
+	// cooldown until a time, or moved to another cluster with its claim. An administrator may remove the entry of a range that is unused. A list that does
+	// not fit beside the pool's other annotations is compressed: "gzip:", and the compressed JSON in base64.
+	AnnotationCooldown = "butler.butlerlabs.dev/cooldown"
+	// AnnotationReuseDelay on an IPPool is the cooldown of released addresses, such as 10m. NetworkPools have spec.reuseDelay.
 	AnnotationReuseDelay = "butler.butlerlabs.dev/reuse-delay"
 )
 
-// MaxReuseDelay bounds how long a released range rests, in spec.reuseDelay as well as in AnnotationReuseDelay.
+// MaxReuseDelay is the longest cooldown, in spec.reuseDelay and in AnnotationReuseDelay.
 const MaxReuseDelay = 720 * time.Hour
 
 // Annotations around TenantClusters.
 const (
-	// AnnotationTenantUID on an IPAllocation is the UID of the TenantCluster that it was made for, or was first seen to be for.
-	// Another TenantCluster of the same name does not inherit it. An IPAllocation that is restored from a backup loses it on its way through
-	// the webhooks: its TenantCluster is another object then too.
+	// AnnotationTenantUID on an IPAllocation is the UID of the TenantCluster for which the IPAllocation was created or first observed. Another
+	// TenantCluster of equal name does not inherit the IPAllocation. The webhooks remove the annotation from an IPAllocation restored from a backup, since
+	// the restored TenantCluster has another UID.
 	AnnotationTenantUID = "butler.butlerlabs.dev/tenant-uid"
-	// AnnotationIdleSince on an IPAllocation of role growth is since when none of its addresses is used, in RFC 3339. It is persisted
-	// so that a restart does not begin to wait anew.
+	// AnnotationIdleSince on an IPAllocation of role growth is the time, in RFC 3339, since when no address of the IPAllocation is used. The annotation
+	// keeps the timer across restarts.
 	AnnotationIdleSince = "butler.butlerlabs.dev/idle-since"
-	// AnnotationKeep on an IPAllocation, with the value "true", keeps it from ever being deleted by address management.
+	// AnnotationKeep on an IPAllocation, with the value "true", prevents address management from deleting the IPAllocation.
 	AnnotationKeep = "butler.butlerlabs.dev/keep"
-	// AnnotationNodeAddresses on a ProviderConfig says, with the value NodeAddressesExternal, that nodes get their addresses
-	// elsewhere, from DHCP for instance: tenants then get no IPAllocation of type nodes.
+	// AnnotationNodeAddresses on a ProviderConfig, with the value NodeAddressesExternal, declares that nodes get their addresses elsewhere, for instance
+	// from DHCP: tenants then get no IPAllocation of type nodes.
 	AnnotationNodeAddresses = "butler.butlerlabs.dev/node-addresses"
 )
 
@@ -91,25 +90,26 @@ const NodeAddressesExternal = "external"
 // Values of AnnotationOrigin.
 const (
 	OriginAuto    = "auto"    // chosen by the allocator
-	OriginPinned  = "pinned"  // asked for by the claim's author
-	OriginAdopted = "adopted" // found on the object, put there by an earlier allocator or around the webhooks
+	OriginPinned  = "pinned"  // an exact range was requested: by the author, by the pool for this claim, or by a restored object
+	OriginAdopted = "adopted" // found on the object, written by an earlier allocator or without admission
 )
 
 // Condition types.
 const (
-	// ConditionReady on a NetworkPool: it is valid and serves. On an IPAllocation: its range is its own, alone, and may be used.
+	// ConditionReady on a NetworkPool: the pool is valid and serves. On an IPAllocation: the IPAllocation is the single owner of its range, and clients may
+	// use the range.
 	ConditionReady = "Ready"
-	// ConditionStalled is True on an IPAllocation that has Failed, and absent on others. It says what Ready does, in the word of kstatus.
+	// ConditionStalled is True on a Failed IPAllocation and absent otherwise. It repeats Ready=False for clients of kstatus.
 	ConditionStalled = "Stalled"
-	// ConditionNetworkReady on a TenantCluster: it has the addresses that it starts with.
+	// ConditionNetworkReady on a TenantCluster: the tenant has its initial addresses.
 	ConditionNetworkReady = "NetworkReady"
-	// ConditionLoadBalancerIPsAvailable on a TenantCluster: every Service that waits for an address can be given one. False says
-	// what is in the way, such as a quota. Of a tenant whose addresses do not grow it says only how many it has.
+	// ConditionLoadBalancerIPsAvailable on a TenantCluster: every waiting Service can get an address. The message of False names the obstacle, such as a
+	// quota. For a tenant whose addresses do not grow, the condition only reports the number of addresses.
 	ConditionLoadBalancerIPsAvailable = "LoadBalancerIPsAvailable"
-	// ConditionTenantClusterMissing on an IPAllocation: the TenantCluster that it is for does not exist, or is another one of the same
-	// name. Its lastTransitionTime says since when.
+	// ConditionTenantClusterMissing on an IPAllocation: the TenantCluster does not exist, or was replaced by another TenantCluster of equal name.
+	// lastTransitionTime is the begin of this state.
 	ConditionTenantClusterMissing = "TenantClusterMissing"
-	// ConditionPoolAvailable on a ProviderConfig: its pools have free addresses.
+	// ConditionPoolAvailable on a ProviderConfig: the pools have free addresses.
 	ConditionPoolAvailable = "PoolAvailable"
 	// ConditionCapacityWarning is True from 70 % of a pool's addresses allocated.
 	ConditionCapacityWarning = "CapacityWarning"
@@ -119,35 +119,39 @@ const (
 	ConditionCapacityExhausted = "CapacityExhausted"
 )
 
-// CauseOwner is the type of the cause in a denial that names the owner of the requested address as RESOURCE.GROUP/[NAMESPACE/]NAME. The cause is left out
-// where the caller may not know the owner.
+// CauseOwner is the type of the cause in a denial that names the owner of the requested address as RESOURCE.GROUP/[NAMESPACE/]NAME. The cause is absent if
+// the caller may not know the owner.
 const CauseOwner = "butler.butlerlabs.dev/Owner"
+
+// CauseTransient is the type of the cause in a denial of an address that is free within two minutes, unless the create or the update of a pool that the
+// address was promised to is stored by then.
+const CauseTransient = "butler.butlerlabs.dev/Transient"
 
 // Condition reasons.
 const (
-	ReasonPending          = "Pending"          // nobody has looked at the object yet, Ready=Unknown; it is the default in the CRDs
+	ReasonPending          = "Pending"          // the object has not been reconciled yet, Ready=Unknown; this is the default in the CRDs
 	ReasonReady            = "Ready"            // NetworkPool Ready=True
 	ReasonNoAddresses      = "NoAddresses"      // NetworkPool Ready=False: every address that the pool offers is reserved
 	ReasonAllocated        = "Allocated"        // IPAllocation Ready=True
 	ReasonValidationFailed = "ValidationFailed" // the spec breaks a rule; the message names field, value and rule
-	ReasonDeleting         = "Deleting"         // the pool waits for claims that still hold addresses of it
+	ReasonDeleting         = "Deleting"         // the pool waits for claims that still own addresses of the pool
 	ReasonPoolExhausted    = "PoolExhausted"    // no free block is large enough
-	ReasonPoolNotFound     = "PoolNotFound"     // the pool that poolRef names does not exist (yet)
+	ReasonPoolNotFound     = "PoolNotFound"     // the pool named in poolRef does not exist (yet)
 	ReasonPoolPaused       = "PoolPaused"       // the pool carries the annotation cluster.x-k8s.io/paused
-	ReasonAllocationFailed = "AllocationFailed" // the range asked for cannot be given
-	ReasonAddressConflict  = "AddressConflict"  // another claim holds the range, or a part of it
-	ReasonReleased         = "Released"         // the claim is being deleted and its addresses are given back
+	ReasonAllocationFailed = "AllocationFailed" // the requested range cannot be allocated
+	ReasonAddressConflict  = "AddressConflict"  // another claim owns the range, or a part of the range
+	ReasonReleased         = "Released"         // the claim is being deleted and its addresses are released
 
 	ReasonPoolAvailable   = "PoolAvailable"   // ProviderConfig PoolAvailable=True
-	ReasonNetworkNotReady = "NetworkNotReady" // the provider of a TenantCluster names no pool, does not exist, or is not for it
+	ReasonNetworkNotReady = "NetworkNotReady" // the provider of a TenantCluster names no pool, does not exist, or is for another team
 	ReasonReconciling     = "Reconciling"     // an IPAllocation of a TenantCluster waits for its range
-	ReasonQuotaExceeded   = "QuotaExceeded"   // a tenant's quota is in the way
+	ReasonQuotaExceeded   = "QuotaExceeded"   // a tenant's quota prevents the allocation
 
-	ReasonTenantUnreachable = "TenantUnreachable" // the API server of a TenantCluster does not answer, LoadBalancerIPsAvailable=Unknown
+	ReasonTenantUnreachable = "TenantUnreachable" // the API server of a TenantCluster does not respond, LoadBalancerIPsAvailable=Unknown
 	ReasonAccessDenied      = "AccessDenied"      // the tenant's kubeconfig is missing, refused, or lacks a right
-	ReasonTooManyServices   = "TooManyServices"   // the tenant has more Services than are looked at, LoadBalancerIPsAvailable=Unknown
-	ReasonTenantGone        = "TenantGone"        // IPAllocation TenantClusterMissing=True: the tenant that it was for is gone
-	ReasonTenantNeverSeen   = "TenantNeverSeen"   // IPAllocation TenantClusterMissing=True: there never was such a tenant
+	ReasonTooManyServices   = "TooManyServices"   // the tenant has more Services than address management reads, LoadBalancerIPsAvailable=Unknown
+	ReasonTenantGone        = "TenantGone"        // IPAllocation TenantClusterMissing=True: the TenantCluster of the IPAllocation was deleted
+	ReasonTenantNeverSeen   = "TenantNeverSeen"   // IPAllocation TenantClusterMissing=True: the TenantCluster was never observed
 
 	// ReasonUtilizationAboveThreshold is the reason of a capacity condition that is True.
 	ReasonUtilizationAboveThreshold = "UtilizationAboveThreshold"

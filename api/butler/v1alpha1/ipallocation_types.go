@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// IPAllocationType is what the addresses of an IPAllocation are for.
+// IPAllocationType is the purpose of an IPAllocation's addresses.
 // +kubebuilder:validation:Enum=nodes;loadbalancer
 type IPAllocationType string
 
@@ -13,50 +13,50 @@ const (
 	TypeLoadBalancer IPAllocationType = "loadbalancer"
 )
 
-// IPAllocationPhase is where an IPAllocation is in its life.
+// IPAllocationPhase is the phase in the life of an IPAllocation.
 // +kubebuilder:validation:Enum=Pending;Allocated;Released;Failed
 type IPAllocationPhase string
 
 const (
-	// PhasePending waits for its pool to appear.
+	// PhasePending waits for the pool to exist.
 	PhasePending IPAllocationPhase = "Pending"
-	// PhaseAllocated holds its range.
+	// PhaseAllocated owns its range.
 	PhaseAllocated IPAllocationPhase = "Allocated"
-	// PhaseReleased is being deleted; its range is free when the object is gone.
+	// PhaseReleased is being deleted; the range is free when the object is gone.
 	PhaseReleased IPAllocationPhase = "Released"
-	// PhaseFailed cannot be given what it asks for; condition Ready says why.
+	// PhaseFailed cannot get the requested addresses; condition Ready has the reason.
 	PhaseFailed IPAllocationPhase = "Failed"
 )
 
-// IPAllocationSpec is what is asked for and, from the answer to its creation on, what is held.
+// IPAllocationSpec is the request and, after admission of the create, the allocated range.
 type IPAllocationSpec struct {
-	// poolRef names the NetworkPool, in the same namespace, that the addresses come from. It need not exist yet.
-	// Immutable once addresses are allocated.
+	// poolRef names the NetworkPool, in the same namespace, that provides the addresses. The pool may be created later. Immutable once addresses are
+	// allocated.
 	// +required
 	PoolRef LocalObjectReference `json:"poolRef"`
 
-	// tenantClusterRef names the TenantCluster that the addresses are for. Immutable once addresses are allocated.
+	// tenantClusterRef names the TenantCluster that uses the addresses; it need not exist. Immutable once addresses are allocated.
 	// +required
 	TenantClusterRef NamespacedObjectReference `json:"tenantClusterRef"`
 
-	// type is what the addresses are for: "nodes" or "loadbalancer". Immutable once addresses are allocated.
+	// type is the purpose of the addresses: "nodes" or "loadbalancer". Immutable once addresses are allocated.
 	// +required
 	Type IPAllocationType `json:"type"`
 
-	// count is how many contiguous addresses to allocate. Without it the pool's default for the type counts
-	// (tenantAllocation.defaults); ignored where pinnedRange is asked for. The answer fills it in.
+	// count is the number of contiguous addresses to allocate. The default is the pool's default for the type (tenantAllocation.defaults). If the author
+	// sets pinnedRange, count is ignored. The allocator fills in the count of the allocated range.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	Count *int32 `json:"count,omitempty"`
 
-	// pinnedRange is the range that is allocated: filled in by the allocator while the object is being created. Set it to ask for
-	// exactly that range instead of a free one. Immutable once allocated: a range that cannot be given may be changed and removed.
+	// pinnedRange is the allocated range, filled in by the allocator during the create. Set pinnedRange to request an exact range instead of a free range.
+	// Immutable once allocated; a range that cannot be allocated may be changed or removed.
 	// +optional
 	PinnedRange *PinnedIPRange `json:"pinnedRange,omitempty"`
 }
 
-// PinnedIPRange is all addresses from startAddress to endAddress, both included.
+// PinnedIPRange is the addresses from startAddress to endAddress, inclusive.
 // +kubebuilder:validation:XValidation:rule="self.startAddress.contains(':') == self.endAddress.contains(':') || !isIP(self.startAddress) || !isIP(self.endAddress)",message="startAddress and endAddress must both be IPv4 or both IPv6"
 type PinnedIPRange struct {
 	// startAddress is the first address.
@@ -96,22 +96,22 @@ type NamespacedObjectReference struct {
 	Namespace string `json:"namespace"`
 }
 
-// IPAllocationStatus mirrors what spec holds and says whether it may be used.
+// IPAllocationStatus mirrors the range in spec, with the state of the range.
 type IPAllocationStatus struct {
-	// phase is Pending while the allocation waits for its pool, Allocated once it has its addresses, Released while it is being deleted, and
-	// Failed where somebody has to look: the condition Ready says why.
+	// phase is Pending (waiting for the pool), Allocated (owns the addresses), Released (being deleted) or Failed (an administrator must act: condition
+	// Ready has the reason).
 	// +optional
 	Phase IPAllocationPhase `json:"phase,omitempty"`
 
-	// conditions holds Ready: True once the addresses belong to this object alone and may be used. Where the phase is Failed it holds
-	// Stalled too, by which Flux and others that read kstatus know that somebody has to look.
+	// conditions holds Ready: True once this object is the single owner of the addresses and clients may use the addresses. In phase Failed conditions also
+	// holds Stalled, for Flux and other clients of kstatus.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// cidr is the range as one network, where it is one; empty otherwise.
+	// cidr is the range as a network; empty for a range that is not a network.
 	// +optional
 	// +kubebuilder:validation:MaxLength=83
 	CIDR string `json:"cidr,omitempty"`
@@ -126,7 +126,7 @@ type IPAllocationStatus struct {
 	// +kubebuilder:validation:MaxLength=39
 	EndAddress string `json:"endAddress,omitempty"`
 
-	// addresses lists every address of a range of up to 4,096; a larger one is not listed, and condition Ready says so.
+	// addresses lists every address of a range of up to 4,096 addresses. Larger ranges are not listed, and condition Ready reports the omission.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=65536
@@ -150,7 +150,7 @@ type IPAllocationStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	AllocatedBy string `json:"allocatedBy,omitempty"`
 
-	// releasedAt is when the range was given back; set while the object is being deleted.
+	// releasedAt is the time of the release; set while the object is being deleted.
 	// +optional
 	ReleasedAt *metav1.Time `json:"releasedAt,omitempty"`
 }
@@ -168,12 +168,12 @@ type IPAllocationStatus struct {
 // A rule of the root may read status, which a rule of the spec cannot. Kubernetes 1.31 estimates the comparison of two optional values (a.?b == c.?d)
 // as unbounded, and rejects the CRD: compare with has().
 
-// IPAllocation is one contiguous range of addresses of a NetworkPool, held for a TenantCluster as long as the object exists. The
-// object that comes back from its creation already says which one, in spec.pinnedRange.
+// IPAllocation is one contiguous range of addresses of a NetworkPool, owned for a TenantCluster as long as the object exists. The create response already
+// contains the range, in spec.pinnedRange.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:validation:XValidation:rule="self.?status.?phase.hasValue() != oldSelf.?status.?phase.hasValue() || self.spec == oldSelf.spec || !has(oldSelf.spec.pinnedRange) || oldSelf.?status.?phase.orValue('None') in ['Pending', 'Failed'] || (has(self.spec.pinnedRange) && self.spec.pinnedRange == oldSelf.spec.pinnedRange && self.spec.poolRef == oldSelf.spec.poolRef && self.spec.tenantClusterRef == oldSelf.spec.tenantClusterRef && self.spec.type == oldSelf.spec.type && (!has(oldSelf.spec.count) || (has(self.spec.count) && (self.spec.count == oldSelf.spec.count || self.spec.count == oldSelf.?status.?allocatedCount.orValue(0)))))",fieldPath=".spec",reason=FieldValueForbidden,messageExpression="!has(self.spec.pinnedRange) ? 'pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them' : self.spec.pinnedRange != oldSelf.spec.pinnedRange ? 'pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses' : self.spec.poolRef != oldSelf.spec.poolRef ? 'poolRef cannot be changed while addresses are held: create another IPAllocation in the other pool and delete this one' : self.spec.tenantClusterRef != oldSelf.spec.tenantClusterRef ? 'tenantClusterRef cannot be changed while addresses are held: create another IPAllocation for the other cluster and delete this one' : self.spec.type != oldSelf.spec.type ? 'type cannot be changed while addresses are held: create another IPAllocation of the other type and delete this one' : 'count cannot be changed while addresses are held: create another IPAllocation for more addresses, or a smaller one and delete this one'"
+// +kubebuilder:validation:XValidation:rule="self.?status.?phase.hasValue() != oldSelf.?status.?phase.hasValue() || self.spec == oldSelf.spec || !has(oldSelf.spec.pinnedRange) || oldSelf.?status.?phase.orValue('None') in ['Pending', 'Failed'] || (has(self.spec.pinnedRange) && self.spec.pinnedRange == oldSelf.spec.pinnedRange && self.spec.poolRef == oldSelf.spec.poolRef && self.spec.tenantClusterRef == oldSelf.spec.tenantClusterRef && self.spec.type == oldSelf.spec.type && (!has(oldSelf.spec.count) || (has(self.spec.count) && (self.spec.count == oldSelf.spec.count || self.spec.count == oldSelf.?status.?allocatedCount.orValue(0)))))",fieldPath=".spec",reason=FieldValueForbidden,messageExpression="!has(self.spec.pinnedRange) ? 'pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them' : self.spec.pinnedRange != oldSelf.spec.pinnedRange ? 'pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses' : self.spec.poolRef != oldSelf.spec.poolRef ? 'poolRef cannot be changed while addresses are owned: create another IPAllocation in the other pool and delete this one' : self.spec.tenantClusterRef != oldSelf.spec.tenantClusterRef ? 'tenantClusterRef cannot be changed while addresses are owned: create another IPAllocation for the other cluster and delete this one' : self.spec.type != oldSelf.spec.type ? 'type cannot be changed while addresses are owned: create another IPAllocation of the other type and delete this one' : 'count cannot be changed while addresses are owned: create another IPAllocation for more addresses, or a smaller one and delete this one'"
 // +kubebuilder:resource:scope=Namespaced,categories=ipam,shortName=ipa
 // +kubebuilder:selectablefield:JSONPath=".spec.poolRef.name"
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=".spec.poolRef.name"
@@ -192,11 +192,11 @@ type IPAllocation struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is asked for and held.
+	// spec is the request and the allocated range.
 	// +required
 	Spec IPAllocationSpec `json:"spec"`
 
-	// status is written by the allocator. Until then Ready is Unknown: who sees no condition at all takes an object for finished.
+	// status is written by the allocator. The default of Ready is Unknown: clients consider an object without conditions finished.
 	// +optional
 	// +kubebuilder:default={conditions: {{type: "Ready", status: "Unknown", reason: "Pending", message: "Waiting for the allocator", lastTransitionTime: "1970-01-01T00:00:00Z"}}}
 	Status IPAllocationStatus `json:"status,omitempty"`

@@ -7,15 +7,15 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // Kubernetes 1.31 and 1.32 evaluate every rule at each write of the status, later versions only those of fields that change. A pool stored under an
 // earlier schema, such as Butler's own, may have host bits in its networks, or ranges outside cidr: the rules about these accept what is stored.
 
-// NetworkPoolSpec is the network, and which part of it tenants may have.
+// NetworkPoolSpec is the network, and the part of the network for tenants.
 // +kubebuilder:validation:XValidation:rule="!isCIDR(self.cidr) || !isCIDR(oldSelf.cidr) || (cidr(self.cidr).containsIP(cidr(oldSelf.cidr).ip()) && cidr(self.cidr).prefixLength() <= cidr(oldSelf.cidr).prefixLength())",fieldPath=".cidr",reason=FieldValueForbidden,message="cidr may grow but never shrink or move: use a network that contains the present one, or add another pool"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || !has(self.reserved) || !isCIDR(self.cidr) || self.reserved.all(r, !isCIDR(r.cidr) || (cidr(self.cidr).containsIP(cidr(r.cidr).ip()) && cidr(self.cidr).prefixLength() <= cidr(r.cidr).prefixLength()))",fieldPath=".reserved",optionalOldSelf=true,message="every reserved cidr must lie inside spec.cidr: correct it or remove the entry"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || !has(self.tenantAllocation) || !has(self.tenantAllocation.ranges) || !isCIDR(self.cidr) || self.tenantAllocation.ranges.all(r, !isIP(r.start) || !isIP(r.end) || (cidr(self.cidr).containsIP(r.start) && cidr(self.cidr).containsIP(r.end)))",fieldPath=".tenantAllocation.ranges",optionalOldSelf=true,message="every range must lie inside spec.cidr: correct start and end, or grow cidr"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || !has(self.tenantAllocation) || (has(self.tenantAllocation.ranges) && size(self.tenantAllocation.ranges) > 0) || !isCIDR(self.cidr) || [self.tenantAllocation.?start.orValue(\"\"), self.tenantAllocation.?end.orValue(\"\")].all(a, !isIP(a) || cidr(self.cidr).containsIP(a))",fieldPath=".tenantAllocation",optionalOldSelf=true,message="start and end must lie inside spec.cidr: correct them, or grow cidr"
 // +kubebuilder:validation:XValidation:rule="!has(self.gateway) || !isIP(self.gateway) || !isCIDR(self.cidr) || cidr(self.cidr).containsIP(self.gateway) || (cidr(self.cidr).ip().family() == 6 && ip(self.gateway).family() == 6 && ip(self.gateway).isLinkLocalUnicast())",fieldPath=".gateway",message="gateway must lie inside spec.cidr, or be link-local IPv6 in an IPv6 pool: correct it or remove it"
 type NetworkPoolSpec struct {
-	// cidr is the network of the pool, IPv4 or IPv6, without host bits. It may grow (the new network contains the old one), never
-	// shrink or move.
+	// cidr is the network of the pool, IPv4 or IPv6, without host bits. The network may grow (the new network contains the old one), but not shrink or
+	// move.
 	// +required
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
@@ -23,33 +23,33 @@ type NetworkPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self != '::/0'",message="cidr ::/0 is more than a pool can hold: use a longer prefix"
 	CIDR string `json:"cidr"`
 
-	// gateway is the router of the network, told to machines whose claims have a field for it. It is inside cidr and never allocated,
-	// in the whole routing domain, or link-local where the pool is IPv6.
+	// gateway is the router of the network, passed to machines whose claims have a field for a gateway. The gateway lies inside cidr and is never allocated
+	// in the whole routing domain, or is link-local in an IPv6 pool.
 	// +optional
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	Gateway string `json:"gateway,omitempty"`
 
-	// reserved is the parts of cidr that are never allocated, in the whole routing domain.
+	// reserved lists the parts of cidr that are never allocated, in the whole routing domain.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || self.all(r, !isCIDR(r.cidr) || string(cidr(r.cidr).masked()) == r.cidr)",optionalOldSelf=true,messageExpression="self.exists(r, isCIDR(r.cidr) && string(cidr(r.cidr)) == r.cidr && string(cidr(r.cidr).masked()) != r.cidr) ? 'a reserved cidr has bits set after the prefix: write the first address of the network before it, as in 10.40.0.0/24 for 10.40.0.5/24' : 'every reserved cidr must be in canonical form, in lower case, as short as can be and without bits set after the prefix: 2001:db8::/64, not 2001:0DB8:0::1/64'"
 	Reserved []ReservedRange `json:"reserved,omitempty"`
 
-	// tenantAllocation is which part of cidr tenants may have, and how much of it by default. Without it, all of cidr that is not
-	// reserved, first and last address included.
+	// tenantAllocation is the part of cidr for tenants, with the default counts. Without tenantAllocation, every unreserved address of cidr is allocatable,
+	// first and last address included.
 	// +optional
 	TenantAllocation *TenantAllocation `json:"tenantAllocation,omitempty"`
 
-	// routingDomain names the network in which the addresses of this pool mean one thing. Pools of one routing domain never give
-	// the same address twice; pools of two may. Empty is the default domain. Immutable while anything is held. A label value.
+	// routingDomain names the network (VRF) in which an address is unique. Pools of one routing domain never allocate an address twice; pools of different
+	// routing domains may. Empty means the default routing domain. Immutable while addresses are owned. Must be a label value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')",message="routingDomain must be a label value: at most 63 letters, digits, '-', '_' and '.', starting and ending with a letter or digit"
 	RoutingDomain string `json:"routingDomain,omitempty"`
 
-	// reuseDelay is how long a released range rests before it is handed out again: from 0s (the default) to 720h, such as 10m.
+	// reuseDelay is the cooldown of a released range, during which the range is not allocated again: from 0s (the default) to 720h, such as 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -65,39 +65,39 @@ type ReservedRange struct {
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self)",messageExpression="self.trim() != self ? 'must have no blanks around it' : isIP(self) ? 'must have a prefix length: write ' + self + (ip(self).family() == 4 ? '/32' : '/128') + ' for this address alone, a smaller one for a network' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 network, such as 10.40.0.0/24 or 2001:db8::/64'"
 	CIDR string `json:"cidr"`
 
-	// description says what the network is reserved for.
+	// description is the purpose of the reservation.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
 }
 
-// TenantAllocation is what tenants may have of a pool. ranges wins over start and end; with none of them, the whole cidr counts.
+// TenantAllocation is the part of a pool for tenants. ranges has priority over start and end; without ranges, start and end the whole cidr is offered.
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() && self == oldSelf.value() || (self.?start.orValue(\"\") == \"\") == (self.?end.orValue(\"\") == \"\")",optionalOldSelf=true,message="start and end must be set together: set both, or use ranges instead"
 type TenantAllocation struct {
-	// start is the first address that tenants may have. Deprecated: use ranges.
+	// start is the first address for tenants. Deprecated: use ranges.
 	// +optional
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	Start string `json:"start,omitempty"`
 
-	// end is the last address that tenants may have. Deprecated: use ranges.
+	// end is the last address for tenants. Deprecated: use ranges.
 	// +optional
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="self == \"\" || (isIP(self) && ip.isCanonical(self))",messageExpression="isIP(self) ? (ip.isCanonical(self.lowerAscii()) ? 'must be in lower case: write ' + self.lowerAscii() : 'must be in canonical form, as short as can be: 2001:db8::1, not 2001:0DB8:0::1') : self.trim() != self ? 'must have no blanks around it' : self.matches('^(.*[.])?0[0-9]') ? 'must have no leading zeros' : self.contains('/') ? 'must be an address without a prefix length' : self.contains('%') ? 'must not have a zone' : self.matches('^.*:.*[.]') ? 'must not be IPv4 written as IPv6: write it as IPv4' : 'must be an IPv4 or IPv6 address, such as 10.40.0.100 or 2001:db8::100'"
 	End string `json:"end,omitempty"`
 
-	// ranges is all that tenants may have: inside cidr, in ascending order, none overlapping another.
+	// ranges lists the addresses for tenants: inside cidr, in ascending order, without overlaps.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Ranges []IPRange `json:"ranges,omitempty"`
 
-	// defaults is how many addresses an IPAllocation gets that does not say.
+	// defaults is the number of addresses for an IPAllocation without count.
 	// +optional
 	Defaults *AllocationDefaults `json:"defaults,omitempty"`
 }
 
-// IPRange is all addresses from start to end, both included.
+// IPRange is the addresses from start to end, inclusive.
 type IPRange struct {
 	// start is the first address.
 	// +required
@@ -112,7 +112,7 @@ type IPRange struct {
 	End string `json:"end"`
 }
 
-// AllocationDefaults is how many addresses an IPAllocation without count gets.
+// AllocationDefaults is the number of addresses for an IPAllocation without count.
 type AllocationDefaults struct {
 	// nodesPerTenant is for type nodes.
 	// +optional
@@ -129,7 +129,7 @@ type AllocationDefaults struct {
 	LBPoolPerTenant int32 `json:"lbPoolPerTenant,omitempty"`
 }
 
-// NetworkPoolStatus is what a pool holds. All counts are addresses and saturate at the largest int64.
+// NetworkPoolStatus is the usage of a pool. Counts are addresses and saturate at the largest int64.
 type NetworkPoolStatus struct {
 	// conditions holds Ready, CapacityWarning, CapacityCritical and CapacityExhausted.
 	// +optional
@@ -138,25 +138,23 @@ type NetworkPoolStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// totalIPs is all addresses that can be allocated: the tenant ranges without what is reserved in them. It and the other counts end at
-	// 9223372036854775807.
+	// totalIPs is the number of allocatable addresses: tenant ranges without reserved addresses. Counts saturate at 9223372036854775807.
 	// +optional
 	TotalIPs int64 `json:"totalIPs"`
 
-	// allocatedIPs is how many of totalIPs are held: by claims, by creates that are under way, and by releases that rest.
+	// allocatedIPs is the part of totalIPs that is not free: owned by claims, promised to creates in progress, or in cooldown.
 	// +optional
 	AllocatedIPs int64 `json:"allocatedIPs"`
 
-	// availableIPs is how many of totalIPs are free.
+	// availableIPs is the free part of totalIPs.
 	// +optional
 	AvailableIPs int64 `json:"availableIPs"`
 
-	// allocationCount is how many IPAllocations of this pool hold addresses.
+	// allocationCount is the number of IPAllocations of this pool with addresses.
 	// +optional
 	AllocationCount int64 `json:"allocationCount"`
 
-	// fragmentationPercent is how much of the free addresses lies outside the largest free block: 0 for one block, near 100 for many
-	// small ones.
+	// fragmentationPercent is the share of free addresses outside the largest free block: 0 for one block, near 100 for many small blocks.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
@@ -170,45 +168,45 @@ type NetworkPoolStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// poolSizeIPs is all addresses of cidr, first and last included.
+	// poolSizeIPs is the number of addresses of cidr, first and last included.
 	// +optional
 	PoolSizeIPs int64 `json:"poolSizeIPs"`
 
-	// reservedIPs is how many of poolSizeIPs are reserved.
+	// reservedIPs is the reserved part of poolSizeIPs.
 	// +optional
 	ReservedIPs int64 `json:"reservedIPs"`
 
-	// unmanagedScopeIPs is how many addresses the unmanaged ranges have.
+	// unmanagedScopeIPs is the number of addresses in unmanagedRanges.
 	// +optional
 	UnmanagedScopeIPs int64 `json:"unmanagedScopeIPs"`
 
-	// unmanagedRanges is what of cidr is neither reserved nor in a range of tenantAllocation, without the first and the last address: where
-	// tenantAllocation names no range, all of cidr that is not reserved, though allocations may have it then.
+	// unmanagedRanges lists the parts of cidr that are neither reserved nor in tenantAllocation, without the first and the last address. If
+	// tenantAllocation has no ranges, unmanagedRanges lists every unreserved part of cidr, although the pool allocates these addresses.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
 	UnmanagedRanges []UnmanagedRange `json:"unmanagedRanges,omitempty"`
 
-	// infrastructureConsumedIPs is how many addresses infrastructureAllocations has.
+	// infrastructureConsumedIPs is the number of addresses in infrastructureAllocations.
 	// +optional
 	InfrastructureConsumedIPs int64 `json:"infrastructureConsumedIPs"`
 
-	// infrastructureAllocations is the addresses of the pool that the platform itself is seen to use.
+	// infrastructureAllocations lists the addresses of the pool that the platform uses.
 	// +optional
 	// +listType=map
 	// +listMapKey=ip
 	// +kubebuilder:validation:MaxItems=4096
 	InfrastructureAllocations []InfrastructureAllocation `json:"infrastructureAllocations,omitempty"`
 
-	// releases is the last ranges given back, oldest first: the audit record. An entry whose range still rests is never dropped;
-	// with 1,024 of those, further releases wait. Of the others the last 32 are kept; the allocator's log has every release.
+	// releases lists the last released ranges, oldest first, as an audit record. An entry in cooldown is never dropped; with 1,024 entries in cooldown,
+	// further releases wait. The last 32 entries after cooldown are kept; the allocator's log has every release.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
 	Releases []Release `json:"releases,omitempty"`
 }
 
-// UnmanagedRange is all addresses from start to end, both included.
+// UnmanagedRange is the addresses from start to end, inclusive.
 type UnmanagedRange struct {
 	// start is the first address.
 	// +required
@@ -221,7 +219,7 @@ type UnmanagedRange struct {
 	End string `json:"end"`
 }
 
-// InfrastructureAllocation is one address that the platform uses, and what for.
+// InfrastructureAllocation is one address used by the platform, with the user.
 type InfrastructureAllocation struct {
 	// ip is the address.
 	// +required
@@ -229,21 +227,21 @@ type InfrastructureAllocation struct {
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="ip must be an IPv4 or IPv6 address"
 	IP string `json:"ip"`
 
-	// source is how it was found: "metallb", "node", "machine" or "static".
+	// source is the origin of the information: "metallb", "node", "machine" or "static".
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Source string `json:"source"`
 
-	// serviceRef is the Service of type LoadBalancer that has the address.
+	// serviceRef is the Service of type LoadBalancer with this address.
 	// +optional
 	ServiceRef *ServiceReference `json:"serviceRef,omitempty"`
 
-	// nodeRef is the Node that has the address.
+	// nodeRef is the Node with this address.
 	// +optional
 	NodeRef *NodeReference `json:"nodeRef,omitempty"`
 
-	// machineRef is the Machine that has the address.
+	// machineRef is the Machine with this address.
 	// +optional
 	MachineRef *MachineReference `json:"machineRef,omitempty"`
 }
@@ -287,7 +285,7 @@ type MachineReference struct {
 	Namespace string `json:"namespace"`
 }
 
-// RecordedReference names an object as another object did, by whatever rules that followed.
+// RecordedReference names an object as written in another object, without validation of the name.
 type RecordedReference struct {
 	// name of the object.
 	// +required
@@ -300,14 +298,14 @@ type RecordedReference struct {
 	Namespace string `json:"namespace"`
 }
 
-// Release records one range that an IPAllocation gave back.
+// Release records one range released by an IPAllocation.
 type Release struct {
 	// name of the IPAllocation.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// tenant names the TenantCluster that had the range.
+	// tenant names the TenantCluster that used the range.
 	// +required
 	Tenant RecordedReference `json:"tenant"`
 
@@ -321,15 +319,15 @@ type Release struct {
 	// +kubebuilder:validation:MaxLength=39
 	EndAddress string `json:"endAddress"`
 
-	// allocatedAt is when the range was allocated, where that is known.
+	// allocatedAt is the time of the allocation, if known.
 	// +optional
 	AllocatedAt *metav1.Time `json:"allocatedAt,omitempty"`
 
-	// releasedAt is when it was given back.
+	// releasedAt is the time of the release.
 	// +required
 	ReleasedAt metav1.Time `json:"releasedAt"`
 
-	// reusableAt is when it may be handed out again; absent where the pool had no reuseDelay.
+	// reusableAt is the end of the cooldown; absent without reuseDelay.
 	// +optional
 	ReusableAt *metav1.Time `json:"reusableAt,omitempty"`
 }
@@ -354,11 +352,11 @@ type NetworkPool struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the pool offers.
+	// spec is the network and the addresses that the pool offers.
 	// +required
 	Spec NetworkPoolSpec `json:"spec"`
 
-	// status is written by the allocator. Until then Ready is Unknown: who sees no condition at all takes an object for finished.
+	// status is written by the allocator. The default of Ready is Unknown: clients consider an object without conditions finished.
 	// +optional
 	// +kubebuilder:default={conditions: {{type: "Ready", status: "Unknown", reason: "Pending", message: "Waiting for the allocator", lastTransitionTime: "1970-01-01T00:00:00Z"}}}
 	Status NetworkPoolStatus `json:"status,omitempty"`

@@ -2,41 +2,41 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NetworkMode is who manages the addresses of tenants.
+// NetworkMode selects the manager of the tenants' addresses.
 // +kubebuilder:validation:Enum=ipam;cloud
 type NetworkMode string
 
 const (
-	// NetworkModeIPAM takes them from NetworkPools.
+	// NetworkModeIPAM allocates addresses from NetworkPools.
 	NetworkModeIPAM NetworkMode = "ipam"
-	// NetworkModeCloud leaves them to the cloud.
+	// NetworkModeCloud leaves addresses to the cloud.
 	NetworkModeCloud NetworkMode = "cloud"
 )
 
-// LBAllocationMode is how many addresses for load balancers a tenant gets, and when.
+// LBAllocationMode selects how the number of a tenant's load balancer addresses develops.
 // +kubebuilder:validation:Enum=static;elastic
 type LBAllocationMode string
 
 const (
 	// LBAllocationStatic is one block of fixed size.
 	LBAllocationStatic LBAllocationMode = "static"
-	// LBAllocationElastic is a small block, and more as Services ask for it.
+	// LBAllocationElastic is a small block, extended as Services request addresses.
 	LBAllocationElastic LBAllocationMode = "elastic"
 )
 
-// ScopeType is who may use a ProviderConfig.
+// ScopeType selects the teams that may use a ProviderConfig.
 // +kubebuilder:validation:Enum=platform;team
 type ScopeType string
 
 const (
-	// ScopePlatform is every team.
+	// ScopePlatform permits every team.
 	ScopePlatform ScopeType = "platform"
-	// ScopeTeam is one team.
+	// ScopeTeam permits one team.
 	ScopeTeam ScopeType = "team"
 )
 
-// ProviderConfigSpec is how tenants get their addresses from an infrastructure provider. Fields that are not named here, such as
-// credentials, are kept as they are.
+// ProviderConfigSpec configures how tenants of an infrastructure provider get their addresses. Fields outside this schema, such as credentials, are
+// preserved.
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="self.provider != 'azure' || has(self.azure)",fieldPath=".azure",reason=FieldValueRequired,message="provider azure needs spec.azure with subscriptionID and resourceGroup"
 // +kubebuilder:validation:XValidation:rule="self.provider != 'aws' || has(self.aws)",fieldPath=".aws",reason=FieldValueRequired,message="provider aws needs spec.aws with region"
@@ -49,32 +49,32 @@ type ProviderConfigSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	Provider string `json:"provider"`
 
-	// azure is needed for provider azure.
+	// azure is required for provider azure.
 	// +optional
 	Azure *AzureConfig `json:"azure,omitempty"`
 
-	// aws is needed for provider aws.
+	// aws is required for provider aws.
 	// +optional
 	AWS *AWSConfig `json:"aws,omitempty"`
 
-	// gcp is needed for provider gcp.
+	// gcp is required for provider gcp.
 	// +optional
 	GCP *GCPConfig `json:"gcp,omitempty"`
 
-	// network is where the addresses of tenants come from, and how many each gets.
+	// network is the source of the tenants' addresses, and the number of addresses for each tenant.
 	// +optional
 	Network *ProviderNetwork `json:"network,omitempty"`
 
-	// scope is who may use this provider.
+	// scope selects the teams that may use this provider.
 	// +optional
 	Scope *ProviderScope `json:"scope,omitempty"`
 
-	// limits is how much of it each team may use.
+	// limits bounds the use of this provider by each team.
 	// +optional
 	Limits *ProviderLimits `json:"limits,omitempty"`
 }
 
-// AzureConfig is what provider azure needs.
+// AzureConfig is the configuration of provider azure.
 // +kubebuilder:pruning:PreserveUnknownFields
 type AzureConfig struct {
 	// subscriptionID of the subscription.
@@ -82,13 +82,13 @@ type AzureConfig struct {
 	// +kubebuilder:validation:MinLength=1
 	SubscriptionID string `json:"subscriptionID"`
 
-	// resourceGroup in that subscription.
+	// resourceGroup in the subscription.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	ResourceGroup string `json:"resourceGroup"`
 }
 
-// AWSConfig is what provider aws needs.
+// AWSConfig is the configuration of provider aws.
 // +kubebuilder:pruning:PreserveUnknownFields
 type AWSConfig struct {
 	// region of AWS.
@@ -97,7 +97,7 @@ type AWSConfig struct {
 	Region string `json:"region"`
 }
 
-// GCPConfig is what provider gcp needs.
+// GCPConfig is the configuration of provider gcp.
 // +kubebuilder:pruning:PreserveUnknownFields
 type GCPConfig struct {
 	// projectID of the project.
@@ -111,39 +111,39 @@ type GCPConfig struct {
 	Region string `json:"region"`
 }
 
-// ProviderNetwork is where the addresses of tenants come from, and how many each gets.
+// ProviderNetwork is the source of the tenants' addresses, and the number of addresses for each tenant.
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="self.?mode.orValue('cloud') != 'ipam' || (has(self.poolRefs) && size(self.poolRefs) > 0)",fieldPath=".poolRefs",reason=FieldValueRequired,message="mode ipam needs at least one NetworkPool in poolRefs"
 type ProviderNetwork struct {
-	// mode is "ipam", where addresses come from NetworkPools, or "cloud", where the cloud gives them.
+	// mode is "ipam" (addresses come from NetworkPools) or "cloud" (the cloud assigns addresses).
 	// +optional
 	// +kubebuilder:default=cloud
 	Mode NetworkMode `json:"mode,omitempty"`
 
-	// poolRefs is the NetworkPools to try, by priority and then in this order.
+	// poolRefs lists the NetworkPools to try, by priority and then in the order of the list.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	PoolRefs []PoolReference `json:"poolRefs,omitempty"`
 
-	// subnet is the network that machines are attached to.
+	// subnet is the network to which machines are attached.
 	// +optional
 	Subnet string `json:"subnet,omitempty"`
 
-	// gateway is the gateway of that network. It is allocated like any other address unless a pool reserves it.
+	// gateway is the gateway of subnet. It is allocated like any other address unless a pool reserves it.
 	// +optional
 	Gateway string `json:"gateway,omitempty"`
 
-	// loadBalancer is how many addresses for load balancers a tenant gets.
+	// loadBalancer is the number of load balancer addresses for a tenant.
 	// +optional
 	LoadBalancer *ProviderLoadBalancer `json:"loadBalancer,omitempty"`
 
-	// quotaPerTenant is how many addresses a tenant may have.
+	// quotaPerTenant is the maximum number of addresses of a tenant.
 	// +optional
 	QuotaPerTenant *TenantQuota `json:"quotaPerTenant,omitempty"`
 }
 
-// PoolReference names a NetworkPool, and when to try it.
+// PoolReference names a NetworkPool, with the priority of the pool.
 // +kubebuilder:pruning:PreserveUnknownFields
 type PoolReference struct {
 	// name of the NetworkPool.
@@ -152,24 +152,24 @@ type PoolReference struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Name string `json:"name"`
 
-	// priority says when the pool is tried: lower comes first; among equals, the order of the list.
+	// priority orders the pools: lower numbers are tried first, equal numbers in the order of the list.
 	// +optional
 	// +kubebuilder:default=0
 	Priority *int32 `json:"priority,omitempty"`
 }
 
-// ProviderLoadBalancer is how many addresses for load balancers a tenant gets.
+// ProviderLoadBalancer is the number of load balancer addresses for a tenant.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderLoadBalancer struct {
-	// defaultPoolSize is the size of a static tenant's block. 8, the default, leaves it to the pool (tenantAllocation.defaults.lbPoolPerTenant), which has 8
-	// where it says nothing.
+	// defaultPoolSize is the size of a static tenant's block. The default, 8, selects the default of the pool (tenantAllocation.defaults.lbPoolPerTenant),
+	// which is 8 if unset.
 	// +optional
 	// +kubebuilder:default=8
 	// +kubebuilder:validation:Minimum=1
 	DefaultPoolSize *int32 `json:"defaultPoolSize,omitempty"`
 
-	// allocationMode is "static", one block of defaultPoolSize, or "elastic", a block of initialPoolSize that is added to as Services
-	// ask for addresses and reduced when they are gone.
+	// allocationMode is "static", one block of defaultPoolSize, or "elastic", a block of initialPoolSize that is extended as Services request addresses and
+	// reduced when they release addresses.
 	// +optional
 	// +kubebuilder:default=static
 	AllocationMode LBAllocationMode `json:"allocationMode,omitempty"`
@@ -180,32 +180,32 @@ type ProviderLoadBalancer struct {
 	// +kubebuilder:validation:Minimum=1
 	InitialPoolSize *int32 `json:"initialPoolSize,omitempty"`
 
-	// growthIncrement is how many addresses an elastic tenant gets more, at least.
+	// growthIncrement is the minimum number of addresses by which the addresses of an elastic tenant grow.
 	// +optional
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
 	GrowthIncrement *int32 `json:"growthIncrement,omitempty"`
 }
 
-// TenantQuota is how many addresses a tenant may have. What it has already stays when a quota is lowered.
+// TenantQuota is the maximum number of addresses of a tenant. A tenant keeps its addresses when a quota is lowered.
 // +kubebuilder:pruning:PreserveUnknownFields
 type TenantQuota struct {
-	// maxNodeIPs is for nodes. Unlimited where absent.
+	// maxNodeIPs is for nodes. The default is unlimited.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxNodeIPs *int32 `json:"maxNodeIPs,omitempty"`
 
-	// maxLoadBalancerIPs is for load balancers. Unlimited where absent.
+	// maxLoadBalancerIPs is for load balancers. The default is unlimited.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxLoadBalancerIPs *int32 `json:"maxLoadBalancerIPs,omitempty"`
 }
 
-// ProviderScope is who may use a provider.
+// ProviderScope selects the teams that may use a provider.
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="self.?type.orValue('platform') != 'team' || has(self.teamRef)",fieldPath=".teamRef",reason=FieldValueRequired,message="scope team needs teamRef, the team that may use the provider"
 type ProviderScope struct {
-	// type is "platform", every team, or "team", the one in teamRef.
+	// type is "platform" (every team) or "team" (the team in teamRef).
 	// +optional
 	// +kubebuilder:default=platform
 	Type ScopeType `json:"type,omitempty"`
@@ -215,47 +215,47 @@ type ProviderScope struct {
 	TeamRef *LocalObjectReference `json:"teamRef,omitempty"`
 }
 
-// ProviderLimits is how much of a provider each team may use.
+// ProviderLimits bounds the use of a provider by each team.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderLimits struct {
-	// maxClustersPerTeam is how many TenantClusters. Unlimited where absent.
+	// maxClustersPerTeam is the maximum number of TenantClusters. The default is unlimited.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxClustersPerTeam *int32 `json:"maxClustersPerTeam,omitempty"`
 
-	// maxNodesPerTeam is how many nodes. Unlimited where absent.
+	// maxNodesPerTeam is the maximum number of nodes. The default is unlimited.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxNodesPerTeam *int32 `json:"maxNodesPerTeam,omitempty"`
 }
 
-// ProviderConfigStatus is what is seen of a provider. Fields that are not named here are others', and kept.
+// ProviderConfigStatus is the observed state of a provider. Fields outside this schema belong to other authors and are preserved.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderConfigStatus struct {
-	// conditions holds PoolAvailable, and what others say.
+	// conditions holds PoolAvailable, and conditions of other authors.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// capacity is how much its NetworkPools have left.
+	// capacity is the free capacity of the provider's NetworkPools.
 	// +optional
 	Capacity *ProviderCapacity `json:"capacity,omitempty"`
 }
 
-// ProviderCapacity is how much the NetworkPools of a provider have left. Counts saturate at the largest int32.
+// ProviderCapacity is the free capacity of the NetworkPools of a provider. Counts saturate at the largest int32.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderCapacity struct {
-	// availableIPs is how many of their addresses are free.
+	// availableIPs is the number of free addresses of the pools.
 	// +optional
 	AvailableIPs int32 `json:"availableIPs"`
 
-	// estimatedTenants is how many more tenants they suffice for, each with what a new tenant gets at first.
+	// estimatedTenants is the number of further tenants that can get their initial addresses.
 	// +optional
 	EstimatedTenants int32 `json:"estimatedTenants"`
 }
 
-// ProviderConfig is an infrastructure provider, and how tenants on it get their addresses.
+// ProviderConfig is an infrastructure provider, with the source of its tenants' addresses.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
@@ -264,18 +264,18 @@ type ProviderCapacity struct {
 // +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=".spec.scope.type"
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=".spec.network.mode"
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=".status.capacity.availableIPs"
-// +kubebuilder:printcolumn:name="Tenants",type=integer,JSONPath=".status.capacity.estimatedTenants"
+// +kubebuilder:printcolumn:name="Further Tenants",type=integer,JSONPath=".status.capacity.estimatedTenants"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
 type ProviderConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is how tenants get their addresses.
+	// spec configures how tenants get their addresses.
 	// +required
 	Spec ProviderConfigSpec `json:"spec"`
 
-	// status is what is seen of the provider.
+	// status is the observed state of the provider.
 	// +optional
 	Status ProviderConfigStatus `json:"status,omitempty"`
 }

@@ -2,28 +2,28 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Phases of a TenantCluster that address management looks at. Others write them, and know more.
+// Phases of a TenantCluster on which address management depends. The platform writes the phase, and has more phases.
 const (
 	TenantClusterReady    = "Ready"
 	TenantClusterDeleting = "Deleting"
 )
 
-// TenantClusterSpec is what address management reads of a tenant. Fields that are not named here are kept as they are.
+// TenantClusterSpec is the part of a tenant's spec that address management reads. Fields outside this schema are preserved.
 // +kubebuilder:pruning:PreserveUnknownFields
 type TenantClusterSpec struct {
-	// teamRef names the team that the tenant belongs to.
+	// teamRef names the team of the tenant.
 	// +optional
 	TeamRef *LocalObjectReference `json:"teamRef,omitempty"`
 
-	// providerConfigRef names the ProviderConfig. Without it the platform's default counts.
+	// providerConfigRef names the ProviderConfig. The default is the ProviderConfig of the platform.
 	// +optional
 	ProviderConfigRef *ProviderReference `json:"providerConfigRef,omitempty"`
 
-	// networking is what the tenant asks for instead of its provider's defaults.
+	// networking overrides the defaults of the provider.
 	// +optional
 	Networking *TenantNetworking `json:"networking,omitempty"`
 
-	// addons is what is installed in the tenant.
+	// addons lists the components installed in the tenant.
 	// +optional
 	Addons *TenantAddons `json:"addons,omitempty"`
 }
@@ -37,13 +37,13 @@ type ProviderReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// namespace of the ProviderConfig; where absent that of --tenants-namespace, butler-system by default.
+	// namespace of the ProviderConfig. The default is the namespace of --tenants-namespace, butler-system unless set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// TenantNetworking is what a tenant asks for.
+// TenantNetworking is the network configuration of a tenant.
 // +kubebuilder:pruning:PreserveUnknownFields
 type TenantNetworking struct {
 	// podCIDR is the network of the tenant's pods.
@@ -56,18 +56,18 @@ type TenantNetworking struct {
 	// +kubebuilder:default="10.96.0.0/12"
 	ServiceCIDR string `json:"serviceCIDR,omitempty"`
 
-	// lbPoolSize is how many addresses for load balancers the tenant gets at first, instead of its provider's or its pool's number. A change counts for no
-	// block that is there: condition NetworkReady says so.
+	// lbPoolSize is the initial number of load balancer addresses of the tenant, instead of the number of the provider or pool. A change does not affect
+	// existing blocks: condition NetworkReady reports the difference.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	LBPoolSize *int32 `json:"lbPoolSize,omitempty"`
 
-	// loadBalancerPool is addresses for load balancers that were given by hand, before there were NetworkPools.
+	// loadBalancerPool is a range of load balancer addresses assigned by hand, before NetworkPools existed.
 	// +optional
 	LoadBalancerPool *LoadBalancerPool `json:"loadBalancerPool,omitempty"`
 }
 
-// LoadBalancerPool is all addresses from start to end, both included.
+// LoadBalancerPool is the addresses from start to end, inclusive.
 // +kubebuilder:pruning:PreserveUnknownFields
 type LoadBalancerPool struct {
 	// start is the first address.
@@ -81,10 +81,10 @@ type LoadBalancerPool struct {
 	End string `json:"end"`
 }
 
-// TenantAddons is what is installed in a tenant.
+// TenantAddons lists the components installed in a tenant.
 // +kubebuilder:pruning:PreserveUnknownFields
 type TenantAddons struct {
-	// ingress is the ingress controller, which takes one address for load balancers.
+	// ingress is the ingress controller, which uses one load balancer address.
 	// +optional
 	Ingress *IngressAddon `json:"ingress,omitempty"`
 }
@@ -92,23 +92,23 @@ type TenantAddons struct {
 // IngressAddon is the ingress controller of a tenant.
 // +kubebuilder:pruning:PreserveUnknownFields
 type IngressAddon struct {
-	// enabled says whether it is installed.
+	// enabled is true if the ingress controller is installed.
 	// +optional
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// TenantClusterStatus is what address management reads and writes of a tenant's status. Fields that are not named here are others',
-// and kept.
+// TenantClusterStatus is the part of a tenant's status that address management reads and writes. Fields outside this schema belong to other authors and are
+// preserved.
 // +kubebuilder:pruning:PreserveUnknownFields
 type TenantClusterStatus struct {
-	// conditions holds NetworkReady and LoadBalancerIPsAvailable, and what others say.
+	// conditions holds NetworkReady and LoadBalancerIPsAvailable, and conditions of other authors.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// phase is where the tenant is in its life: Pending, Provisioning, Installing, Ready, Updating, Deleting or Failed.
+	// phase is the phase in the life of the tenant: Pending, Provisioning, Installing, Ready, Updating, Deleting or Failed.
 	// +optional
 	Phase string `json:"phase,omitempty"`
 
@@ -117,7 +117,7 @@ type TenantClusterStatus struct {
 	// +kubebuilder:validation:MaxLength=63
 	TenantNamespace string `json:"tenantNamespace,omitempty"`
 
-	// lastTransitionTime is when phase changed last.
+	// lastTransitionTime is the time of the last change of phase.
 	// +optional
 	LastTransitionTime *metav1.Time `json:"lastTransitionTime,omitempty"`
 
@@ -145,11 +145,11 @@ type TenantCluster struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the tenant asks for.
+	// spec is the configuration of the tenant.
 	// +optional
 	Spec TenantClusterSpec `json:"spec,omitempty"`
 
-	// status is what is seen of the tenant.
+	// status is the observed state of the tenant.
 	// +optional
 	Status TenantClusterStatus `json:"status,omitempty"`
 }

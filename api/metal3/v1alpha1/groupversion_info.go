@@ -12,7 +12,7 @@ var (
 
 	schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
-	// AddToScheme teaches a scheme the kinds of this package.
+	// AddToScheme adds the kinds of this package to a scheme.
 	AddToScheme = schemeBuilder.AddToScheme
 )
 

@@ -5,22 +5,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IPAddressSpec is an address, whose it is, and what it comes with.
+// IPAddressSpec is an address with its owner and its network settings.
 // +kubebuilder:validation:XValidation:rule="self.pool.?name.orValue(\"\") != \"\"",fieldPath=".pool.name",reason=FieldValueRequired,message="name the IPPool that the address belongs to"
-// +kubebuilder:validation:XValidation:rule="self.claim.?name.orValue(\"\") != \"\"",fieldPath=".claim.name",reason=FieldValueRequired,message="name the claim that the address is for or, to keep it from everybody, what no claim can be called, such as _nobody"
+// +kubebuilder:validation:XValidation:rule="self.claim.?name.orValue(\"\") != \"\"",fieldPath=".claim.name",reason=FieldValueRequired,message="name the claim that owns the address or, to reserve the address, a name that no claim can have, such as _reserved"
 // +kubebuilder:validation:XValidation:rule="self.address == oldSelf.address",fieldPath=".address",reason=FieldValueForbidden,message="address cannot be changed: create another IPAddress and delete this one"
 // +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool || [self.pool.?name, self.pool.?__namespace__, self.pool.?kind].map(v, v.orValue(\"\")) == [oldSelf.pool.?name, oldSelf.pool.?__namespace__, oldSelf.pool.?kind].map(v, v.orValue(\"\"))",fieldPath=".pool",reason=FieldValueForbidden,message="name, namespace and kind of the pool cannot be changed: create another IPAddress and delete this one"
 // +kubebuilder:validation:XValidation:rule="self.claim == oldSelf.claim || [self.claim.?name, self.claim.?__namespace__, self.claim.?kind].map(v, v.orValue(\"\")) == [oldSelf.claim.?name, oldSelf.claim.?__namespace__, oldSelf.claim.?kind].map(v, v.orValue(\"\"))",fieldPath=".claim",reason=FieldValueForbidden,message="name, namespace and kind of the claim cannot be changed: create another IPAddress and delete this one"
 type IPAddressSpec struct {
-	// claim names the IPClaim, in the same namespace, that has the address. It need not exist (yet).
+	// claim names the IPClaim, in the same namespace, that owns the address. The claim may not exist (yet).
 	// +required
 	Claim corev1.ObjectReference `json:"claim"`
 
-	// pool names the IPPool, in the same namespace, that the address is held of.
+	// pool names the IPPool, in the same namespace, of the address.
 	// +required
 	Pool corev1.ObjectReference `json:"pool"`
 
-	// prefix is the length of the network's prefix.
+	// prefix is the prefix length of the network.
 	// +optional
 	// +kubebuilder:validation:Maximum=128
 	Prefix int `json:"prefix,omitempty"`
@@ -29,7 +29,7 @@ type IPAddressSpec struct {
 	// +optional
 	Gateway *IP `json:"gateway,omitempty"`
 
-	// address is held by the claim, and by nobody else, as long as this object exists. Immutable.
+	// address is owned exclusively by the claim as long as this object exists. Immutable.
 	// +required
 	Address IP `json:"address"`
 
@@ -39,8 +39,8 @@ type IPAddressSpec struct {
 	DNSServers []IP `json:"dnsServers,omitempty"`
 }
 
-// IPAddress is an address that an IPClaim has. The allocator makes one for each claim; one that somebody else makes holds its
-// address just as well.
+// IPAddress is an address owned by an IPClaim. The allocator creates one IPAddress for each claim; an IPAddress created by another client owns its address
+// too.
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:resource:scope=Namespaced,categories=metal3;ipam,shortName=ipaddress;m3ipa;m3ipaddress;m3ipaddresses;metal3ipa;metal3ipaddress;metal3ipaddresses
@@ -57,7 +57,7 @@ type IPAddress struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the address and whose it is.
+	// spec is the address with its owner.
 	// +optional
 	Spec IPAddressSpec `json:"spec,omitempty"`
 }

@@ -5,28 +5,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IPClaimSpec is which pool an address is asked of. Which address, the annotation ipAddress says.
+// IPClaimSpec names the pool of a claim. The annotation ipAddress requests an exact address.
 // +kubebuilder:validation:XValidation:rule="self.pool.?name.orValue(\"\") != \"\"",fieldPath=".pool.name",reason=FieldValueRequired,message="name the IPPool, in the same namespace, that the address is to come from"
 // +kubebuilder:validation:XValidation:rule="self.pool == oldSelf.pool || [self.pool.?name, self.pool.?__namespace__, self.pool.?kind].map(v, v.orValue(\"\")) == [oldSelf.pool.?name, oldSelf.pool.?__namespace__, oldSelf.pool.?kind].map(v, v.orValue(\"\"))",fieldPath=".pool",reason=FieldValueForbidden,message="name, namespace and kind of the pool cannot be changed: create another IPClaim in the other pool and delete this one"
 type IPClaimSpec struct {
-	// pool names the IPPool, in the same namespace, that the address comes from. It need not exist yet. Only name counts; name,
-	// namespace and kind are immutable.
+	// pool names the IPPool, in the same namespace, that provides the address. The pool may be created later. Only name counts; name, namespace and kind
+	// are immutable.
 	// +required
 	Pool corev1.ObjectReference `json:"pool"`
 }
 
-// IPClaimStatus is the answer to a claim: an address, or why there is none.
+// IPClaimStatus is the result of a claim: an address, or the reason for no address.
 type IPClaimStatus struct {
-	// address names the IPAddress that the claim has.
+	// address names the IPAddress of the claim.
 	// +optional
 	Address *corev1.ObjectReference `json:"address,omitempty"`
 
-	// errorMessage says why the claim has no address (yet).
+	// errorMessage is the reason why the claim has no address (yet).
 	// +optional
 	ErrorMessage *string `json:"errorMessage,omitempty"`
 }
 
-// IPClaim asks for an address of an IPPool. The object that comes back from its creation already says which one, in its annotation ipAddress.
+// IPClaim requests an address of an IPPool. The create response already contains the address, in the annotation ipAddress.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
@@ -44,7 +44,7 @@ type IPClaim struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is asked for.
+	// spec is the request.
 	// +optional
 	Spec IPClaimSpec `json:"spec,omitempty"`
 

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AllocationStrategy is how one address is picked inside an entry of spec.pools. An entry is used up before the next is looked at.
+// AllocationStrategy is the order in which addresses of an entry of spec.pools are allocated. An entry is exhausted before the next entry is used.
 // +kubebuilder:validation:Enum=sequential;random
 type AllocationStrategy string
 
@@ -13,46 +13,46 @@ const (
 	StrategyRandom AllocationStrategy = "random"
 )
 
-// IPPoolSpec is the addresses of the pool, and what they come with.
+// IPPoolSpec is the addresses of the pool, with their network settings.
 // +kubebuilder:validation:XValidation:rule="self.namePrefix == oldSelf.namePrefix",fieldPath=".namePrefix",reason=FieldValueForbidden,message="namePrefix cannot be changed, the IPAddress objects of the pool are named after it: create another IPPool"
 // +kubebuilder:validation:XValidation:rule="!has(self.allocationStrategy) || !has(oldSelf.allocationStrategy) || self.allocationStrategy == oldSelf.allocationStrategy",fieldPath=".allocationStrategy",reason=FieldValueForbidden,message="allocationStrategy cannot be changed: create another IPPool"
 type IPPoolSpec struct {
-	// clusterName names the Cluster of Cluster API, in the same namespace, that the pool belongs to. The pool is owned by it, moves with
-	// it, and rests while it is paused.
+	// clusterName names the Cluster of Cluster API, in the same namespace, to which the pool belongs. The Cluster owns the pool: the pool moves with
+	// the Cluster, and is paused while the Cluster is paused.
 	// +optional
 	ClusterName *string `json:"clusterName,omitempty"`
 
-	// pools is the addresses of the pool: each entry is used up before the next is looked at.
+	// pools lists the addresses of the pool. Each entry is exhausted before the next entry is used.
 	// +optional
 	// +kubebuilder:validation:MaxItems=49152
 	Pools []Pool `json:"pools,omitempty"`
 
-	// allocationStrategy is how an address is picked inside an entry of pools. Immutable.
+	// allocationStrategy is the order in which addresses of an entry of pools are allocated. Immutable.
 	// +optional
 	// +kubebuilder:default=sequential
 	AllocationStrategy AllocationStrategy `json:"allocationStrategy,omitempty"`
 
-	// preAllocations keeps addresses for claims: name of the claim, of either kind, to address. Nobody else gets one of them, whether or
-	// not that claim exists. An address that must not be given at all is kept for a name that no claim can have, such as _gateway.
+	// preAllocations reserves addresses for claims: name of the claim, of either kind, to address. Other claims do not get a reserved address, even if the
+	// named claim does not exist. Reserve an address that must never be allocated for a name that no claim can have, such as _gateway.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=49152
 	PreAllocations map[string]IP `json:"preAllocations,omitempty"`
 
-	// prefix is the length of the network's prefix, for entries of pools that have none.
+	// prefix is the prefix length of the network, for entries of pools without prefix.
 	// +optional
 	// +kubebuilder:validation:Maximum=128
 	Prefix int `json:"prefix,omitempty"`
 
-	// gateway is for entries of pools that have none.
+	// gateway is for entries of pools without gateway.
 	// +optional
 	Gateway *IP `json:"gateway,omitempty"`
 
-	// dnsServers is for entries of pools that have none.
+	// dnsServers is for entries of pools without dnsServers.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1024
 	DNSServers []IP `json:"dnsServers,omitempty"`
 
-	// namePrefix is what the name of every IPAddress of the pool begins with. Immutable.
+	// namePrefix begins the name of every IPAddress of the pool. Immutable.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	NamePrefix string `json:"namePrefix"`
@@ -60,10 +60,10 @@ type IPPoolSpec struct {
 
 // Pool is a part of the addresses of an IPPool:
 //
-//	start, end       from the one to the other, both included
-//	start, subnet    from start to the last address of subnet; none where start is not inside
-//	start            from start on
-//	subnet           from behind the address that subnet is written with to its last one
+//	start, end       from start to end, inclusive
+//	start, subnet    from start to the last address of subnet; no addresses if start is outside subnet
+//	start            from start to the last address of the family
+//	subnet           from the address after the address in subnet to the last address of the network
 //
 // +kubebuilder:validation:XValidation:rule="has(self.start) || has(self.end) || has(self.subnet)",message="an entry of pools needs addresses: set start and end, or subnet"
 type Pool struct {
@@ -71,54 +71,54 @@ type Pool struct {
 	// +optional
 	Start *IP `json:"start,omitempty"`
 
-	// end is the last address. It counts where start is set.
+	// end is the last address. It has no effect without start.
 	// +optional
 	End *IP `json:"end,omitempty"`
 
-	// subnet is the network that every address of the entry lies in.
+	// subnet is the network that contains every address of the entry.
 	// +optional
 	Subnet *Subnet `json:"subnet,omitempty"`
 
-	// prefix is the length of the network's prefix. 0 is the pool's own.
+	// prefix is the prefix length of the network. 0 selects the prefix of the pool.
 	// +optional
 	// +kubebuilder:validation:Maximum=128
 	Prefix int `json:"prefix,omitempty"`
 
-	// gateway of these addresses. It can be handed out where it lies among them; keep it with preAllocations.
+	// gateway of these addresses. If the entry contains the gateway, the gateway is allocatable: reserve it with preAllocations.
 	// +optional
 	Gateway *IP `json:"gateway,omitempty"`
 
-	// dnsServers of these addresses, in place of all of the pool's own.
+	// dnsServers of these addresses, instead of the dnsServers of the pool.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1024
 	DNSServers []NameServer `json:"dnsServers,omitempty"`
 }
 
-// IPPoolStatus is what is held of a pool.
+// IPPoolStatus is the usage of a pool.
 type IPPoolStatus struct {
-	// lastUpdated is when indexes changed last.
+	// lastUpdated is the time of the last change of indexes.
 	// +optional
 	LastUpdated *metav1.Time `json:"lastUpdated,omitempty"`
 
-	// indexes is which claim has which address.
+	// indexes maps the name of each claim to its address.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=49152
 	Indexes map[string]IP `json:"indexes,omitempty"`
 
-	// capacity is how many addresses pools has, held or not. It saturates at the largest int64.
+	// capacity is the number of addresses in pools, owned or free. It saturates at the largest int64.
 	// +optional
 	Capacity *int64 `json:"capacity,omitempty"`
 
-	// availableIPCount is how many of them are free; absent where capacityCapped.
+	// availableIPCount is the number of free addresses; absent if capacityCapped is true.
 	// +optional
 	AvailableIPCount *int64 `json:"availableIPCount,omitempty"`
 
-	// capacityCapped says that there are more addresses than capacity can say.
+	// capacityCapped is true if the pool has more addresses than capacity can count.
 	// +optional
 	CapacityCapped *bool `json:"capacityCapped,omitempty"`
 }
 
-// IPPool is addresses for the machines of a cluster.
+// IPPool offers addresses for the machines of a cluster.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
@@ -137,7 +137,7 @@ type IPPool struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the addresses of the pool.
+	// spec is the addresses that the pool offers.
 	// +optional
 	Spec IPPoolSpec `json:"spec,omitempty"`
 

@@ -1,15 +1,15 @@
 package v1alpha1
 
-// FinalizerProxyIPPool keeps a pool while a ProxyVIP holds addresses of it.
+// FinalizerProxyIPPool keeps a pool while a ProxyVIP owns addresses of the pool.
 const FinalizerProxyIPPool = "novaedge.io/proxyippool"
 
 // Condition types.
 const (
-	// ConditionReady on a ProxyIPPool: it is valid and serves.
+	// ConditionReady on a ProxyIPPool: the pool is valid and serves.
 	ConditionReady = "Ready"
-	// ConditionBound on a ProxyVIP: its addresses are its own, alone, and may be used.
+	// ConditionBound on a ProxyVIP: the ProxyVIP is the single owner of its addresses, and clients may use the addresses.
 	ConditionBound = "Bound"
-	// ConditionConflict on a ProxyVIP: True while another holds one of its addresses; absent otherwise.
+	// ConditionConflict on a ProxyVIP: True while another object owns one of the addresses; absent otherwise.
 	ConditionConflict = "Conflict"
 )
 
@@ -18,32 +18,34 @@ const (
 	ReasonPoolReady        = "PoolReady"        // ProxyIPPool Ready=True; the message has the live count
 	ReasonNoAddresses      = "NoAddresses"      // every address that the pool offers is reserved by a pool of its routing domain
 	ReasonPoolConfigError  = "PoolConfigError"  // the spec breaks a rule; the message names field, value and rule
-	ReasonDeleting         = "Deleting"         // the pool waits for ProxyVIPs that still hold addresses of it
+	ReasonDeleting         = "Deleting"         // the pool waits for ProxyVIPs that still own its addresses
 	ReasonAddressAllocated = "AddressAllocated" // ProxyVIP Bound=True
-	ReasonPoolNotFound     = "PoolNotFound"     // the pool that poolRef names does not exist (yet)
+	ReasonPoolNotFound     = "PoolNotFound"     // the pool named in poolRef does not exist (yet)
 	ReasonPoolExhausted    = "PoolExhausted"    // the pool has no free address
-	ReasonAllocationFailed = "AllocationFailed" // the addresses asked for cannot be given
-	ReasonAddressConflict  = "AddressConflict"  // another holds one of the addresses
+	ReasonAllocationFailed = "AllocationFailed" // the requested addresses cannot be allocated
+	ReasonAddressConflict  = "AddressConflict"  // another object owns one of the addresses
 )
 
-// Annotations of a Service of type LoadBalancer. The first has a ProxyVIP made for it; the others say how.
+// Annotations of a Service of type LoadBalancer. With AnnotationVIPMode the manager creates a ProxyVIP for the Service; the other annotations configure the
+// ProxyVIP.
 const (
 	AnnotationVIPMode       = "novaedge.io/vip-mode"       // L2ARP, BGP or OSPF
-	AnnotationAddressPool   = "novaedge.io/address-pool"   // a ProxyIPPool, DefaultAddressPool where absent
-	AnnotationAddressFamily = "novaedge.io/address-family" // ipv4 (where absent), ipv6 or dual
+	AnnotationAddressPool   = "novaedge.io/address-pool"   // name of a ProxyIPPool; the default is DefaultAddressPool
+	AnnotationAddressFamily = "novaedge.io/address-family" // ipv4 (the default), ipv6 or dual
 	AnnotationBGPConfig     = "novaedge.io/bgp-config"     // spec.bgpConfig, as JSON
 	AnnotationOSPFConfig    = "novaedge.io/ospf-config"    // spec.ospfConfig, as JSON
 	AnnotationNodeSelector  = "novaedge.io/node-selector"  // spec.nodeSelector, as JSON
-	// AnnotationVIPAddresses is written by the manager: the addresses of the Service, separated by commas, as a backup needs them. They are those of the
-	// Service with the UID in AnnotationServiceUID.
+	// AnnotationVIPAddresses lists the addresses of the Service, separated by commas, for backups. The manager writes the annotation. The addresses belong
+	// to the Service with the UID in AnnotationServiceUID.
 	AnnotationVIPAddresses = "novaedge.io/vip-addresses"
 	AnnotationBFDEnabled   = "novaedge.io/bfd-enabled" // spec.bfd.enabled: true or false
 )
 
-// DefaultAddressPool is the pool of a Service that names none.
+// DefaultAddressPool is the pool of a Service without AnnotationAddressPool.
 const DefaultAddressPool = "default"
 
-// Marks of a ProxyVIP that was made for a Service. It cannot be owned by it: an object of no namespace has no owner in one.
+// Labels and annotation of a ProxyVIP that was created for a Service. An owner reference is impossible: a cluster-scoped object cannot have a namespaced
+// owner.
 const (
 	LabelManagedBy        = "novaedge.io/managed-by" // ManagedByServices
 	LabelServiceNamespace = "novaedge.io/service-namespace"

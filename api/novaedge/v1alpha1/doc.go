@@ -1,11 +1,11 @@
-// Package v1alpha1 is the API novaedge.io/v1alpha1, as far as addresses go: a ProxyIPPool offers addresses, and a ProxyVIP holds one of
-// a family, or one of each, in its own spec.
+// Package v1alpha1 is the part of the API novaedge.io/v1alpha1 that concerns addresses: a ProxyIPPool offers addresses, and a ProxyVIP owns one address, or
+// one address of each family, in its own spec.
 //
-// The answer of a ProxyVIP is spec.address and spec.ipv6Address: the fields by which its author could have asked for those very
-// addresses. Status only mirrors it. What else a ProxyVIP says is the proxy's, and kept as it is.
+// The allocated addresses of a ProxyVIP are stored in spec.address and spec.ipv6Address, the fields by which a user could have requested the same
+// addresses. Status only mirrors them. All other fields of a ProxyVIP belong to the proxy and are preserved.
 //
-// Addresses are text in CIDR notation (10.200.0.1/32, 2001:db8::1/128) or bare; the prefix length says nothing. What an author wrote
-// stays as it was written; what is filled in is canonical, and a whole /32 or /128.
+// Addresses are text, in CIDR notation (10.200.0.1/32, 2001:db8::1/128) or bare; the prefix length has no effect. The text of a user is kept unchanged; the
+// allocator writes canonical text with prefix length 32 or 128.
 //
 // +kubebuilder:object:generate=true
 // +groupName=novaedge.io

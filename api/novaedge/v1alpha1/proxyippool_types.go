@@ -5,9 +5,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // ProxyIPPoolSpec is the addresses that a pool offers.
 // +kubebuilder:validation:XValidation:rule="size(self.?cidrs.orValue([])) + size(self.?addresses.orValue([])) > 0",reason=FieldValueRequired,message="name at least one network in cidrs or one address in addresses"
 type ProxyIPPoolSpec struct {
-	// cidrs are networks whose addresses the pool offers, in numeric order. Of IPv4 networks of /30 and larger the first and the last
-	// address are left out (network and broadcast), of IPv6 networks of /126 and larger the first (subnet-router anycast). Bits after
-	// the prefix do not count: 10.0.0.200/28 is 10.0.0.192/28.
+	// cidrs lists networks whose addresses the pool offers, in numeric order. IPv4 networks of /30 and larger are offered without the first and the last
+	// address (network and broadcast), IPv6 networks of /126 and larger without the first (subnet-router anycast). Bits after the prefix do not count:
+	// 10.0.0.200/28 is 10.0.0.192/28.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
@@ -15,8 +15,8 @@ type ProxyIPPoolSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="must be an IPv4 or IPv6 network in CIDR notation, such as 10.200.0.0/24 or 2001:db8::/120"
 	CIDRs []string `json:"cidrs,omitempty"`
 
-	// addresses are single addresses that the pool offers, also such as a network of cidrs leaves out. A prefix length says nothing:
-	// 203.0.113.10/32 and 203.0.113.10 are the same.
+	// addresses lists single addresses that the pool offers, including first and last addresses of the networks in cidrs. A prefix length has no effect:
+	// 203.0.113.10/32 and 203.0.113.10 are equal.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
@@ -24,13 +24,13 @@ type ProxyIPPoolSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an IPv4 or IPv6 address, such as 203.0.113.10/32 or 2001:db8::1/128"
 	Addresses []string `json:"addresses,omitempty"`
 
-	// autoAssign lets ProxyVIPs that name no address have any free one. Without it each must ask for a certain address of the pool.
+	// autoAssign allocates free addresses to ProxyVIPs without an address. If false, each ProxyVIP must request an exact address of the pool.
 	// +optional
 	// +kubebuilder:default=false
 	AutoAssign bool `json:"autoAssign"`
 }
 
-// ProxyIPAllocation is an address of a pool and who has it.
+// ProxyIPAllocation is an address of a pool, with its owner.
 type ProxyIPAllocation struct {
 	// address, as in 10.200.0.1/32 or 2001:db8::1/128.
 	// +required
@@ -42,28 +42,28 @@ type ProxyIPAllocation struct {
 	// +kubebuilder:validation:MaxLength=253
 	VIPRef string `json:"vipRef"`
 
-	// allocatedAt is since when the ProxyVIP has it.
+	// allocatedAt is the time of the allocation.
 	// +optional
 	AllocatedAt *metav1.Time `json:"allocatedAt,omitempty"`
 }
 
-// ProxyIPPoolStatus says how much of a pool is held, and by whom.
+// ProxyIPPoolStatus is the usage of a pool, with the owners.
 type ProxyIPPoolStatus struct {
-	// allocated is how many addresses of the pool are held, by anybody. It saturates at the largest int64.
+	// allocated is the number of owned addresses of the pool. It saturates at the largest int64.
 	// +optional
 	Allocated int64 `json:"allocated"`
 
-	// available is how many addresses of the pool are free. It saturates at the largest int64.
+	// available is the number of free addresses of the pool. It saturates at the largest int64.
 	// +optional
 	Available int64 `json:"available"`
 
-	// allocations are the addresses of the pool that ProxyVIPs hold, in numeric order: the first 1,000.
+	// allocations lists the addresses of the pool owned by ProxyVIPs, in numeric order: the first 1,000.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000
 	Allocations []ProxyIPAllocation `json:"allocations,omitempty"`
 
-	// allocationsNotListed is how many more there are.
+	// allocationsNotListed is the number of further allocations.
 	// +optional
 	AllocationsNotListed int64 `json:"allocationsNotListed,omitempty"`
 
@@ -96,7 +96,7 @@ type ProxyIPPool struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the pool offers.
+	// spec is the addresses that the pool offers.
 	// +required
 	Spec ProxyIPPoolSpec `json:"spec"`
 

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// VIPMode is how the proxy announces an address.
+// VIPMode is the protocol by which the proxy announces an address.
 // +kubebuilder:validation:Enum=L2ARP;BGP;OSPF
 type VIPMode string
 
@@ -13,7 +13,7 @@ const (
 	ModeOSPF  VIPMode = "OSPF"
 )
 
-// AddressFamily is which addresses a ProxyVIP has.
+// AddressFamily is the family of a ProxyVIP's addresses.
 // +kubebuilder:validation:Enum=ipv4;ipv6;dual
 type AddressFamily string
 
@@ -21,43 +21,43 @@ type AddressFamily string
 const (
 	FamilyIPv4 AddressFamily = "ipv4"
 	FamilyIPv6 AddressFamily = "ipv6"
-	FamilyDual AddressFamily = "dual" // one of each
+	FamilyDual AddressFamily = "dual" // one address of each family
 )
 
 // PoolReference names a ProxyIPPool.
 type PoolReference struct {
-	// name of the pool. It need not exist yet.
+	// name of the pool. The pool may be created later.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Name string `json:"name"`
 }
 
-// ProxyVIPSpec is what is asked for and, from the answer to its creation on, what is held.
+// ProxyVIPSpec is the request and, after admission of the create, the allocated addresses.
 // +kubebuilder:pruning:PreserveUnknownFields
 // +kubebuilder:validation:XValidation:rule="has(self.address) || has(self.ipv6Address) || has(self.poolRef)",reason=FieldValueRequired,message="name an address (address, ipv6Address), or the pool to take one from (poolRef)"
 type ProxyVIPSpec struct {
-	// address is the address, filled in by the allocator while the object is being created. Set it to ask for exactly that one instead of a
-	// free one, with poolRef as one of the pool's, without as any. With addressFamily ipv6 it may hold the IPv6 address in the place of
+	// address is the allocated address, filled in by the allocator during the create. Set address to request an exact address instead of a free address: an
+	// address of the pool with poolRef, an arbitrary address without poolRef. With addressFamily ipv6, address may hold the IPv6 address instead of
 	// ipv6Address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an address, such as 10.200.0.50/32"
 	Address string `json:"address,omitempty"`
 
-	// ipv6Address is the IPv6 address of a VIP of family ipv6 or dual, in the same way.
+	// ipv6Address is the IPv6 address of a VIP of family ipv6 or dual, filled in or requested like address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an IPv6 address, such as 2001:db8::50/128"
 	IPv6Address string `json:"ipv6Address,omitempty"`
 
-	// addressFamily is "ipv4", "ipv6" or "dual": one address, or one of each.
+	// addressFamily is "ipv4", "ipv6" or "dual": one address, or one address of each family.
 	// +optional
 	// +kubebuilder:default=ipv4
 	AddressFamily AddressFamily `json:"addressFamily,omitempty"`
 
-	// poolRef names the ProxyIPPool that the addresses come from. Without it, address or ipv6Address must be set. Removed from a VIP that has
-	// its addresses, it leaves them to it.
+	// poolRef names the ProxyIPPool that provides the addresses. Without poolRef, address or ipv6Address must be set. Removing poolRef after allocation
+	// keeps the addresses.
 	// +optional
 	PoolRef *PoolReference `json:"poolRef,omitempty"`
 
@@ -72,10 +72,10 @@ type ProxyVIPSpec struct {
 	Ports []int32 `json:"ports"`
 }
 
-// ProxyVIPStatus mirrors what spec holds and says whether it may be used. The proxy's own fields stand beside these.
+// ProxyVIPStatus mirrors the addresses in spec, with their state. The proxy's own fields are kept.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProxyVIPStatus struct {
-	// allocatedAddress is the address, as in 10.200.0.1/32; with addressFamily ipv6 the IPv6 one.
+	// allocatedAddress is the address, as in 10.200.0.1/32; with addressFamily ipv6 the IPv6 address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=49
 	AllocatedAddress string `json:"allocatedAddress,omitempty"`
@@ -85,8 +85,8 @@ type ProxyVIPStatus struct {
 	// +kubebuilder:validation:MaxLength=49
 	AllocatedIPv6Address string `json:"allocatedIPv6Address,omitempty"`
 
-	// conditions holds Bound: the addresses belong to this object alone and may be used; and Conflict while they do not. The proxy has
-	// others here.
+	// conditions holds Bound: this object is the single owner of the addresses, and clients may use the addresses. During an address conflict conditions
+	// also holds Conflict. The proxy adds conditions of its own.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -94,12 +94,12 @@ type ProxyVIPStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ProxyVIP is an address that the proxy announces, or one of each family, held as long as the object exists. The object that comes back
-// from its creation already says which, in spec.
+// ProxyVIP is an address that the proxy announces, or one address of each family, owned as long as the object exists. The create response already contains
+// the addresses, in spec.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.poolRef) || (has(oldSelf.spec.poolRef) && self.spec.poolRef.name == oldSelf.spec.poolRef.name) || !(has(oldSelf.spec.address) || has(oldSelf.spec.ipv6Address)) || (has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Bound' && c.status == 'False'))",fieldPath=".spec.poolRef",reason=FieldValueForbidden,message="poolRef cannot be changed while addresses are held: create another ProxyVIP in the other pool and delete this one"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.poolRef) || (has(oldSelf.spec.poolRef) && self.spec.poolRef.name == oldSelf.spec.poolRef.name) || !(has(oldSelf.spec.address) || has(oldSelf.spec.ipv6Address)) || (has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Bound' && c.status == 'False'))",fieldPath=".spec.poolRef",reason=FieldValueForbidden,message="poolRef cannot be changed while addresses are owned: create another ProxyVIP in the other pool and delete this one"
 // +kubebuilder:resource:scope=Cluster,categories=ipam
 // +kubebuilder:selectablefield:JSONPath=".spec.poolRef.name"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=".spec.address"
@@ -116,7 +116,7 @@ type ProxyVIP struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what is asked for and held.
+	// spec is the request and the allocated addresses.
 	// +required
 	Spec ProxyVIPSpec `json:"spec"`
 

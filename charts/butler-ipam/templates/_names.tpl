@@ -65,6 +65,9 @@ webhook can be taken out of one in which somebody else keeps its caBundle. */ -}
 
 {{- define "butler-ipam.image" -}}
 {{- with .Values.image -}}
+{{- if regexMatch "[:@][^/]*$" .repository -}}
+  {{- fail (printf "image.repository %q has a tag or a digest: set them as image.tag or image.digest" .repository) -}}
+{{- end -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end -}}
 {{- end -}}

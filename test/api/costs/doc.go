@@ -1,4 +1,5 @@
-// Package costs checks the CEL rules of the CRDs with the code of the oldest supported API server, without running one: that the API server knows
-// every function, and that the estimated cost of each rule and of each CRD is far below the API server's limits. It is a module of its own
-// because the manager is built from another version of the same code. It also checks that every document names that version.
+// Package costs checks the CEL rules of the CRDs with the library of the oldest supported API server, without a running API server. It checks that
+// the API server supports every function, and that the estimated costs of each rule and of each CRD are far below the API server's limits. It also
+// checks that every document names this oldest version. The package is a Go module of its own because the manager uses another version of the same
+// library.
 package costs

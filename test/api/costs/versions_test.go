@@ -43,8 +43,8 @@ func TestSupportedVersionsAreNamedAndTested(t *testing.T) {
 	}
 	versions := strings.NewReplacer("OLDEST", fmt.Sprintf("1.%d", oldest), "NEWEST", fmt.Sprintf("1.%d", newest))
 	for file, text := range map[string]string{
-		"../../../README.md":                     "Kubernetes OLDEST and later\n(tested with OLDEST to NEWEST)",
-		"../../../charts/butler-ipam/README.md":  "Needs Kubernetes OLDEST or later",
+		"../../../README.md":                     "Kubernetes OLDEST or later (tested to NEWEST)",
+		"../../../charts/butler-ipam/README.md":  "- Kubernetes OLDEST or later",
 		"../../../charts/butler-ipam/Chart.yaml": `kubeVersion: ">=OLDEST.0-0"`,
 	} {
 		content, err := os.ReadFile(file)

@@ -29,8 +29,8 @@ type example struct {
 }
 
 var examples = map[string]example{
-	"ButlerIPAMNoHolder": {
-		load:  `journal_holder{instance="a"} 1x9 0x20`,
+	"ButlerIPAMNoLeader": {
+		load:  `journal_leader{instance="a"} 1x9 0x20`,
 		quiet: "9m", fires: "10m", want: `{} 1`,
 	},
 	"ButlerIPAMAddressConflict": {
@@ -69,8 +69,8 @@ var examples = map[string]example{
 	},
 	// What a stands at after b has taken over says nothing.
 	"ButlerIPAMJournalFull": {
-		load: `journal_holder{instance="a"} 1x4 0x20
-		       journal_holder{instance="b"} 0x4 1x20
+		load: `journal_leader{instance="a"} 1x4 0x20
+		       journal_leader{instance="b"} 0x4 1x20
 		       open_grants{instance="a"} 5000x30
 		       open_grants{instance="b"} 500x9 501x20`,
 		quiet: "9m", fires: "10m", want: `{} 501`,
@@ -118,7 +118,7 @@ var examples = map[string]example{
 
 var names = regexp.MustCompile(`(?m)^[\t ]*(\w+\{)`)
 
-func TestAlertsFireWhenTheyShould(t *testing.T) {
+func TestAlerts_Fire(t *testing.T) {
 	text, err := os.ReadFile(files + "alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 	}
 }
 
-func TestTheDashboardAsksWhatPrometheusUnderstands(t *testing.T) {
+func TestDashboard_QueriesAreValid(t *testing.T) {
 	text, err := os.ReadFile(files + "dashboard.json")
 	if err != nil {
 		t.Fatal(err)

@@ -1,3 +1,3 @@
-// Package alerts tries the chart's alerts and its dashboard in Prometheus' own engine. It is a module of its own so that nothing else depends
-// on Prometheus.
+// Package alerts tests the chart's alerts and dashboard with Prometheus' own engine. The package is a Go module of its own so that no other module
+// depends on Prometheus.
 package alerts

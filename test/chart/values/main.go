@@ -1,15 +1,17 @@
-// Command values reads a chart's values.yaml, and writes from it values.schema.json and, between two marks, the table of values in README.md.
+// Command values generates the schema and the documentation of a chart's values. It reads values.yaml, and writes values.schema.json and the tables of
+// values between two marks in README.md.
 //
 //	values CHART
 //
-// A value's comment is its description; one without is an error. Its default says its type, and what else its schema needs stands in a last
-// line of the comment:
+// The comment above a value is its description; a value without comment is an error. The default of a value determines its type. Further constraints
+// of the schema are in the last line of the comment:
 //
 //	# Where the image lies, registry included.
 //	# @schema {minLength: 1}
 //	repository: butler-ipam
 //
-// A mapping takes the keys it has and no others, unless its line says what additional ones are like.
+// A mapping permits only the keys that it has, unless its @schema line describes additional keys. A comment line "@group NAME" begins a new table
+// with this heading.
 package main
 
 import (
@@ -28,8 +30,8 @@ import (
 // schema is a JSON schema, or a part of one.
 type schema map[string]any
 
-// row is a value in the table.
-type row struct{ path, standard, description string }
+// row is a value in the table. If group is set, the value begins a table.
+type row struct{ path, standard, description, group string }
 
 func main() {
 	if len(os.Args) != 2 {
@@ -77,12 +79,17 @@ func mapping(path string, node *yaml.Node) (schema, []row, error) {
 }
 
 func property(path, comment string, node *yaml.Node) (schema, []row, error) {
+	comment, group := groupOf(comment)
 	description, extra, err := parse(comment)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if _, open := extra["additionalProperties"]; node.Kind == yaml.MappingNode && !open {
-		return mapping(path, node)
+		s, rows, err := mapping(path, node)
+		if group != "" && len(rows) > 0 {
+			rows[0].group = group
+		}
+		return s, rows, err
 	}
 	if description == "" {
 		return nil, nil, fmt.Errorf("%s has no comment", path)
@@ -96,7 +103,17 @@ func property(path, comment string, node *yaml.Node) (schema, []row, error) {
 		s[keyword] = value
 	}
 	text, err := json.Marshal(standard)
-	return s, []row{{path, string(text), description}}, err
+	return s, []row{{path, string(text), description, group}}, err
+}
+
+var groupLine = regexp.MustCompile(`(?m)^# @group (.+)\n?`)
+
+// groupOf returns a comment without its line "@group", and the name of the group; "" without such a line.
+func groupOf(comment string) (rest, group string) {
+	if m := groupLine.FindStringSubmatch(comment); m != nil {
+		group = m[1]
+	}
+	return strings.TrimRight(groupLine.ReplaceAllString(comment, ""), "\n"), group
 }
 
 // parse divides a comment into the description, on one line, and what it adds to the schema.
@@ -153,10 +170,13 @@ func writeTable(path string, rows []row) error {
 		return fmt.Errorf("%s has no place for the table: a line <!-- values --> and a line <!-- end of values -->", path)
 	}
 	var out strings.Builder
-	out.WriteString("<!-- values -->\n| value | default | what |\n| --- | --- | --- |\n")
+	out.WriteString("<!-- values -->\n")
 	for _, r := range rows {
+		if r.group != "" {
+			fmt.Fprintf(&out, "\n### %s\n\n| Value | Default | Description |\n| --- | --- | --- |\n", r.group)
+		}
 		fmt.Fprintf(&out, "| `%s` | `%s` | %s |\n", r.path, r.standard, strings.ReplaceAll(r.description, "|", `\|`))
 	}
-	out.WriteString("<!-- end of values -->\n")
+	out.WriteString("\n<!-- end of values -->\n")
 	return os.WriteFile(path, table.ReplaceAllLiteral(text, []byte(out.String())), 0o644)
 }

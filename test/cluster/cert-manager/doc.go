@@ -1,7 +1,7 @@
-// Command cert-manager is cert-manager as it is released, in one static binary: its controllers for self-signed and CA issuers, its
-// cainjector and its webhook, each behind a word of its own on the command line.
+// Command cert-manager is the released cert-manager in one static binary. It contains the controllers for self-signed and CA issuers, the
+// cainjector and the webhook. The first argument of the command line selects the component.
 //
-// cert-manager publishes its packages as a Go module and not its programs, so these are written here. The module's name lies below
-// cert-manager's because the webhook is put together by an internal package, and only what lies there may import it. Issuers that ask
-// a service outside of the cluster (ACME, Vault, Venafi) are left out.
+// cert-manager publishes its packages as a Go module, but not its programs; so the programs are written here. The module path is below cert-manager's
+// module path because an internal package builds the webhook, and Go permits its import only below that path. Issuers that call a service
+// outside the cluster (ACME, Vault, Venafi) are omitted.
 package main

@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with no more plugins than a cluster's own names need.
+// Command coredns is CoreDNS with only the plugins that resolve the names of a cluster.
 package main
 
 import (

@@ -1,15 +1,16 @@
 //go:build linux
 
-// Command node runs a cluster of one node on this machine: etcd, the Kubernetes control plane, containerd, kubelet and kube-proxy, all of
-// them real, in mount, network, PID and UTS namespaces of their own.
+// Command node runs a Kubernetes cluster of one node on this machine. It starts etcd, the Kubernetes control plane, containerd, kubelet and kube-proxy, all
+// of them real, in mount, network, PID and UTS namespaces of their own.
 //
-//	node check               names the programs of other projects that this machine lacks
-//	node up IMAGE.tar...     starts it afresh with these images; only brings them in where it is up
-//	node down                ends it
+//	node check               lists the third-party programs that this machine lacks
+//	node up IMAGE.tar...     starts a new cluster with these images; if the cluster is already up, only imports the images
+//	node down                stops the cluster
 //
-// The first process in those namespaces is this program again (init.go): it mounts, links, starts the components and starts again those
-// that end. When it is killed the kernel ends all the others, and with the last one go mounts, links and rules.
+// The first process in these namespaces is this program again (init.go): it creates mounts and links, starts the components, and restarts
+// components that end. If the first process is killed, the kernel ends all other processes of the namespaces; with the last process the mounts, links and
+// packet filter rules are removed too.
 //
-// Its network leads nowhere: there is a bridge for the pods, an address for the node and no way out, neither to the machine nor beyond. So
-// images come from archives only, and whoever wants to reach the cluster does so from inside, by the script DIR/in.
+// The cluster's network has a bridge for the pods and an address for the node, and no route to the machine or beyond. So images come from
+// archives only, and programs that access the cluster must run inside the namespaces, through the script DIR/in.
 package main

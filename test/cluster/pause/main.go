@@ -1,6 +1,6 @@
 //go:build unix
 
-// Command pause keeps the namespaces of a pod open: it waits until it is told to end, and takes away the pod's orphans.
+// Command pause keeps the namespaces of a pod open until a signal ends it. It also reaps orphaned processes of the pod.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command cmd runs a sandbox in the foreground until it is interrupted: see package sandbox for what that is, and
-// `make sandbox` for how it is usually started.
+// Command cmd runs a sandbox in the foreground until it is interrupted. `make sandbox` starts it. Package sandbox describes the
+// sandbox.
 package main
 
 import (
@@ -46,7 +46,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("ready; in another terminal:\n\n  export KUBECONFIG=%s\n  kubectl get ipa,np\n\nlogs are in %s; interrupt to stop\n", s.Kubeconfig(), filepath.Join(s.Dir(), "logs"))
+	fmt.Printf("ready; in another terminal:\n\n  export KUBECONFIG=%s PATH=$PWD/bin:$PATH\n  kubectl get ipa,np\n\nlogs are in %s; Ctrl-C stops the sandbox\n", s.Kubeconfig(), filepath.Join(s.Dir(), "logs"))
 	<-ctx.Done()
 	return s.Stop()
 }

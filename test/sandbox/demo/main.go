@@ -1,6 +1,6 @@
-// Command demo shows what Butler IPAM does, on a sandbox of its own: a pool, allocations whose addresses are in the answer to their
-// create, a refusal and an overview. Every line with a $ is run by a shell as it stands, with kubectl of the sandbox. It fails when
-// one of them does not do what it is there to show.
+// Command demo shows the main features of Butler IPAM on a sandbox of its own. It creates a pool and allocations, whose create response
+// contains the addresses, and shows a denied allocation and an overview. A shell executes every line that begins with $ unchanged, with the sandbox's kubectl.
+// The demo fails if a command does not show the expected result.
 package main
 
 import (

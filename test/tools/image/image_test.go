@@ -56,7 +56,7 @@ func elsewhere(t *testing.T) (checkout string) {
 	return checkout
 }
 
-func TestTwoBuildsGiveTheSameBytes(t *testing.T) {
+func TestImage_Reproducible(t *testing.T) {
 	first, second := build(t, root), build(t, elsewhere(t))
 	for _, name := range []string{"butler-ipam-image.tar", "butler-ipam-image." + runtime.GOARCH + ".cdx.json"} {
 		a, err := os.ReadFile(filepath.Join(first, name))

@@ -1,10 +1,10 @@
-// Command image writes an OCI archive and a bill of materials from static binaries, without a container engine: an image like that which the
-// Dockerfile makes, with the binary and nothing else. The same binaries give the same bytes.
+// Command image writes an OCI archive and a bill of materials from static binaries, without a container engine. The image contains only the binary, like
+// the image that the Dockerfile builds. The same binaries always give the same bytes.
 //
 //	image -name NAME:TAG -out IMAGE.tar ARCH=BINARY...
 //
-// With several architectures the archive holds an index of images, else one image. The bill of materials lies beside it, one for each
-// architecture: IMAGE.ARCH.cdx.json, CycloneDX, by the digest of its image.
+// With several architectures the archive contains an image index, otherwise one image. For each architecture the bill of materials is written beside the
+// archive, as IMAGE.ARCH.cdx.json in the format CycloneDX. It identifies the image by its digest.
 package main
 
 import (

@@ -1,0 +1,272 @@
+package novaedge
+
+import (
+	"net/netip"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// Addresses are the addresses of a VIP, at most one per family; an absent address is not valid.
+type Addresses struct{ IPv4, IPv6 netip.Addr }
+
+// Ranges returns the addresses in the order of the ledger, IPv4 first.
+func (a Addresses) Ranges() []allocator.Range {
+	var ranges []allocator.Range
+	for _, address := range []netip.Addr{a.IPv4, a.IPv6} {
+		if address.IsValid() {
+			ranges = append(ranges, allocator.Range{First: address, Last: address})
+		}
+	}
+	return ranges
+}
+
+// setIfAbsent sets the address of a family unless the family has an address.
+func (a *Addresses) setIfAbsent(address netip.Addr) {
+	switch {
+	case address.Is4() && !a.IPv4.IsValid():
+		a.IPv4 = address
+	case address.Is6() && !a.IPv6.IsValid():
+		a.IPv6 = address
+	}
+}
+
+// fillAbsent copies the addresses of families without an address.
+func (a *Addresses) fillAbsent(o Addresses) {
+	for _, address := range []netip.Addr{o.IPv4, o.IPv6} {
+		if address.IsValid() {
+			a.setIfAbsent(address)
+		}
+	}
+}
+
+// EffectiveFamily returns the address family of a VIP, ipv4 by default.
+func EffectiveFamily(v *v1alpha1.ProxyVIP) v1alpha1.AddressFamily {
+	if v.Spec.AddressFamily == "" {
+		return v1alpha1.FamilyIPv4
+	}
+	return v.Spec.AddressFamily
+}
+
+// ParseSpecAddresses returns the addresses in a VIP's spec, and the errors of invalid fields.
+func ParseSpecAddresses(v *v1alpha1.ProxyVIP) (Addresses, field.ErrorList) {
+	spec := field.NewPath("spec")
+	return parseAddresses(fieldtext.At(spec.Child("address"), v.Spec.Address), fieldtext.At(spec.Child("ipv6Address"), v.Spec.IPv6Address))
+}
+
+// FindAddresses returns the addresses that a VIP owns, or would own once stored: from spec, else from the status of an earlier allocator. Invalid fields
+// count as absent.
+func FindAddresses(v *v1alpha1.ProxyVIP) Addresses {
+	named, _ := ParseSpecAddresses(v)
+	if named != (Addresses{}) {
+		return named
+	}
+	return parseStatusAddresses(v)
+}
+
+// parseStatusAddresses returns the addresses in a VIP's status.
+func parseStatusAddresses(v *v1alpha1.ProxyVIP) Addresses {
+	a, _ := parseAddresses(fieldtext.Text{Value: v.Status.AllocatedAddress}, fieldtext.Text{Value: v.Status.AllocatedIPv6Address})
+	return a
+}
+
+// isBound reports whether condition Bound applies to the VIP's present addresses: a condition for other addresses does not count.
+func isBound(v *v1alpha1.ProxyVIP) bool {
+	return isAllocatedEarlier(v) && meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound)
+}
+
+// isAllocatedEarlier reports whether a VIP's status names its present addresses.
+func isAllocatedEarlier(v *v1alpha1.ProxyVIP) bool {
+	has, known := FindAddresses(v), parseStatusAddresses(v)
+	return (!has.IPv4.IsValid() || has.IPv4 == known.IPv4) && (!has.IPv6.IsValid() || has.IPv6 == known.IPv6)
+}
+
+func parseAddresses(texts ...fieldtext.Text) (Addresses, field.ErrorList) {
+	var (
+		a    Addresses
+		errs field.ErrorList
+	)
+	for _, t := range texts {
+		if t.Value == "" {
+			continue
+		}
+		address, _, err := parseAddress(t)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		a.setIfAbsent(address)
+	}
+	return a, errs
+}
+
+// BuildRequests returns the requests of a VIP: its named addresses, and a free address for each remaining family.
+func BuildRequests(v *v1alpha1.ProxyVIP) []ledger.RangeRequest {
+	var requests []ledger.RangeRequest
+	addresses, family := FindAddresses(v), EffectiveFamily(v)
+	request := func(named netip.Addr, bits int, of v1alpha1.AddressFamily) {
+		switch {
+		case named.IsValid():
+			requests = append(requests, ledger.RangeRequest{Exact: allocator.Range{First: named, Last: named}})
+		case family == of || family == v1alpha1.FamilyDual:
+			requests = append(requests, ledger.RangeRequest{Count: 1, Bits: bits})
+		}
+	}
+	request(addresses.IPv4, 32, v1alpha1.FamilyIPv4)
+	request(addresses.IPv6, 128, v1alpha1.FamilyIPv6)
+	return requests
+}
+
+// IsComplete reports whether a VIP has all its addresses. The family of a single address does not matter, so an answer of an earlier allocator, which
+// ignored families, is complete.
+func (a Addresses) IsComplete(v *v1alpha1.ProxyVIP) bool {
+	if EffectiveFamily(v) == v1alpha1.FamilyDual {
+		return a.IPv4.IsValid() && a.IPv6.IsValid()
+	}
+	return a != (Addresses{})
+}
+
+// ConvertClaim converts a stored VIP for the ledger. The VIP owns the result of FindAddresses, by whichever client it was written.
+func ConvertClaim(v *v1alpha1.ProxyVIP) ledger.Claim {
+	claim := ledger.Claim{
+		Key:              proxyVIPKey(v.Name),
+		UID:              string(v.UID),
+		ResourceVersion:  object.ResourceVersion(v),
+		Created:          v.CreationTimestamp.Time,
+		Pool:             poolKey(v),
+		Space:            v.Labels[butlerv1.LabelRoutingDomain],
+		Ranges:           FindAddresses(v).Ranges(),
+		Ready:            isBound(v),
+		AllocatedEarlier: isAllocatedEarlier(v),
+		Flagged:          IsFlagged(v),
+		Deleting:         v.DeletionTimestamp != nil,
+	}
+	claim.Token, _ = journal.ParseToken(v.Annotations[butlerv1.AnnotationGrant])
+	return claim
+}
+
+// IsFlagged reports whether a VIP is marked as the loser of an address conflict.
+func IsFlagged(v *v1alpha1.ProxyVIP) bool {
+	return meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionConflict)
+}
+
+// FormatAddress formats an address for spec and status, with the full length as prefix; "" for none.
+func FormatAddress(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return netip.PrefixFrom(a, a.BitLen()).String()
+}
+
+// FillSpec writes the VIP's addresses and ranges of the ledger into the absent fields of spec.
+func FillSpec(v *v1alpha1.ProxyVIP, ranges []allocator.Range) {
+	set := func(field *string, a netip.Addr) {
+		if *field == "" && a.IsValid() {
+			*field = FormatAddress(a)
+		}
+	}
+	named, _ := ParseSpecAddresses(v)
+	all := FindAddresses(v)
+	for _, r := range ranges {
+		all.setIfAbsent(r.First)
+	}
+	if !named.IPv4.IsValid() {
+		set(&v.Spec.Address, all.IPv4)
+	}
+	switch {
+	case named.IPv6.IsValid():
+	case EffectiveFamily(v) == v1alpha1.FamilyIPv4: // an earlier allocator took what the pool had; it stands where that looked for it
+		set(&v.Spec.Address, all.IPv6)
+	default:
+		set(&v.Spec.IPv6Address, all.IPv6)
+	}
+}
+
+// RestoreSpec restores stored addresses that an update omits, if the updated VIP has the family and names no other address for the family.
+func RestoreSpec(stored, updated *v1alpha1.ProxyVIP) {
+	named, _ := ParseSpecAddresses(updated)
+	family := EffectiveFamily(updated)
+	wants := func(value string) bool {
+		a, _, err := parseAddress(fieldtext.Text{Value: value})
+		switch {
+		case err != nil:
+			return false
+		case family == EffectiveFamily(stored):
+			return a.Is4() && !named.IPv4.IsValid() || a.Is6() && !named.IPv6.IsValid()
+		default:
+			return a.Is4() && family != v1alpha1.FamilyIPv6 && !named.IPv4.IsValid() || a.Is6() && family != v1alpha1.FamilyIPv4 && !named.IPv6.IsValid()
+		}
+	}
+	if updated.Spec.Address == "" && wants(stored.Spec.Address) {
+		updated.Spec.Address = stored.Spec.Address
+	}
+	if updated.Spec.IPv6Address == "" && wants(stored.Spec.IPv6Address) {
+		updated.Spec.IPv6Address = stored.Spec.IPv6Address
+	}
+}
+
+// FitFamily adapts the addresses that the allocator filled into a VIP to the address family that an update chooses instead of the stored one, as a
+// Service drops its second clusterIP: an address of a family that the VIP no longer has is removed, and an IPv6 address in spec.address moves to
+// spec.ipv6Address of a dual VIP. Addresses that the update itself changes stay, and so do those that a person wrote: all of a VIP whose answer is
+// pinned, and fields that were applied (kubectl apply, server-side apply).
+func FitFamily(stored, updated *v1alpha1.ProxyVIP) {
+	family := EffectiveFamily(updated)
+	if origin := stored.Annotations[butlerv1.AnnotationOrigin]; family == EffectiveFamily(stored) || origin == "" || origin == butlerv1.OriginPinned {
+		return
+	}
+	applied := object.AppliedFields(updated, "spec")
+	for _, f := range []struct {
+		name        string
+		was         string
+		value       *string
+		holdsEither bool // an address of IPv6 as well
+	}{
+		{"address", stored.Spec.Address, &updated.Spec.Address, true},
+		{"ipv6Address", stored.Spec.IPv6Address, &updated.Spec.IPv6Address, false},
+	} {
+		a, _, err := parseAddress(fieldtext.Text{Value: *f.value})
+		if err != nil || *f.value != f.was || applied[f.name] {
+			continue
+		}
+		switch {
+		case a.Is4() && family == v1alpha1.FamilyIPv6, a.Is6() && family == v1alpha1.FamilyIPv4:
+			*f.value = ""
+		case a.Is6() && family == v1alpha1.FamilyDual && f.holdsEither && updated.Spec.IPv6Address == "":
+			*f.value, updated.Spec.IPv6Address = "", f.was
+		}
+	}
+}
+
+// CompleteMetadata adds the missing label of a VIP: the routing domain, outside the default space. It reports whether the label was missing. No finalizer
+// keeps a VIP, since its release is not recorded.
+func CompleteMetadata(v *v1alpha1.ProxyVIP, space string) bool {
+	return space != "" && object.AddLabels(v, map[string]string{butlerv1.LabelRoutingDomain: space})
+}
+
+// ChangesAddresses reports whether an update requests other addresses, or an additional family.
+func ChangesAddresses(old, updated *v1alpha1.ProxyVIP) bool {
+	named, _ := ParseSpecAddresses(updated)
+	held := FindAddresses(old)
+	has := named
+	has.fillAbsent(held)
+	switch changed := EffectiveFamily(old) != EffectiveFamily(updated); {
+	case named.IPv4.IsValid() && named.IPv4 != held.IPv4, named.IPv6.IsValid() && named.IPv6 != held.IPv6:
+		return true
+	case EffectiveFamily(updated) == v1alpha1.FamilyDual:
+		return !has.IPv4.IsValid() || !has.IPv6.IsValid()
+	case changed && EffectiveFamily(updated) == v1alpha1.FamilyIPv4:
+		return !has.IPv4.IsValid()
+	case changed:
+		return !has.IPv6.IsValid()
+	default:
+		return false
+	}
+}

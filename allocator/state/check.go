@@ -1,0 +1,135 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// Check verifies the invariants of the state, and returns the first violation. The cost grows with the number of holdings, claims and grants. The model
+// check and the fuzzers call Check after each step, and so does a manager that is built for the chaos test.
+func (s *State) Check() error {
+	for _, check := range []func() error{s.checkCommits, s.checkGrants, s.checkHoldings, s.checkClaims, s.checkAddresses} {
+		if err := check(); err != nil {
+			return fmt.Errorf("invariant: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *State) checkCommits() error {
+	switch {
+	case s.commitsLanded > s.commitsBegun:
+		return fmt.Errorf("commits landed %d > begun %d", s.commitsLanded, s.commitsBegun)
+	case s.commitsBegun-s.commitsLanded > 1:
+		return fmt.Errorf("%d commits in flight", s.commitsBegun-s.commitsLanded)
+	}
+	return nil
+}
+
+func (s *State) checkGrants() error {
+	queued, bytes := 0, 0
+	for token, g := range s.grants {
+		switch {
+		case g.Token != token:
+			return fmt.Errorf("grant %s is indexed as %s", g.Token, token)
+		case s.holdings[g.holding.id] != g.holding:
+			return fmt.Errorf("grant %s is of a holding that was freed", token)
+		case !slices.Contains(g.holding.grants, g):
+			return fmt.Errorf("grant %s is not among those of its holding", token)
+		case !slices.Equal(g.Ranges, g.holding.ranges):
+			return fmt.Errorf("grant %s of %v is on a holding of %v", token, g.Ranges, g.holding.ranges)
+		}
+		if g.state == grantQueued {
+			queued++
+		}
+	}
+	for _, used := range s.usageByNamespace {
+		bytes += used.bytes
+	}
+	if queued != s.queuedGrants {
+		return fmt.Errorf("%d grants queued, counted %d", queued, s.queuedGrants)
+	}
+	if bytes != s.grantBytes {
+		return fmt.Errorf("namespaces use %d bytes of the journal, counted %d", bytes, s.grantBytes)
+	}
+	return nil
+}
+
+func (s *State) checkHoldings() error {
+	seen := map[journal.Token]allocator.OwnerID{}
+	for id, h := range s.holdings {
+		name := fmt.Sprintf("holding %d of %s %v", id, h.key, h.ranges)
+		_, listed := s.withFreeAt[h.pool][h]
+		switch {
+		case h.state() == stateUnused:
+			return fmt.Errorf("%s is in no state", name)
+		case h.claim != nil && h.claim.holding != h:
+			return fmt.Errorf("%s: its claim has another holding", name)
+		case h.key.Name != "" && !slices.Contains(s.holdingsByKey[h.key], h):
+			return fmt.Errorf("%s is not indexed by its claim", name)
+		case listed && h.freeAt.IsZero():
+			return fmt.Errorf("%s is listed in withFreeAt, without a freeAt", name)
+		case !listed && h.claim == nil && !h.freeAt.IsZero():
+			return fmt.Errorf("%s is in cooldown or moved, and not listed in withFreeAt", name)
+		}
+		if _, contested := s.space(h.space).contested[h]; contested != h.contested {
+			return fmt.Errorf("%s: contested %t, indexed %t", name, h.contested, contested)
+		}
+		for _, g := range h.grants {
+			if other, twice := seen[g.Token]; twice || s.grants[g.Token] != g {
+				return fmt.Errorf("%s: its grant %s is unknown, or also of holding %d", name, g.Token, other)
+			}
+			seen[g.Token] = id
+		}
+	}
+	return nil
+}
+
+func (s *State) checkClaims() error {
+	for uid, c := range s.claims {
+		_, deferred := s.deferred[c.deferredFor][c]
+		switch {
+		case uid != c.UID:
+			return fmt.Errorf("claim %s has UID %s, indexed as %s", c.Key, c.UID, uid)
+		case c.holding != nil && (c.holding.claim != c || s.holdings[c.holding.id] != c.holding):
+			return fmt.Errorf("claim %s has a holding that is another's, or was freed", c.Key)
+		case c.holding != nil && c.deferredFor != (Key{}):
+			return fmt.Errorf("claim %s is deferred and owns a range", c.Key)
+		case deferred != (c.deferredFor != Key{}):
+			return fmt.Errorf("claim %s: deferred for %q, indexed %t", c.Key, c.deferredFor, deferred)
+		case s.serving && c.boundAtCommit > s.commitsBegun:
+			return fmt.Errorf("claim %s was bound at commit %d of %d", c.Key, c.boundAtCommit, s.commitsBegun)
+		}
+		if c.holding != nil && c.holding.pool != (Key{}) {
+			if _, indexed := s.ownersByPool[c.holding.pool][c]; !indexed {
+				return fmt.Errorf("claim %s is not among the owners of pool %s", c.Key, c.holding.pool)
+			}
+		}
+	}
+	return nil
+}
+
+// checkAddresses verifies that a holding owns all its addresses unless it is contested, and that every owner is a holding.
+func (s *State) checkAddresses() error {
+	for _, h := range s.holdings {
+		core := s.space(h.space).core
+		for _, r := range h.ranges {
+			var own []allocator.Range
+			for owned := range core.OwnedIn(r) {
+				if s.holdings[owned.OwnerID] == nil {
+					return fmt.Errorf("%s is owned by %d, which is no holding", owned.Range, owned.OwnerID)
+				}
+				if owned.OwnerID == h.id {
+					own = append(own, owned.Range)
+				}
+			}
+			if complete := slices.Equal(own, []allocator.Range{r}); !complete && !h.contested {
+				return fmt.Errorf("holding %d of %s owns %v of %s, and is not contested", h.id, h.key, own, r)
+			}
+		}
+	}
+	return nil
+}

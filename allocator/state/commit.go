@@ -1,0 +1,85 @@
+package state
+
+import (
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// BeginCommit returns the snapshot of the next commit to the journal.
+func (s *State) BeginCommit() journal.Snapshot {
+	s.commitsBegun++
+	s.lazyCommitDue, s.queuedGrants = false, 0
+	s.waitersForNext, s.waitersForCurrent = nil, append(s.waitersForCurrent, s.waitersForNext...)
+	r := journal.Snapshot{Quarantine: s.quarantined, Applied: make(map[string]uint64, len(s.applied)), Entries: make([]journal.Entry, 0, len(s.grants))}
+	withGrants := map[string]bool{} // resources with open grants
+	for _, g := range s.grants {
+		if s.readDenied[g.Resource].expired { // whether the object of the grant is stored is not known
+			continue
+		}
+		if g.state == grantQueued {
+			g.state = grantInFlight
+		}
+		withGrants[g.Resource] = true
+		r.Entries = append(r.Entries, g.Entry)
+	}
+	for k, v := range s.applied {
+		switch mayOwn := withGrants[k] || s.storedCount[k] > 0 && !s.readDenied[k].expired; { // objects of k own addresses, or may own granted ones
+		case mayOwn && s.unserved[k]:
+			r.Unserved = append(r.Unserved, k)
+		case s.unserved[k]: // a replica that serves k then serves more resources than the journal lists, and takes the journal over
+			continue
+		case !mayOwn:
+			v = 0 // a new leader has nothing to wait for
+		}
+		r.Applied[k] = v
+	}
+	slices.Sort(r.Unserved)
+	return r
+}
+
+// CommitLanded records that the commit in flight is stored: the responses of its grants may leave.
+func (s *State) CommitLanded(now time.Time) {
+	s.commitsLanded = s.commitsBegun
+	s.notifyWaiters(nil)
+	for _, g := range s.grants {
+		if g.state == grantInFlight {
+			g.state, g.lifeBegan = grantCommitted, now
+			if g.waiter != nil {
+				g.waiter <- nil
+				g.waiter = nil
+			}
+			if g.withdrawn {
+				s.endGrant(g)
+			}
+		}
+	}
+	later := s.unconfirmed[:0]
+	for _, c := range s.unconfirmed {
+		if c.boundAtCommit < s.commitsLanded {
+			s.changed[c.Key] = struct{}{}
+		} else {
+			later = append(later, c)
+		}
+	}
+	clear(s.unconfirmed[len(later):])
+	s.unconfirmed = later
+}
+
+// notifyWaiters sends the outcome of the commit in flight to the callers of NotifyOfNextCommit.
+func (s *State) notifyWaiters(err error) {
+	for _, done := range s.waitersForCurrent {
+		done <- err
+	}
+	s.waitersForCurrent = nil
+}
+
+// NotifyOfNextCommit sends the outcome of the next commit that begins to done, which must be buffered.
+func (s *State) NotifyOfNextCommit(done chan<- error) error {
+	if !s.serving {
+		return ErrNotLeader
+	}
+	s.waitersForNext = append(s.waitersForNext, done)
+	return nil
+}

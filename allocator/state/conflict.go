@@ -1,0 +1,196 @@
+package state
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// resolveConflict gives each address of h to the strongest holding that names the address.
+func (s *State) resolveConflict(h *holding) {
+	domain := s.space(h.space)
+	group := map[*holding]struct{}{h: {}}
+	for _, r := range h.ranges {
+		for held := range domain.core.OwnedIn(r) {
+			group[s.holdings[held.OwnerID]] = struct{}{}
+		}
+	}
+	for o := range domain.contested {
+		if o.overlapsAny(h.ranges) {
+			group[o] = struct{}{}
+		}
+	}
+	for o := range group {
+		for _, r := range o.ranges {
+			domain.core.Release(r, o.id)
+		}
+	}
+	for _, o := range slices.SortedFunc(maps.Keys(group), compareStrength) {
+		clash := false
+		for _, r := range o.ranges {
+			clash = len(domain.core.Assign(r, o.id)) > 0 || clash
+		}
+		s.setContested(domain, o, clash)
+		s.markChanged(o)
+	}
+}
+
+// setContested records whether h lacks some of its addresses. A holding that owns all its addresses again is confirmed by the next commit.
+func (s *State) setContested(domain *space, h *holding, contested bool) {
+	if h.contested && !contested {
+		s.requireConfirmation(h)
+	}
+	h.contested = contested
+	if contested {
+		domain.contested[h] = struct{}{}
+	} else {
+		delete(domain.contested, h)
+	}
+}
+
+// requireConfirmation makes the next commit confirm the holding's claim. In a follower, the claim is confirmed by the first commit of a later term.
+func (s *State) requireConfirmation(h *holding) {
+	if h.claim == nil {
+		return
+	}
+	h.claim.boundAtCommit = s.commitsBegun
+	if s.serving {
+		s.unconfirmed = append(s.unconfirmed, h.claim)
+		s.lazyCommitDue = true
+	}
+}
+
+// reevaluateConflicts resolves the conflicts of h again, after its strength has changed.
+func (s *State) reevaluateConflicts(h *holding) {
+	domain := s.space(h.space)
+	if len(domain.contested) > 0 {
+		s.resolveConflict(h)
+	}
+	s.markChanged(h)
+}
+
+// compareStrength orders two holdings that name an address, the stronger first. The stronger holding keeps the address:
+//
+//	4  claim stored as Ready
+//	3  claim whose token the journal contains or contained, or open grant
+//	2  claim without a grant
+//	1  cooldown, moved range
+//	0  withheld
+//
+// Holdings of equal strength are ordered: claim before grant, then a claim whose API is served, then the older claim, then the smaller UID. Holdings
+// without claims are ordered by age of the holding.
+func compareStrength(a, o *holding) int {
+	if c := cmp.Compare(o.strength(), a.strength()); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(boolToInt(o.claim != nil), boolToInt(a.claim != nil)); c != 0 {
+		return c
+	}
+	if a.claim != nil {
+		if c := cmp.Compare(boolToInt(a.claim.unserved), boolToInt(o.claim.unserved)); c != 0 {
+			return c
+		}
+		if c := a.claim.Created.Compare(o.claim.Created); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(a.claim.UID, o.claim.UID); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(a.id, o.id)
+}
+
+// strength returns the row of compareStrength's table.
+func (h *holding) strength() int {
+	switch h.state() {
+	case stateBound:
+		switch {
+		case h.claim.Ready:
+			return 4
+		case h.claim.hadGrant || len(h.grants) > 0:
+			return 3
+		default:
+			return 2
+		}
+	case stateReserved, stateInherited:
+		return 3
+	case stateWithheld:
+		return 0
+	default:
+		return 1
+	}
+}
+
+// hasRivals reports whether a contested holding besides h names some of h's addresses.
+func (s *State) hasRivals(h *holding) bool {
+	for o := range s.space(h.space).contested {
+		if o != h && o.overlapsAny(h.ranges) {
+			return true
+		}
+	}
+	return false
+}
+
+// firstConflict describes the owner of the first address of h that h does not own; nil if h owns all its addresses.
+func (s *State) firstConflict(h *holding) *OwnedError {
+	for _, r := range h.ranges {
+		for held := range s.space(h.space).core.OwnedIn(r) {
+			if held.OwnerID != h.id {
+				return s.ownedError(held)
+			}
+		}
+	}
+	return nil
+}
+
+// ownedError describes the owner of an address.
+func (s *State) ownedError(owned allocator.Owned) *OwnedError {
+	e := &OwnedError{Range: owned.Range}
+	h := s.holdings[owned.OwnerID]
+	if h == nil {
+		return e
+	}
+	e.Pool = h.pool
+	switch h.state() {
+	case stateBound:
+		e.Owner = h.claim.Key
+	case stateWithheld:
+		e.Owner, e.Withheld, e.Until = h.key, true, s.withheldUntil(h)
+	case stateReserved, stateInherited:
+		e.Owner, e.Promised = h.key, h.grants[0].StoredName == ""
+	case stateMoved:
+		e.Owner, e.Moved = h.key, true
+	default:
+		e.Until = h.freeAt.Add(s.recordClockAhead)
+	}
+	return e
+}
+
+// cannotBecomeReady reports whether no write can mark a claim Ready any more: its API is switched off, and the writes of earlier leaders have ended.
+func (s *State) cannotBecomeReady(c *claim) bool {
+	return c.unserved && s.earlierWritesEnded && !c.Ready
+}
+
+// endEarlierWrites ends, a grant life after serving began, the time in which writes of earlier leaders can be stored. An owner whose rival belongs to an
+// API that is switched off becomes Ready only after that time.
+func (s *State) endEarlierWrites(now time.Time) {
+	if !s.serving || s.earlierWritesEnded || now.Sub(s.servingSince) < s.limits.GrantLife {
+		return
+	}
+	s.earlierWritesEnded = true
+	for _, domain := range s.spaces {
+		for h := range domain.contested {
+			if h.claim == nil || !h.claim.unserved {
+				continue
+			}
+			for _, r := range h.ranges {
+				for held := range domain.core.OwnedIn(r) {
+					s.markChanged(s.holdings[held.OwnerID])
+				}
+			}
+		}
+	}
+}

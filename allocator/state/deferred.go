@@ -1,0 +1,94 @@
+package state
+
+import (
+	"maps"
+	"slices"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// checkUngranted returns why a claim does not own the ranges that it names without a grant; nil if the claim may own them. One of these conditions is
+// enough:
+//
+//   - the status of the claim records an earlier allocation (Ready, AllocatedEarlier)
+//   - the claim carries a grant token
+//   - the claim has no pool, or is an address object
+//   - the pool of the claim offers the ranges, and no pool of the routing domain blocks them
+//
+// Otherwise every user with the right to create claims could take the addresses of all pools, and of pools created later.
+func (s *State) checkUngranted(c *claim) error {
+	if (c.Ready || c.AllocatedEarlier) && !c.unverified || c.hadGrant || !c.Token.IsZero() || c.Pool == (Key{}) || c.OwnerClaim != (Key{}) {
+		return nil
+	}
+	return s.checkOfferedTo(c, nil)
+}
+
+// deferClaim makes a claim wait until its pool offers the ranges that the claim names.
+func (s *State) deferClaim(c *claim) {
+	if s.deferred[c.Pool] == nil {
+		s.deferred[c.Pool] = map[*claim]struct{}{}
+	}
+	s.deferred[c.Pool][c] = struct{}{}
+	c.deferredFor = c.Pool
+}
+
+// undeferClaim removes a claim from the deferred claims.
+func (s *State) undeferClaim(c *claim) {
+	if delete(s.deferred[c.deferredFor], c); len(s.deferred[c.deferredFor]) == 0 {
+		delete(s.deferred, c.deferredFor)
+	}
+	c.deferredFor = Key{}
+}
+
+// admitDeferred evaluates deferred claims of a pool again, after the pool or its surroundings have changed: all claims, or only the claim with the given
+// key. A claim that stays deferred is reported as changed too, as the reason may differ.
+func (s *State) admitDeferred(pool, only Key) {
+	for c := range maps.Clone(s.deferred[pool]) {
+		if only == (Key{}) || only == c.Key {
+			s.changed[c.Key] = struct{}{}
+			s.undeferClaim(c)
+			s.bindClaim(c)
+		}
+	}
+}
+
+// admitAllDeferred evaluates the deferred claims of all pools again, after a pool has changed the ranges that it blocks.
+func (s *State) admitAllDeferred() {
+	for pool := range maps.Clone(s.deferred) {
+		s.admitDeferred(pool, Key{})
+	}
+}
+
+// checkOfferedTo returns why a claim may not own the ranges that it names without a grant: its pool does not offer them, or a pool of the routing domain
+// blocks them. Two kinds of ranges that the claim's own pool blocks are allowed: the range that the pool keeps for the claim's name, and the ranges listed
+// in kept.
+func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
+	p := s.pools[c.Pool]
+	switch {
+	case c.Pool != (Key{}) && p == nil:
+		return &NoPoolError{Pool: c.Pool}
+	case p != nil && p.Fault != "":
+		return &FaultyPoolError{Pool: c.Pool, Fault: p.Fault}
+	case p != nil && p.KeptFor != nil:
+		kept = append(slices.Clone(kept), p.KeptFor(c.Key.Name))
+	}
+	for _, r := range c.Ranges {
+		if p != nil && !slices.ContainsFunc(p.Window, func(o allocator.Range) bool { return o.Covers(r) }) {
+			return p.outsideError(&allocator.OutsideError{Range: r, Window: p.Window})
+		}
+		for _, o := range s.pools {
+			if at := slices.IndexFunc(o.Blocked, r.Overlaps); at >= 0 && o.Space == s.routingDomainOf(c) && (o != p || !slices.Contains(kept, r)) {
+				return o.blockedError(c.Pool, o.Blocked[at])
+			}
+		}
+	}
+	return nil
+}
+
+// CheckOffered is checkOfferedTo for the claim with this UID; nil if the claim is not stored.
+func (s *State) CheckOffered(uid string, kept []allocator.Range) error {
+	if c := s.claims[uid]; c != nil {
+		return s.checkOfferedTo(c, kept)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+// Package state is the state machine of owners and grants: which claim owns which range, and which ranges are granted in admission responses whose object
+// has not been observed. Package ledger adds concurrency, leadership, commits and expiry.
+//
+// The package is pure: no clock, I/O, locks or logging. Callers pass the time. Equal sequences of calls give equal results.
+//
+// # States of a range
+//
+// A range that is not free belongs to a holding, in one of six states (holding.state):
+//
+//	        reserveRanges            bindClaim                    detachClaim                     endCooldown
+//	free ──────────────▶ reserved ──────────────▶ bound ─────────────────────────▶ cooldown ──────────────▶ free
+//	                        │  expired: endGrant    │ ▲   marked as moved            ▲
+//	                        └──────────▶ free       │ └────────────┐                 │ not moved: DecideMoved
+//	                                                └──────────▶ moved ──────────────┘
+//	                                                               └──▶ free, when a person removes the range from the pool's cooldown list, or the pool is gone
+//
+//	bound ──▶ free              detachClaim: the pool has no reuse delay, as the pool of a ProxyVIP, or the claim does not name the range any more
+//	moved ──▶ free              DecideMoved: not moved, and the pool has no reuse delay
+//	free  ──▶ bound             bindClaim: a claim is stored without a grant
+//	free  ──▶ cooldown, moved   applyRecordedCooldown, keepMoved: a process that started after the release reads the records of the pool, or the moved record
+//
+//	inherited   reserved by an earlier leader: never granted again, becomes bound or expires
+//	withheld    removed from a pool by an admitted update: free when the update has been observed or expires
+//
+// # Rules
+//
+// Grants. Each grant has its own token, even if the grant repeats a range for a claim. A grant ends when an object with its token is observed, or when a
+// grant life has passed since its commit (an inherited grant: since the take-over) and a consistent read shows no object with the token. A grant to a stored
+// claim ends when the claim has been fenced (written to, so that no write based on an older version can be stored) and the fence has been observed: a new
+// leader waits until it has observed as much as this leader, so the new leader needs no journal entry to know the outcome of the grant.
+//
+// Confirmation. A claim may be marked as Ready only after a commit that began after the claim got its holding: the commit proves that this replica still led
+// when it observed the claim. Until then Ownership.Confirmed is false, also in a new term of the same replica.
+//
+// Stored objects count. A claim stored without admission owns its addresses if they are free and one of these holds: (a) the claim carries a grant token: the
+// validating webhook denies a token without an open grant, so the claim passed admission at some time; (b) its status records an earlier allocation; (c) its
+// pool offers the addresses and no pool blocks them. Otherwise the claim is deferred: it owns nothing and is evaluated again when its pool changes, before
+// the pool allocates further addresses. Without this rule, every user with the right to create claims could own every address.
+//
+// Conflicts. If two claims name an address, the stronger claim owns the address (compareStrength): stored as Ready, then with a token that the journal
+// contains or contained, then older, then the smaller UID. The weaker claim keeps the addresses without a conflict, and reports the conflict.
+//
+// Address objects. An IPAddress owns a range for its claim. While the claim owns the range too, claim and address object are one owner; the range is free
+// when the claim and the address object are gone.
+//
+// Moved claims. A range whose claim was moved to another cluster is not free: the claim owns the range in the other cluster. The moved record and the
+// cooldown list of the pool keep the range, and only the claim gets the range back.
+//
+// Cooldown. The deletion of a claim has two events. "Deletion requested": the claim has a deletionTimestamp (Claim.Deleting, claim.deletingSince), and owns
+// its range. "Gone": the delete event has been applied (RemoveClaim). After a release, three stores show other processes which ranges stay unallocated:
+//
+//	release records   status.releases of a NetworkPool: one record for each IPAllocation that reached phase Released
+//	cooldown list     annotation butler.butlerlabs.dev/cooldown of a NetworkPool or IPPool: the cooldowns without a release record, and moved ranges
+//	moved record      ConfigMaps in the manager's namespace: all moved ranges of a pool, also those without room in the cooldown list (movedrecord.go)
+//
+// Pool.Recorded has the entries of the release records and of the cooldown list: the pool's records. RangesToRecord has the ranges that the pool's records
+// should contain. The deletion of the pool deletes the records, and ends all cooldowns of the pool (RemovePool).
+//
+// The range of a claim gets its cooldown from the first of these steps, and no later step begins the cooldown again:
+//
+//	IPAllocation               the release record, observed while the claim is still stored, sets the end (applyRecordedCooldown)
+//	IPClaim, IPAddressClaim    BeginCooldown sets the end, and the finalizer waits for the cooldown list
+//	each claim, at the latest  RemoveClaim sets the end, as for a flagged IPAllocation, or a claim whose finalizer was removed by another client
+//
+// The times in a record are by the wall clock. A process converts the times to its own monotonic clock when it first observes the record, by the offset
+// recordClockAhead (SetRecordClockAhead), and keeps the result: later settings of a clock change no known cooldown. Bounds: the cooldown ends at most the
+// pool's reuse delay after the observation, so the record of a clock that was ahead does not last; and not before deletingSince + reuse delay, so the record of a
+// clock that was behind does not shorten the cooldown.
+//
+// Pool updates. Addresses that a pool update removes are withheld from the time the update is admitted until the new version is observed or can no longer
+// be stored. Current owners keep their addresses; after release those addresses are not allocated again.
+//
+// Check verifies the invariants. The model check runs several states as replicas of a cluster through random schedules.
+package state

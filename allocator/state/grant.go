@@ -1,0 +1,229 @@
+package state
+
+import (
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// checkCanGrant returns why the state denies a request regardless of the ranges that it asks for; nil if those decide.
+func (s *State) checkCanGrant(q Request) error {
+	switch {
+	case !s.serving:
+		return ErrNotLeader
+	case s.quarantined:
+		return &NotServingError{Reason: "an earlier journal was lost: waiting until every grant that it may have contained has expired", RetryAfter: 5 * time.Second, NoOtherReplica: true}
+	case s.readDenied[q.Claim.Resource].err != nil:
+		return s.readDenied[q.Claim.Resource].notServingError(q.Claim.Resource)
+	case s.readDenied[q.Pool.Resource].err != nil:
+		return s.readDenied[q.Pool.Resource].notServingError(q.Pool.Resource)
+	case s.isBehind(q.UID, q.Version):
+		return ErrBehind
+	}
+	return s.checkJournalRoom(q.Claim.Namespace, usualEntryBytes)
+}
+
+// Grant allocates ranges for a request. The returned grant waits for the next commit; its response must not leave before that commit has landed.
+func (s *State) Grant(now time.Time, q Request) (*OpenGrant, error) {
+	if err := s.checkCanGrant(q); err != nil {
+		return nil, err
+	}
+	p, err := s.poolForRequest(q)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.missingRanges(q)) == 0 { // the claim owns them all: there is nothing to commit
+		return &OpenGrant{Entry: journal.Entry{Token: s.newToken(), Space: p.Space}, state: grantCommitted, lifeBegan: now}, nil
+	}
+	h := s.repeatableHolding(p, q)
+	if h == nil {
+		if h, err = s.reserveRanges(p, q); err != nil {
+			return nil, err
+		}
+	}
+	return s.addGrant(h, q), nil
+}
+
+// checkJournalRoom returns why the journal has no room for a grant of size bytes. Grants and withheld ranges of a namespace share a bound.
+func (s *State) checkJournalRoom(namespace string, size int) error {
+	reason := "the journal is full of open grants"
+	switch {
+	case s.usageByNamespace[namespace].bytes >= s.limits.NamespaceBytes:
+		whose := "namespace " + namespace + " has its"
+		if namespace == "" {
+			whose = "cluster-scoped objects have their"
+		}
+		reason = whose + " share of open grants and withheld ranges: creates, and updates of pools, that fail keep theirs for " + s.limits.GrantLife.String()
+	case s.grantBytes+size <= s.limits.JournalBytes:
+		return nil
+	}
+	return &NotServingError{Reason: reason, RetryAfter: time.Second, NoOtherReplica: true}
+}
+
+// addGrant adds an open grant to a holding, under a token of its own.
+func (s *State) addGrant(h *holding, q Request) *OpenGrant {
+	g := &OpenGrant{holding: h, Entry: journal.Entry{
+		Token:     s.newToken(),
+		Space:     h.space,
+		Ranges:    h.ranges,
+		Resource:  q.Claim.Resource,
+		Namespace: q.Claim.Namespace,
+		NameHash:  journal.HashName(q.Claim.Name),
+	}}
+	if q.UID != "" {
+		g.StoredName, g.UID, g.basedOn = q.Claim.Name, q.UID, q.Version
+	}
+	s.queuedGrants++
+	s.indexGrant(g)
+	return g
+}
+
+// indexGrant adds a grant to the open grants, to its holding, and to the bytes of the journal.
+func (s *State) indexGrant(g *OpenGrant) {
+	s.grants[g.Token] = g
+	g.holding.grants = append(g.holding.grants, g)
+	s.accountGrant(g, 1)
+}
+
+// usualEntryBytes is the usual size of an open grant in the journal.
+const usualEntryBytes = 32
+
+// accountGrant adds a grant to the journal's bytes (sign 1), or removes the grant (sign -1). The first grant of a namespace also accounts for the
+// namespace's name; the first grant of a namespace in a routing domain also accounts for the domain's name.
+func (s *State) accountGrant(g *OpenGrant, sign int) {
+	used, in := s.usageByNamespace[g.Namespace], namespaceDomain{g.Namespace, g.Space}
+	size := g.EncodedSize()
+	if used.grants+min(sign, 0) == 0 {
+		size += len(g.Namespace) + 1
+	}
+	if s.grantsByDomain[in]+min(sign, 0) == 0 {
+		size += len(g.Space) + 1
+	}
+	if s.grantsByDomain[in] += sign; s.grantsByDomain[in] == 0 {
+		delete(s.grantsByDomain, in)
+	}
+	used.grants += sign
+	used.bytes += sign * size
+	s.grantBytes += sign * size
+	if used.grants == 0 {
+		delete(s.usageByNamespace, g.Namespace)
+	} else {
+		s.usageByNamespace[g.Namespace] = used
+	}
+}
+
+// endGrant ends a grant. A caller that waits for the commit of the grant gets a *NotServingError, and its client may call again.
+func (s *State) endGrant(g *OpenGrant) {
+	if s.grants[g.Token] != g {
+		return
+	}
+	delete(s.grants, g.Token)
+	if g.state == grantQueued {
+		s.queuedGrants--
+	}
+	if g.waiter != nil {
+		g.waiter <- &NotServingError{Reason: "the pool or the claim has changed meanwhile"}
+		g.waiter = nil
+	}
+	h := g.holding
+	h.grants = slices.DeleteFunc(h.grants, func(other *OpenGrant) bool { return other == g })
+	s.accountGrant(g, -1)
+	s.lazyCommitDue = s.lazyCommitDue || g.state == grantCommitted
+	s.freeIfUnused(h)
+}
+
+// WithdrawGrant ends a grant whose response never left. A grant in the commit in flight ends when that commit has landed.
+func (s *State) WithdrawGrant(g *OpenGrant) {
+	if s.grants[g.Token] != g { // ended already, or without ranges
+		return
+	}
+	g.waiter = nil
+	if g.state == grantInFlight {
+		g.withdrawn = true
+		return
+	}
+	s.endGrant(g)
+}
+
+// OpenGrant is a grant whose object has not been observed, or, without a UID and with a StoredName, a set of ranges that a pool update withholds.
+type OpenGrant struct {
+	journal.Entry
+	holding      *holding
+	state        grantState
+	withdrawn    bool      // no caller waits for the response: the grant ends when its commit has landed
+	lifeBegan    time.Time // when the commit of the grant landed; for an inherited grant, when this leader began to serve
+	basedOn      uint64    // resourceVersion of the stored claim that the response overwrites; 0 if not known
+	fenceVersion uint64    // resourceVersion of the stored object since which the response cannot be stored; 0 if not fenced
+	fencedAt     time.Time
+	fenceRetryAt time.Time  // earliest time of the next fence, after a failed fence; zero if no fence has failed
+	carriers     []string   // UIDs of the stored claims with the grant's token, as read after the grant's life had passed
+	finalName    string     // see FinalName
+	waiter       chan error // see NotifyCommit; nil if no caller waits
+}
+
+// withholds reports whether the grant withholds ranges that a pool update removes.
+func (g *OpenGrant) withholds() bool { return g.StoredName != "" && g.UID == "" }
+
+type grantState int
+
+const (
+	grantQueued    grantState = iota // waits for a commit
+	grantInFlight                    // part of the commit in flight
+	grantCommitted                   // committed
+)
+
+// isFulfilledBy reports whether a claim is the object of the grant. The claim must carry the token. In addition, the claim of a create must name only
+// ranges of the grant, since its token could be copied to a second object with its name. A grant to a stored claim was written to that claim, so its ranges
+// may have changed since.
+func (g *OpenGrant) isFulfilledBy(c *claim) bool {
+	return g.Token == c.Token && g.isFor(c.Key, c.UID) &&
+		(g.UID != "" || isSubset(c.Ranges, g.Ranges))
+}
+
+// isFor reports whether the grant is to the claim with this key and UID.
+func (g *OpenGrant) isFor(k Key, uid string) bool {
+	return g.Resource == k.Resource && g.Namespace == k.Namespace &&
+		(g.NameHash == 0 || g.NameHash == journal.HashName(k.Name)) && (g.UID == "" || g.UID == uid)
+}
+
+// endFulfilledGrants ends the grants of a holding that its observed claim fulfils: the grant with the claim's token, and grants to the stored claim that
+// were to overwrite an older version and cannot be stored any more.
+func (s *State) endFulfilledGrants(h *holding, c *claim) (ended bool) {
+	for _, g := range slices.Clone(h.grants) {
+		if g.Token == c.Token || g.UID != "" && g.UID == c.UID && g.state == grantCommitted && 0 < g.basedOn && g.basedOn < c.ResourceVersion {
+			s.endGrant(g)
+			ended = true
+		}
+	}
+	return ended
+}
+
+// endSpentGrant ends the grant of a claim's token if the claim names further ranges that it owned before, or only a part of the grant.
+func (s *State) endSpentGrant(c *claim) {
+	if g := s.grants[c.Token]; g != nil && g.Space == s.routingDomainOf(c) && g.isFulfilledBy(c) {
+		c.hadGrant = s.endFulfilledGrants(g.holding, c)
+	}
+}
+
+// findHoldingOf returns the holding of an open grant that a claim fulfils: by token, or by name if the token was removed from the object before the object
+// was observed. An address object of a moved claim gets the holding that is kept for the claim. The result is nil if the claim has no holding.
+func (s *State) findHoldingOf(c *claim) *holding {
+	fits := func(h *holding) bool {
+		return (h.claim == nil || h.isAddressObjectOf(c.Key, c.Pool)) && h.space == s.routingDomainOf(c) && slices.Equal(h.ranges, c.Ranges)
+	}
+	if g := s.grants[c.Token]; g != nil && g.isFor(c.Key, c.UID) && fits(g.holding) {
+		return g.holding
+	}
+	for _, h := range s.holdingsByKey[c.Key] {
+		if fits(h) && (len(h.grants) > 0 || h.claim != nil || h.isMoved()) {
+			return h
+		}
+	}
+	for _, h := range s.holdingsByKey[c.OwnerClaim] {
+		if fits(h) && h.isMoved() && h.pool == c.Pool {
+			return h
+		}
+	}
+	return nil
+}

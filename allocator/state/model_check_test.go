@@ -1,0 +1,153 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const modelSteps = 1200
+
+// envNumber reads a number from the environment.
+func envNumber(t *testing.T, name string, otherwise uint64) uint64 {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s=%q: %v", name, text, err)
+	}
+	return n
+}
+
+// explore runs schedules until one fails with an error that counts accepts or all have run, and returns the failing seed and the tally.
+func explore(first, count uint64, breaks modelBreaks, counts func(error) bool) (seed uint64, total tally, failed error) {
+	var next atomic.Uint64
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for {
+				n := next.Add(1) - 1
+				mu.Lock()
+				stop := failed != nil
+				mu.Unlock()
+				if n >= count || stop {
+					return
+				}
+				w := newWorld(first+n, breaks, false)
+				err := w.run(modelSteps)
+				mu.Lock()
+				total.add(w.tally)
+				mu.Unlock()
+				if err != nil && counts(err) {
+					mu.Lock()
+					if failed == nil {
+						seed, failed = first+n, err
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return seed, total, failed
+}
+
+// TestModel_NoAddressIsOwnedTwice runs random schedules of the whole protocol. MODEL_SCHEDULES sets the number of schedules, MODEL_SEED the first seed. A
+// failing schedule is run again with its trace, which the test prints.
+func TestModel_NoAddressIsOwnedTwice(t *testing.T) {
+	count, first := envNumber(t, "MODEL_SCHEDULES", 1500/modelDivisor), envNumber(t, "MODEL_SEED", 1)
+	seed, total, err := explore(first, count, modelBreaks{}, func(error) bool { return true })
+	if err != nil {
+		w := newWorld(seed, modelBreaks{}, true)
+		_ = w.run(modelSteps)
+		t.Fatalf("MODEL_SEED=%d: %v\n%s", seed, err, strings.Join(w.trace, "\n"))
+	}
+	for _, covered := range []struct {
+		what     string
+		times, n uint64 // at least once in n schedules
+	}{
+		{"creates", total.creates, 2},
+		{"take-overs", total.takeOvers, 2},
+		{"expired grants", total.expired, 2},
+		{"grants to stored claims", total.grantedToStored, 4},
+		{"extended claims", total.extended, 32},
+		{"address objects", total.addressObjects, 4},
+		{"moved claims", total.moved, 4},
+		{"claims marked by a user", total.markedByUser, 16},
+		{"replaced pools", total.poolsReplaced, 16},
+		{"returned claims", total.movedBack, 32},
+		{"restores of etcd", total.restores, 4},
+		{"restarts by a restore", total.restartedByRestore, 4},
+		{"pool updates", total.poolUpdates, 4},
+		{"leaders that do not serve an API", total.ledUnserved, 32},
+		{"denied reads", total.readsDenied, 8},
+		{"objects recreated from a backup", total.recreated, 192},
+		{"removed finalizers", total.finalizersRemoved, 32},
+	} {
+		if count >= 100 && covered.times*covered.n < count { // fewer schedules are run to debug one of them
+			t.Errorf("%d schedules covered too few %s: %d, want at least one in %d schedules", count, covered.what, covered.times, covered.n)
+		}
+	}
+	t.Logf("%d schedules of %d steps from seed %d: %+v", count, modelSteps, first, total)
+}
+
+// TestModel_ScheduleIsReproducible runs schedules twice: equal seeds give equal traces. State is tested too: no decision depends on the order of a map.
+func TestModel_ScheduleIsReproducible(t *testing.T) {
+	for seed := range uint64(150 / modelDivisor) {
+		first, second := newWorld(seed, modelBreaks{}, true), newWorld(seed, modelBreaks{}, true)
+		_, _ = first.run(modelSteps), second.run(modelSteps)
+		if diff := cmp.Diff(first.trace, second.trace); diff != "" {
+			t.Fatalf("seed %d (-first +second):\n%s", seed, diff)
+		}
+	}
+}
+
+// TestModel_FindsEachBreak switches off the rules of the protocol one by one. A model check that found no violation then would prove nothing.
+func TestModel_FindsEachBreak(t *testing.T) {
+	for name, breaks := range map[string]modelBreaks{
+		"a repeated request gets its range under the earlier token":          {breaks: breaks{shareToken: true}},
+		"a repeated request is granted without a commit":                     {breaks: breaks{grantWithoutCommit: true}},
+		"the token that arrives with a create is trusted":                    {trustBroughtToken: true},
+		"a new leader serves from lagging copies":                            {noWatermark: true},
+		"a grant to a stored claim expires without a fence":                  {noFence: true},
+		"a grant to a stored claim expires before its fence is observed":     {unobservedFence: true},
+		"an address object does not inherit the range of its claim":          {breaks: breaks{noInheritance: true}},
+		"a replica keeps its state after etcd was restored":                  {ignoreRestore: true},
+		"a pool update is validated against an older version":                {staleValidation: true},
+		"a new leader serves in the middle of a relist":                      {partialList: true},
+		"the range of a moved claim is free after its deletion":              {breaks: breaks{freeMoved: true}},
+		"a pool without its list frees the moved ranges":                     {breaks: breaks{missingListFrees: true}},
+		"claims of an API that is switched off are not observed":             {ignoreUnserved: true},
+		"a new leader does not wait for claims that it cannot read":          {ignoreUnreadable: true},
+		"a restored address object belongs to its claim, whatever its range": {breaks: breaks{ownByName: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seed, _, err := explore(1, envNumber(t, "MODEL_BREAK_SCHEDULES", 300_000), breaks, func(err error) bool { return errors.Is(err, errOwnedTwice) || errors.Is(err, errNotOffered) })
+			if err == nil {
+				t.Fatal("no violation found")
+			}
+			t.Logf("seed %d: %v", seed, err)
+		})
+	}
+}
+
+// FuzzModel_NoAddressIsOwnedTwice runs schedules. The fuzzer chooses seed and length.
+func FuzzModel_NoAddressIsOwnedTwice(f *testing.F) {
+	f.Add(uint64(1), uint16(300))
+	f.Fuzz(func(t *testing.T, seed uint64, steps uint16) {
+		w := newWorld(seed, modelBreaks{}, true)
+		if err := w.run(int(steps) % modelSteps); err != nil {
+			t.Fatalf("%v\n%s", err, strings.Join(w.trace, "\n"))
+		}
+	})
+}

@@ -1,0 +1,179 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// Moved ranges are stored twice: in the cooldown list of their pool, which people see and edit, and in the moved record, in ConfigMaps of the manager's
+// namespace. The moved record has room for all moved ranges, survives a replacement of the pool, and is written before the list. Here "recorded" means in the
+// moved record, and "listed" means in the cooldown list.
+//
+//	decided ──▶ recorded ──▶ listed, revision r ──▶ observed as listed: ListedSince = r ──▶ recorded with ListedSince ──▶ removed from a list of revision >= r: free
+//	                    └──▶ no room in the list: IgnoreListsUntil = revision of that list, ListedSince = 0
+//
+// The revision of a cooldown list is the resourceVersion of the pool version that the manager replaced when it wrote the list. A person who edits the list
+// keeps its revision. If a list lacks a range and its revision is not before that of the first list that was observed to show the range, a person removed
+// the range.
+//
+// Invariant: a list of revision r lacks a recorded range only if ListedSince is 0 (no list since IgnoreListsUntil has been observed to show the range),
+// r < ListedSince, r <= IgnoreListsUntil, or a person removed the range.
+
+// MovedRecord is the moved record of a pool, as stored. A range stays in its part: no write moves a range between parts.
+type MovedRecord struct {
+	Pool  Key
+	UID   string // of the pool
+	Parts []MovedRecordPart
+	Fault error // why a part cannot be read. The pool allocates nothing meanwhile, as the ranges of that part are not known
+}
+
+// MovedRecordPart is a stored object that contains a part of a MovedRecord.
+type MovedRecordPart struct {
+	Name    string
+	Version string // resourceVersion of the stored object
+	Moved   []Moved
+}
+
+// Moved is a range whose claim was moved to another cluster.
+type Moved struct {
+	Range            allocator.Range
+	Claim            Key    // owner of the range in the other cluster; the claim may come back with the range
+	MovedUID         string // UID of the object that was moved; "" if not known
+	ListedSince      uint64 // revision of the first cooldown list that was observed to show the range; 0 for none
+	IgnoreListsUntil uint64 // cooldown lists of this revision and earlier revisions count as not showing the range; 0 for none
+}
+
+// Identity returns m without its list revisions.
+func (m Moved) Identity() Moved { return Moved{Range: m.Range, Claim: m.Claim, MovedUID: m.MovedUID} }
+
+// MovedCount counts the moved ranges of a pool.
+type MovedCount struct {
+	Listed     int // in the moved record and in the cooldown list, where people can remove them
+	Unlisted   int // in the moved record only
+	Unrecorded int // not in the moved record yet: kept only while a replica runs
+}
+
+// Compare orders moved ranges by address, then claim.
+func (m Moved) Compare(o Moved) int {
+	return cmp.Or(m.Range.First.Compare(o.Range.First), m.Range.Last.Compare(o.Range.Last), cmp.Compare(m.Claim.Name, o.Claim.Name),
+		cmp.Compare(m.Claim.Namespace, o.Claim.Namespace), cmp.Compare(m.MovedUID, o.MovedUID))
+}
+
+// SetMovedRecords replaces all moved records by the records that a new leader has read.
+func (s *State) SetMovedRecords(all []MovedRecord) {
+	clear(s.movedRecords)
+	clear(s.recordFaults)
+	for _, r := range all {
+		s.SetMovedRecord(r)
+	}
+}
+
+// SetMovedRecord applies the moved record of a pool as read.
+func (s *State) SetMovedRecord(r MovedRecord) {
+	if r.Fault != nil {
+		s.recordFaults[r.UID] = r.Fault
+	} else {
+		delete(s.recordFaults, r.UID)
+	}
+	s.movedRecords[r.Pool] = r
+	if p := s.pools[r.Pool]; p != nil {
+		s.applyMovedRecord(p)
+	}
+}
+
+// applyMovedRecord applies the moved record of a pool to its holdings.
+func (s *State) applyMovedRecord(p *pool) {
+	r := s.movedRecords[p.Key]
+	if r.UID != p.UID || len(r.Parts) == 0 {
+		return
+	}
+	for _, part := range r.Parts {
+		for _, m := range part.Moved {
+			if h := s.keepMoved(p, RecordedRange{Range: m.Range, Claim: m.Claim, MovedUID: m.MovedUID}); h != nil {
+				h.listedSince, h.ignoreListsUntil = m.ListedSince, m.IgnoreListsUntil
+			}
+		}
+	}
+	for _, c := range p.Recorded { // the cooldown list may be newer
+		if c.IsMoved() {
+			s.recordListed(p, c)
+		}
+	}
+	s.freeUnlistedMoved(p, false)
+	s.changed[p.Key] = struct{}{}
+}
+
+// MovedRecordSaved applies a moved record that was stored, or deleted if it has no parts. The record may declare that cooldown lists up to a revision do not
+// show a range (IgnoreListsUntil).
+func (s *State) MovedRecordSaved(r MovedRecord) {
+	if len(r.Parts) == 0 {
+		delete(s.movedRecords, r.Pool)
+		return
+	}
+	s.movedRecords[r.Pool] = r
+	ignoredUntil := map[Moved]uint64{}
+	for _, part := range r.Parts {
+		for _, m := range part.Moved {
+			ignoredUntil[m.Identity()] = m.IgnoreListsUntil
+		}
+	}
+	for h := range s.withFreeAt[r.Pool] {
+		if !h.isMoved() || len(h.ranges) != 1 {
+			continue
+		}
+		if at := ignoredUntil[Moved{Range: h.ranges[0], Claim: h.key, MovedUID: h.movedUID}]; at > h.ignoreListsUntil {
+			h.ignoreListsUntil = at
+			if h.listedSince <= at {
+				h.listedSince = 0
+			}
+		}
+	}
+}
+
+// MovedOf lists the moved ranges of a pool in address order, and returns the stored moved record. known is false if no pool with this UID is known.
+func (s *State) MovedOf(k Key, uid string) (list []Moved, stored MovedRecord, known bool) {
+	if p := s.pools[k]; p == nil || p.UID != uid {
+		return nil, s.movedRecords[k], false
+	}
+	for h := range s.withFreeAt[k] {
+		if h.isMoved() && !s.isUndecided(h) {
+			for _, r := range h.ranges {
+				list = append(list, Moved{r, h.key, h.movedUID, h.listedSince, h.ignoreListsUntil})
+			}
+		}
+	}
+	slices.SortFunc(list, Moved.Compare)
+	return list, s.movedRecords[k], true
+}
+
+// CountMoved counts the moved ranges of a pool.
+func (s *State) CountMoved(k Key) (n MovedCount) {
+	p := s.pools[k]
+	if p == nil || len(s.withFreeAt[k]) == 0 {
+		return n
+	}
+	moved, stored, _ := s.MovedOf(k, p.UID)
+	recorded := map[Moved]bool{}
+	for _, part := range stored.Parts {
+		for _, m := range part.Moved {
+			recorded[m.Identity()] = stored.UID == p.UID
+		}
+	}
+	listed := map[allocator.Range]bool{}
+	for _, c := range p.Recorded {
+		listed[c.Range] = c.IsMoved()
+	}
+	for _, m := range moved {
+		switch {
+		case !recorded[m.Identity()]:
+			n.Unrecorded++
+		case listed[m.Range]:
+			n.Listed++
+		default:
+			n.Unlisted++
+		}
+	}
+	return n
+}

@@ -1,0 +1,222 @@
+package state
+
+import (
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// ObserveClaim applies the event of a claim. A version that is not newer than the known version is ignored.
+func (s *State) ObserveClaim(now time.Time, c Claim) {
+	known := s.claims[c.UID]
+	if known == nil {
+		known = &claim{unserved: s.unserved[c.Key.Resource]}
+		s.claims[c.UID] = known
+		s.storedCount[c.Key.Resource]++
+		if c.OwnerClaim != (Key{}) {
+			s.addressObjects[c.OwnerClaim] = append(s.addressObjects[c.OwnerClaim], known)
+		}
+	} else if c.ResourceVersion <= known.ResourceVersion {
+		return
+	}
+	before := known.Claim
+	if before.UID != "" && !before.Deleting && c.Deleting {
+		known.deletingSince = now
+	}
+	s.undeferClaim(known)
+	if c.MarkedMoved && len(before.Ranges) > 0 {
+		c.Ranges = before.Ranges // clusterctl removes the annotations of the objects that it deletes
+	}
+	known.Claim = c
+	s.changed[c.Key], s.changed[c.owner()] = struct{}{}, struct{}{}
+
+	h := known.holding
+	changedPool := before.Pool != c.Pool || c.Pool == (Key{}) && before.Space != c.Space // without a pool the label names the routing domain
+	if h != nil && (changedPool || !slices.Equal(before.Ranges, c.Ranges)) {
+		// Ranges that the claim does not name any more are freed, without a cooldown (zero times). The claim keeps the remaining ranges: bindClaim below takes
+		// the ranges back, also from a contested holding that got the ranges in between, since that holding lost to the claim before. With further ranges the
+		// claim counts as unverified until a grant is found, and its strength is compared anew.
+		s.detachClaim(known, time.Time{}, time.Time{})
+		if h.space != s.routingDomainOf(known) || !isSubset(c.Ranges, before.Ranges) {
+			known.hadGrant, known.unverified = false, true // until a grant is found
+		}
+		h = nil
+	}
+	if !c.Ready {
+		known.unverified = false
+	}
+	switch {
+	case len(c.Ranges) == 0:
+	case h == nil:
+		s.bindClaim(known)
+	default:
+		s.endFulfilledGrants(h, known)
+		known.Ready = c.Ready && !known.unverified
+		if before.Ready != known.Ready || before.Flagged != c.Flagged {
+			s.reevaluateConflicts(h)
+		}
+	}
+}
+
+// isSubset reports whether others contains each of the ranges.
+func isSubset(ranges, others []allocator.Range) bool {
+	return !slices.ContainsFunc(ranges, func(r allocator.Range) bool { return !slices.Contains(others, r) })
+}
+
+// RecordApplied records how far the events of a resource have been applied. Only events in order count: the live read of an object proves nothing about
+// further objects.
+func (s *State) RecordApplied(resource string, resourceVersion uint64) {
+	if resourceVersion > s.applied[resource] {
+		s.applied[resource] = resourceVersion
+	}
+}
+
+// routingDomainOf returns the routing domain of a claim's addresses, the first that exists: (a) of its holding; (b) of its known pool; (c) of its label.
+func (s *State) routingDomainOf(c *claim) string {
+	if c.holding != nil {
+		return c.holding.space
+	}
+	if p := s.pools[c.Pool]; p != nil {
+		return p.Space
+	}
+	return c.Space
+}
+
+// bindClaim gives a holding to a claim that is observed with its ranges for the first time. Outcomes, the first that applies:
+//
+//   - address object whose claim owns the range: no holding
+//   - claim with an open grant or a moved range: the holding of the grant or of the moved range
+//   - claim that may not own its ranges without a grant (checkUngranted): deferred, no holding
+//   - otherwise: a new holding
+func (s *State) bindClaim(c *claim) {
+	if h := s.holdingOfOwnerClaim(c); h != nil {
+		s.endGrantOfCovered(c, h)
+		return
+	}
+	s.joinAddressObject(c)
+	h := s.findHoldingOf(c)
+	if h == nil {
+		s.endSpentGrant(c)
+		c.unverified = c.unverified && !c.hadGrant
+		c.Ready = c.Ready && !c.unverified
+		if s.checkUngranted(c) != nil {
+			s.deferClaim(c)
+			return
+		}
+		s.indexOwner(c)
+		h = s.addHolding(c.owner(), c.Pool, s.routingDomainOf(c), c.Ranges...)
+		h.claim, c.holding = c, h
+		s.requireConfirmation(h)
+		s.assignAddresses(h)
+		if c.OwnerClaim != (Key{}) {
+			s.admitDeferred(c.Pool, c.OwnerClaim)
+		}
+		return
+	}
+	s.indexOwner(c)
+	if h.claim != nil { // the address object of this claim
+		s.unindexOwner(h.claim)
+		h.claim.holding = nil
+	}
+	// A claim with another UID than the moved object has come back from the other cluster. The same UID is the moved object itself, which is not
+	// gone for this replica yet: the range stays marked as moved.
+	if h.isMoved() && c.OwnerClaim == (Key{}) && h.movedUID != c.UID {
+		s.clearMoved(h)
+	}
+	h.claim, c.holding, c.unverified = c, h, false
+	s.setHoldingPool(h, c.Pool)
+	delete(s.holdingByRequest, h.requestUID)
+	s.indexByKey(h, c.owner())
+	s.endMovedOfReturned(c)
+	c.hadGrant = s.endFulfilledGrants(h, c) || len(h.grants) > 0
+	s.requireConfirmation(h)
+	if h.contested || len(s.space(h.space).contested) > 0 {
+		s.resolveConflict(h)
+	}
+	s.markChanged(h)
+}
+
+// RemoveClaim applies the delete event of a claim: the claim is gone. The range is in cooldown for the pool's reuse delay, or until the end of the cooldown
+// that has begun or that the pool has recorded.
+func (s *State) RemoveClaim(now time.Time, resource, uid string, resourceVersion uint64) {
+	s.RecordApplied(resource, resourceVersion)
+	c := s.claims[uid]
+	if c == nil {
+		return
+	}
+	delete(s.claims, uid)
+	s.undeferClaim(c)
+	s.storedCount[c.Key.Resource]--
+	s.changed[c.Key], s.changed[c.owner()] = struct{}{}, struct{}{}
+	if c.OwnerClaim != (Key{}) {
+		if s.addressObjects[c.OwnerClaim] = slices.DeleteFunc(s.addressObjects[c.OwnerClaim], func(o *claim) bool { return o == c }); len(s.addressObjects[c.OwnerClaim]) == 0 {
+			delete(s.addressObjects, c.OwnerClaim)
+		}
+	}
+	for _, h := range slices.Clone(s.holdingsByKey[c.Key]) {
+		for _, g := range slices.Clone(h.grants) {
+			if g.UID == uid && g.state == grantCommitted { // no write to this object can be stored any more
+				s.endGrant(g)
+			}
+		}
+	}
+	if c.holding == nil {
+		return
+	}
+	var cooldownEnd time.Time
+	switch p := s.pools[c.Pool]; {
+	case p == nil: // no reuse delay, and no moved record
+	case c.mayHaveMoved() && !p.Deleting && s.holdingOfOwnerClaim(c) == nil:
+		// The two further conditions: the moved record of a pool that is being deleted is deleted with the pool (RemovePool); and if c is an address object
+		// whose claim still owns the range, the claim stays the owner.
+		cooldownEnd = noEnd
+	case p.ReuseDelay > 0 && c.cooldownBegan.IsZero() && !c.cooldownRecorded:
+		// A cooldown that has begun, or is recorded, does not begin again: c.holding.freeAt has its end already.
+		cooldownEnd = now.Add(p.ReuseDelay)
+	}
+	s.detachClaim(c, now, cooldownEnd)
+}
+
+// ListedClaim is an element of a list of all stored claims of a resource.
+type ListedClaim struct {
+	UID             string
+	ResourceVersion uint64
+	Convert         func() Claim // called only if this version has not been observed
+}
+
+// ReplaceClaims observes a list of all claims of a resource. Claims that the list lacks are removed.
+func (s *State) ReplaceClaims(now time.Time, resource string, all []ListedClaim) {
+	listed := make(map[string]struct{}, len(all))
+	for _, c := range all {
+		listed[c.UID] = struct{}{}
+	}
+	for uid, c := range s.claims {
+		if _, ok := listed[uid]; !ok && c.Key.Resource == resource {
+			s.RemoveClaim(now, resource, uid, 0)
+		}
+	}
+	for _, c := range all {
+		s.RecordApplied(resource, c.ResourceVersion)
+		if known := s.claims[c.UID]; known == nil || known.ResourceVersion < c.ResourceVersion {
+			s.ObserveClaim(now, c.Convert())
+		}
+	}
+}
+
+// ReplacePools observes a list of all pools of a resource. Pools that the list lacks are removed, except pools from AddReadPool whose event is outstanding.
+func (s *State) ReplacePools(now time.Time, resource string, all []Pool) {
+	listed := make(map[Key]struct{}, len(all))
+	for _, p := range all {
+		listed[p.Key] = struct{}{}
+	}
+	for k, p := range s.pools {
+		if _, ok := listed[k]; !ok && k.Resource == resource && !p.readAhead {
+			s.RemovePool(k, 0)
+		}
+	}
+	for _, p := range all {
+		s.RecordApplied(resource, p.ResourceVersion)
+		s.ObservePool(now, p)
+	}
+}

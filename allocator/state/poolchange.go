@@ -1,0 +1,149 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// Ranges that a pool update removes are withheld from the admission of the update until the update is observed or cannot be stored any more.
+
+// firstWithheld describes the first withheld range of the addresses that a pool offers; nil if none of the pool's addresses is withheld.
+func (s *State) firstWithheld(p *pool) *OwnedError {
+	var first *OwnedError
+	isOffered := allocator.OverlapsAny(p.Window)
+	for _, g := range s.grants {
+		if !g.withholds() || g.Space != p.Space {
+			continue
+		}
+		for _, r := range g.Ranges {
+			if first != nil && r.First.Compare(first.Range.First) > 0 || !isOffered([]allocator.Range{r}) {
+				continue
+			}
+			if e := (&OwnedError{Range: r, Owner: g.holding.key, Withheld: true, Until: s.withheldUntil(g.holding)}); first == nil || e.sortsBefore(first) {
+				first = e
+			}
+		}
+	}
+	return first
+}
+
+// sortsBefore orders withheld ranges by first address; with equal first addresses, the range that is withheld longer comes first, then the larger range.
+func (e *OwnedError) sortsBefore(o *OwnedError) bool {
+	return cmp.Or(e.Range.First.Compare(o.Range.First), o.Until.Compare(e.Until), o.Range.Last.Compare(e.Range.Last), cmp.Compare(e.Owner.coreName(), o.Owner.coreName())) < 0
+}
+
+// withheldUntil returns when withheld ranges are free again if no update that removes them is observed, by the clock of recorded times; zero while the
+// commit is outstanding.
+func (s *State) withheldUntil(h *holding) (until time.Time) {
+	for _, g := range h.grants {
+		if g.lifeBegan.IsZero() {
+			return time.Time{}
+		}
+		if end := g.lifeBegan.Add(s.limits.GrantLife); end.After(until) {
+			until = end
+		}
+	}
+	return until.Add(s.recordClockAhead)
+}
+
+// withheldText describes a withheld range: which range, why, and until when.
+func withheldText(r allocator.Range, pool string, until time.Time) string {
+	text := fmt.Sprintf("%s is withheld, as an update of %s that removes it was admitted and is not observed yet", r, pool)
+	if until.IsZero() {
+		return text
+	}
+	return text + ": if the update is not stored, it is free again at " + until.UTC().Format(time.RFC3339)
+}
+
+// UpdatePool checks a new version of a pool before the API server stores the version. Addresses that the version removes are withheld by a journal entry
+// until the version is observed or a grant life has passed. Current owners keep their addresses; after release those addresses are withheld too. The
+// returned grant is nil if the version removes nothing.
+func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
+	if !s.serving {
+		return nil, ErrNotLeader
+	}
+	if d := s.readDenied[p.Key.Resource]; d.err != nil {
+		return nil, d.notServingError(p.Key.Resource)
+	}
+	old := s.pools[p.Key]
+	if old == nil {
+		return nil, nil
+	}
+	core := s.space(old.Space).core
+	offered := old.Window
+	if old.Fault != "" && p.Fault == "" { // a pool with a fault offers nothing, and may have allocated some of these ranges before
+		offered = old.Readable
+	}
+	isOffered := allocator.OverlapsAny(offered)
+	if old.Space != p.Space {
+		for _, h := range s.holdings {
+			if h.isInUse() && h.mayBelongTo(old, isOffered) {
+				return nil, &InUseError{Pool: p.Key, What: "would change its routing domain", Else: "leave that as it is", Range: h.ranges[0], Owner: h.key}
+			}
+		}
+	}
+	leaving := allocator.Subtract(offered, p.Window)
+	blocked := allocator.Subtract(p.Blocked, old.Blocked)
+	for _, loss := range []struct {
+		ranges     []allocator.Range
+		what, stay string
+		all        bool
+	}{{leaving, "would leave the pool's ranges", "keep the range in the pool", false}, {blocked, "would become reserved", "leave the range out of the reserved ranges", true}} {
+		if loss.all && p.MayBlockOwned {
+			continue
+		}
+		for _, r := range loss.ranges {
+			for held := range core.OwnedIn(r) {
+				h := s.holdings[held.OwnerID]
+				if h.isInUse() && (loss.all || h.mayBelongTo(old, isOffered)) {
+					return nil, &InUseError{Pool: p.Key, What: loss.what, Else: loss.stay, Range: held.Range, Owner: h.key}
+				}
+			}
+		}
+	}
+	gone := allocator.Union(append(slices.Clone(leaving), blocked...))
+	if len(gone) == 0 {
+		return nil, nil
+	}
+	g := &OpenGrant{Entry: journal.Entry{
+		Token: s.newToken(), Space: old.Space, Ranges: gone,
+		Resource: p.Key.Resource, Namespace: p.Key.Namespace, NameHash: journal.HashName(p.Key.Name), StoredName: p.Key.Name,
+	}}
+	if err := s.checkJournalRoom(g.Namespace, g.EncodedSize()); err != nil {
+		return nil, err
+	}
+	h := s.addHolding(p.Key, Key{}, old.Space, gone...)
+	g.holding = h
+	s.queuedGrants++
+	s.indexGrant(g)
+	s.assignAddresses(h)
+	return g, nil
+}
+
+// endWithholding ends the withholding of ranges of which the pool's observed version offers no address. While the observed version offers some address of
+// the ranges, the update that removes the ranges can still be stored: the ranges stay withheld until the journal entry expires.
+func (s *State) endWithholding(p *pool) {
+	withheld := slices.Clone(s.holdingsByKey[p.Key])
+	if len(withheld) == 0 {
+		return
+	}
+	isOffered := allocator.OverlapsAny(allocator.Subtract(p.Window, p.Blocked))
+	for _, h := range withheld {
+		if isOffered(h.ranges) {
+			continue
+		}
+		for _, g := range slices.Clone(h.grants) {
+			s.endGrant(g)
+		}
+	}
+}
+
+// HasPendingUpdate reports whether an admitted update of a pool has not been observed.
+func (s *State) HasPendingUpdate(k Key) bool {
+	return slices.ContainsFunc(s.holdingsByKey[k], func(h *holding) bool { return len(h.grants) > 0 })
+}

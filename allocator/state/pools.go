@@ -1,0 +1,233 @@
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// coreName returns the name of the pool in its routing domain.
+func (k Key) coreName() string { return k.Resource + "/" + k.Namespace + "/" + k.Name }
+
+// ObservePool applies the event of a pool.
+func (s *State) ObservePool(now time.Time, p Pool) { s.storePool(now, p, false) }
+
+// AddReadPool applies a pool from a live read, ahead of its event. An unknown pool is ignored if later events have been applied: the pool may be gone.
+func (s *State) AddReadPool(now time.Time, p Pool) {
+	if s.pools[p.Key] != nil || p.ResourceVersion > s.applied[p.Key.Resource] {
+		s.storePool(now, p, true)
+	}
+}
+
+// unconfirmedPoolLife is how long a pool from a live read waits for its event once later events have been applied: the objects of a list are applied in no
+// particular order.
+const unconfirmedPoolLife = 10 * time.Second
+
+// removeUnconfirmedPools removes pools that were read live and whose event did not arrive: such a pool was deleted before the informers listed.
+func (s *State) removeUnconfirmedPools(now time.Time) {
+	for k, p := range s.pools {
+		switch {
+		case !p.readAhead, s.applied[k.Resource] < p.ResourceVersion:
+			p.eventOverdueSince = time.Time{}
+		case p.eventOverdueSince.IsZero():
+			p.eventOverdueSince = now
+		case now.Sub(p.eventOverdueSince) >= unconfirmedPoolLife:
+			s.RemovePool(k, 0)
+		}
+	}
+}
+
+// storePool applies a version of a pool: by its event, or ahead of its event. A version that is not newer than the known version is ignored; the event of a
+// version that was read ahead confirms the version.
+func (s *State) storePool(now time.Time, p Pool, ahead bool) {
+	known, changedDomain, same := s.pools[p.Key], true, false
+	var before Pool
+	if known != nil {
+		before = known.Pool
+	}
+	switch {
+	case known == nil:
+		known = &pool{}
+		s.pools[p.Key] = known
+		s.storedCount[p.Key.Resource]++
+	case p.ResourceVersion <= known.ResourceVersion:
+		if known.readAhead && !ahead && p.ResourceVersion == known.ResourceVersion {
+			known.readAhead = false
+			s.changed[p.Key] = struct{}{}
+			s.endWithholding(known)
+		}
+		return
+	case known.Space != p.Space:
+		s.hidePool(known)
+		s.markBlockChanges(known.Space, known.Blocked, nil)
+		known.Blocked = nil
+	default:
+		changedDomain = false
+		same = known.Ordered == p.Ordered && slices.Equal(known.Window, p.Window) && slices.Equal(known.Blocked, p.Blocked)
+	}
+	s.markBlockChanges(p.Space, known.Blocked, p.Blocked)
+	if p.ReuseDelay < known.ReuseDelay {
+		s.shortenCooldowns(now, p)
+	}
+	wasFull := s.cooldownsFull(p.Key)
+	known.Pool, known.readAhead = p, ahead
+	if wasFull && !s.cooldownsFull(p.Key) {
+		s.recheckReleasing(p.Key)
+	}
+	if before.UID != p.UID {
+		s.applyMovedRecord(known)
+	}
+	s.freeUnlistedMoved(known, false)
+	if known.Policy == nil {
+		known.Policy = allocator.BestFit
+	}
+	if !same {
+		s.showPool(known)
+	}
+	if changedDomain {
+		s.moveOwnersToDomainOf(known)
+	}
+	if before.Space == p.Space && slices.Equal(before.Blocked, p.Blocked) {
+		s.admitDeferred(p.Key, Key{})
+	} else {
+		s.admitAllDeferred()
+	}
+	if !ahead { // the next leader may know an older version, and needs the entries in the journal
+		s.endWithholding(known)
+	}
+	s.applyRecordedRanges(now, known)
+	s.changed[p.Key] = struct{}{}
+}
+
+// HasObserved reports whether this version of a pool, or a later version, is known.
+func (s *State) HasObserved(k Key, resourceVersion uint64) bool {
+	p := s.pools[k]
+	return p != nil && p.ResourceVersion >= resourceVersion
+}
+
+// markBlockChanges reports as changed the pools whose usable addresses may differ because a pool blocks different ranges.
+func (s *State) markBlockChanges(space string, before, after []allocator.Range) {
+	if slices.Equal(before, after) {
+		return
+	}
+	touch := allocator.OverlapsAny(slices.Concat(before, after))
+	for k, p := range s.pools {
+		if p.Space == space && touch(p.Window) {
+			s.changed[k] = struct{}{}
+		}
+	}
+}
+
+// showPool adds the window of a pool to its routing domain: the whole window, each family if the window has two, and each range if the pool allocates its
+// ranges in order.
+func (s *State) showPool(p *pool) {
+	core, name := s.space(p.Space).core, p.Key.coreName()
+	for _, part := range p.families {
+		delete(s.poolByOffer, part)
+	}
+	s.showOrderedParts(p)
+	p.core = core.SetPool(name, p.Window, p.Blocked)
+	p.exactChecker, p.families = p.core, map[int]*allocator.Pool{}
+	s.poolByOffer[p.core] = p.Key
+	for _, bits := range families {
+		part := slices.DeleteFunc(slices.Clone(p.Window), func(r allocator.Range) bool { return r.First.BitLen() != bits })
+		switch {
+		case len(part) == 0:
+			core.RemovePool(partName(name, bits))
+		case len(part) == len(p.Window):
+			p.families[bits] = p.core
+			core.RemovePool(partName(name, bits))
+		default:
+			p.families[bits] = core.SetPool(partName(name, bits), part, nil)
+			s.poolByOffer[p.families[bits]] = p.Key
+		}
+	}
+}
+
+// showOrderedParts adds each range of a pool that allocates its ranges in order.
+func (s *State) showOrderedParts(p *pool) {
+	if !p.Ordered || len(p.Window) < 2 {
+		s.setOrderedParts(p, nil)
+	} else {
+		s.setOrderedParts(p, p.Window)
+	}
+}
+
+// setOrderedParts adds these ranges of a pool, and removes all others. A range that was added earlier costs little: a pool may have thousands of ranges.
+func (s *State) setOrderedParts(p *pool, ranges []allocator.Range) {
+	core, stay := s.space(p.Space).core, map[allocator.Range]bool{}
+	var (
+		gone  []string
+		shown []allocator.Offer
+	)
+	for _, r := range ranges {
+		stay[r] = true
+		shown = append(shown, allocator.Offer{Name: orderedName(p.Key.coreName(), r), Window: []allocator.Range{r}})
+	}
+	for i, r := range p.orderedRanges {
+		if !stay[r] {
+			gone = append(gone, orderedName(p.Key.coreName(), r))
+			delete(s.poolByOffer, p.orderedParts[i])
+		}
+	}
+	core.RemovePools(gone...)
+	p.orderedRanges, p.orderedParts = ranges, core.SetPools(shown...)
+	for _, part := range p.orderedParts {
+		s.poolByOffer[part] = p.Key
+	}
+}
+
+// hidePool removes a pool from its routing domain.
+func (s *State) hidePool(p *pool) {
+	core, name := s.space(p.Space).core, p.Key.coreName()
+	core.RemovePool(name)
+	delete(s.poolByOffer, p.core)
+	for _, bits := range families {
+		core.RemovePool(partName(name, bits))
+		delete(s.poolByOffer, p.families[bits])
+	}
+	s.setOrderedParts(p, nil)
+}
+
+// families lists the bits of an IPv4 and an IPv6 address.
+var families = []int{32, 128}
+
+func partName(pool string, bits int) string { return fmt.Sprintf("%s/%d", pool, bits) }
+
+func orderedName(pool string, r allocator.Range) string { return pool + "#" + r.String() }
+
+// RemovePool applies the delete event of a pool: the pool is gone. Owners keep their ranges; the pool's cooldowns end, and its moved ranges are freed, as
+// release records, cooldown list and moved record are deleted with the pool.
+func (s *State) RemovePool(k Key, resourceVersion uint64) {
+	s.RecordApplied(k.Resource, resourceVersion)
+	if p := s.pools[k]; p != nil {
+		s.hidePool(p)
+		delete(s.pools, k)
+		s.markBlockChanges(p.Space, p.Blocked, nil)
+		s.freeUnlistedMoved(p, true)
+		s.endCooldowns(k)
+		s.storedCount[k.Resource]--
+		s.changed[k] = struct{}{}
+		s.admitAllDeferred()
+	}
+}
+
+// moveOwnersToDomainOf moves claims that were observed before their pool into the pool's routing domain. All owners of the pool are reported as changed.
+func (s *State) moveOwnersToDomainOf(p *pool) {
+	for c := range s.ownersByPool[p.Key] {
+		s.changed[c.Key] = struct{}{}
+	}
+	for again := true; again; { // an address object may inherit the holding first
+		again = false
+		for c := range maps.Clone(s.ownersByPool[p.Key]) {
+			if c.holding != nil && c.holding.space != p.Space {
+				s.detachClaim(c, time.Time{}, time.Time{})
+				s.bindClaim(c)
+				again = true
+			}
+		}
+	}
+}

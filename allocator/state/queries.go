@@ -1,0 +1,314 @@
+package state
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// Ownership describes the ranges that a stored claim owns.
+type Ownership struct {
+	Observed  bool // the claim has been observed
+	Allocated bool // the claim owns a range
+	// Confirmed: only a confirmed claim may be marked Ready. A claim is confirmed if all of these hold:
+	//
+	//   - the claim owns all its ranges
+	//   - a commit of this term began after the claim was bound, and has landed
+	//   - each rival is stored as flagged, so that no older write can mark the rival Ready; or the API of the rival is switched off, and the writes of earlier leaders have ended, so that no write can mark the rival Ready
+	Confirmed bool
+	Space     string // routing domain of the claim's addresses
+	Granted   bool   // the journal contained the claim's token: this leader or an earlier leader granted the ranges
+	// Deferred is why the claim does not own the ranges that it names: a *NoPoolError, *FaultyPoolError or *PoolError; nil if the claim is not deferred.
+	Deferred error
+	// Conflict is set if the claim does not own some of its addresses, and describes the owner of the first.
+	Conflict *OwnedError
+}
+
+// OwnershipOf returns the ownership of the claim with this UID, in its observed version.
+func (s *State) OwnershipOf(uid string) Ownership {
+	c := s.claims[uid]
+	if c == nil {
+		return Ownership{}
+	}
+	h := c.holding
+	if h == nil && c.deferredFor != (Key{}) {
+		return Ownership{Observed: true, Deferred: s.checkUngranted(c)}
+	}
+	if h == nil {
+		return Ownership{Observed: true}
+	}
+	st := Ownership{Observed: true, Allocated: true, Space: h.space, Granted: c.hadGrant}
+	if h.contested {
+		st.Conflict = s.firstConflict(h)
+		return st
+	}
+	st.Confirmed = s.serving && s.commitsLanded > c.boundAtCommit
+	for o := range s.space(h.space).contested {
+		if o.claim != nil && !o.claim.Flagged && !s.cannotBecomeReady(o.claim) && o.overlapsAny(h.ranges) {
+			st.Confirmed = false
+		}
+	}
+	return st
+}
+
+// LandingWindow returns for how long an address object that was created for the claim may still be stored. The create came from this leader at the time
+// sent (zero for never), or from an earlier leader that knew the claim.
+func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Duration {
+	c := s.claims[uid]
+	if c != nil && c.holding != nil && s.serving && c.boundAtCommit == 0 && s.servingSince.After(sent) {
+		sent = s.servingSince
+	}
+	if sent.IsZero() {
+		return 0
+	}
+	return max(0, sent.Add(s.limits.GrantLife).Sub(now))
+}
+
+// CheckGrant returns nil if a claim that is about to be stored carries the ranges of its own open grant, in addition to the ranges that the stored claim
+// owns already. For a create, CheckGrant also records the final name of the claim in the grant.
+func (s *State) CheckGrant(k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
+	if !s.serving {
+		return ErrNotLeader
+	}
+	if s.isBehind(uid, version) {
+		return ErrBehind
+	}
+	g := s.grants[t]
+	fresh := slices.DeleteFunc(slices.Clone(ranges), func(r allocator.Range) bool { return s.ownsRange(uid, r) })
+	if len(fresh) == 0 {
+		return nil
+	}
+	if g == nil {
+		return ErrNoGrant
+	}
+	if g.state != grantCommitted || !g.isFor(k, uid) || !slices.Equal(g.Ranges, fresh) {
+		return ErrForged
+	}
+	// Validation comes after all mutations, so the name is final, and expireGrants can read the object by name instead of listing all objects. A generated
+	// name (NameHash 0) is not final: after a collision the API server generates another name for the same request.
+	if uid == "" && g.NameHash != 0 {
+		g.finalName = k.Name
+	}
+	return nil
+}
+
+// OwnsAll reports whether a stored claim owns all ranges that it names.
+func (s *State) OwnsAll(uid string, version uint64) (bool, error) {
+	switch c := s.claims[uid]; {
+	case !s.serving:
+		return false, ErrNotLeader
+	case s.isBehind(uid, version):
+		return false, ErrBehind
+	default:
+		return c != nil && c.holding != nil && !c.holding.contested, nil
+	}
+}
+
+// isBehind reports whether a version of a stored claim has not been observed: the claim may have given up a range that the state still counts as owned.
+func (s *State) isBehind(uid string, version uint64) bool {
+	c := s.claims[uid]
+	return version > 0 && (c == nil || c.ResourceVersion < version)
+}
+
+// ownsRange reports whether the claim with this UID owns a range, without a conflict.
+func (s *State) ownsRange(uid string, r allocator.Range) bool {
+	c := s.claims[uid]
+	return c != nil && c.holding != nil && !c.holding.contested && slices.Contains(c.holding.ranges, r)
+}
+
+// contestedHoldingOf returns the holding of a stored claim that lost a conflict; nil if the claim lost no conflict. The claim may request again the
+// addresses that it still owns.
+func (s *State) contestedHoldingOf(uid string) *holding {
+	if c := s.claims[uid]; c != nil && c.holding != nil && c.holding.contested {
+		return c.holding
+	}
+	return nil
+}
+
+// Usage is the usage of a pool.
+type Usage struct {
+	allocator.Stats
+	Claims int // stored claims that own a range of it
+}
+
+// Usage returns the usage of a pool; false if the pool is not known.
+func (s *State) Usage(k Key) (Usage, bool) {
+	p := s.pools[k]
+	if p == nil {
+		return Usage{}, false
+	}
+	return Usage{Stats: p.core.Stats(), Claims: len(s.ownersByPool[k])}, true
+}
+
+// createLanding is how long after the commit of its grant a create is expected to be stored. The API server stores an object within milliseconds of the last
+// webhook call, and within seconds while etcd stalls. A grant that is older most likely belongs to a create that failed.
+const createLanding = 5 * time.Second
+
+// AwaitsCreate returns for how long the create of a claim with a range of the pool is still expected to be stored; zero for none. A grant of an earlier
+// leader does not name its pool: the grant counts for every pool that offers one of its ranges. The cost grows with the number of open grants.
+func (s *State) AwaitsCreate(now time.Time, pool Key) (wait time.Duration) {
+	p := s.pools[pool]
+	if p == nil {
+		return 0
+	}
+	for _, g := range s.grants {
+		h := g.holding
+		if g.withholds() || h.pool != pool && (!h.inherited || h.pool != (Key{}) || h.space != p.Space || !h.overlapsAny(p.Window)) {
+			continue
+		}
+		left := createLanding
+		if g.state == grantCommitted {
+			left -= now.Sub(g.lifeBegan)
+		}
+		wait = max(wait, left)
+	}
+	return wait
+}
+
+// Owned is a range and the stored claim that owns it.
+type Owned struct {
+	Range allocator.Range
+	Owner Key
+}
+
+// OwnedIn lists the addresses of a pool that claims of the given resources own, through this pool or a second pool, in address order. The list has at most
+// limit elements; total counts all.
+func (s *State) OwnedIn(k Key, kinds []string, limit int) (list []Owned, total int64) {
+	p := s.pools[k]
+	if p == nil {
+		return nil, 0
+	}
+	core := s.space(p.Space).core
+	for _, r := range allocator.Union(p.Window) {
+		for held := range core.OwnedIn(r) {
+			h := s.holdings[held.OwnerID]
+			if h.claim == nil || !slices.Contains(kinds, h.claim.owner().Resource) {
+				continue
+			}
+			if total++; len(list) < limit {
+				list = append(list, Owned{held.Range, h.claim.owner()})
+			}
+		}
+	}
+	return list, total
+}
+
+// Unowned returns the addresses that no claim owns, or may come to own, in the routing domain of a pool.
+func (s *State) Unowned(k Key, addresses []netip.Addr) []netip.Addr {
+	p := s.pools[k]
+	if p == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
+		for held := range s.space(p.Space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
+			if s.holdings[held.OwnerID].isInUse() {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// OwnedThrough lists the ranges that stored claims own through a pool, inside the pool's ranges or not: first the ranges of claims, then the ranges of
+// address objects, each part in address order. The cost grows with the number of these ranges.
+func (s *State) OwnedThrough(pool Key) []Owned {
+	var own, ofAddressObjects []Owned
+	for c := range s.ownersByPool[pool] {
+		list := &own
+		if c.OwnerClaim != (Key{}) {
+			list = &ofAddressObjects
+		}
+		for _, r := range c.holding.ranges {
+			for owned := range s.space(c.holding.space).core.OwnedIn(r) {
+				if owned.OwnerID == c.holding.id {
+					*list = append(*list, Owned{owned.Range, c.owner()})
+				}
+			}
+		}
+	}
+	slices.SortFunc(own, compareAddresses)
+	slices.SortFunc(ofAddressObjects, compareAddresses)
+	return append(own, ofAddressObjects...)
+}
+
+// FindOwnerConflict describes the owner of an address that p would offer or block and that the owner got through a different pool; nil if p has no such
+// conflict. Two cases are no conflict: a stored pool of the routing domain offers the address already; or p blocks the range and keeps it for the owner.
+func (s *State) FindOwnerConflict(p Pool) *OwnedError {
+	domain := s.spaces[p.Space]
+	if domain == nil {
+		return nil
+	}
+	var offered []allocator.Range
+	for _, o := range s.pools {
+		if o.Space == p.Space {
+			offered = append(offered, o.Window...)
+		}
+	}
+	for _, part := range []struct {
+		ranges []allocator.Range
+		keeps  func(claim string) allocator.Range // nil if no range is kept for a claim
+	}{{allocator.Subtract(p.Window, offered), nil}, {p.Blocked, p.KeptFor}} {
+		for _, r := range part.ranges {
+			for held := range domain.core.OwnedIn(r) {
+				h := s.holdings[held.OwnerID]
+				if h.isInUse() && (h.pool != p.Key || part.keeps != nil && part.keeps(h.ownerClaim().Name) != held.Range) {
+					return s.ownedError(held)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// compareAddresses orders owned ranges by their first address.
+func compareAddresses(x, y Owned) int { return x.Range.First.Compare(y.Range.First) }
+
+// Overlapping lists the pools of p's routing domain, without p, that offer addresses of p.
+func (s *State) Overlapping(p Pool) []Key {
+	var keys []Key
+	isOffered := allocator.OverlapsAny(p.Window)
+	for k, o := range s.pools {
+		if k != p.Key && o.Space == p.Space && isOffered(o.Window) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(x, y Key) int { return cmp.Compare(x.coreName(), y.coreName()) })
+	return keys
+}
+
+// Owner is a stored claim, or an address object, that owns a range of a pool.
+type Owner struct {
+	Key Key
+	UID string
+}
+
+// StayingOwners lists the owners of a pool's ranges that are not being deleted, in no particular order. The cost grows with the number of the pool's
+// owners.
+func (s *State) StayingOwners(pool Key) (owners []Owner) {
+	for c := range s.ownersByPool[pool] {
+		if !c.Deleting {
+			owners = append(owners, Owner{c.Key, c.UID})
+		}
+	}
+	return owners
+}
+
+// IsStayingOwner reports whether the object with this UID is stored, owns a range, and is not being deleted.
+func (s *State) IsStayingOwner(uid string) bool {
+	c := s.claims[uid]
+	return c != nil && c.holding != nil && !c.Deleting
+}
+
+// OwnerOf returns the owner of an address in a routing domain, or the claim whose open grant contains the address; nil for a free address.
+func (s *State) OwnerOf(space string, a netip.Addr) (owner *OwnedError) {
+	for owned := range s.space(space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
+		if s.holdings[owned.OwnerID].isInUse() {
+			owner = s.ownedError(owned)
+		}
+	}
+	return owner
+}

@@ -1,0 +1,221 @@
+package state
+
+import (
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// State is the state machine behind a Ledger: the owners of all ranges and the open grants. A State is not safe for concurrent use, has no clock and does
+// no I/O; equal sequences of calls give equal results. All times passed to a State come from a single clock of the caller.
+type State struct {
+	limits   Limits
+	newToken func() journal.Token
+
+	spaces      map[string]*space       // routing domain -> its addresses
+	pools       map[Key]*pool           // pool key -> known pool
+	poolByOffer map[*allocator.Pool]Key // pool in its routing domain, or the pool's part for a family or a range -> pool key
+	// UID -> stored claim or address object, with a range or without. Invariant: c.holding == nil || c.holding.claim == c
+	claims         map[string]*claim
+	addressObjects map[Key][]*claim            // claim, stored or not -> address objects whose OwnerClaim is the claim
+	ownersByPool   map[Key]map[*claim]struct{} // pool, known or not -> stored claims that own a range of the pool. Invariant: c is listed under c.holding.pool
+	// pool, known or not -> stored claims that name ranges of the pool and are deferred. Invariant: a deferred claim has no holding
+	deferred map[Key]map[*claim]struct{}
+	holdings map[allocator.OwnerID]*holding // owner ID in the routing domain -> holding; every range that is not free has a holding
+	// claim -> holdings that the claim owns, was granted, or took to another cluster; pool -> holdings of the ranges that updates of the pool withhold.
+	// Invariant: h is listed under h.key
+	holdingsByKey    map[Key][]*holding
+	holdingByRequest map[string]*holding          // admission request of an unnamed claim -> holding with the open grant
+	grants           map[journal.Token]*OpenGrant // token -> open grant. Invariant: g is in g.holding.grants, and no two grants share a token
+	usageByNamespace map[string]namespaceUsage    // namespace -> journal bytes of its open grants. Invariant: the sum of the bytes == grantBytes
+	grantsByDomain   map[namespaceDomain]int      // namespace and routing domain -> number of open grants
+	grantBytes       int                          // bytes of all open grants in the journal
+	applied          map[string]uint64            // resource -> resourceVersion of the last event applied
+	storedCount      map[string]int               // resource -> number of stored claims or pools
+	unserved         map[string]bool              // resources whose API is switched off and whose objects are counted
+	readDenied       map[string]denial            // resources that the API server denies reading
+	changed          map[Key]struct{}             // claims and pools whose ownership or usage may have changed, see TakeChanged
+	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not (DecideMoved). Invariants: h.freeAt is set for each listed h; each
+	// holding with a freeAt and without a claim is listed.
+	//
+	// A listed holding has a claim if (a) the claim has begun its cooldown (BeginCooldown), or (b) an address object inherited the holding, or a further grant
+	// of the holding was fulfilled (cooldownHasBegun). A holding whose cooldown only the pool's record shows (claim.cooldownRecorded) is not listed before the
+	// claim is gone.
+	withFreeAt   map[Key]map[*holding]struct{}
+	cooldownSums map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
+	movedRecords map[Key]MovedRecord // pool -> stored record of its moved ranges
+	recordFaults map[string]error    // UID of a pool -> why the record of the pool's moved ranges cannot be read
+	undecided    map[string]*holding // UID of a deleted claim that was marked as moved -> its holding, until DecideMoved
+	// recordClockAhead is by how much the clock of recorded times is ahead of the callers' clock.
+	recordClockAhead time.Duration
+	lastOwnerID      allocator.OwnerID
+
+	serving            bool // leads and has caught up: may grant
+	servingSince       time.Time
+	quarantined        bool // leads, but does not know the entries of an earlier journal that was lost
+	earlierWritesEnded bool // has served for longer than a write of an earlier leader can take to be stored
+
+	queuedGrants      int            // number of grants in state grantQueued
+	commitsBegun      uint64         // commits of this term that have begun
+	commitsLanded     uint64         // commits of this term that are stored. Invariant: commitsBegun-1 <= commitsLanded <= commitsBegun
+	unconfirmed       []*claim       // owners bound during the last commit or after it began; empty in a follower
+	lazyCommitDue     bool           // a commit would confirm an owner or remove a grant; no response waits for that commit
+	waitersForNext    []chan<- error // callers of NotifyOfNextCommit, for the next commit
+	waitersForCurrent []chan<- error // callers of NotifyOfNextCommit, for the commit in flight
+}
+
+// Limits bound the grants that a State accepts.
+type Limits struct {
+	GrantLife      time.Duration // of a grant, from its commit
+	JournalBytes   int           // of all open grants
+	NamespaceBytes int           // of the open grants of one namespace
+}
+
+// namespaceUsage counts the open grants of a namespace and their bytes in the journal.
+type namespaceUsage struct{ grants, bytes int }
+
+// namespaceDomain identifies the open grants of a namespace in a routing domain.
+type namespaceDomain struct{ namespace, space string }
+
+// space is a routing domain. Fields that name a routing domain are called Space here, in package journal and in package allocator.
+type space struct {
+	core      *allocator.Space
+	contested map[*holding]struct{} // holdings that own only a part of their ranges, since other holdings own the remaining addresses
+}
+
+// pool is a known pool.
+type pool struct {
+	Pool
+	exactChecker
+	core              *allocator.Pool               // nil for exact ranges that no pool needs to offer
+	families          map[int]*allocator.Pool       // bits of an address -> part of the pool with that family; core itself if the pool has a single family
+	orderedRanges     []allocator.Range             // the pool's ranges if allocated in order; nil otherwise
+	orderedParts      []*allocator.Pool             // a part for each of orderedRanges
+	readAhead         bool                          // the pool comes from a live read; the event of this version is outstanding
+	eventOverdueSince time.Time                     // since when later events have been applied without the pool's event; zero if the event is not overdue
+	observedCooldowns map[cooldownRecordID]cooldown // record -> cooldown to which the record was converted when first observed
+}
+
+// exactChecker checks whether an exact range is free: in a pool, or, for claims without a pool, in the whole routing domain.
+type exactChecker interface {
+	CheckExact(allocator.Range) error
+}
+
+// offersFor lists the parts of a pool from which a range request may be served, in the order in which to try them. The last part covers the whole pool (of the
+// wanted family), so the error of the last part has the numbers of the pool.
+func (p *pool) offersFor(w RangeRequest) ([]*allocator.Pool, error) {
+	offer, err := p.familyOffer(w)
+	if err != nil {
+		return nil, err
+	}
+	return append(slices.Clone(p.orderedParts), offer), nil
+}
+
+// familyOffer returns the part of a pool that has addresses of the wanted family.
+func (p *pool) familyOffer(w RangeRequest) (*allocator.Pool, error) {
+	family := p.families[w.Bits]
+	switch {
+	case p.core == nil:
+		return nil, &NoPoolError{}
+	case p.Manual:
+		return nil, &NotAutomaticError{Pool: p.Key}
+	case w.Bits == 0:
+		return p.core, nil
+	case family == nil:
+		return nil, &FamilyError{Pool: p.Key, Bits: w.Bits}
+	}
+	return family, nil
+}
+
+// claim is a stored claim or address object.
+type claim struct {
+	Claim
+	unserved    bool     // the API of the claim is switched off
+	holding     *holding // nil if the claim has no range, is deferred, or is an address object whose owner claim owns the range
+	deferredFor Key      // pool for which the claim is deferred; zero if the claim is not deferred
+	hadGrant    bool     // an open grant of this leader or an earlier leader covered the ranges
+	// unverified: the addresses changed after the status became Ready and no grant covers the new addresses, so Ready does not prove ownership.
+	unverified bool
+	// boundAtCommit is the value of commitsBegun when the claim was bound: a commit that begins later confirms the claim. Invariant: boundAtCommit <=
+	// commitsBegun while serving
+	boundAtCommit uint64
+	// cooldownBegan is when the cooldown of the range began, before the claim is gone; zero if the cooldown has not begun.
+	cooldownBegan    time.Time
+	cooldownRecorded bool // the pool has recorded the cooldown, while the claim is stored
+	// deletingSince is when the state first observed that the deletion of the claim was requested (Deleting); zero if the first observed version was being
+	// deleted already.
+	deletingSince time.Time
+}
+
+// New returns the state of a follower that counts the objects of the given resources.
+func New(resources []string, lim Limits, newToken func() journal.Token) *State {
+	s := &State{
+		limits:           lim,
+		newToken:         newToken,
+		spaces:           map[string]*space{},
+		pools:            map[Key]*pool{},
+		poolByOffer:      map[*allocator.Pool]Key{},
+		claims:           map[string]*claim{},
+		addressObjects:   map[Key][]*claim{},
+		ownersByPool:     map[Key]map[*claim]struct{}{},
+		deferred:         map[Key]map[*claim]struct{}{},
+		holdings:         map[allocator.OwnerID]*holding{},
+		holdingsByKey:    map[Key][]*holding{},
+		holdingByRequest: map[string]*holding{},
+		grants:           map[journal.Token]*OpenGrant{},
+		usageByNamespace: map[string]namespaceUsage{},
+		grantsByDomain:   map[namespaceDomain]int{},
+		applied:          map[string]uint64{},
+		storedCount:      map[string]int{},
+		unserved:         map[string]bool{},
+		readDenied:       map[string]denial{},
+		changed:          map[Key]struct{}{},
+		withFreeAt:       map[Key]map[*holding]struct{}{},
+		cooldownSums:     map[Key]cooldownSum{},
+		undecided:        map[string]*holding{},
+		movedRecords:     map[Key]MovedRecord{},
+		recordFaults:     map[string]error{},
+	}
+	for _, resource := range resources {
+		s.applied[resource] = 0
+	}
+	return s
+}
+
+// space returns a routing domain, and creates the routing domain if it is new.
+func (s *State) space(name string) *space {
+	domain := s.spaces[name]
+	if domain == nil {
+		domain = &space{core: allocator.NewSpace(), contested: map[*holding]struct{}{}}
+		s.spaces[name] = domain
+	}
+	return domain
+}
+
+// AllKeys lists all claims and pools, pools first, and the claims of address objects.
+func (s *State) AllKeys() []Key {
+	all := make([]Key, 0, len(s.pools)+len(s.claims))
+	for k := range s.pools {
+		all = append(all, k)
+	}
+	for _, c := range s.claims {
+		all = append(all, c.Key)
+		if c.OwnerClaim != (Key{}) {
+			all = append(all, c.OwnerClaim)
+		}
+	}
+	return all
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// DefaultGrantLife is how long a grant stays open after its commit if no claim with its token is observed. The API server stores or aborts a create within
+// 34 s of the response.
+const DefaultGrantLife = 120 * time.Second

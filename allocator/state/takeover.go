@@ -1,0 +1,111 @@
+package state
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// TakeOver makes the state a new leader's state: the entries of the journal become open grants, and are never granted again. The state grants only after
+// StartServing.
+func (s *State) TakeOver(v journal.Revision) {
+	s.dropGrants()
+	s.commitsBegun, s.commitsLanded, s.lazyCommitDue = 0, 0, true
+	s.quarantined = v.Quarantine
+	seen := s.claimsByToken(v.Entries)
+	entries := slices.Clone(v.Entries)
+	slices.SortFunc(entries, func(x, y journal.Entry) int { return bytes.Compare(x.Token[:], y.Token[:]) })
+	for _, entry := range entries {
+		g := &OpenGrant{Entry: entry.Clone(), state: grantCommitted}
+		if c := seen[g.Token]; c != nil && s.routingDomainOf(c) == g.Space && g.isFulfilledBy(c) {
+			c.hadGrant = true // observed already
+			continue
+		}
+		if len(g.Ranges) == 0 { // earlier versions of the manager wrote such entries
+			continue
+		}
+		s.inheritGrant(g)
+	}
+}
+
+// claimsByToken returns the claims that own a range and carry the token of an entry: token -> claim.
+func (s *State) claimsByToken(entries []journal.Entry) map[journal.Token]*claim {
+	found := make(map[journal.Token]*claim, len(entries))
+	for _, entry := range entries {
+		found[entry.Token] = nil
+	}
+	for _, c := range s.claims {
+		if _, asked := found[c.Token]; asked && (c.holding != nil || s.holdingOfOwnerClaim(c) != nil) && !c.Token.IsZero() {
+			found[c.Token] = c
+		}
+	}
+	return found
+}
+
+// inheritGrant adds a grant of an earlier leader.
+func (s *State) inheritGrant(g *OpenGrant) {
+	domain := s.space(g.Space)
+	for held := range domain.core.OwnedIn(g.Ranges[0]) { // the ranges of a holding are owned together
+		h := s.holdings[held.OwnerID]
+		if h.inherited && h.claim == nil && len(h.grants) > 0 && slices.Equal(h.ranges, g.Ranges) && h.grants[0].isForSameClaim(g) ||
+			h.claim != nil && slices.Equal(h.ranges, g.Ranges) && g.isFor(h.claim.Key, h.claim.UID) && g.NameHash != 0 {
+			g.holding = h
+			s.indexGrant(g)
+			return
+		}
+	}
+	h := s.addHolding(g.StoredObject(), Key{}, g.Space, g.Ranges...)
+	h.inherited = true
+	g.holding = h
+	s.indexGrant(g)
+	s.assignAddresses(h)
+}
+
+// isForSameClaim reports whether both grants are to the same named claim.
+func (g *OpenGrant) isForSameClaim(other *OpenGrant) bool {
+	return g.Resource == other.Resource && g.Namespace == other.Namespace && g.NameHash == other.NameHash && g.NameHash != 0 && g.UID == other.UID
+}
+
+// StartServing lets the state grant. The life of inherited grants begins anew. Claims that may need a write are reported as changed: claims without a range
+// now, claims with a range by the commit that confirms them.
+func (s *State) StartServing(now time.Time) {
+	s.serving, s.servingSince, s.earlierWritesEnded = true, now, false
+	for _, g := range s.grants {
+		g.lifeBegan = now
+	}
+	for _, c := range s.claims {
+		c.boundAtCommit = 0
+		switch {
+		case c.holding == nil:
+			s.changed[c.Key] = struct{}{}
+		case !c.Ready || c.Deleting || c.holding.contested:
+			s.unconfirmed = append(s.unconfirmed, c)
+		}
+	}
+}
+
+// StepDown makes the state a follower's state: it still observes objects, but its grants belong to the next leader.
+func (s *State) StepDown() {
+	s.serving = false
+	s.unconfirmed = nil
+	s.dropGrants()
+}
+
+// dropGrants removes all open grants and fails their waiters.
+func (s *State) dropGrants() {
+	for _, g := range s.grants {
+		if g.waiter != nil {
+			g.waiter <- &NotServingError{Reason: "another replica took the journal over"}
+			g.waiter = nil
+		}
+		s.endGrant(g)
+	}
+	s.lazyCommitDue, s.queuedGrants = false, 0
+	s.waitersForNext, s.waitersForCurrent = nil, append(s.waitersForCurrent, s.waitersForNext...)
+	s.notifyWaiters(&NotServingError{Reason: "another replica took the journal over"})
+}
+
+// StopGranting makes the state deny further requests. Queued grants still belong to the last commit.
+func (s *State) StopGranting() { s.serving = false }

@@ -1,0 +1,74 @@
+package pools
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+)
+
+const (
+	// ownersGrace is the time for owners to be released before a pool that is being deleted has an event: most deletions delete a pool with its claims.
+	ownersGrace = 5 * time.Second
+	// maxNamedOwners bounds the owners that one event names.
+	maxNamedOwners = 3
+)
+
+// reportOwners records an event with the owners for which a pool that is being deleted waits, and returns the time until the next event; zero without owners.
+func (d *deps) reportOwners(p client.Object, pool ledger.Key, owners int, m *memory) (wait time.Duration) {
+	if owners == 0 {
+		return 0
+	}
+	now := d.Now()
+	if _, seen := m.reported[eventWaitingForOwners]; !seen {
+		m.reported[eventWaitingForOwners] = now.Add(ownersGrace - reportEvery) // the first event may be recorded after ownersGrace
+	}
+	if m.mayReport(eventWaitingForOwners, now) {
+		d.reportWaitsForOwners(p, d.describeOwners(pool, owners))
+	}
+	return m.reported[eventWaitingForOwners].Add(reportEvery).Sub(now)
+}
+
+// describeOwners names owners of a pool and an action. Owners that are not being deleted come first: only a user can delete them.
+func (d *deps) describeOwners(pool ledger.Key, total int) string {
+	place := cmp.Or(pool.Namespace, metav1.NamespaceDefault) // of the event: events of cluster-scoped objects are in namespace default
+	var keys []ledger.Key
+	for _, o := range d.Ledger.StayingOwners(pool) {
+		keys = append(keys, o.Key)
+	}
+	if len(keys) > 0 {
+		return fmt.Sprintf("addresses are owned %s: delete %s", nameOwners(keys, total, place), allocator.Agree(total, "it", "them"))
+	}
+	for _, o := range d.Ledger.OwnedThrough(pool) {
+		keys = append(keys, o.Owner)
+	}
+	return fmt.Sprintf("addresses are owned %s, being deleted: remove what keeps %s (metadata.finalizers)",
+		nameOwners(keys, total, place), allocator.Agree(total, "it", "them"))
+}
+
+// nameOwners names the first owners, as far as a reader in a place may know them, and counts the others.
+func nameOwners(keys []ledger.Key, total int, place string) string {
+	slices.SortFunc(keys, func(x, y ledger.Key) int {
+		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	keys = slices.Compact(keys)
+	var names []string
+	for _, k := range keys[:min(len(keys), maxNamedOwners)] {
+		names = append(names, k.SeenFrom(place))
+	}
+	if more := total - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("by %d more", more))
+	}
+	last := len(names) - 1
+	if last < 1 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}

@@ -1,0 +1,70 @@
+package tenants
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
+	"butlerlabs.dev/ipam/reconcilers/tenants/report"
+)
+
+// +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/status,verbs=patch
+
+// maxEntries bounds status.infrastructureAllocations. Avoided addresses come first and so are within the bound.
+const maxEntries = 4096
+
+var networkPoolKind = v1alpha1.GroupVersion.WithKind("NetworkPool")
+
+// infrastructureReconciler writes to each NetworkPool which of its addresses the platform uses. The ledger reads the status (butler.ConvertPool) and does not
+// allocate platform addresses inside the ranges for tenants.
+type infrastructureReconciler struct{ *deps }
+
+// Reconcile implements reconcile.Reconciler.
+func (r *infrastructureReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if !r.Ledger.Serving() {
+		return reconcile.Result{}, nil
+	}
+	p := &v1alpha1.NetworkPool{}
+	if err := r.client.Get(ctx, req.NamespacedName, p); err != nil || p.DeletionTimestamp != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	sources, err := r.platform.ListAddressSources(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	declared := p.DeepCopy()
+	declared.Status = v1alpha1.NetworkPoolStatus{} // the result must not depend on an earlier result
+	usage := platform.UsageOf(declared, sources)
+	avoided := r.Ledger.Unowned(butler.NetworkPoolKey(p.Namespace, p.Name), usage.Allocatable) // a tenant owns the addresses of its machines
+	entries := slices.Concat(platform.EntriesFor(avoided, sources), usage.Allocations)
+	entries = entries[:min(len(entries), maxEntries)]
+	platform.SortEntries(entries)
+	before := p.Status.InfrastructureAllocations
+	if len(entries) == 0 && len(before) == 0 || equality.Semantic.DeepEqual(entries, before) {
+		return reconcile.Result{}, nil
+	}
+	list := make([]any, len(entries))
+	for i := range entries {
+		if list[i], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&entries[i]); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if err := r.status.Apply(ctx, networkPoolKind, p, report.OwnerInfrastructure, map[string]any{
+		"infrastructureAllocations": list, "infrastructureConsumedIPs": int64(len(usage.Allocations) + len(avoided)),
+	}); err != nil {
+		return reconcile.Result{}, err
+	}
+	for _, a := range avoided {
+		if !slices.ContainsFunc(before, func(e v1alpha1.InfrastructureAllocation) bool { return e.IP == a.String() }) {
+			r.events.RecordAvoided(p, a)
+		}
+	}
+	return reconcile.Result{}, nil
+}

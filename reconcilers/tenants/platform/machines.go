@@ -1,0 +1,73 @@
+package platform
+
+import (
+	"context"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// +kubebuilder:rbac:groups=cluster.x-k8s.io,resources=machines,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=services;nodes,verbs=get;list;watch
+
+// machineKind is the Machine of Cluster API.
+var machineKind = schema.GroupKind{Group: "cluster.x-k8s.io", Kind: "Machine"}
+
+var machineAddressesField = []string{"status", "addresses"}
+
+// ListMachines returns the Machines; none where Cluster API is not installed.
+func (c *Cluster) ListMachines(ctx context.Context, from client.Reader) ([]unstructured.Unstructured, error) {
+	version, err := c.readableVersion(ctx, c.Machines)
+	if err != nil || version == nil {
+		return nil, err
+	}
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(version.GroupVersion().WithKind(version.Kind + "List"))
+	err = from.List(ctx, all)
+	return all.Items, err
+}
+
+// ListMachineAddresses returns the Machines, and the addresses of all Nodes and Machines.
+func (c *Cluster) ListMachineAddresses(ctx context.Context, from client.Reader) (machines []unstructured.Unstructured, addresses []netip.Addr, err error) {
+	machines, err = c.ListMachines(ctx, from)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range machines {
+		addresses = append(addresses, OfMachine(&machines[i]).Addresses...)
+	}
+	nodes := &corev1.NodeList{}
+	if err := from.List(ctx, nodes); err != nil {
+		return nil, nil, err
+	}
+	for i := range nodes.Items {
+		addresses = append(addresses, OfNode(&nodes.Items[i]).Addresses...)
+	}
+	return machines, addresses, nil
+}
+
+// ListAddressSources returns every Service, Node and Machine that the informers have.
+func (c *Cluster) ListAddressSources(ctx context.Context) ([]AddressSource, error) {
+	var sources []AddressSource
+	services, nodes := &corev1.ServiceList{}, &corev1.NodeList{}
+	if err := c.List(ctx, services, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	for i := range services.Items {
+		sources = append(sources, OfService(&services.Items[i]))
+	}
+	if err := c.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	for i := range nodes.Items {
+		sources = append(sources, OfNode(&nodes.Items[i]))
+	}
+	machines, err := c.ListMachines(ctx, c.Cache)
+	for i := range machines {
+		sources = append(sources, OfMachine(&machines[i]))
+	}
+	return sources, err
+}

@@ -1,0 +1,158 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
+	"butlerlabs.dev/ipam/reconcilers/tenants/remote"
+	"butlerlabs.dev/ipam/reconcilers/tenants/report"
+)
+
+// writtenPool is what this session last wrote to the tenant's IPAddressPool.
+type writtenPool struct {
+	entries []string // nil: not written yet, or changed by another writer
+	version uint64   // resourceVersion after the write
+}
+
+// syncMetalLB makes the tenant's IPAddressPool offer exactly these ranges, and the L2Advertisement announce the pool. Without ranges the pool is
+// deleted, because MetalLB rejects a pool without addresses.
+func (s *session) syncMetalLB(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, ranges []allocator.Range) error {
+	entries := plan.FormatPoolEntries(ranges)
+	pool := c.Pool()
+	observed := c.PoolVersion() >= s.written.version // the mirror includes the last write
+	if drift := s.findDrift(pool, observed); drift != "" {
+		s.Metrics.CountDrift(s.name)
+		s.Events.RecordDrift(cluster, drift)
+	}
+	if len(entries) == 0 {
+		return s.deletePool(ctx, c, cluster, pool)
+	}
+	if err := s.writePool(ctx, c, cluster, pool, entries, observed); err != nil {
+		return err
+	}
+	return s.writeAdvertisement(ctx, c, cluster)
+}
+
+// findDrift describes what another writer changed after the last write of this session; "" for no change, and while the last write is not observed.
+func (s *session) findDrift(pool *unstructured.Unstructured, observed bool) string {
+	switch {
+	case s.written.entries == nil || !observed:
+		return ""
+	case pool == nil:
+		s.written = writtenPool{}
+		return "IPAddressPool " + plan.MetalLBPool + " was deleted"
+	}
+	var changes []string
+	if d := plan.DescribeDrift(s.written.entries, remote.PoolEntries(pool)); d != "" {
+		changes = append(changes, d)
+	}
+	for _, f := range poolFlags {
+		if value, _, _ := unstructured.NestedBool(pool.Object, "spec", f.field); value != f.value {
+			changes = append(changes, fmt.Sprintf("%s is %t", f.field, value))
+		}
+	}
+	if remote.RestrictsServices(pool) {
+		changes = append(changes, "serviceAllocation is set")
+	}
+	if len(changes) == 0 {
+		return ""
+	}
+	s.written = writtenPool{}
+	return "IPAddressPool " + plan.MetalLBPool + " was changed: " + report.ShortenText(strings.Join(changes, ", "))
+}
+
+// poolFlags are the fields of the pool that decide whether every Service can get every address, with the required values.
+var poolFlags = []struct {
+	field string
+	value bool
+}{{"autoAssign", true}, {"avoidBuggyIPs", false}}
+
+// isPoolCorrect reports whether a pool offers the entries to every Service.
+func isPoolCorrect(pool *unstructured.Unstructured, entries []string) bool {
+	if pool == nil || !slices.Equal(sortedCopy(remote.PoolEntries(pool)), sortedCopy(entries)) || remote.RestrictsServices(pool) {
+		return false
+	}
+	for _, f := range poolFlags {
+		if value, _, _ := unstructured.NestedBool(pool.Object, "spec", f.field); value != f.value {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *session) writePool(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, pool *unstructured.Unstructured, entries []string, observed bool) error {
+	switch {
+	case isPoolCorrect(pool, entries) && observed:
+		s.written = writtenPool{entries, object.ResourceVersion(pool)}
+		return nil
+	case !observed && slices.Equal(s.written.entries, entries):
+		return nil // written, and not observed yet
+	}
+	list := make([]any, len(entries))
+	for i, e := range entries {
+		list[i] = e
+	}
+	spec := map[string]any{"addresses": list}
+	for _, f := range poolFlags {
+		spec[f.field] = f.value
+	}
+	stored, err := c.ApplyPool(ctx, spec)
+	if err != nil {
+		return err
+	}
+	s.written = writtenPool{entries, object.ResourceVersion(stored)}
+	s.Metrics.CountSync(s.name)
+	s.Events.RecordPoolWritten(cluster, entries)
+	return nil
+}
+
+// writeAdvertisement makes the L2Advertisement name the pool. Drift is recorded once until the advertisement is observed to be correct again.
+func (s *session) writeAdvertisement(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster) error {
+	drift := "was deleted"
+	if a := c.Advertisement(); a != nil {
+		if names, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "ipAddressPools"); slices.Contains(names, plan.MetalLBPool) {
+			s.advertised = true
+			return nil
+		}
+		drift = "did not name pool " + plan.MetalLBPool
+	}
+	if s.advertised {
+		s.advertised = false
+		s.Metrics.CountDrift(s.name)
+		s.Events.RecordDrift(cluster, fmt.Sprintf("L2Advertisement %s %s", remote.AdvertisementName, drift))
+	}
+	return c.ApplyAdvertisement(ctx)
+}
+
+// deletePool deletes the pool if IPAM has written to it. The advertisement stays: without its pool it has no effect.
+func (s *session) deletePool(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, pool *unstructured.Unstructured) error {
+	if pool == nil || !slices.ContainsFunc(pool.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == remote.FieldManager }) {
+		return nil
+	}
+	err := c.DeletePool(ctx, pool)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // the watch shows the change and triggers the next decision
+	}
+	if err == nil {
+		s.written = writtenPool{}
+		s.Metrics.CountSync(s.name)
+		s.Events.RecordPoolWritten(cluster, nil)
+	}
+	return err
+}
+
+func sortedCopy(list []string) []string {
+	list = slices.Clone(list)
+	slices.Sort(list)
+	return list
+}

@@ -1,2 +1,0 @@
-// Package journal tests the journal's Lease on a real API server.
-package journal

@@ -1,0 +1,103 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/ledger"
+)
+
+// The permissions for these reads are in config/rbac/novaedge_role.yaml.
+const (
+	clusterUseLimit = 2 * time.Second // bound of all reads for one warning
+	nodePage        = 500
+)
+
+// clusterAddressUse finds addresses that the cluster itself uses: of Services, nodes, and Pods. Announcing such an address would divert its traffic.
+type clusterAddressUse struct {
+	live client.Reader
+	log  logr.Logger
+}
+
+// warnings returns at most one warning about a pool. Data that cannot be read in time is omitted. Pools with a routing domain of their own are not checked.
+func (u clusterAddressUse) warnings(ctx context.Context, pool ledger.Pool) []string {
+	if pool.Space != "" || len(pool.Window) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, clusterUseLimit)
+	defer cancel()
+	shared := &overlapList{window: pool.Window}
+	if err := errors.Join(u.services(ctx, shared), u.nodes(ctx, shared)); err != nil {
+		u.log.V(1).Info("Reading the addresses that the cluster uses failed, warnings may be missing", "pool", pool.Key.String(), "error", err.Error())
+	}
+	if len(shared.found) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("pool %s offers addresses that this cluster uses itself, exclude them: %s", pool.Key, strings.Join(shared.found, ", "))}
+}
+
+func (u clusterAddressUse) services(ctx context.Context, shared *overlapList) error {
+	var all networkingv1.ServiceCIDRList
+	err := u.live.List(ctx, &all)
+	for _, s := range all.Items {
+		shared.addOverlaps("ServiceCIDR "+s.Name, s.Spec.CIDRs...)
+	}
+	return err
+}
+
+func (u clusterAddressUse) nodes(ctx context.Context, shared *overlapList) error {
+	var page corev1.NodeList
+	for !shared.isFull() {
+		if err := u.live.List(ctx, &page, client.Limit(nodePage), client.Continue(page.Continue)); err != nil {
+			return err
+		}
+		for i := range page.Items {
+			n := &page.Items[i]
+			for _, a := range n.Status.Addresses {
+				shared.addOverlaps("Node "+n.Name, a.Address)
+			}
+			shared.addOverlaps("Pods of Node "+n.Name, n.Spec.PodCIDRs...)
+		}
+		if page.Continue == "" {
+			break
+		}
+	}
+	return nil
+}
+
+// overlapList lists addresses of a pool that the cluster uses.
+type overlapList struct {
+	window []allocator.Range
+	found  []string
+}
+
+// addOverlaps adds networks or addresses that overlap with the pool. The addresses of a node include host names, which are skipped.
+func (s *overlapList) addOverlaps(by string, texts ...string) {
+	for _, text := range texts {
+		used, err := netip.ParsePrefix(text)
+		if a, bad := netip.ParseAddr(text); bad == nil {
+			used, err = netip.PrefixFrom(a.WithZone(""), a.BitLen()), nil
+		}
+		switch {
+		case err != nil || s.isFull() || !slices.ContainsFunc(s.window, allocator.RangeOfPrefix(used.Masked()).Overlaps):
+		case len(s.found) == maxNamed:
+			s.found = append(s.found, "more")
+		default:
+			s.found = append(s.found, fmt.Sprintf("%s of %s", text, by))
+		}
+	}
+}
+
+// isFull reports whether the warning is full.
+func (s *overlapList) isFull() bool { return len(s.found) > maxNamed }

@@ -1,0 +1,200 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/webhooks/review"
+)
+
+// mutate allocates the ranges of a claim, or restores absent fields of a stored allocation. mutate warns of ignored parts of a new claim's references.
+func (k *claims[T]) mutate(ctx context.Context, req *admission.Request) (admission.Response, error) {
+	return k.mutateWith(ctx, req, k.mutateManaged)
+}
+
+func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c, old T) (admission.Response, error) {
+	before := k.recordFields(c)
+	if req.Operation != admissionv1.Update {
+		if faults := append(findMetadataFaults(c), k.findFaults(old, c)...); len(faults) > 0 {
+			return admission.Response{}, review.InvalidError(faults)
+		}
+		return k.mutateCreate(ctx, req, before, c)
+	}
+	unmet, err := k.isUnmetRequest(ctx, old)
+	switch {
+	case err != nil:
+		return admission.Response{}, err
+	case unmet && sameRequest(k.toClaim(old), k.toClaim(c)):
+		return k.keepRequest(before, c, old)
+	case unmet:
+		old = k.adapter.withoutAddresses(old)
+	}
+	if k.adapter.hasAddresses(old) {
+		k.adapter.restoreSpec(old, c)
+		if faults := k.findFaults(old, c); len(faults) > 0 { // all faults; the rules of the schema report the first only
+			return admission.Response{}, review.InvalidError(faults)
+		}
+		if k.changesAddresses(old, c) { // the claim owns the old and the new addresses until the update is observed
+			return k.mutateUpdate(ctx, req, before, c, old)
+		}
+		restoreAnnotations(old, c)
+		return k.respond(before, c)
+	}
+	if faults := append(findMetadataFaults(c), k.findFaults(old, c)...); len(faults) > 0 {
+		return admission.Response{}, review.InvalidError(faults)
+	}
+	asked, uid := k.toClaim(c), string(old.GetUID())
+	if len(asked.Ranges) > 0 && !asked.Token.IsZero() {
+		// An update by the reconciler that fulfils a Pending claim carries range and token.
+		if err := k.ledger.CheckGrant(ctx, asked.Key, uid, object.ResourceVersion(old), asked.Ranges, asked.Token); !errors.Is(err, ledger.ErrForged) {
+			return admission.Allowed(""), err
+		}
+	}
+	return k.mutateUpdate(ctx, req, before, c, old)
+}
+
+// isUnmetRequest reports whether the ranges of a stored claim are only a request: the status denies the claim these ranges, and the claim does not own
+// them. Examples are a claim for ranges outside its pool, and the losing claim of a conflict. Such a request may be changed and removed.
+func (k *claims[T]) isUnmetRequest(ctx context.Context, stored T) (bool, error) {
+	named := k.toClaim(stored)
+	if len(named.Ranges) == 0 && !k.adapter.hasAddresses(stored) || !named.Flagged && !k.adapter.isDeniedByStatus(stored) {
+		return false, nil // on any replica
+	}
+	owns, err := k.ledger.OwnsAll(ctx, named.UID, named.ResourceVersion)
+	return !owns, err
+}
+
+// sameRequest reports whether two versions of a claim request the same ranges of the same pool.
+func sameRequest(old, updated ledger.Claim) bool {
+	return slices.Equal(old.Ranges, updated.Ranges) && old.Pool == updated.Pool && (old.Pool != (ledger.Key{}) || old.Space == updated.Space)
+}
+
+// keepRequest allows an update that leaves an unmet request unchanged.
+func (k *claims[T]) keepRequest(before fields, c, stored T) (admission.Response, error) {
+	if faults := k.findFaults(k.adapter.withoutAddresses(stored), c); len(faults) > 0 {
+		return admission.Response{}, review.InvalidError(faults)
+	}
+	restoreAnnotations(stored, c)
+	k.updateMetadata(stored, c)
+	return k.respond(before, c)
+}
+
+// updateMetadata replaces metadata that the allocator derived from the old spec. The label of the old pool's routing domain is removed; completeMetadata
+// adds the label of the new pool's.
+func (k *claims[T]) updateMetadata(old, c T) {
+	label := v1alpha1.LabelRoutingDomain
+	if value, has := c.GetLabels()[label]; has && k.toClaim(old).Pool != k.toClaim(c).Pool && value == old.GetLabels()[label] {
+		removeLabel(c, label)
+	}
+	if k.deriver != nil {
+		k.deriver.updateMetadata(old, c)
+	}
+}
+
+func removeLabel(o metav1.Object, label string) {
+	labels := o.GetLabels()
+	delete(labels, label)
+	o.SetLabels(labels)
+}
+
+// mutateCreate allocates the ranges of a new claim.
+func (k *claims[T]) mutateCreate(ctx context.Context, req *admission.Request, before fields, c T) (admission.Response, error) {
+	q := k.newRequest(req, c)
+	annotations, space, warnings, err := k.fill(ctx, &q, c, isDryRun(req))
+	if err != nil {
+		return admission.Response{}, err
+	}
+	setAnnotationsOfCreate(c, annotations)
+	k.adapter.completeMetadata(c, space)
+	removeManagedFields(c)
+	response, err := k.respond(before, c)
+	return response.WithWarnings(warnings...), err
+}
+
+// mutateUpdate allocates the ranges of a stored claim without ranges, or the different ranges that an update requests.
+func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, before fields, c, stored T) (admission.Response, error) {
+	q := k.newRequest(req, c)
+	q.UID, q.Version = string(stored.GetUID()), object.ResourceVersion(stored)
+	annotations, space, warnings, err := k.fill(ctx, &q, c, isDryRun(req))
+	if err != nil {
+		return admission.Response{}, err
+	}
+	setAnnotations(c, annotations)
+	k.updateMetadata(stored, c)
+	k.adapter.completeMetadata(c, space)
+	response, err := k.respond(before, c)
+	return response.WithWarnings(warnings...), err
+}
+
+// fill allocates the ranges of a claim and writes them into the claim. It returns the annotations of the grant and the routing domain; "" for a claim that
+// is stored without ranges. Error: the claim is denied.
+func (k *claims[T]) fill(ctx context.Context, q *ledger.Request, c T, dryRun bool) (annotations map[string]string, space string, warnings []string, err error) {
+	grant, warnings, err := k.allocate(ctx, q, c, dryRun)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if annotations, err = k.buildAnnotations(ctx, grant, q.Ranges); err != nil || grant == nil {
+		return annotations, "", warnings, err
+	}
+	return annotations, grant.Space, append(warnings, k.adapter.fillSpec(c, grant.Ranges)...), nil
+}
+
+// allocate asks the ledger. The grant is nil for a claim that is stored without ranges: the reconciler allocates them later. Error: the claim is denied.
+func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun bool) (grant *ledger.Grant, warnings []string, denial error) {
+	g, err := k.requestRanges(ctx, q, c, dryRun)
+	if err == nil {
+		return &g, nil, nil
+	}
+	if !dryRun {
+		k.ledger.CountDenied(q.Pool, err)
+	}
+	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) { // for any range or for an exact range
+		return nil, []string{fmt.Sprintf("pool %s does not exist: the claim waits, and its request is served when the pool is created", missing.Pool)}, nil
+	}
+	warning, denial := k.admitPending(c, err)
+	if denial != nil {
+		return nil, nil, denial
+	}
+	return nil, []string{warning}, nil
+}
+
+const (
+	// addressObjectWait bounds how long the create of a claim waits for the event of an address object.
+	addressObjectWait = 2 * time.Second
+	addressObjectPoll = 50 * time.Millisecond
+	// maxWaitingClaims bounds the waiting creates of one kind of claims: every author of claims can write the annotations of a restored claim. Above the
+	// bound, a create is denied at once.
+	maxWaitingClaims = 16
+)
+
+// requestRanges asks the ledger for the ranges of a claim, again while an address object of the claim may be stored and not observed yet.
+func (k *claims[T]) requestRanges(ctx context.Context, q *ledger.Request, c T, dryRun bool) (g ledger.Grant, err error) {
+	ask := func() (ledger.Grant, error) {
+		return k.askLedger(ctx, q, dryRun, func(pools client.Reader) ([]ledger.RangeRequest, error) { return k.adapter.requests(ctx, c, pools) })
+	}
+	if g, err = ask(); err == nil || k.awaiter == nil || !k.awaiter.awaitsAddressObject(c, err) {
+		return g, err
+	}
+	select {
+	case k.waiting <- struct{}{}:
+		defer func() { <-k.waiting }()
+	default:
+		return g, err
+	}
+	for began := time.Now(); err != nil && k.awaiter.awaitsAddressObject(c, err) && time.Since(began) < addressObjectWait && journal.Pause(ctx, addressObjectPoll) == nil; {
+		g, err = ask()
+	}
+	return g, err
+}
