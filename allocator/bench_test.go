@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// scene is a pool and what is held in it when the clock starts.
+// scene is a pool and what is owned in it when the clock starts.
 type scene struct {
 	pool string
-	hold func(s *Space, pool Range) int // returns how many ranges it held
+	hold func(s *Space, pool Range) int // returns how many ranges it owned
 }
 
 var scenes = map[string]scene{
 	"empty /24":                      {"10.0.0.0/24", func(*Space, Range) int { return 0 }},
 	"half full fragmented /16":       {"10.40.0.0/16", holdScattered(32768)},
-	"million held in a /8":           {"10.0.0.0/8", holdScattered(8 << 20)},
+	"million owned in a /8":          {"10.0.0.0/8", holdScattered(8 << 20)},
 	"million, every other of a /11":  {"10.0.0.0/11", holdEvery(2, 1)},
 	"million side by side in a /8":   {"10.0.0.0/8", holdFirst(1 << 20)},
 	"million blocks of 8 in a /8":    {"10.0.0.0/8", holdEvery(16, 8)},
@@ -27,27 +27,27 @@ var scenes = map[string]scene{
 	"million among a thousand pools": {"10.0.0.0/8", holdAmongPools(1000)},
 }
 
-// holdScattered holds runs of 1 to 15 addresses of one holder each, in random
-// places, until so many addresses are held: 8 in the middle.
+// holdScattered holds runs of 1 to 15 addresses of one owner each, in random
+// places, until so many addresses are owned: 8 in the middle.
 func holdScattered(addresses int64) func(*Space, Range) int {
 	return func(s *Space, pool Range) int {
 		source, n := rand.New(rand.NewPCG(4, 4)), 0
-		for held := int64(0); held < addresses; {
+		for owned := int64(0); owned < addresses; {
 			first := numberOf(pool.First).plus(number{lo: source.Uint64N(uint64(pool.Size() - 15))})
 			r := headOf(first, number{lo: 1 + source.Uint64N(15)}).asRange()
-			if s.leadingHolder(r) == 0 {
+			if s.leadingOwner(r) == 0 {
 				n++
 				s.Assign(r, OwnerID(n))
-				held += r.Size()
+				owned += r.Size()
 			}
 		}
 		return n
 	}
 }
 
-func (s *Space) leadingHolder(r Range) OwnerID {
-	for held := range s.OwnedIn(r) {
-		return held.OwnerID
+func (s *Space) leadingOwner(r Range) OwnerID {
+	for owned := range s.OwnedIn(r) {
+		return owned.OwnerID
 	}
 	return 0
 }
@@ -196,9 +196,9 @@ func BenchmarkRebuild(b *testing.B) {
 				start := time.Now()
 				s := NewSpace()
 				n := scenes[name].hold(s, mustParse(scenes[name].pool))
-				held := time.Now()
+				owned := time.Now()
 				s.SetPool("pool", []Range{mustParse(scenes[name].pool)}, nil)
-				hold, set = hold+held.Sub(start), set+time.Since(held)
+				hold, set = hold+owned.Sub(start), set+time.Since(owned)
 				heap += float64(heapInUse() - before)
 				ranges += float64(max(n, 1))
 				runtime.KeepAlive(s)

@@ -20,8 +20,7 @@
 //   - The same calls in the same order give the same results; [Random] draws from a source of the caller. The package has no clock, log or global state.
 //   - No argument makes the package panic. An invalid [Range] has no addresses: it is never owned, offered or blocked, and a request for it returns an [OutsideError].
 //   - Memory grows with the number of owned ranges and the fragmentation of the free addresses, not with the size of a pool. An owned IPv6 /64 costs as much as
-//
-// a single address.
+//     a single address.
 //
 // # Data structures
 //

@@ -41,7 +41,7 @@ func (d *duel) next() int {
 
 func (d *duel) below(n int) int { return d.next() % n }
 
-func (d *duel) holder() OwnerID { return OwnerID(d.below(8)) }
+func (d *duel) owner() OwnerID { return OwnerID(d.below(8)) }
 
 // stretch is short mostly, sometimes long, often beside the middle, where the
 // families meet, seldom reversed.
@@ -126,7 +126,7 @@ func (d *duel) step() {
 			d.same("allocation from a removed pool", error(&ExhaustedError{Requested: 1}), err)
 		}
 	case 2, 3:
-		st, h := d.stretch(), d.holder()
+		st, h := d.stretch(), d.owner()
 		d.same("hold", o.hold(st, h), d.space.Assign(o.asRange(st), h))
 	case 4: // a comb: many pieces side by side, so that lists need several blocks
 		st, step := d.stretch(), 1+d.below(3)
@@ -135,12 +135,12 @@ func (d *duel) step() {
 			d.same("hold one", o.hold(stretch{i, i}, h), d.space.Assign(o.addr(i), h))
 		}
 	case 5, 6:
-		st, h := d.stretch(), d.holder()
+		st, h := d.stretch(), d.owner()
 		o.release(st, h)
 		d.space.Release(o.asRange(st), h)
 	case 7:
 		st := d.stretch()
-		d.same("held in", o.heldIn(st), slices.Collect(d.space.OwnedIn(o.asRange(st))))
+		d.same("owned in", o.ownedIn(st), slices.Collect(d.space.OwnedIn(o.asRange(st))))
 	default:
 		name := d.pool()
 		if p := d.space.pools[name]; p != nil {
@@ -151,7 +151,7 @@ func (d *duel) step() {
 
 // ask plays an operation on a pool that exists.
 func (d *duel) ask(op int, p *Pool, op2 *oraclePool) {
-	o, h := d.oracle, d.holder()
+	o, h := d.oracle, d.owner()
 	switch op {
 	case 8, 9, 10, 11:
 		n, policy := int64(d.below(20))-1, d.policy()
@@ -224,10 +224,10 @@ func (d *duel) compare() {
 	o := d.oracle
 	var want, got []Owned
 	for _, half := range o.declared([]stretch{{0, o.border - 1}, {o.border, universe - 1}}) {
-		want = append(want, o.heldIn(half)...)
+		want = append(want, o.ownedIn(half)...)
 		got = slices.AppendSeq(got, d.space.OwnedIn(o.asRange(half)))
 	}
-	d.same("all that is held", want, got)
+	d.same("all that is owned", want, got)
 	for name, op := range o.pools {
 		p := d.space.pools[name]
 		d.same("statistics", o.stats(op), p.Stats())

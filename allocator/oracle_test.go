@@ -26,7 +26,7 @@ var bases = []string{
 type oracle struct {
 	base   number
 	border int // the first index of another family than the one before, else universe
-	holder [universe]OwnerID
+	owner  [universe]OwnerID
 	pools  map[string]*oraclePool
 }
 
@@ -96,21 +96,21 @@ func (o *oracle) stretches(st stretch, key func(i int) OwnerID) []stretch {
 	return parts
 }
 
-func (o *oracle) heldIn(st stretch) []Owned {
-	var held []Owned
+func (o *oracle) ownedIn(st stretch) []Owned {
+	var owned []Owned
 	if o.valid(st) {
-		for _, part := range o.stretches(st, func(i int) OwnerID { return o.holder[i] }) {
-			held = append(held, Owned{o.asRange(part), o.holder[part.first]})
+		for _, part := range o.stretches(st, func(i int) OwnerID { return o.owner[i] }) {
+			owned = append(owned, Owned{o.asRange(part), o.owner[part.first]})
 		}
 	}
-	return held
+	return owned
 }
 
 func (o *oracle) hold(st stretch, h OwnerID) []Owned {
-	others := slices.DeleteFunc(o.heldIn(st), func(held Owned) bool { return held.OwnerID == h })
+	others := slices.DeleteFunc(o.ownedIn(st), func(owned Owned) bool { return owned.OwnerID == h })
 	for i := st.first; o.valid(st) && i <= st.last; i++ {
-		if o.holder[i] == 0 {
-			o.holder[i] = h
+		if o.owner[i] == 0 {
+			o.owner[i] = h
 		}
 	}
 	return others
@@ -118,8 +118,8 @@ func (o *oracle) hold(st stretch, h OwnerID) []Owned {
 
 func (o *oracle) release(st stretch, h OwnerID) {
 	for i := st.first; o.valid(st) && i <= st.last; i++ {
-		if o.holder[i] == h {
-			o.holder[i] = 0
+		if o.owner[i] == h {
+			o.owner[i] = 0
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (p *oraclePool) paint(sts []stretch, usable bool) {
 // runs is the free runs of a pool in address order.
 func (o *oracle) runs(p *oraclePool) []stretch {
 	return o.stretches(stretch{0, universe - 1}, func(i int) OwnerID {
-		if p.usable[i] && o.holder[i] == 0 {
+		if p.usable[i] && o.owner[i] == 0 {
 			return 1
 		}
 		return 0
@@ -159,7 +159,7 @@ func (o *oracle) stats(p *oraclePool) Stats {
 	for i := range universe {
 		if p.usable[i] {
 			s.Total++
-			if o.holder[i] != 0 {
+			if o.owner[i] != 0 {
 				s.Allocated++
 			}
 		}
@@ -204,8 +204,8 @@ func (o *oracle) checkExact(p *oraclePool, st stretch) error {
 	if len(blocks) > 0 {
 		return &BlockedError{Range: o.asRange(slices.MinFunc(blocks, compareStretches))}
 	}
-	if held := o.heldIn(st); len(held) > 0 {
-		return &OwnedError{held[0].Range, held[0].OwnerID}
+	if owned := o.ownedIn(st); len(owned) > 0 {
+		return &OwnedError{owned[0].Range, owned[0].OwnerID}
 	}
 	return nil
 }

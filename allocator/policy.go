@@ -83,7 +83,7 @@ func (r random) chooseRun(p *Pool, n number) (span, bool) {
 			continue
 		}
 		sp := headOf(rest.first, n)
-		if part, holder := p.space.leadingPart(sp); part == sp && holder == 0 {
+		if part, owner := p.space.leadingPart(sp); part == sp && owner == 0 {
 			return sp, true
 		}
 	}

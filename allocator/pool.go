@@ -102,15 +102,15 @@ func (p *Pool) Window() []Range { return slices.Clone(p.window) }
 
 // Stats returns the numbers of the pool; the cost does not depend on its size.
 func (p *Pool) Stats() Stats {
-	held, free, largest := p.total.minus(p.free), p.availableNumber(), p.largestNumber()
+	owned, free, largest := p.total.minus(p.free), p.availableNumber(), p.largestNumber()
 	return Stats{
-		Total:         addSaturating(held.int64(), free.int64()),
-		Allocated:     held.int64(),
+		Total:         addSaturating(owned.int64(), free.int64()),
+		Allocated:     owned.int64(),
 		Available:     free.int64(),
 		LargestFree:   largest.int64(),
 		FreeRuns:      p.runs.count,
 		Fragmentation: p.fragmentationPercent(),
-		Exact:         Amounts{held.float64() + free.float64(), held.float64(), free.float64(), largest.float64()},
+		Exact:         Amounts{owned.float64() + free.float64(), owned.float64(), free.float64(), largest.float64()},
 	}
 }
 

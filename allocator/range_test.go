@@ -93,8 +93,8 @@ func TestRange_InvalidHasNoAddresses(t *testing.T) {
 			t.Errorf("%s: others hold %v", name, others)
 		}
 		s.Release(r, 1)
-		if held := slices.Collect(s.OwnedIn(r)); held != nil {
-			t.Errorf("%s: %v is held", name, held)
+		if owned := slices.Collect(s.OwnedIn(r)); owned != nil {
+			t.Errorf("%s: %v is owned", name, owned)
 		}
 		if err := p.AllocateExact(r, 1); err == nil || err.Error() == "" {
 			t.Errorf("%s: is given as an exact range", name)

@@ -47,13 +47,13 @@ func (s *Space) IsEmpty() bool { return s.pieces.count == 0 && len(s.pools) == 0
 // with the owned pieces inside r.
 func (s *Space) Assign(r Range, h OwnerID) []Owned {
 	var others []Owned
-	for part, holder := range s.eachPart(r) {
-		switch holder {
+	for part, owner := range s.eachPart(r) {
+		switch owner {
 		case h:
 		case 0:
 			s.takeSpan(part, h)
 		default:
-			others = append(others, Owned{part.asRange(), holder})
+			others = append(others, Owned{part.asRange(), owner})
 		}
 	}
 	return others
@@ -79,8 +79,8 @@ func (s *Space) CheckExact(r Range) error {
 			return &BlockedError{Range: blocked}
 		}
 	}
-	for held := range s.OwnedIn(r) {
-		return &OwnedError{held.Range, held.OwnerID}
+	for owned := range s.OwnedIn(r) {
+		return &OwnedError{owned.Range, owned.OwnerID}
 	}
 	return nil
 }
@@ -107,8 +107,8 @@ func (s *Space) PoolsOffering(r Range) iter.Seq[*Pool] {
 
 // Release frees the addresses of r that h owns. The cost grows with the owned pieces inside r.
 func (s *Space) Release(r Range, h OwnerID) {
-	for part, holder := range s.eachPart(r) {
-		if holder == h && h != 0 {
+	for part, owner := range s.eachPart(r) {
+		if owner == h && h != 0 {
 			s.freeSpan(part)
 		}
 	}
@@ -118,8 +118,8 @@ func (s *Space) Release(r Range, h OwnerID) {
 // later steps yield the changed owners.
 func (s *Space) OwnedIn(r Range) iter.Seq[Owned] {
 	return func(yield func(Owned) bool) {
-		for part, holder := range s.eachPart(r) {
-			if holder != 0 && !yield(Owned{part.asRange(), holder}) {
+		for part, owner := range s.eachPart(r) {
+			if owner != 0 && !yield(Owned{part.asRange(), owner}) {
 				return
 			}
 		}
@@ -132,8 +132,8 @@ func (s *Space) eachPart(r Range) iter.Seq2[span, OwnerID] {
 	return func(yield func(span, OwnerID) bool) {
 		for sp := range r.eachSpan {
 			for more := true; more; {
-				part, holder := s.leadingPart(sp)
-				if !yield(part, holder) {
+				part, owner := s.leadingPart(sp)
+				if !yield(part, owner) {
 					return
 				}
 				more = part.last != sp.last

@@ -62,8 +62,8 @@ func TestSpace_BlockAppliesToEveryPoolUntilItsPoolIsRemoved(t *testing.T) {
 	if got := a.Stats(); got.Total != 256 || got.Allocated != 1 {
 		t.Errorf("without reserved addresses %+v", got)
 	}
-	if held := slices.Collect(s.OwnedIn(mustParse("10.0.0.0/24"))); len(held) != 1 || held[0] != (Owned{mustParse("10.0.0.1"), 1}) {
-		t.Errorf("%v is held", held)
+	if owned := slices.Collect(s.OwnedIn(mustParse("10.0.0.0/24"))); len(owned) != 1 || owned[0] != (Owned{mustParse("10.0.0.1"), 1}) {
+		t.Errorf("%v is owned", owned)
 	}
 }
 
@@ -122,8 +122,8 @@ func TestOwnedIn_ReleaseWhileListing(t *testing.T) {
 		s.Assign(headOf(numberOf(mustParse("10.0.0.0").First).plus(number{lo: uint64(i)}), number{lo: 1}).asRange(), 1+i%3)
 	}
 	n := 0
-	for held := range s.OwnedIn(mustParse("10.0.0.0/8")) {
-		s.Release(mustParse("10.0.0.0/8"), held.OwnerID)
+	for owned := range s.OwnedIn(mustParse("10.0.0.0/8")) {
+		s.Release(mustParse("10.0.0.0/8"), owned.OwnerID)
 		n++
 	}
 	if n != 3 || s.pieces.count != 0 {
@@ -139,7 +139,7 @@ func TestSpace_IPv6LeavesIPv4Alone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := four.Stats(); got.Allocated != 0 || got.LargestFree != 1<<32 {
-		t.Errorf("IPv4 after all of IPv6 is held: %+v", got)
+		t.Errorf("IPv4 after all of IPv6 is owned: %+v", got)
 	}
 	if err := four.AllocateExact(all4, 4); err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestStats_Saturate(t *testing.T) {
 	}
 
 	if got := newPool(s, "some", "::/48").Stats(); got.Utilization() != 1 {
-		t.Errorf("utilization of what is held is %v", got.Utilization())
+		t.Errorf("utilization of what is owned is %v", got.Utilization())
 	}
 	s.Release(mustParse("::/0"), 1)
 	s.Assign(mustParse("2001:db8::/64"), 1)
@@ -215,13 +215,13 @@ func TestSpace_OwnerZeroOwnsNothing(t *testing.T) {
 	_, allocateErr := p.Allocate(1, nil, 0)
 	for what, err := range map[string]error{"allocate": allocateErr, "exact": p.AllocateExact(mustParse("10.0.0.1"), 0)} {
 		if err != ErrNoOwner {
-			t.Errorf("%s for holder 0 answers %v", what, err)
+			t.Errorf("%s for owner 0 answers %v", what, err)
 		}
 	}
 	s.Assign(mustParse("10.0.0.0/28"), 0)
 	s.Release(mustParse("10.0.0.0/28"), 0)
 	if s.pieces.count != 0 || p.Stats().Available != 256 {
-		t.Error("holder 0 holds something")
+		t.Error("owner 0 holds something")
 	}
 }
 
@@ -361,10 +361,10 @@ func TestSpace_MemoryOfAnOwnedRange(t *testing.T) {
 		at := func(i int) Range {
 			return headOf(p.usable[0].first.plus(number{lo: uint64(2 * index(i))}), number{lo: 1}).asRange()
 		}
-		measure := func(when string, held int64) {
-			each := float64(heapInUse()-before) / float64(held)
+		measure := func(when string, owned int64) {
+			each := float64(heapInUse()-before) / float64(owned)
 			t.Logf("%s, %s: %.0f bytes for each range", name, when, each)
-			if each > 150 || p.Stats().Allocated != held {
+			if each > 150 || p.Stats().Allocated != owned {
 				t.Errorf("%s, %s: %.0f bytes for each of %d ranges", name, when, each, p.Stats().Allocated)
 			}
 		}

@@ -54,7 +54,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// stage is one pool and who has what of it: every range its own holder.
+// stage is one pool and who has what of it: every range its own owner.
 type stage struct {
 	space *Space
 	pool  *Pool
@@ -128,8 +128,8 @@ func (st *stage) play(verb, rest string) (string, error) {
 		return fmt.Sprintf("%d/%d/%d", s.Total, s.Allocated, s.Available), nil
 	case "runs":
 		free := Subtract(st.pool.Window(), st.pool.blocked)
-		for held := range st.space.OwnedIn(mustParse("0.0.0.0/0")) {
-			free = Subtract(free, []Range{held.Range})
+		for owned := range st.space.OwnedIn(mustParse("0.0.0.0/0")) {
+			free = Subtract(free, []Range{owned.Range})
 		}
 		if s := st.pool.Stats(); s.FreeRuns != len(free) || s.Available != Total(free) {
 			return "", fmt.Errorf("statistics %+v do not count %v", s, free)
@@ -178,7 +178,7 @@ func (st *stage) told(err error) (string, error) {
 	var exhausted *ExhaustedError
 	var outside *OutsideError
 	var blocked *BlockedError
-	var held *OwnedError
+	var owned *OwnedError
 	switch {
 	case err == nil:
 		return "ok", nil
@@ -190,8 +190,8 @@ func (st *stage) told(err error) (string, error) {
 		return "outside " + ranged(outside.Window), nil
 	case errors.As(err, &blocked):
 		return "blocked " + blocked.Range.String(), nil
-	case errors.As(err, &held):
-		return "held " + held.Range.String(), nil
+	case errors.As(err, &owned):
+		return "owned " + owned.Range.String(), nil
 	}
 	return "", err
 }

@@ -29,7 +29,7 @@
 //   - A claim becomes Ready after a commit of the present term has confirmed its ranges. In a conflict, the losing claim is flagged before the winning claim
 //     becomes Ready.
 //   - A range is free when its claim and address object are gone, and the cooldown is over. The pool has the release record of an allocation before the
-//     finalizer of the allocation is removed; the cooldown list of the pool has the cooldowns without a release record (pools/cooldown.go).
+//     finalizer of the allocation is removed (exceptions: ipAllocations.Release); the cooldown list of the pool has the cooldowns without a release record (pools/cooldown.go).
 //   - Status writes for which no client waits are spaced, so that the API server works for creates in between. The first write after a quiet time is not
 //     delayed.
 //   - Every write leaves a state from which the next write follows, so that a process may end between two writes.
@@ -62,5 +62,6 @@
 //
 // # Concurrency
 //
-// One object is reconciled by one goroutine of its controller at a time, and the status of a pool has a single writer.
+// One object is reconciled by one goroutine of its controller at a time, and only package pools writes the status of a pool, except
+// for the infrastructure fields of a NetworkPool (package tenants).
 package reconcilers

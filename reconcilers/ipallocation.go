@@ -117,11 +117,12 @@ func (ipAllocations) SetDenied(a *v1alpha1.IPAllocation, requests []ledger.Range
 //	deletion requested ──▶ phase Released ──▶ release record      ──▶ finalizer removed  ──▶ gone ──▶ addresses in cooldown, then free
 //	                       Release            pools.NetworkPools      pools.NetworkPools     the informer reports the delete event to the ledger
 //
-// Allocations without a release record, whose finalizer is removed at once:
+// The finalizer of these allocations is removed without a release record:
 //
 //   - without a readable range, or deferred: the allocation owns no addresses
 //   - flagged: the allocation may own some of its addresses. The cooldown of these is recorded in the cooldown list of the pool when the allocation is gone
 //   - whose pool is gone: there is no cooldown
+//   - whose pool is being deleted and has no room for the record, or whose pool's status the API server refuses, as the spec breaks a rule
 func (i ipAllocations) Release(ctx context.Context, d *claims.Deps, a *v1alpha1.IPAllocation) (time.Duration, error) {
 	if !controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation) {
 		return 0, nil // finalizers of other clients remain
@@ -153,8 +154,8 @@ func (ipAllocations) AwaitsRecord(a *v1alpha1.IPAllocation) bool {
 		controllerutil.ContainsFinalizer(a, v1alpha1.FinalizerIPAllocation)
 }
 
-// FenceWrites updates an allocation without a range, which a write in flight may be based on. An allocation with a range needs no fence: a write in flight can
-// only repeat the range.
+// FenceWrites updates an allocation without a range, which a write in flight may be based on. An allocation with a range is not fenced: only an
+// update of its request can bring another range, and such an update has ended long before its grant expires.
 func (ipAllocations) FenceWrites(ctx context.Context, c client.Client, live client.Reader, k ledger.Key, uid string) (version uint64, err error) {
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		version = 0

@@ -55,7 +55,7 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(metrics chan<- prometheus.Metric) {
-	if !c.ledger.Serving() {
+	if !c.ledger.MayGrant() {
 		return
 	}
 	total := 0

@@ -64,7 +64,7 @@ type Options struct {
 	Wall func() time.Time
 	// Clusters watches the Clusters of Cluster API; nil if no API has Clusters.
 	Clusters *clusters.Watcher
-	// Records stores the ranges that moved to other clusters; nil if none are stored.
+	// MovedRecords stores the ranges that moved to other clusters; nil if none are stored.
 	MovedRecords *movedrecords.Store
 	// Registry registers the gauges; nil for none.
 	Registry prometheus.Registerer

@@ -18,11 +18,12 @@
 //
 //	request                                         outcome
 //	create with free addresses                      patch with addresses, token, origin and finalizer
-//	create that the pool cannot serve               denied; Metal3 and Cluster API claims for any address are stored, and served later
-//	create whose pool is missing                    stored without addresses, with a warning
+//	create that the pool cannot serve               denied; a Metal3 or Cluster API claim for any address, and an IPAllocation of a paused pool, are stored
+//	                                                without addresses, and served later
+//	create whose pool is missing                    stored without a grant, with a warning; the claim gets its addresses, also exact ones, when the pool exists
 //	update of a claim with addresses                absent fields of the allocation are restored from the stored object, on any replica
 //	update of a claim without addresses             as a create
-//	update of a deleted or moved claim              allowed without a change
+//	update of a claim that is being deleted          allowed without a change
 //
 // Static rules are checked first, so an invalid object costs no grant. Fields that a user wrote are never changed; absent fields are filled, by the functions of
 // allocator/kinds that the reconcilers use too. The two annotations of the allocation are the exception: a token in a create proves nothing and is replaced. A
@@ -32,8 +33,8 @@
 //
 // # Validation of a claim
 //
-// The validating webhook denies an object whose addresses and token are not those of an open grant, and changes of a stored allocation. A deleted or moved
-// claim may give up addresses, and may not add any.
+// The validating webhook denies an object whose addresses and token are not those of an open grant, and changes of a stored allocation. A claim
+// that is being deleted, or that clusterctl has marked as moved to another cluster, may give up addresses, and may not add any.
 //
 // # Address objects
 //

@@ -18,7 +18,7 @@ import (
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
-// ipAllocations adapts IPAllocations: the allocation is spec.pinnedRange and spec.count.
+// ipAllocations adapts IPAllocations: their addresses are in spec.pinnedRange and spec.count.
 type ipAllocations struct{}
 
 func (ipAllocations) subject() review.Subject {
@@ -88,7 +88,7 @@ func (ipAllocations) requests(ctx context.Context, a *v1alpha1.IPAllocation, poo
 	return []ledger.RangeRequest{{Count: int64(butler.RequestedCount(a, pool))}}, nil
 }
 
-// admitPending stores an allocation of a paused pool without addresses.
+// admitPending stores an IPAllocation of a paused pool without addresses.
 func (ipAllocations) admitPending(_ *v1alpha1.IPAllocation, err error) (warning string, denial error) {
 	if paused := (*ledger.PoolPausedError)(nil); errors.As(err, &paused) {
 		return err.Error(), nil

@@ -26,7 +26,7 @@ const (
 
 // errTooManyReads denies a call that needs a live read above the limit.
 var errTooManyReads = &ledger.NotServingError{NoOtherReplica: true, RetryAfter: time.Second,
-	Reason: "calls have more objects read from the API server than it is asked for in a second"}
+	Reason: "calls need more than 200 reads of the API server per second, the limit of one replica"}
 
 // liveReads bounds live reads caused by calls. Calls for the same object share a read that begins after all of them arrived.
 type liveReads struct {

@@ -139,7 +139,7 @@ func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, be
 }
 
 // fill allocates the ranges of a claim and writes them into the claim. It returns the annotations of the grant and the routing domain; "" for a claim that
-// is stored without ranges. Error: the claim is denied.
+// is stored without a grant. Error: the claim is denied.
 func (k *claims[T]) fill(ctx context.Context, q *ledger.Request, c T, dryRun bool) (annotations map[string]string, space string, warnings []string, err error) {
 	grant, warnings, err := k.allocate(ctx, q, c, dryRun)
 	if err != nil {
@@ -151,7 +151,7 @@ func (k *claims[T]) fill(ctx context.Context, q *ledger.Request, c T, dryRun boo
 	return annotations, grant.Space, append(warnings, k.adapter.fillSpec(c, grant.Ranges)...), nil
 }
 
-// allocate asks the ledger. The grant is nil for a claim that is stored without ranges: the reconciler allocates them later. Error: the claim is denied.
+// allocate asks the ledger. The grant is nil for a claim that is stored without a grant: the reconciler serves it later. Error: the claim is denied.
 func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun bool) (grant *ledger.Grant, warnings []string, denial error) {
 	g, err := k.requestRanges(ctx, q, c, dryRun)
 	if err == nil {

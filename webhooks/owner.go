@@ -33,7 +33,7 @@ type ownerAdapter[T client.Object] interface {
 	toClaim(T) ledger.Claim
 	// findFaults returns violations of rules that need no other object, and of the rules for updates; old is nil for a create.
 	findFaults(old, o T) field.ErrorList
-	// readLedgerPool reads a pool for the ledger. Error: *ledger.NoPoolError.
+	// readLedgerPool reads a pool for the ledger. Errors: *ledger.NoPoolError, *ledger.NotServingError.
 	readLedgerPool(ctx context.Context, k ledger.Key, pools client.Reader) (ledger.Pool, error)
 }
 
@@ -298,8 +298,8 @@ func (k *ownerWebhooks[T]) checkSpaceUnchanged(ctx context.Context, old, o T) er
 	return err
 }
 
-// checkToken requires the open grant of an object with ranges and a token. uid and version identify the stored claim; a create has "" and 0, since its UID
-// is a candidate only.
+// checkToken requires the open grant of an object with ranges and a token. uid and version identify the stored claim; a create has "" and 0, since
+// the API server may store the object under another UID.
 func (k *ownerWebhooks[T]) checkToken(ctx context.Context, c ledger.Claim, uid string, version uint64) error {
 	err := k.ledger.CheckGrant(ctx, c.Key, uid, version, c.Ranges, c.Token)
 	switch {

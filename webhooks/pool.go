@@ -202,7 +202,7 @@ func (n *pools[P]) decode(raw []byte) (P, error) {
 	return p, decode(raw, p, strings.ToLower(n.subject().Kind.Kind))
 }
 
-// readPool reads a pool. Error: *ledger.NoPoolError.
+// readPool reads a pool. Errors: *ledger.NoPoolError, *ledger.NotServingError.
 func readPool[P client.Object](ctx context.Context, k ledger.Key, pools client.Reader, into P, how ...client.GetOption) (P, error) {
 	if err := pools.Get(ctx, client.ObjectKey{Namespace: k.Namespace, Name: k.Name}, into, how...); err != nil {
 		return into, readError(err, k)
@@ -210,7 +210,7 @@ func readPool[P client.Object](ctx context.Context, k ledger.Key, pools client.R
 	return into, nil
 }
 
-// readLedgerPool reads a pool and converts it for the ledger. Error: *ledger.NoPoolError.
+// readLedgerPool reads a pool and converts it for the ledger. Errors: *ledger.NoPoolError, *ledger.NotServingError.
 func readLedgerPool[P client.Object](ctx context.Context, adapter poolAdapter[P], k ledger.Key, pools client.Reader) (ledger.Pool, error) {
 	p, err := readPool(ctx, k, pools, adapter.empty())
 	if err != nil {

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// maxOwnerReads bounds the live reads of one DELETE of a pool. Further owners are checked in the informers alone.
+	// maxOwnerReads bounds the owners that one DELETE of a pool reads live. Further owners are checked in the informers alone.
 	maxOwnerReads = 64
 	// ownersPatience is how long the denial of a DELETE waits for owners to be deleted: tools that prune delete a pool and its claims at the same
-	// time, and the ProxyVIP of a deleted Service is deleted a moment later. An accepted DELETE waits for nothing but live reads.
+	// time, and the ProxyVIP of a deleted Service is deleted a moment later. A DELETE whose owners all leave already waits for nothing but live reads.
 	ownersPatience = 3 * time.Second
 	ownersPoll     = 20 * time.Millisecond
 	// maxWaitingDeletes bounds the waiting denials for one kind of pool. Above the bound, a DELETE is denied at once.
@@ -37,6 +37,8 @@ const (
 //	the owner has a deletionTimestamp, or is gone
 //	the TenantCluster that releases the owner has a deletionTimestamp
 //	a tool that applied owner and pool as one set deletes both, in any order
+//
+// A pool in a namespace that is being deleted, or that cannot be read, is always accepted.
 //
 // The pool's finalizer keeps the pool until all owners are gone, and a pool that is being deleted allocates nothing. Without this webhook the finalizer
 // alone keeps the pool.
@@ -70,7 +72,7 @@ func (n *pools[P]) validateDelete(ctx context.Context, req *admission.Request) (
 }
 
 // allOwnersLeave reports whether all staying owners leave, according to the informers or to a live read of the owner. A patient call waits up to
-// ownersPatience for owners to be deleted. A denied DELETE costs one live read.
+// ownersPatience for owners to be deleted. The first owner that stays ends the reads.
 func (n *pools[P]) allOwnersLeave(ctx context.Context, pool P, staying []ledger.Owner, patient bool) bool {
 	if patient {
 		select {

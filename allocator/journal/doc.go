@@ -1,7 +1,8 @@
 // Package journal stores the write-ahead list of open grants on one Lease.
 //
-// A grant is a range in an admission response whose object has not been observed. The grant is committed to the journal before the response is sent. So the
-// next leader knows the open grants of a replica that died.
+// A grant is ranges promised to one write whose object has not been observed: to an admission response, or to a write by a reconciler. The grant is committed
+// to the journal before the response or the write is sent. So the next leader knows the open grants of a replica that died. The ranges that a pool update
+// removes are stored in the same way until the update is observed.
 //
 // # Guarantees
 //
@@ -24,6 +25,7 @@
 //
 // A follower takes the journal over in one of these cases:
 //
+//   - the journal does not exist, or has no leader since a person emptied it
 //   - the leader handed the journal over
 //   - the journal has not changed for the expiry
 //   - the leader's address refuses connections
@@ -31,7 +33,7 @@
 //   - this replica serves all resources of the leader, and more
 //
 // A wrong decision is not dangerous: the compare-and-swap decides, and a replaced leader that still runs finds out at its next commit. While calls wait for
-// a leader, a follower reads the journal every 20 ms, otherwise twice a second.
+// a leader, a follower reads the journal as often as the calls ask (package review: every 25 ms), otherwise twice a second.
 //
 // # Bounds
 //

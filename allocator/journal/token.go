@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// Token identifies one response to one admission request: 96 random bits, written into the claim together with its range. An observed claim is matched with
+// Token identifies one grant, or the ranges that one pool update withholds: 96 random bits. The token of a grant is written into the claim together with the
+// ranges. An observed claim is matched with
 // its grant by the token. The zero Token means none.
 type Token [12]byte
 

@@ -26,7 +26,7 @@ func TestCooldown_EndsOnFollowers(t *testing.T) {
 			t.Fatal("the range is in cooldown after the end of the cooldown, while another replica leads")
 		}
 	}
-	if l.Serving() {
+	if l.MayGrant() {
 		t.Error("the replica does not follow")
 	}
 }
@@ -68,7 +68,7 @@ func BenchmarkPreview_DeniedWithManyCooldowns(b *testing.B) {
 			}
 			l.ObservePool(p)
 			l.state.TakeOver(journal.Revision{})
-			l.state.StartServing(now)
+			l.state.StartGranting(now)
 			l.state.Tick(now)
 			for b.Loop() {
 				if _, err := l.state.Preview(Request{Claim: key("a"), Pool: modelPool, Ranges: []RangeRequest{{Count: 1 << 16}}}); (err == nil) != (n == 0) {

@@ -72,7 +72,7 @@ func (l *Ledger) recordWriteError(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.writeError = err
-	if !l.state.IsServing() {
+	if !l.state.MayGrant() {
 		l.setUnable(err)
 	}
 }
@@ -120,7 +120,7 @@ func (l *Ledger) recordObserved(v journal.Revision, err error) {
 	}
 }
 
-// setLeader records the leader, and whether this replica can take part in serving.
+// setLeader records the leader, and whether this replica can answer or forward calls.
 func (l *Ledger) setLeader(leader string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,14 +129,14 @@ func (l *Ledger) setLeader(leader string, err error) {
 		l.leaderChanged = make(chan struct{})
 	}
 	l.leader = leader
-	if err == nil && leader != "" && (leader != l.cfg.Identity || l.state.IsServing()) {
+	if err == nil && leader != "" && (leader != l.cfg.Identity || l.state.MayGrant()) {
 		l.wasAble, l.unableSince, l.notLeadingReason = true, time.Time{}, nil
 	} else {
 		l.setUnable(err)
 	}
 }
 
-// setUnable records why this replica cannot take part in serving. The caller holds mu.
+// setUnable records why this replica can neither answer nor forward calls. The caller holds mu.
 func (l *Ledger) setUnable(err error) {
 	l.notLeadingReason = err
 	if l.unableSince.IsZero() {
@@ -179,7 +179,7 @@ func (l *Ledger) leadTerm(ctx context.Context, source Source, why string) error 
 	l.checkReadAccess(source)
 	l.withState(func(s *state.State) {
 		s.Tick(l.now())
-		s.StartServing(l.now())
+		s.StartGranting(l.now())
 	})
 	l.setLeader(v.Leader, nil)
 	l.cfg.Metrics.setLeading(true)
@@ -198,7 +198,7 @@ func (l *Ledger) countedResources() []string {
 }
 
 // requeueAll reports all claims and pools as changed, since the reconcilers of a follower do nothing. requeueAll works in batches, because creates need the
-// processor meanwhile. StartServing and the first commit have already reported the objects that a client may wait for.
+// processor meanwhile. StartGranting and the first commit have already reported the objects that a client may wait for.
 func (l *Ledger) requeueAll(ctx context.Context) {
 	for l.renewNow(ctx) != nil { // nothing is confirmed before the first commit
 		if journal.Pause(ctx, requeueEvery) != nil {
@@ -229,11 +229,15 @@ func (l *Ledger) renewWhile(ctx context.Context, work func(context.Context) erro
 		case err := <-done:
 			return err
 		case <-due.C:
-			if err := l.session.Commit(ctx, l.session.Current().Snapshot); err != nil {
-				stop()
-				<-done //nolint:errcheck // the end of the term is the error; the work writes to the state and must have ended
-				return err
+			began := time.Now()
+			err := l.session.Commit(ctx, l.session.Current().Snapshot)
+			if err == nil {
+				l.withState(func(*state.State) { l.provenAt = began })
+				continue
 			}
+			stop()
+			<-done //nolint:errcheck // the end of the term is the error; the work writes to the state and must have ended
+			return err
 		}
 	}
 }

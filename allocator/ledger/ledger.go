@@ -36,7 +36,8 @@ type Config struct {
 	// Now is the clock of the state (lives of grants, cooldowns); nil means time.Now. Leadership and timeouts use time.Now. Durations are measured by the
 	// monotonic reading of Now; its wall clock is used only for the times of cooldowns that pools record, see Skew.
 	Now func() time.Time
-	// Skew returns by how much the clock of recorded times is ahead of Now's wall clock; nil means 0. The effect of a record by an author with a wrong
+	// Skew returns by how much the clock of recorded times is ahead of Now's wall clock; nil means 0. Recorded times are by the API server's clock, as this
+	// process estimates it, so that replicas with different clocks agree. The effect of a record by an author with a wrong
 	// clock is bounded: a cooldown ends within the pool's ReuseDelay.
 	Skew func() time.Duration
 	// Changed is called, without locks, with the claims and pools whose ownership or usage may have changed. Changed must not block.
@@ -64,8 +65,8 @@ type Ledger struct {
 	leader               string // identity, as last read
 	leaderChanged        chan struct{}
 	notLeadingReason     error     // why this replica can neither follow the journal nor take it over
-	wasAble              bool      // this replica was able to take part in serving at some time
-	unableSince          time.Time // since when this replica cannot take part in serving; zero if it can
+	wasAble              bool      // this replica could answer or forward calls at some time
+	unableSince          time.Time // since when this replica can neither answer nor forward calls; zero if it can
 	provenAt             time.Time // begin of the last write that proves that this replica led
 	journalReadAt        time.Time // last read while another replica leads
 	journalVersion       string    // resourceVersion of the journal at journalReadAt
@@ -73,7 +74,7 @@ type Ledger struct {
 	// recordsDenied is since when the right to read the records of moved ranges is missing; zero if the right exists.
 	recordsDenied time.Time
 	writeError    error                  // of the last write to the journal; nil after a success
-	unreadable    state.UnreadableClaims // what the journal claims of resources that this replica cannot read
+	unreadable    state.UnreadableResources // what the journal claims of resources that this replica cannot read
 
 	logged map[string]loggedMessage // message -> when it was last logged
 }
@@ -97,7 +98,7 @@ func New(cfg Config) *Ledger {
 	}
 	l := &Ledger{
 		cfg: cfg, wake: make(chan struct{}, 1), informerWaits: make(chan struct{}, maxInformerWaits), started: cfg.Now(),
-		leaderChanged: make(chan struct{}), logged: map[string]loggedMessage{}, unreadable: state.UnreadableClaims{},
+		leaderChanged: make(chan struct{}), logged: map[string]loggedMessage{}, unreadable: state.UnreadableResources{},
 	}
 	served := slices.DeleteFunc(l.countedResources(), func(resource string) bool { return slices.Contains(cfg.Unserved, resource) })
 	l.session = journal.NewSession(cfg.Store, cfg.Identity, served, cfg.Timing)
@@ -116,8 +117,8 @@ func (l *Ledger) processTime(t time.Time) time.Time {
 	return l.started.Add(t.Sub(l.started)).Round(0)
 }
 
-// After the clock of recorded times has differed from the expected time by recordClockTolerance for recordClockSettled, the new time is taken over and all
-// records are written again. Smaller or shorter differences come from a clock that is being adjusted, or from API servers whose clocks differ.
+// After the clock of recorded times has differed from the expected time by recordClockTolerance for recordClockSettled, the ledger uses the new
+// time for later records and for the end of the cooldowns that it observes from then on. Smaller or shorter differences come from a clock that is being adjusted, or from API servers whose clocks differ.
 const (
 	recordClockTolerance = 2 * time.Second
 	recordClockSettled   = 10 * time.Second
@@ -278,7 +279,7 @@ func (l *Ledger) withLeadership(ctx context.Context, freshProof bool, ask func(*
 	for began := time.Now(); ; {
 		proven := false
 		l.withState(func(s *state.State) {
-			if leaseErr := l.leaseError(); s.IsServing() && leaseErr != nil {
+			if leaseErr := l.leaseError(); s.MayGrant() && leaseErr != nil {
 				err = leaseErr
 			} else {
 				err = ask(s)
@@ -387,9 +388,9 @@ func (l *Ledger) LandingWindow(uid string, sent time.Time) (wait time.Duration) 
 	return wait
 }
 
-// Serving reports whether this replica may grant: it leads and has caught up.
-func (l *Ledger) Serving() (ok bool) {
-	l.withState(func(s *state.State) { ok = s.IsServing() })
+// MayGrant reports whether this replica may grant: it leads and has caught up.
+func (l *Ledger) MayGrant() (ok bool) {
+	l.withState(func(s *state.State) { ok = s.MayGrant() })
 	return ok
 }
 
@@ -397,27 +398,27 @@ func (l *Ledger) Serving() (ok bool) {
 // set if this replica does not lead, or if another replica may lead by now.
 func (l *Ledger) Term() (began time.Time, err error) {
 	l.withState(func(s *state.State) {
-		if began, err = s.ServingSince(), l.leaseError(); !s.IsServing() {
+		if began, err = s.GrantingSince(), l.leaseError(); !s.MayGrant() {
 			err = state.ErrNotLeader
 		}
 	})
 	return began, err
 }
 
-// CheckLeads returns nil if this replica may grant and no other replica can lead. Errors: *NotServingError.
+// CheckLeads returns nil if this replica may grant and its last proof of leadership is younger than the journal's expiry: no other replica has taken over by
+// expiry. After a faster take-over (package journal) the next commit fails. Errors: *NotServingError.
 func (l *Ledger) CheckLeads() error {
 	_, err := l.Term()
 	return err
 }
 
-// LeadsForCertain reports whether this replica may grant and no other replica can lead. A replica with Serving and without LeadsForCertain does not know
-// whether it still leads.
-func (l *Ledger) LeadsForCertain() bool {
+// HasCurrentProof reports whether CheckLeads returns nil. A replica with MayGrant and without HasCurrentProof does not know whether it still leads.
+func (l *Ledger) HasCurrentProof() bool {
 	return l.CheckLeads() == nil
 }
 
 // Leader returns the identity of the leader, as last read, and a channel that is closed when the leader changes. The identity is "" if there is no leader,
-// and this replica's own identity from its take-over on.
+// the identity of the previous leader while this replica catches up after a take-over, and then this replica's own identity.
 func (l *Ledger) Leader() (identity string, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -440,14 +441,14 @@ func (l *Ledger) PollNow() { l.session.PollNow() }
 // ReportUnreachable reports that a leader's address refuses connections. If the reported replica still leads, this replica takes the journal over at once.
 func (l *Ledger) ReportUnreachable(leader string) { l.session.ReportUnreachable(leader) }
 
-// Ready returns why this replica cannot take part in serving; nil if it can. The readiness probe calls Ready. A replica that follows a leader is ready,
+// Ready returns why this replica can neither answer nor forward calls; nil if it can. The readiness probe calls Ready. A replica that follows a leader is ready,
 // because it forwards calls. A replica that no longer observes a leader stays ready for unreadyAfter: the other replicas have usually lost the leader too,
 // and without ready replicas the Service would refuse calls that can wait in this process.
 func (l *Ledger) Ready() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.state.IsServing():
+	case l.state.MayGrant():
 		if leaseErr := l.leaseError(); leaseErr != nil && l.writeError != nil {
 			return fmt.Errorf("%w: %w", leaseErr, l.writeError)
 		}

@@ -197,7 +197,7 @@ func (s *fakeSource) ScanClaims(ctx context.Context, _, _ string, visit func(Cla
 func startLeader(t *testing.T, store journal.Store, identity string, source Source) (l *Ledger, stop func()) {
 	t.Helper()
 	l, stop = startReplica(t, store, identity, source)
-	for !l.Serving() {
+	for !l.MayGrant() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return l, stop
@@ -265,7 +265,7 @@ func TestMetrics_OpenGrantsOnlyOnTheLeader(t *testing.T) {
 		}
 		l.ObservePool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.99")}})
 		go func() { _ = l.Run(t.Context(), &fakeSource{}) }()
-		for !l.Serving() {
+		for !l.MayGrant() {
 			time.Sleep(10 * time.Millisecond)
 		}
 		if _, err := l.Grant(t.Context(), request("x")); err != nil || shown() != 1 {
@@ -275,7 +275,7 @@ func TestMetrics_OpenGrantsOnlyOnTheLeader(t *testing.T) {
 		s.stored, s.writes = s.stored.WithLeader("b"), s.writes+1
 		s.stored.ResourceVersion = fmt.Sprint(s.writes)
 		s.mu.Unlock()
-		for l.Serving() {
+		for l.MayGrant() {
 			time.Sleep(10 * time.Millisecond)
 		}
 		synctest.Wait()
@@ -337,7 +337,7 @@ func TestTakeOver_LongReadKeepsTheJournal(t *testing.T) {
 					tc.end(stopA, s)
 				}
 				time.Sleep(2 * time.Minute)
-				serve := [2]bool{a.Serving(), b.Serving()}
+				serve := [2]bool{a.MayGrant(), b.MayGrant()}
 				if v, _ := s.Read(t.Context()); uint64(v.Term) != tc.want || serve[0] == serve[1] {
 					t.Errorf("term %d, want %d; serving: %v", v.Term, tc.want, serve)
 				}
@@ -488,7 +488,7 @@ func TestLeadershipLost_StopsServing(t *testing.T) {
 		if _, err := a.Grant(t.Context(), request("a")); !errors.As(err, &wait) {
 			t.Errorf("got %v", err)
 		}
-		if a.Serving() {
+		if a.MayGrant() {
 			t.Error("the former leader still serves")
 		}
 		stop()
@@ -739,7 +739,7 @@ func TestTakeOver_NotWhileAnUnknownResourceHasObjects(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_ = l.Run(ctx, &fakeSource{})
-		if s.writeCount() != 0 || l.Serving() {
+		if s.writeCount() != 0 || l.MayGrant() {
 			t.Error("the replica took over")
 		}
 		if err := l.Ready(); err == nil {
@@ -815,7 +815,7 @@ func TestReady_FalseWithoutTheRightToWriteTheJournal(t *testing.T) {
 		}
 		s.open.Store(true)
 		time.Sleep(time.Second)
-		if err := l.Ready(); err != nil || !l.Serving() {
+		if err := l.Ready(); err != nil || !l.MayGrant() {
 			t.Errorf("when the journal can be written: %v", err)
 		}
 		s.open.Store(false) // the same for a leader
@@ -866,7 +866,7 @@ func TestTakeOver_RequeuesAllObjectsUnfinishedFirst(t *testing.T) {
 			_ = l.Run(ctx, &fakeSource{})
 			close(ended)
 		}()
-		for !l.Serving() {
+		for !l.MayGrant() {
 			time.Sleep(time.Millisecond)
 		}
 		serving := time.Now()

@@ -67,7 +67,7 @@ func (l *Ledger) checkReadAccess(source Source) {
 		for resource, err := range denied {
 			s.SetReadDenied(l.now(), resource, err)
 		}
-		if stored = s.UnservedCounts(); !s.IsServing() {
+		if stored = s.UnservedCounts(); !s.MayGrant() {
 			for resource := range stored {
 				stored[resource] = 0
 			}

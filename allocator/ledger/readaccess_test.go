@@ -72,7 +72,7 @@ func TestReadAccess_WaitBeginsAtTheLastChange(t *testing.T) {
 		time.Sleep(time.Second)
 		changed := time.Now()
 		write(8, "")
-		for !l.Serving() {
+		for !l.MayGrant() {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if waited := time.Since(changed); waited < DefaultGrantLife-2*time.Second || waited > DefaultGrantLife+2*time.Second {
@@ -139,7 +139,7 @@ func TestUnservedResource_IsCounted(t *testing.T) {
 		go func() { done <- l.Run(ctx, &fakeSource{}) }()
 		at := []allocator.Range{{First: modelRange.First, Last: modelRange.First}}
 		off := Key{Resource: modelOthers, Namespace: "ns", Name: "off"}
-		for !l.Serving() {
+		for !l.MayGrant() {
 			time.Sleep(100 * time.Millisecond)
 		}
 		preview := func() error {

@@ -23,11 +23,11 @@ func TestRecords_Denied(t *testing.T) {
 		l, stop := startReplica(t, &memoryStore{}, "a", source)
 		defer stop()
 		time.Sleep(DefaultGrantLife - 10*time.Second)
-		if l.Serving() {
+		if l.MayGrant() {
 			t.Fatal("a replica leads without the records, before one grant life has passed")
 		}
 		time.Sleep(20 * time.Second)
-		if !l.Serving() {
+		if !l.MayGrant() {
 			t.Fatal("a missing right stops all allocation for longer than one grant life")
 		}
 		if text := strings.Join(l.Warnings(), ""); !strings.Contains(text, "configmaps: the API server denies") {
@@ -51,7 +51,7 @@ func TestRecords_Fault(t *testing.T) {
 		l, stop := startReplica(t, &memoryStore{}, "a", source)
 		defer stop()
 		time.Sleep(10 * time.Second)
-		if !l.Serving() {
+		if !l.MayGrant() {
 			t.Fatal("a broken record stops all allocation")
 		}
 		expectDeniedByRecord(t, l)

@@ -17,8 +17,8 @@ type Source interface {
 	ScanClaims(ctx context.Context, resource, namespace string, visit func(Claim)) error
 	// ReadClaim reads one claim from the API server, consistently.
 	ReadClaim(ctx context.Context, k Key) (c Claim, found bool, err error)
-	// FenceWrites updates the claim with this UID, or the pool, so that every in-flight write based on an older resourceVersion fails, and returns the new
-	// resourceVersion; 0 if the object is gone.
+	// FenceWrites makes sure that no write of ranges based on an older resourceVersion can be stored, and returns the present resourceVersion; 0 if the object
+	// with this UID is gone. It updates a claim where such a write may be in flight, and only reads pools and address objects.
 	FenceWrites(ctx context.Context, k Key, uid string) (resourceVersion uint64, err error)
 	// MovedRecords reads all records of moved ranges, consistently.
 	MovedRecords(ctx context.Context) ([]MovedRecord, error)

@@ -60,9 +60,9 @@ func (s *State) endGrantOfCovered(c *claim, h *holding) {
 	s.markChanged(h)
 }
 
-// inheritHolding gives the holding of a deleted claim to an address object of the claim with equal ranges, and returns whether the claim has an address
+// passHolding gives the holding of a deleted claim to an address object of the claim with equal ranges, and returns whether the claim has an address
 // object with those ranges.
-func (s *State) inheritHolding(c *claim) bool {
+func (s *State) passHolding(c *claim) bool {
 	h := c.holding
 	for _, object := range s.addressObjects[c.Key] {
 		if object.holding != nil || object.Pool != h.pool || h.space != s.routingDomainOf(object) || !slices.Equal(h.ranges, object.Ranges) {

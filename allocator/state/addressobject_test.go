@@ -284,7 +284,7 @@ func TestLandingWindow_OfAnEarlierLeader(t *testing.T) {
 	s.observeStored("waiting", "", journal.Token{})
 	s.StepDown()
 	s.TakeOver(journal.Revision{})
-	s.StartServing(s.now)
+	s.StartGranting(s.now)
 	s.commit()
 	s.observeStored("later", "10.0.0.4", journal.Token{})
 	s.now = s.now.Add(30 * time.Second)

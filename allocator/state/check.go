@@ -100,7 +100,7 @@ func (s *State) checkClaims() error {
 			return fmt.Errorf("claim %s is deferred and owns a range", c.Key)
 		case deferred != (c.deferredFor != Key{}):
 			return fmt.Errorf("claim %s: deferred for %q, indexed %t", c.Key, c.deferredFor, deferred)
-		case s.serving && c.boundAtCommit > s.commitsBegun:
+		case s.granting && c.boundAtCommit > s.commitsBegun:
 			return fmt.Errorf("claim %s was bound at commit %d of %d", c.Key, c.boundAtCommit, s.commitsBegun)
 		}
 		if c.holding != nil && c.holding.pool != (Key{}) {

@@ -77,7 +77,7 @@ func (s *State) notifyWaiters(err error) {
 
 // NotifyOfNextCommit sends the outcome of the next commit that begins to done, which must be buffered.
 func (s *State) NotifyOfNextCommit(done chan<- error) error {
-	if !s.serving {
+	if !s.granting {
 		return ErrNotLeader
 	}
 	s.waitersForNext = append(s.waitersForNext, done)

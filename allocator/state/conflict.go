@@ -14,8 +14,8 @@ func (s *State) resolveConflict(h *holding) {
 	domain := s.space(h.space)
 	group := map[*holding]struct{}{h: {}}
 	for _, r := range h.ranges {
-		for held := range domain.core.OwnedIn(r) {
-			group[s.holdings[held.OwnerID]] = struct{}{}
+		for owned := range domain.core.OwnedIn(r) {
+			group[s.holdings[owned.OwnerID]] = struct{}{}
 		}
 	}
 	for o := range domain.contested {
@@ -57,7 +57,7 @@ func (s *State) requireConfirmation(h *holding) {
 		return
 	}
 	h.claim.boundAtCommit = s.commitsBegun
-	if s.serving {
+	if s.granting {
 		s.unconfirmed = append(s.unconfirmed, h.claim)
 		s.lazyCommitDue = true
 	}
@@ -137,9 +137,9 @@ func (s *State) hasRivals(h *holding) bool {
 // firstConflict describes the owner of the first address of h that h does not own; nil if h owns all its addresses.
 func (s *State) firstConflict(h *holding) *OwnedError {
 	for _, r := range h.ranges {
-		for held := range s.space(h.space).core.OwnedIn(r) {
-			if held.OwnerID != h.id {
-				return s.ownedError(held)
+		for owned := range s.space(h.space).core.OwnedIn(r) {
+			if owned.OwnerID != h.id {
+				return s.ownedError(owned)
 			}
 		}
 	}
@@ -174,10 +174,10 @@ func (s *State) cannotBecomeReady(c *claim) bool {
 	return c.unserved && s.earlierWritesEnded && !c.Ready
 }
 
-// endEarlierWrites ends, a grant life after serving began, the time in which writes of earlier leaders can be stored. An owner whose rival belongs to an
+// endEarlierWrites ends, a grant life after granting began, the time in which writes of earlier leaders can be stored. An owner whose rival belongs to an
 // API that is switched off becomes Ready only after that time.
 func (s *State) endEarlierWrites(now time.Time) {
-	if !s.serving || s.earlierWritesEnded || now.Sub(s.servingSince) < s.limits.GrantLife {
+	if !s.granting || s.earlierWritesEnded || now.Sub(s.grantingSince) < s.limits.GrantLife {
 		return
 	}
 	s.earlierWritesEnded = true
@@ -187,8 +187,8 @@ func (s *State) endEarlierWrites(now time.Time) {
 				continue
 			}
 			for _, r := range h.ranges {
-				for held := range domain.core.OwnedIn(r) {
-					s.markChanged(s.holdings[held.OwnerID])
+				for owned := range domain.core.OwnedIn(r) {
+					s.markChanged(s.holdings[owned.OwnerID])
 				}
 			}
 		}

@@ -36,11 +36,11 @@ func (s *State) unindexFreeAt(h *holding) {
 	}
 }
 
-// cooldown is the cooldown of a range, by the state's clock. releasedAt is zero if the time of the release is not known.
+// cooldown is the cooldown of a range, by the state's clock. releasedAt is the begin of the cooldown; zero if it is not known.
 type cooldown struct{ releasedAt, freeAt time.Time }
 
-// cooldownRecordID identifies the record of a cooldown among the records of its pool. The clocks of replicas may differ, so a record is converted and
-// bounded once, when first observed.
+// cooldownRecordID identifies the record of a cooldown among the records of its pool. The clocks of replicas may differ, so a record is converted
+// once, when first observed. Each event of the pool bounds the result by the present reuse delay of the pool.
 type cooldownRecordID struct {
 	allocator.Range
 	since, until int64 // Unix milliseconds
@@ -150,8 +150,8 @@ func (s *State) applyRecordedRanges(now time.Time, p *pool) {
 // releasingHolding returns the holding of a claim that is being deleted and owns exactly this range: the pool may have recorded the cooldown of the range
 // already. The result is nil if no holding meets that.
 func (s *State) releasingHolding(p *pool, r allocator.Range) *holding {
-	for held := range s.space(p.Space).core.OwnedIn(r) {
-		if h := s.holdings[held.OwnerID]; h.claim != nil && h.claim.Deleting && slices.Equal(h.ranges, []allocator.Range{r}) {
+	for owned := range s.space(p.Space).core.OwnedIn(r) {
+		if h := s.holdings[owned.OwnerID]; h.claim != nil && h.claim.Deleting && slices.Equal(h.ranges, []allocator.Range{r}) {
 			return h
 		}
 	}
@@ -183,7 +183,7 @@ func (s *State) applyRecordedCooldown(p *pool, h *holding, c RecordedRange, r co
 //
 //   - This process has begun the cooldown (cooldownBegan): the check of the caller is enough, as the cooldown of an earlier owner ends earlier.
 //   - Otherwise (an IPAllocation, whose cooldown never begins before its release record; or a claim whose cooldown an earlier leader has begun): the recorded
-//     release, by the wall clock of the leader that recorded it, is not before the creation of the claim, by the clock of the API server. If the two clocks
+//     release, by the API server's clock as the leader that recorded it estimated it, is not before the creation of the claim, by the clock of the API server. If the two clocks
 //     differ and the answer is wrong, the cooldown still ends within the reuse delay, and not before deletingSince + reuse delay (applyRecordedRanges).
 func isRecordOf(c *claim, record RecordedRange) bool {
 	return !c.cooldownBegan.IsZero() || c.Deleting && !record.Since.Before(c.Created)
@@ -192,10 +192,11 @@ func isRecordOf(c *claim, record RecordedRange) bool {
 // maxCooldowns bounds the number of ranges of a pool in cooldown: the cooldown list has room for 8192 cooldowns beside moved ranges.
 const maxCooldowns = 8192
 
-// CooldownsFull reports whether the release of the claim with this UID has to wait, since the cooldown list of the pool has no room for the cooldown of the
-// claim. A claim whose cooldown has begun, or is recorded, has a place in the list, also when the place is the last one.
+// CooldownsFull reports whether the claim with this UID has to stay stored, since the cooldown list of the pool has no room for the cooldown of the
+// claim. A claim whose cooldown has begun, or is recorded, has a place in the list, also when the place is the last one. A claim that owns nothing needs no
+// place.
 func (s *State) CooldownsFull(pool Key, uid string) bool {
-	if c := s.claims[uid]; c != nil && (!c.cooldownBegan.IsZero() || c.cooldownRecorded) {
+	if c := s.claims[uid]; c == nil || c.holding == nil || !c.cooldownBegan.IsZero() || c.cooldownRecorded {
 		return false
 	}
 	return s.cooldownsFull(pool)
@@ -216,7 +217,7 @@ func (s *State) cooldownsFull(k Key) bool {
 	return inCooldown >= maxCooldowns
 }
 
-// recheckReleasing reports the claims of a pool that wait for their release as changed.
+// recheckReleasing reports the claims of a pool that are being deleted as changed: some may wait for room in the cooldown list.
 func (s *State) recheckReleasing(pool Key) {
 	for c := range s.ownersByPool[pool] {
 		if c.Deleting {
@@ -225,7 +226,7 @@ func (s *State) recheckReleasing(pool Key) {
 	}
 }
 
-// cooldownHasBegun reports whether the cooldown of a holding in withFreeAt has begun. An address object may have inherited the holding from a claim whose
+// cooldownHasBegun reports whether the cooldown of a holding in withFreeAt has begun. An address object may have taken over the holding from a claim whose
 // cooldown had begun, or a further grant of the holding may have been fulfilled. The new owner may be stored for long: its range is not in cooldown yet.
 func (h *holding) cooldownHasBegun() bool { return h.claim == nil || !h.claim.cooldownBegan.IsZero() }
 

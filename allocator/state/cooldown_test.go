@@ -161,7 +161,7 @@ func TestTakeOver_IgnoresEntriesWithoutRanges(t *testing.T) {
 	s := newTestState(t)
 	s.StepDown()
 	s.TakeOver(journal.Revision{Snapshot: journal.Snapshot{Entries: []journal.Entry{{Token: journal.Token{9}, Resource: modelClaims, Namespace: "ns", StoredName: "vip", UID: "vip"}}}})
-	s.StartServing(s.now)
+	s.StartGranting(s.now)
 	if r := s.commit(); len(r.Entries) > 0 {
 		t.Errorf("the entry is still in the journal: %+v", r.Entries)
 	}
@@ -175,7 +175,7 @@ func TestWithdrawGrant_Twice(t *testing.T) {
 	}
 	s.StepDown()
 	s.TakeOver(journal.Revision{})
-	s.StartServing(s.now)
+	s.StartGranting(s.now)
 	if s.WithdrawGrant(g); s.queuedGrants != 0 {
 		t.Errorf("%d grants wait for a commit", s.queuedGrants)
 	}
@@ -270,7 +270,7 @@ func TestRoutingDomain_OfAClaimIsThatOfItsPool(t *testing.T) {
 	s.observeStored("s", address, journal.Token{}, label, addressObject, ready)
 	s.StepDown()
 	s.TakeOver(journal.Revision{Snapshot: journal.Snapshot{Entries: entries}})
-	s.StartServing(s.now)
+	s.StartGranting(s.now)
 	if len(s.grants) > 0 {
 		t.Errorf("%d grants inherited, want none: the claim was observed", len(s.grants))
 	}

@@ -38,7 +38,8 @@
 // the pool allocates further addresses. Without this rule, every user with the right to create claims could own every address.
 //
 // Conflicts. If two claims name an address, the stronger claim owns the address (compareStrength): stored as Ready, then with a token that the journal
-// contains or contained, then older, then the smaller UID. The weaker claim keeps the addresses without a conflict, and reports the conflict.
+// contains or contained, then older, then the smaller UID. The weaker claim keeps the addresses without a conflict and is flagged: its
+// status reports the conflict.
 //
 // Address objects. An IPAddress owns a range for its claim. While the claim owns the range too, claim and address object are one owner; the range is free
 // when the claim and the address object are gone.
@@ -47,7 +48,8 @@
 // cooldown list of the pool keep the range, and only the claim gets the range back.
 //
 // Cooldown. The deletion of a claim has two events. "Deletion requested": the claim has a deletionTimestamp (Claim.Deleting, claim.deletingSince), and owns
-// its range. "Gone": the delete event has been applied (RemoveClaim). After a release, three stores show other processes which ranges stay unallocated:
+// its range. "Gone": the delete event has been applied (RemoveClaim). From the begin of a cooldown on, three
+// stores show other processes which ranges stay unallocated:
 //
 //	release records   status.releases of a NetworkPool: one record for each IPAllocation that reached phase Released
 //	cooldown list     annotation butler.butlerlabs.dev/cooldown of a NetworkPool or IPPool: the cooldowns without a release record, and moved ranges
@@ -62,7 +64,7 @@
 //	IPClaim, IPAddressClaim    BeginCooldown sets the end, and the finalizer waits for the cooldown list
 //	each claim, at the latest  RemoveClaim sets the end, as for a flagged IPAllocation, or a claim whose finalizer was removed by another client
 //
-// The times in a record are by the wall clock. A process converts the times to its own monotonic clock when it first observes the record, by the offset
+// The times in a record are by the API server's clock, as the author of the record estimated it. A process converts the times to its own monotonic clock when it first observes the record, by the offset
 // recordClockAhead (SetRecordClockAhead), and keeps the result: later settings of a clock change no known cooldown. Bounds: the cooldown ends at most the
 // pool's reuse delay after the observation, so the record of a clock that was ahead does not last; and not before deletingSince + reuse delay, so the record of a
 // clock that was behind does not shorten the cooldown.

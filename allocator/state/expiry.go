@@ -59,7 +59,7 @@ func (s *State) RecordFence(now time.Time, g *OpenGrant, version uint64) {
 
 // ExpireGrant ends a grant whose life has passed. In a follower it does nothing.
 func (s *State) ExpireGrant(g *OpenGrant) {
-	if s.serving {
+	if s.granting {
 		s.endGrant(g)
 	}
 }
@@ -79,7 +79,7 @@ func (s *State) allObserved(uids []string) bool {
 
 // Tick ends cooldowns and quarantine, in leaders and followers, and removes empty routing domains and pools whose event is overdue.
 func (s *State) Tick(now time.Time) {
-	if s.serving && s.quarantined && now.Sub(s.servingSince) >= s.limits.GrantLife {
+	if s.granting && s.quarantined && now.Sub(s.grantingSince) >= s.limits.GrantLife {
 		s.quarantined, s.lazyCommitDue = false, true
 	}
 	s.endEarlierWrites(now)
@@ -108,7 +108,7 @@ func (s *State) canExpire(g *OpenGrant) bool {
 	return s.readDenied[g.Resource].err == nil && (!s.unserved[g.Resource] || g.UID == "")
 }
 
-// ExpireObserved ends an expired grant and returns true in each of these cases:
+// ExpireObserved ends a grant that ExpiredGrants has returned, and returns true in each of these cases:
 //
 //   - the object of the grant was fenced
 //   - claims with the grant's token were recorded, and all have been observed

@@ -10,7 +10,7 @@ import (
 // checkCanGrant returns why the state denies a request regardless of the ranges that it asks for; nil if those decide.
 func (s *State) checkCanGrant(q Request) error {
 	switch {
-	case !s.serving:
+	case !s.granting:
 		return ErrNotLeader
 	case s.quarantined:
 		return &NotServingError{Reason: "an earlier journal was lost: waiting until every grant that it may have contained has expired", RetryAfter: 5 * time.Second, NoOtherReplica: true}
@@ -50,11 +50,11 @@ func (s *State) checkJournalRoom(namespace string, size int) error {
 	reason := "the journal is full of open grants"
 	switch {
 	case s.usageByNamespace[namespace].bytes >= s.limits.NamespaceBytes:
-		whose := "namespace " + namespace + " has its"
+		whose := "namespace " + namespace + " has used up its"
 		if namespace == "" {
-			whose = "cluster-scoped objects have their"
+			whose = "cluster-scoped objects have used up their"
 		}
-		reason = whose + " share of open grants and withheld ranges: creates, and updates of pools, that fail keep theirs for " + s.limits.GrantLife.String()
+		reason = whose + " share of the journal (open grants and withheld ranges): the part of failed creates and failed pool updates is free again after " + s.limits.GrantLife.String()
 	case s.grantBytes+size <= s.limits.JournalBytes:
 		return nil
 	}

@@ -56,8 +56,8 @@ func (s *State) freeHolding(h *holding) {
 	for _, r := range h.ranges {
 		domain.core.Release(r, h.id)
 		if h.contested { // the owners of its addresses waited until h was flagged
-			for held := range domain.core.OwnedIn(r) {
-				s.markChanged(s.holdings[held.OwnerID])
+			for owned := range domain.core.OwnedIn(r) {
+				s.markChanged(s.holdings[owned.OwnerID])
 			}
 		}
 	}
@@ -95,7 +95,7 @@ type holdingState int
 //	state           meaning for the ranges                              entered by
 //	stateReserved   granted; the object has not been observed           reserveRanges
 //	stateInherited  granted by an earlier leader                        inheritGrant
-//	stateBound      owned by a stored claim or address object           bindClaim, inheritHolding
+//	stateBound      owned by a stored claim or address object           bindClaim, passHolding
 //	stateCooldown   released, and not allocated again before freeAt     detachClaim, DecideMoved, applyRecordedCooldown
 //	stateMoved      owned by a claim in another cluster, or may be      awaitMoveDecision, keepMoved
 //	stateWithheld   removed from a pool by an update not observed yet   UpdatePool
@@ -215,7 +215,7 @@ func (s *State) unindexOwner(c *claim) {
 	}
 }
 
-// detachClaim separates a claim from its holding. An address object of the claim with equal ranges inherits the holding. Without an address object:
+// detachClaim separates a claim from its holding. An address object of the claim with equal ranges takes the holding over. Without an address object:
 //
 //	cooldownEnd                        the holding
 //	noEnd                              waits for DecideMoved
@@ -223,7 +223,7 @@ func (s *State) unindexOwner(c *claim) {
 //	zero, or not after h.freeAt        stays in the cooldown that began or was recorded earlier, until h.freeAt
 //	zero, without a freeAt or a grant  is freed
 func (s *State) detachClaim(c *claim, now, cooldownEnd time.Time) {
-	if s.inheritHolding(c) {
+	if s.passHolding(c) {
 		return
 	}
 	h := c.holding

@@ -162,12 +162,12 @@ func (w *world) catchUp(r *replica) {
 	}
 	r.phase = phaseLeading
 	r.state.SetMovedRecords([]MovedRecord{w.storedMovedRecord()})
-	r.state.StartServing(w.now)
+	r.state.StartGranting(w.now)
 	w.tally.takeOvers++
 	if r.unserved && r.state.storedCount[modelOthers] > 0 {
 		w.tally.ledUnserved++
 	}
-	w.logf("%s: start serving", r.name())
+	w.logf("%s: start granting", r.name())
 }
 
 // lead runs one action of the leader.
@@ -250,7 +250,7 @@ func (w *world) writeStatus(r *replica) {
 	st := r.state.OwnershipOf(c.UID)
 	u := &claimUpdate{name: c.Key.Name, uid: c.UID, resourceVersion: c.ResourceVersion}
 	switch {
-	case !r.state.serving || c.unserved:
+	case !r.state.granting || c.unserved:
 		return
 	case c.OwnerClaim != (Key{}):
 		return
@@ -368,7 +368,7 @@ type replica struct {
 	applyShare   int     // applyShare of 400 steps apply events: a low share makes the replica lag
 	unserved     bool    // started without the API of modelOthers
 	hiddenEvents []event // events of modelOthers that are applied when reads are allowed again
-	unreadable   UnreadableClaims
+	unreadable   UnreadableResources
 	pausedUntil  time.Time
 
 	phase            replicaPhase
@@ -426,7 +426,7 @@ func (w *world) startReplica(r *replica) {
 		return t
 	}
 	r.state = &brokenState{breaks: w.breaks.breaks, State: New(modelResources, Limits{GrantLife: DefaultGrantLife, JournalBytes: 50 * usualEntryBytes, NamespaceBytes: 50 * usualEntryBytes}, token)}
-	r.relisted, r.hiddenEvents, r.unreadable, r.unserved = nil, nil, UnreadableClaims{}, w.servesPartly && !w.settling && w.rng.IntN(2) == 0
+	r.relisted, r.hiddenEvents, r.unreadable, r.unserved = nil, nil, UnreadableResources{}, w.servesPartly && !w.settling && w.rng.IntN(2) == 0
 	r.state.unserved[modelOthers] = r.unserved
 	r.position, r.readPosition, r.phase, r.newestJournal, r.restoredUnder, r.current = 0, 0, phaseFollowing, 0, false, journal.Revision{}
 	r.unchangedSince, r.commitInFlight, r.scannedGrants = time.Time{}, nil, nil
@@ -465,10 +465,10 @@ func (w *world) deliver(r *replica) bool {
 	return true
 }
 
-// pickReplica returns a random replica. The serving replica is more likely than others.
+// pickReplica returns a random replica. The granting replica is more likely than others.
 func (w *world) pickReplica() *replica {
 	r := w.replicas[w.rng.IntN(len(w.replicas))]
-	if !r.state.serving && w.rng.IntN(2) == 0 {
+	if !r.state.granting && w.rng.IntN(2) == 0 {
 		r = w.replicas[w.rng.IntN(len(w.replicas))]
 	}
 	return r

@@ -40,7 +40,7 @@ func (w *world) settle() {
 }
 
 func (w *world) hasLeader() bool {
-	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.state.serving })
+	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.state.granting })
 }
 
 // settled reports whether no write is in flight and the leader's ledger equals the stored objects.
@@ -58,7 +58,7 @@ func (w *world) isDeferred(o *object) bool {
 // difference describes the first difference between the leader's ledger and the stored objects; "" if there is none.
 func (w *world) difference() string {
 	for _, r := range w.replicas {
-		if !r.state.serving {
+		if !r.state.granting {
 			continue
 		}
 		if n := len(r.state.grants); n > 0 {

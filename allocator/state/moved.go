@@ -30,8 +30,8 @@ func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 			return h
 		}
 	}
-	for held := range s.space(p.Space).core.OwnedIn(c.Range) {
-		if s.holdings[held.OwnerID].claim != nil {
+	for owned := range s.space(p.Space).core.OwnedIn(c.Range) {
+		if s.holdings[owned.OwnerID].claim != nil {
 			return nil
 		}
 	}

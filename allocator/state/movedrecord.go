@@ -8,8 +8,8 @@ import (
 )
 
 // Moved ranges are stored twice: in the cooldown list of their pool, which people see and edit, and in the moved record, in ConfigMaps of the manager's
-// namespace. The moved record has room for all moved ranges, survives a replacement of the pool, and is written before the list. Here "recorded" means in the
-// moved record, and "listed" means in the cooldown list.
+// namespace. The moved record has room for all moved ranges, survives an update of the pool that drops the annotation (kubectl replace), is deleted with the pool, and
+// is written before the list. In this file, "recorded" means in the moved record, and "listed" means in the cooldown list.
 //
 //	decided ──▶ recorded ──▶ listed, revision r ──▶ observed as listed: ListedSince = r ──▶ recorded with ListedSince ──▶ removed from a list of revision >= r: free
 //	                    └──▶ no room in the list: IgnoreListsUntil = revision of that list, ListedSince = 0

@@ -64,7 +64,7 @@ func withheldText(r allocator.Range, pool string, until time.Time) string {
 // until the version is observed or a grant life has passed. Current owners keep their addresses; after release those addresses are withheld too. The
 // returned grant is nil if the version removes nothing.
 func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
-	if !s.serving {
+	if !s.granting {
 		return nil, ErrNotLeader
 	}
 	if d := s.readDenied[p.Key.Resource]; d.err != nil {
@@ -98,10 +98,10 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 			continue
 		}
 		for _, r := range loss.ranges {
-			for held := range core.OwnedIn(r) {
-				h := s.holdings[held.OwnerID]
+			for owned := range core.OwnedIn(r) {
+				h := s.holdings[owned.OwnerID]
 				if h.isInUse() && (loss.all || h.mayBelongTo(old, isOffered)) {
-					return nil, &InUseError{Pool: p.Key, What: loss.what, Else: loss.stay, Range: held.Range, Owner: h.key}
+					return nil, &InUseError{Pool: p.Key, What: loss.what, Else: loss.stay, Range: owned.Range, Owner: h.key}
 				}
 			}
 		}

@@ -75,7 +75,7 @@ func TestPoolDeletion_WaitsForOpenGrants(t *testing.T) {
 		}
 		s := newTestState(t)
 		s.TakeOver(journal.Revision{Snapshot: earlier.commit()})
-		s.StartServing(s.now)
+		s.StartGranting(s.now)
 		deleting(s)
 		s.expectAwaitsCreate("after the take-over", true)
 		s.observeStored("a", g.Ranges[0].String(), g.Token)

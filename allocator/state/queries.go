@@ -46,7 +46,7 @@ func (s *State) OwnershipOf(uid string) Ownership {
 		st.Conflict = s.firstConflict(h)
 		return st
 	}
-	st.Confirmed = s.serving && s.commitsLanded > c.boundAtCommit
+	st.Confirmed = s.granting && s.commitsLanded > c.boundAtCommit
 	for o := range s.space(h.space).contested {
 		if o.claim != nil && !o.claim.Flagged && !s.cannotBecomeReady(o.claim) && o.overlapsAny(h.ranges) {
 			st.Confirmed = false
@@ -55,12 +55,12 @@ func (s *State) OwnershipOf(uid string) Ownership {
 	return st
 }
 
-// LandingWindow returns for how long an address object that was created for the claim may still be stored. The create came from this leader at the time
+// LandingWindow returns for how long the API server may still store an address object after a create for the claim. The create came from this leader at the time
 // sent (zero for never), or from an earlier leader that knew the claim.
 func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Duration {
 	c := s.claims[uid]
-	if c != nil && c.holding != nil && s.serving && c.boundAtCommit == 0 && s.servingSince.After(sent) {
-		sent = s.servingSince
+	if c != nil && c.holding != nil && s.granting && c.boundAtCommit == 0 && s.grantingSince.After(sent) {
+		sent = s.grantingSince
 	}
 	if sent.IsZero() {
 		return 0
@@ -71,7 +71,7 @@ func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Du
 // CheckGrant returns nil if a claim that is about to be stored carries the ranges of its own open grant, in addition to the ranges that the stored claim
 // owns already. For a create, CheckGrant also records the final name of the claim in the grant.
 func (s *State) CheckGrant(k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
-	if !s.serving {
+	if !s.granting {
 		return ErrNotLeader
 	}
 	if s.isBehind(uid, version) {
@@ -99,7 +99,7 @@ func (s *State) CheckGrant(k Key, uid string, version uint64, ranges []allocator
 // OwnsAll reports whether a stored claim owns all ranges that it names.
 func (s *State) OwnsAll(uid string, version uint64) (bool, error) {
 	switch c := s.claims[uid]; {
-	case !s.serving:
+	case !s.granting:
 		return false, ErrNotLeader
 	case s.isBehind(uid, version):
 		return false, ErrBehind
@@ -184,13 +184,13 @@ func (s *State) OwnedIn(k Key, kinds []string, limit int) (list []Owned, total i
 	}
 	core := s.space(p.Space).core
 	for _, r := range allocator.Union(p.Window) {
-		for held := range core.OwnedIn(r) {
-			h := s.holdings[held.OwnerID]
+		for owned := range core.OwnedIn(r) {
+			h := s.holdings[owned.OwnerID]
 			if h.claim == nil || !slices.Contains(kinds, h.claim.owner().Resource) {
 				continue
 			}
 			if total++; len(list) < limit {
-				list = append(list, Owned{held.Range, h.claim.owner()})
+				list = append(list, Owned{owned.Range, h.claim.owner()})
 			}
 		}
 	}
@@ -204,8 +204,8 @@ func (s *State) Unowned(k Key, addresses []netip.Addr) []netip.Addr {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(addresses), func(a netip.Addr) bool {
-		for held := range s.space(p.Space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
-			if s.holdings[held.OwnerID].isInUse() {
+		for owned := range s.space(p.Space).core.OwnedIn(allocator.Range{First: a, Last: a}) {
+			if s.holdings[owned.OwnerID].isInUse() {
 				return true
 			}
 		}
@@ -253,10 +253,10 @@ func (s *State) FindOwnerConflict(p Pool) *OwnedError {
 		keeps  func(claim string) allocator.Range // nil if no range is kept for a claim
 	}{{allocator.Subtract(p.Window, offered), nil}, {p.Blocked, p.KeptFor}} {
 		for _, r := range part.ranges {
-			for held := range domain.core.OwnedIn(r) {
-				h := s.holdings[held.OwnerID]
-				if h.isInUse() && (h.pool != p.Key || part.keeps != nil && part.keeps(h.ownerClaim().Name) != held.Range) {
-					return s.ownedError(held)
+			for owned := range domain.core.OwnedIn(r) {
+				h := s.holdings[owned.OwnerID]
+				if h.isInUse() && (h.pool != p.Key || part.keeps != nil && part.keeps(h.ownerClaim().Name) != owned.Range) {
+					return s.ownedError(owned)
 				}
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 // A replica that was paused cannot know whether reads were denied meanwhile: the pause does not count.
 func TestSetReadDenied_DenialLastsWhileObserved(t *testing.T) {
-	s, c := newTestState(t), UnreadableClaims{}
+	s, c := newTestState(t), UnreadableResources{}
 	leader := journal.Snapshot{Applied: map[string]uint64{modelClaims: 7}}
 	observe := func(after time.Duration) bool {
 		s.now = s.now.Add(after)

@@ -67,8 +67,8 @@ func (s *State) checkExact(p *pool, w RangeRequest) error {
 			}
 		}
 	}
-	for held := range s.space(p.Space).core.OwnedIn(w.Exact) {
-		return &allocator.OwnedError{Range: held.Range, OwnerID: held.OwnerID}
+	for owned := range s.space(p.Space).core.OwnedIn(w.Exact) {
+		return &allocator.OwnedError{Range: owned.Range, OwnerID: owned.OwnerID}
 	}
 	return nil
 }
@@ -76,12 +76,12 @@ func (s *State) checkExact(p *pool, w RangeRequest) error {
 // checkExactIgnoring is checkExact for a claim whose own contested holding does not count as an owner.
 func (s *State) checkExactIgnoring(p *pool, w RangeRequest, own *holding) error {
 	err := s.checkExact(p, w)
-	if held := (*allocator.OwnedError)(nil); own == nil || own.space != p.Space || !errors.As(err, &held) {
+	if owned := (*allocator.OwnedError)(nil); own == nil || own.space != p.Space || !errors.As(err, &owned) {
 		return err
 	}
-	for held := range s.space(p.Space).core.OwnedIn(w.Exact) {
-		if held.OwnerID != own.id {
-			return &allocator.OwnedError{Range: held.Range, OwnerID: held.OwnerID}
+	for owned := range s.space(p.Space).core.OwnedIn(w.Exact) {
+		if owned.OwnerID != own.id {
+			return &allocator.OwnedError{Range: owned.Range, OwnerID: owned.OwnerID}
 		}
 	}
 	return nil
@@ -212,7 +212,7 @@ func (s *State) reserveRanges(p *pool, q Request) (*holding, error) {
 // poolError adds the names of pools and owners to an error of package allocator.
 func (s *State) poolError(p *pool, err error) error {
 	var (
-		held    *allocator.OwnedError
+		owned   *allocator.OwnedError
 		blocked *allocator.BlockedError
 		outside *allocator.OutsideError
 		full    *allocator.ExhaustedError
@@ -230,8 +230,8 @@ func (s *State) poolError(p *pool, err error) error {
 		return by.blockedError(p.Key, blocked.Range)
 	case errors.As(err, &outside):
 		return p.outsideError(outside)
-	case errors.As(err, &held):
-		return s.ownedError(allocator.Owned{Range: held.Range, OwnerID: held.OwnerID})
+	case errors.As(err, &owned):
+		return s.ownedError(allocator.Owned{Range: owned.Range, OwnerID: owned.OwnerID})
 	case errors.As(err, &full):
 		return &PoolError{Pool: p.Key, Err: err, Until: s.firstFreeAt(p.Key, full.Requested-full.Available), Withheld: s.firstWithheld(p)}
 	}

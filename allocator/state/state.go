@@ -40,27 +40,28 @@ type State struct {
 	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not (DecideMoved). Invariants: h.freeAt is set for each listed h; each
 	// holding with a freeAt and without a claim is listed.
 	//
-	// A listed holding has a claim if (a) the claim has begun its cooldown (BeginCooldown), or (b) an address object inherited the holding, or a further grant
-	// of the holding was fulfilled (cooldownHasBegun). A holding whose cooldown only the pool's record shows (claim.cooldownRecorded) is not listed before the
+	// A listed holding has a claim if (a) the claim has begun its cooldown (BeginCooldown), or (b) an address object took the holding over, or a further grant
+	// of the holding was fulfilled (cooldownHasBegun), or (c) the pool's list or the moved record shows the range as moved (keepMoved) before this replica has
+	// observed that the moved object is gone, or while an address object of the claim owns the range. A holding whose cooldown only the pool's record shows (claim.cooldownRecorded) is not listed before the
 	// claim is gone.
 	withFreeAt   map[Key]map[*holding]struct{}
 	cooldownSums map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
 	movedRecords map[Key]MovedRecord // pool -> stored record of its moved ranges
 	recordFaults map[string]error    // UID of a pool -> why the record of the pool's moved ranges cannot be read
 	undecided    map[string]*holding // UID of a deleted claim that was marked as moved -> its holding, until DecideMoved
-	// recordClockAhead is by how much the clock of recorded times is ahead of the callers' clock.
+	// recordClockAhead is by how much the clock of recorded times (the API server's, as estimated) is ahead of the callers' clock.
 	recordClockAhead time.Duration
 	lastOwnerID      allocator.OwnerID
 
-	serving            bool // leads and has caught up: may grant
-	servingSince       time.Time
+	granting            bool // leads and has caught up: may grant
+	grantingSince       time.Time
 	quarantined        bool // leads, but does not know the entries of an earlier journal that was lost
 	earlierWritesEnded bool // has served for longer than a write of an earlier leader can take to be stored
 
 	queuedGrants      int            // number of grants in state grantQueued
 	commitsBegun      uint64         // commits of this term that have begun
 	commitsLanded     uint64         // commits of this term that are stored. Invariant: commitsBegun-1 <= commitsLanded <= commitsBegun
-	unconfirmed       []*claim       // owners bound during the last commit or after it began; empty in a follower
+	unconfirmed       []*claim       // owners bound since the begin of the last commit that landed; empty in a follower
 	lazyCommitDue     bool           // a commit would confirm an owner or remove a grant; no response waits for that commit
 	waitersForNext    []chan<- error // callers of NotifyOfNextCommit, for the next commit
 	waitersForCurrent []chan<- error // callers of NotifyOfNextCommit, for the commit in flight
@@ -139,7 +140,7 @@ type claim struct {
 	// unverified: the addresses changed after the status became Ready and no grant covers the new addresses, so Ready does not prove ownership.
 	unverified bool
 	// boundAtCommit is the value of commitsBegun when the claim was bound: a commit that begins later confirms the claim. Invariant: boundAtCommit <=
-	// commitsBegun while serving
+	// commitsBegun while granting
 	boundAtCommit uint64
 	// cooldownBegan is when the cooldown of the range began, before the claim is gone; zero if the cooldown has not begun.
 	cooldownBegan    time.Time

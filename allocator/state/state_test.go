@@ -24,7 +24,7 @@ type testState struct {
 // testStates counts the states of all tests: no two states generate equal tokens.
 var testStates atomic.Uint64
 
-// newTestState returns a serving State with a pool of ten addresses. Check runs at the end of the test.
+// newTestState returns a granting State with a pool of ten addresses. Check runs at the end of the test.
 func newTestState(t *testing.T) *testState {
 	n := testStates.Add(1) << 32
 	s := &testState{t: t, now: modelStart, State: New([]string{modelClaims, modelPools}, Limits{GrantLife: DefaultGrantLife, JournalBytes: 9 * usualEntryBytes, NamespaceBytes: 4 * usualEntryBytes}, func() journal.Token {
@@ -35,7 +35,7 @@ func newTestState(t *testing.T) *testState {
 	})}
 	s.ObservePool(s.now, s.nextPool("10.0.0.0-10.0.0.9"))
 	s.TakeOver(journal.Revision{})
-	s.StartServing(s.now)
+	s.StartGranting(s.now)
 	t.Cleanup(func() {
 		if err := s.Check(); err != nil {
 			t.Error(err)
@@ -437,7 +437,7 @@ func TestTakeOver_InheritedGrantIsNotGrantedAgain(t *testing.T) {
 	record := s.commit()
 	successor := newTestState(t)
 	successor.TakeOver(journal.Revision{Snapshot: record})
-	successor.StartServing(successor.now)
+	successor.StartGranting(successor.now)
 	successor.lastOwnerID = 100
 	successor.newToken = func() journal.Token { return journal.Token{99} }
 	again, err := successor.requestGrant(Request{Claim: key("a")})
@@ -458,7 +458,7 @@ func TestTakeOver_ExpiredGrantReportsItsPoolAsChanged(t *testing.T) {
 	record := s.commit()
 	successor := newTestState(t)
 	successor.TakeOver(journal.Revision{Snapshot: record})
-	successor.StartServing(successor.now)
+	successor.StartGranting(successor.now)
 	successor.now = successor.now.Add(DefaultGrantLife)
 	clear(successor.changed)
 	for _, g := range successor.ExpiredGrants(successor.now) {
@@ -635,7 +635,7 @@ func TestUpdatePool_DeniesRemovalOfInheritedGrants(t *testing.T) {
 	s.mustGrant(Request{Claim: key("a"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.4-10.0.0.5")}}})
 	successor := newTestState(t)
 	successor.TakeOver(journal.Revision{Snapshot: s.commit()})
-	successor.StartServing(successor.now)
+	successor.StartGranting(successor.now)
 	moved := successor.nextPool("10.0.0.0-10.0.0.9")
 	moved.Space = "elsewhere"
 	for change, p := range map[string]Pool{
@@ -717,7 +717,7 @@ func TestUpdatePool_WithholdsRemovedRangesUntilObserved(t *testing.T) {
 	}
 	successor := newTestState(t)
 	successor.TakeOver(journal.Revision{Snapshot: record})
-	successor.StartServing(successor.now)
+	successor.StartGranting(successor.now)
 	if successor.available() != 6 {
 		t.Errorf("%d free on the next leader", successor.available())
 	}
@@ -830,7 +830,7 @@ func TestCooldown_EndsEarlierWithAShorterReuseDelay(t *testing.T) {
 func TestQuarantine_DeniesGrants(t *testing.T) {
 	s := newTestState(t)
 	s.TakeOver(journal.Revision{Snapshot: journal.Snapshot{Quarantine: true}})
-	s.StartServing(s.now)
+	s.StartGranting(s.now)
 	var wait *NotServingError
 	if _, err := s.requestGrant(Request{Claim: key("a")}); !errors.As(err, &wait) {
 		t.Errorf("granted: %v", err)
@@ -924,7 +924,7 @@ func TestTakeOver_GrantOfTwoFamilies(t *testing.T) {
 	successor := newTestState(t)
 	successor.TakeOver(journal.Revision{Snapshot: s.commit()})
 	successor.ObservePool(successor.now, p)
-	successor.StartServing(successor.now)
+	successor.StartGranting(successor.now)
 	successor.lastOwnerID = 100
 	successor.newToken = func() journal.Token { return journal.Token{99} }
 	if again, err := successor.requestGrant(Request{Claim: key("b"), Ranges: dualStack}); err != nil || again.Ranges[0] == g.Ranges[0] || again.Ranges[1] == g.Ranges[1] {
@@ -1046,7 +1046,7 @@ func TestTakeOver_ClaimChangedSinceItsGrant(t *testing.T) {
 					observe()
 				}
 				s.TakeOver(journal.Revision{Snapshot: journal.Snapshot{Entries: []journal.Entry{tc.entry}}})
-				if s.StartServing(s.now); !first {
+				if s.StartGranting(s.now); !first {
 					observe()
 				}
 				s.commit()
@@ -1113,7 +1113,7 @@ func TestFence_GrantEndsWhenTheFenceIsObserved(t *testing.T) {
 			}
 			successor := newTestState(t) // has not observed the claim since the fence, as the leader has not
 			successor.TakeOver(journal.Revision{Snapshot: s.commit()})
-			successor.StartServing(successor.now)
+			successor.StartGranting(successor.now)
 			if o := successor.mustGrant(Request{Claim: key("b")}); o.Ranges[0] == g.Ranges[0] {
 				t.Errorf("the next leader grants %v again", o.Ranges)
 			}
@@ -1137,7 +1137,7 @@ func TestFence_GrantToADeletedClaimEndsWhenObserved(t *testing.T) {
 	s.mustGrant(Request{Claim: key("a"), UID: "a"})
 	successor := newTestState(t) // a leader that has never observed the claim
 	successor.TakeOver(journal.Revision{Snapshot: s.commit()})
-	successor.StartServing(successor.now)
+	successor.StartGranting(successor.now)
 	for _, tc := range []struct {
 		what string
 		*testState

@@ -9,7 +9,7 @@ import (
 )
 
 // TakeOver makes the state a new leader's state: the entries of the journal become open grants, and are never granted again. The state grants only after
-// StartServing.
+// StartGranting.
 func (s *State) TakeOver(v journal.Revision) {
 	s.dropGrants()
 	s.commitsBegun, s.commitsLanded, s.lazyCommitDue = 0, 0, true
@@ -47,8 +47,8 @@ func (s *State) claimsByToken(entries []journal.Entry) map[journal.Token]*claim 
 // inheritGrant adds a grant of an earlier leader.
 func (s *State) inheritGrant(g *OpenGrant) {
 	domain := s.space(g.Space)
-	for held := range domain.core.OwnedIn(g.Ranges[0]) { // the ranges of a holding are owned together
-		h := s.holdings[held.OwnerID]
+	for owned := range domain.core.OwnedIn(g.Ranges[0]) { // the ranges of a holding are owned together
+		h := s.holdings[owned.OwnerID]
 		if h.inherited && h.claim == nil && len(h.grants) > 0 && slices.Equal(h.ranges, g.Ranges) && h.grants[0].isForSameClaim(g) ||
 			h.claim != nil && slices.Equal(h.ranges, g.Ranges) && g.isFor(h.claim.Key, h.claim.UID) && g.NameHash != 0 {
 			g.holding = h
@@ -68,10 +68,10 @@ func (g *OpenGrant) isForSameClaim(other *OpenGrant) bool {
 	return g.Resource == other.Resource && g.Namespace == other.Namespace && g.NameHash == other.NameHash && g.NameHash != 0 && g.UID == other.UID
 }
 
-// StartServing lets the state grant. The life of inherited grants begins anew. Claims that may need a write are reported as changed: claims without a range
+// StartGranting lets the state grant. The life of inherited grants begins anew. Claims that may need a write are reported as changed: claims without a range
 // now, claims with a range by the commit that confirms them.
-func (s *State) StartServing(now time.Time) {
-	s.serving, s.servingSince, s.earlierWritesEnded = true, now, false
+func (s *State) StartGranting(now time.Time) {
+	s.granting, s.grantingSince, s.earlierWritesEnded = true, now, false
 	for _, g := range s.grants {
 		g.lifeBegan = now
 	}
@@ -88,7 +88,7 @@ func (s *State) StartServing(now time.Time) {
 
 // StepDown makes the state a follower's state: it still observes objects, but its grants belong to the next leader.
 func (s *State) StepDown() {
-	s.serving = false
+	s.granting = false
 	s.unconfirmed = nil
 	s.dropGrants()
 }
@@ -108,4 +108,4 @@ func (s *State) dropGrants() {
 }
 
 // StopGranting makes the state deny further requests. Queued grants still belong to the last commit.
-func (s *State) StopGranting() { s.serving = false }
+func (s *State) StopGranting() { s.granting = false }

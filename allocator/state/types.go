@@ -103,17 +103,17 @@ type Pool struct {
 	// revision or an earlier revision showed a range that the list lacks, a person removed the range. The revision is 0 if the absence of a range means
 	// nothing: the list is missing, unreadable, or of a pool with a different UID.
 	MovedListRevision uint64
-	Flagged           bool // stored with condition AddressConflict
+	Flagged           bool // the stored status reports that the claim lost an address conflict
 	Deleting          bool
 	Paused            bool   // allocates only ranges that are requested by address
 	Cluster           string // Cluster API Cluster, in the pool's namespace, to which the pool belongs; "" for none
 }
 
-// RecordedRange is a range that its pool lists. With Until set, the range is in cooldown until then. With a zero Until, the range is moved: its claim owns
+// RecordedRange is a range of a pool's records: its release records and its cooldown list. With Until set, the range is in cooldown until then. With a zero Until, the range is moved: its claim owns
 // the range in another cluster, and only a claim of that name gets the range back.
 type RecordedRange struct {
 	Range    allocator.Range
-	Since    time.Time // time of the release, zero if not known: a shorter ReuseDelay ends the cooldown earlier
+	Since    time.Time // begin of the cooldown, zero if not known: a shorter ReuseDelay ends the cooldown earlier
 	Until    time.Time
 	Claim    Key    // of a moved range
 	MovedUID string // UID of the moved object; "" if not known
@@ -131,7 +131,7 @@ type Claim struct {
 	Token            journal.Token     // zero if no grant covers the ranges
 	Ready            bool              // stored as Ready (a ProxyVIP: condition Bound): its addresses may be in use
 	AllocatedEarlier bool              // the status records an allocation, by this allocator or by another program that managed the claim before
-	Flagged          bool              // stored with condition AddressConflict
+	Flagged          bool              // the stored status reports that the claim lost an address conflict
 	Deleting         bool
 	// OwnerClaim is the claim of an address object; zero for a claim. While the claim owns the range of the address object, claim and address object are
 	// one owner; the range is free when the claim and the address object are gone.

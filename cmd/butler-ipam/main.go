@@ -149,7 +149,7 @@ func runManager(ctx context.Context, o *options, log logr.Logger, filled func())
 		return err
 	}
 	if len(o.apis) < len(switchedOn) {
-		if err := mgr.Add(clusters.RestartWhenInstalled(missing, l.Serving, end, log)); err != nil {
+		if err := mgr.Add(clusters.RestartWhenInstalled(missing, l.MayGrant, end, log)); err != nil {
 			return err
 		}
 	}
@@ -282,7 +282,7 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 		return nil, err
 	}
 	if o.serviceVIPs {
-		if err := forServices.Register(mgr, l.Serving, recorder, o.orphanGrace); err != nil {
+		if err := forServices.Register(mgr, l.MayGrant, recorder, o.orphanGrace); err != nil {
 			return nil, err
 		}
 	}

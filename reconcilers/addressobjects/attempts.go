@@ -21,7 +21,7 @@ type createAttempts struct {
 	of sync.Map // claim's name -> attempt
 	// Facts that the present term has shown, so that a repeated attempt needs no live read:
 	//
-	//	claimStored   the claim is stored. This replica observes the end of the fact
+	//	claimStored   the API server has shown the claim stored and not being deleted. Its deletion is a later event, which this replica's informers deliver
 	//	readyToEnd    the claim is being deleted, no address object of the claim is stored or can still be stored, and the cooldown of the claim is recorded,
 	//	              or its record is overdue. During a term only creates of this replica could end the fact, and none follows for a claim that is being
 	//	              deleted

@@ -19,6 +19,7 @@ import (
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/claims"
 	"butlerlabs.dev/ipam/reconcilers/feed"
+	"butlerlabs.dev/ipam/reconcilers/flow"
 	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
@@ -99,7 +100,7 @@ func (a Claims[T, A]) DeleteStrays(ctx context.Context, d *claims.Deps, c T) (ti
 //	being deleted, and isGone confirms the end of the claim      finalizer removed
 //	else, of a paused pool                                       none for pollPause: a restore or move may take any time
 //	else                                                         deleted after OrphanAge, so that a restore can create the claim first
-func (a Claims[T, A]) deleteOrphans(ctx context.Context, d *claims.Deps, name types.NamespacedName, all []A, isGone func() (bool, error)) (wait time.Duration, err error) {
+func (a Claims[T, A]) deleteOrphans(ctx context.Context, d *claims.Deps, name types.NamespacedName, all []A, isGone func() (bool, error)) (time.Duration, error) {
 	var orphans []client.Object
 	for _, stored := range all {
 		if (a.finalizerOn(stored) != "" || a.indexOfOwner(stored, name.Name) >= 0) && len(a.Kind.Convert(stored).Ranges) > 0 {
@@ -114,6 +115,7 @@ func (a Claims[T, A]) deleteOrphans(ctx context.Context, d *claims.Deps, name ty
 	if err != nil {
 		return liveReadPause, nil
 	}
+	var next flow.Soonest
 	for _, stored := range orphans {
 		if metal3.IsMarkedMoved(stored) {
 			moving, err := d.Clusters.IsMoving(ctx, d.Live, stored.GetNamespace(), d.Ledger.ClustersOf(a.Kind.Convert(stored)))
@@ -121,7 +123,7 @@ func (a Claims[T, A]) deleteOrphans(ctx context.Context, d *claims.Deps, name ty
 				return 0, err
 			}
 			if moving {
-				wait = pollPause
+				next.Add(pollPause)
 				continue
 			}
 		}
@@ -138,16 +140,14 @@ func (a Claims[T, A]) deleteOrphans(ctx context.Context, d *claims.Deps, name ty
 				continue
 			}
 		} else if left > 0 {
-			if wait == 0 || left < wait {
-				wait = left
-			}
+			next.Add(left)
 			continue
 		}
 		if err := a.deleteAddress(ctx, d, write.DeepCopy(stored), a.finalizerOn(stored)); err != nil {
 			return 0, err
 		}
 	}
-	return wait, nil
+	return next.Wait, nil
 }
 
 // finalizerOn returns the manager's finalizer on an address object, "" if it has none.

@@ -31,7 +31,8 @@ import (
 //	no addresses, or not all                             served by Waiting, with all claims of the pool
 //	deferred                                             denied
 //	not confirmed by a commit                            none: the commit requeues the claim
-//	addresses not allocated by this manager              adopted
+//	addresses not allocated by this manager              adopted, or denied (isEntitled)
+//	not Ready yet, and no grant known to this leader     denied unless the pool offers the addresses (isEntitled)
 //	else                                                 status mirrored, Ready
 type Reconciler[T client.Object] struct {
 	*Deps
@@ -53,7 +54,7 @@ func New[T client.Object](d *Deps, api Adapter[T]) *Reconciler[T] {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *Reconciler[T]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !r.Ledger.Serving() {
+	if !r.Ledger.MayGrant() {
 		return reconcile.Result{}, nil
 	}
 	c := r.api.NewObject()
@@ -273,7 +274,7 @@ func (r *Reconciler[T]) isEntitled(ctx context.Context, c T) (others []allocator
 	return nil, true, nil
 }
 
-// flagConflict marks a claim whose addresses belong to another claim, in whole or in part. The spec stays: no claim is moved.
+// flagConflict marks a claim whose addresses belong to another claim, in whole or in part. The spec stays: the claim gets no other addresses.
 func (r *Reconciler[T]) flagConflict(ctx context.Context, c T, conflict *ledger.OwnedError) error {
 	before := write.DeepCopy(c)
 	where := ""

@@ -61,7 +61,7 @@ func (d *Deps) HasFailed(claim client.Object) bool {
 	return d.claimBackoff.Failures(client.ObjectKeyFromObject(claim)) > 0
 }
 
-// IsStale reports whether a claim from the informers is older than the last write to the claim.
+// IsStale reports whether a claim from the informers is older than the last recorded write to the claim: of an allocation, or the removal of the finalizer.
 func (d *Deps) IsStale(claim client.Object) bool { return d.expected.IsStale(claim) }
 
 // SaveStatus writes the status of a claim if the status differs, and reports whether it wrote.

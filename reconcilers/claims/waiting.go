@@ -49,7 +49,7 @@ type pass[T client.Object] struct {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *Waiting[T]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !r.Ledger.Serving() {
+	if !r.Ledger.MayGrant() {
 		return reconcile.Result{}, nil
 	}
 	waiting, err := ListIndexed[T](ctx, r.Client, r.api.NewList(), indexWaiting, req.Namespace, waitingKey(r.poolResource, req.Name))
@@ -171,13 +171,10 @@ func (r *Waiting[T]) writeDenied(ctx context.Context, c T, requests []ledger.Ran
 	return errors.Join(r.unblockMove(ctx, c), r.denyClaim(ctx, c, requests, why))
 }
 
-// grantRange previews the grant first: repeated requests would otherwise count as failed each time.
+// grantRange asks the ledger for the ranges of a claim.
 func (r *Waiting[T]) grantRange(ctx context.Context, c T, requests []ledger.RangeRequest) (ledger.Grant, error) {
 	claim := r.api.ToClaim(c)
 	q := ledger.Request{Claim: claim.Key, UID: claim.UID, Version: claim.ResourceVersion, Pool: claim.Pool, Ranges: requests}
-	if _, err := r.Ledger.Preview(ctx, q); err != nil {
-		return ledger.Grant{}, inPool(q.Pool, err)
-	}
 	g, err := r.Ledger.Grant(ctx, q)
 	return g, inPool(q.Pool, err)
 }

@@ -24,8 +24,8 @@ import (
 //	the Cluster cannot be read                     undecided
 //	no such Cluster                                not moved
 //
-// An object that names no Cluster by spec, label, owners or pool counts as an object of every Cluster of the namespace. While undecided, the range keeps its
-// owner.
+// An object that names no Cluster by spec, label, owners or pool counts as an object of every Cluster of the namespace. While undecided, the range is
+// not free.
 
 // goneFor is how long a deleted Cluster counts as paused, if paused when deleted. clusterctl deletes the claims before the Cluster, and the events of the
 // claims follow soon.

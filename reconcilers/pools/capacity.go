@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
@@ -55,7 +56,7 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, inCooldown int6
 	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation}
 	switch {
 	case p.DeletionTimestamp != nil:
-		c.Reason, c.Message = v1alpha1.ReasonDeleting, ownersText(usage.Claims, "claim")
+		c.Reason, c.Message = v1alpha1.ReasonDeleting, ownersText(controllerutil.ContainsFinalizer(p, v1alpha1.FinalizerNetworkPool), usage.Claims, "claim")
 	case len(faults) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonValidationFailed, object.Summarize(faults)
 	case usage.Exact.Total == 0:
@@ -86,9 +87,12 @@ func (t tier) conditionFor(p *v1alpha1.NetworkPool, usage ledger.Usage) metav1.C
 	return c
 }
 
-// ownersText explains why a pool that is being deleted is still stored.
-func ownersText(n int, noun string) string {
-	if n == 0 {
+// ownersText explains why a pool that is being deleted is still stored. kept: the pool has the finalizer of this manager.
+func ownersText(kept bool, n int, noun string) string {
+	switch {
+	case n == 0 && !kept:
+		return "no claim needs the pool: it is deleted when other programs have removed their finalizers"
+	case n == 0:
 		return "the create of a claim has not ended: the pool is deleted when it has"
 	}
 	return fmt.Sprintf("%s still %s addresses: delete %s, and the pool is deleted", allocator.Counted(n, noun), allocator.Agree(n, "owns", "own"), allocator.Agree(n, "it", "them"))

@@ -3,6 +3,7 @@ package pools
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -82,7 +83,8 @@ func (d *deps) writeCooldownList(ctx context.Context, p client.Object, pool ledg
 }
 
 // recordMoved stores the moved ranges of a pool in the moved record of the pool (allocator/state/movedrecord.go). The next cooldown list, whose revision is the
-// resourceVersion of p, will not show the unlisted ranges.
+// resourceVersion of p, will not show the unlisted ranges. Error: the list must not be written, as the stored moved record would take an unlisted range that
+// was listed before as removed by a person.
 func (d *deps) recordMoved(ctx context.Context, p client.Object, pool ledger.Key, unlisted map[ledger.Moved]bool, m *memory) error {
 	moved, stored, known := d.Ledger.MovedOf(pool, string(p.GetUID()))
 	if stored.UID != "" && stored.UID != string(p.GetUID()) {
@@ -91,16 +93,25 @@ func (d *deps) recordMoved(ctx context.Context, p client.Object, pool ledger.Key
 	if !known {
 		return nil // the ledger observes the pool soon, and requeues it
 	}
-	if stored.Fault != nil { // some parts of the moved record are unknown
-		return nil
-	}
+	mustRecord := false
 	for i := range moved {
 		// Once IgnoreListsUntil is set and no later list has been observed to show the range (ListedSince), further lists without the range need no write of the
 		// moved record.
 		mayBeListed := moved[i].ListedSince > 0 || moved[i].IgnoreListsUntil == 0
 		if unlisted[moved[i].Identity()] && mayBeListed {
 			moved[i].ListedSince, moved[i].IgnoreListsUntil = 0, object.ResourceVersion(p)
+			mustRecord = true
 		}
+	}
+	cannot := stored.Fault // some parts of the moved record are unknown
+	if _, err := d.Ledger.Term(); err != nil {
+		cannot = err // the next leader has read the stored moved record
+	}
+	switch {
+	case cannot != nil && mustRecord:
+		return fmt.Errorf("the cooldown list has no room for all moved ranges, and the moved record cannot be written: %w", cannot)
+	case cannot != nil:
+		return nil
 	}
 	var recorded []ledger.Moved
 	for _, part := range stored.Parts {
@@ -109,9 +120,6 @@ func (d *deps) recordMoved(ctx context.Context, p client.Object, pool ledger.Key
 	slices.SortFunc(recorded, ledger.Moved.Compare)
 	if slices.Equal(recorded, moved) {
 		return nil
-	}
-	if _, err := d.Ledger.Term(); err != nil {
-		return nil // the next leader has read the stored moved record
 	}
 	m.movedWritten = d.Now()
 	stored.Pool, stored.UID = pool, string(p.GetUID())

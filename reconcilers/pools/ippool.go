@@ -29,7 +29,7 @@ import (
 // IPPools is the adapter of IPPools.
 var IPPools Adapter[*v1alpha1.IPPool] = ipPools{}
 
-// ipPools writes the owner of an IPPool, its list of owned addresses, and its cooldown list.
+// ipPools writes the owner reference of an IPPool, its list of owned addresses, and its cooldown list.
 type ipPools struct{}
 
 var _ pausable[*v1alpha1.IPPool] = ipPools{}
@@ -56,7 +56,7 @@ var errMoving = errors.New("it is moved to another cluster")
 
 func (ipPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.IPPool, usage ledger.Usage, m *memory) (reconcile.Result, error) {
 	key := metal3.IPPoolKey(p.Namespace, p.Name)
-	if setOwners(p, d.Clusters) {
+	if setClusterMetadata(p, d.Clusters) {
 		return reconcile.Result{}, d.IgnoreStale(ctx, before, d.SaveObject(ctx, before, p))
 	}
 	done, again := d.writeCooldownList(ctx, before, key, d.Ledger.RangesToRecord(key), m)
@@ -81,8 +81,8 @@ func (ipPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.IPP
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
-// setOwners adds the Cluster to the owners of a pool, and reports whether it was missing.
-func setOwners(p *v1alpha1.IPPool, clusters metal3.Clusters) bool {
+// setClusterMetadata adds the owner reference and the labels of the Cluster to a pool, and reports whether any was missing.
+func setClusterMetadata(p *v1alpha1.IPPool, clusters metal3.Clusters) bool {
 	if p.Spec.ClusterName == nil || *p.Spec.ClusterName == "" {
 		return false
 	}

@@ -45,7 +45,7 @@ func TestSetOwners_AddsTheClusterBesideOtherOwners(t *testing.T) {
 			p := &v1alpha1.IPPool{Spec: v1alpha1.IPPoolSpec{ClusterName: ptr.To("c")}}
 			p.Labels = map[string]string{metal3.LabelClusterName: "c", v1alpha1.LabelProvider: v1alpha1.Provider}
 			p.OwnerReferences = tc.owners
-			if changed := setOwners(p, everyCluster{UID: "new"}); changed != tc.changed {
+			if changed := setClusterMetadata(p, everyCluster{UID: "new"}); changed != tc.changed {
 				t.Errorf("changed: %v", changed)
 			}
 			if diff := cmp.Diff(tc.want, p.OwnerReferences); diff != "" {

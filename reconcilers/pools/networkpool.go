@@ -73,7 +73,7 @@ func (networkPools) writeStatusAndRemoveFinalizers(ctx context.Context, d *deps,
 	if err != nil {
 		return err
 	}
-	// A stale allocation has lost its finalizer already.
+	// The last recorded write to an allocation in phase Released can only be the removal of its finalizer.
 	released = slices.DeleteFunc(released, func(a *v1alpha1.IPAllocation) bool { return d.IsStale(a) })
 	_, faults := butler.ConvertPool(p)
 	releases := recordReleases(p, released, d.Wall())
@@ -84,7 +84,8 @@ func (networkPools) writeStatusAndRemoveFinalizers(ctx context.Context, d *deps,
 		written, err := d.ReplaceStatus(ctx, before, p)
 		if isSpecInvalid(err) && len(faults) > 0 {
 			// Before Kubernetes 1.33 a pool that was stored under an earlier schema, and breaks a rule of the present schema, has no status until the spec
-			// is corrected. A pool with faults allocates nothing before the correction, so that releases need no release record.
+			// is corrected. A pool with faults allocates nothing before the correction. Without a release record, a range that another pool offers too may be allocated
+			// from that pool before the cooldown ends, if all replicas restart meanwhile.
 			m.statusWritten = d.Now()
 			if m.mayReport(eventStatusRefused, d.Now()) {
 				d.reportStatusRefused(p, err)

@@ -36,7 +36,7 @@ func (d *deps) reportOwners(p client.Object, pool ledger.Key, owners int, m *mem
 	return m.reported[eventWaitingForOwners].Add(reportEvery).Sub(now)
 }
 
-// describeOwners names owners of a pool and an action. Owners that are not being deleted come first: only a user can delete them.
+// describeOwners names owners of a pool and an action. Owners that are not being deleted are named alone, if there are any: only a user can delete them.
 func (d *deps) describeOwners(pool ledger.Key, total int) string {
 	place := cmp.Or(pool.Namespace, metav1.NamespaceDefault) // of the event: events of cluster-scoped objects are in namespace default
 	var keys []ledger.Key
@@ -44,6 +44,8 @@ func (d *deps) describeOwners(pool ledger.Key, total int) string {
 		keys = append(keys, o.Key)
 	}
 	if len(keys) > 0 {
+		keys = sortKeys(keys)
+		total = len(keys)
 		return fmt.Sprintf("addresses are owned %s: delete %s", nameOwners(keys, total, place), allocator.Agree(total, "it", "them"))
 	}
 	for _, o := range d.Ledger.OwnedThrough(pool) {
@@ -53,12 +55,17 @@ func (d *deps) describeOwners(pool ledger.Key, total int) string {
 		nameOwners(keys, total, place), allocator.Agree(total, "it", "them"))
 }
 
-// nameOwners names the first owners, as far as a reader in a place may know them, and counts the others.
-func nameOwners(keys []ledger.Key, total int, place string) string {
+// sortKeys sorts keys in place and returns them without duplicates.
+func sortKeys(keys []ledger.Key) []ledger.Key {
 	slices.SortFunc(keys, func(x, y ledger.Key) int {
 		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
-	keys = slices.Compact(keys)
+	return slices.Compact(keys)
+}
+
+// nameOwners names the first owners, as far as a reader in a place may know them, and counts the others.
+func nameOwners(keys []ledger.Key, total int, place string) string {
+	keys = sortKeys(keys)
 	var names []string
 	for _, k := range keys[:min(len(keys), maxNamedOwners)] {
 		names = append(names, k.SeenFrom(place))

@@ -1,5 +1,6 @@
 // Package pools reconciles pools of every kind: it writes the status with counters and conditions, keeps the finalizer while addresses are owned, and
-// writes release records, cooldown list and moved record (package state, Cooldown). Each pool is written by this package alone, on the leader.
+// writes release records, cooldown list and moved record (package state, Cooldown). Only this package writes a pool, on the leader, except for status.infrastructureAllocations and infrastructureConsumedIPs of a
+// NetworkPool (package tenants).
 package pools
 
 import (
@@ -100,7 +101,7 @@ const recordMovedEvery = 500 * time.Millisecond
 
 // Reconcile implements reconcile.Reconciler.
 func (r *Reconciler[P]) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !r.Ledger.Serving() {
+	if !r.Ledger.MayGrant() {
 		return reconcile.Result{}, nil
 	}
 	wait, movedErr := r.recordMovedRanges(ctx, req)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -51,7 +52,7 @@ func (proxyIPPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha
 	switch {
 	case p.DeletionTimestamp != nil:
 		ready.Status, ready.Reason = metav1.ConditionFalse, v1alpha1.ReasonDeleting
-		ready.Message = ownersText(usage.Claims, "VIP")
+		ready.Message = ownersText(controllerutil.ContainsFinalizer(p, v1alpha1.FinalizerProxyIPPool), usage.Claims, "VIP")
 	case len(faults) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1alpha1.ReasonPoolConfigError, object.Summarize(faults)
 	case usage.Exact.Total == 0:

@@ -127,7 +127,11 @@ func releaseOf(a *v1alpha1.IPAllocation, p *v1alpha1.NetworkPool) (v1alpha1.Rele
 		ReleasedAt:   *a.Status.ReleasedAt,
 	}
 	if d := p.Spec.ReuseDelay; d != nil && d.Duration > 0 {
-		record.ReusableAt = ptr.To(metav1.NewTime(record.ReleasedAt.Add(d.Duration)))
+		until := record.ReleasedAt.Add(d.Duration)
+		if whole := until.Truncate(time.Second); whole.Before(until) {
+			until = whole.Add(time.Second) // stored in whole seconds
+		}
+		record.ReusableAt = ptr.To(metav1.NewTime(until))
 	}
 	return record, true
 }

@@ -58,10 +58,10 @@ func (s *Services) Notify(keys []ledger.Key) {
 	}
 }
 
-// Register adds the reconciler to a manager that has not started. The reconciler acts while serving returns true. Of Services only the metadata are cached;
+// Register adds the reconciler to a manager that has not started. The reconciler acts while leads returns true. Of Services only the metadata are cached;
 // ProxyVIPs come from the ledger's informer. grace is how long a restored ProxyVIP waits for a Service.
-func (s *Services) Register(mgr manager.Manager, serving func() bool, recorder record.EventRecorder, grace time.Duration) error {
-	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &leadershipGate{serving: serving}, events: recorder, backoff: s.backoff, waiting: &s.waiting, grace: grace}
+func (s *Services) Register(mgr manager.Manager, leads func() bool, recorder record.EventRecorder, grace time.Duration) error {
+	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &leadershipGate{leads: leads}, events: recorder, backoff: s.backoff, waiting: &s.waiting, grace: grace}
 	return builder.ControllerManagedBy(mgr).
 		Named("service").
 		WatchesMetadata(&corev1.Service{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(hasVIPAnnotation())).
@@ -94,13 +94,13 @@ func mapToService(_ context.Context, vip client.Object) []reconcile.Request {
 
 // leadershipGate reports whether this replica leads, and requeues at a take-over the requests that the replica skipped as a follower.
 type leadershipGate struct {
-	serving func() bool
-	missed  atomic.Bool
+	leads  func() bool
+	missed atomic.Bool
 }
 
 // isOpen reports whether this replica leads. A follower records that a request was skipped.
 func (t *leadershipGate) isOpen() bool {
-	if t.serving() {
+	if t.leads() {
 		return true
 	}
 	t.missed.Store(true)
@@ -119,7 +119,7 @@ func (t *leadershipGate) requeueOnTakeOver(stored cache.Cache) func(context.Cont
 					return
 				case <-ticks.C:
 				}
-				if t.serving() && t.missed.Swap(false) && !enqueueAll(ctx, stored, q) {
+				if t.leads() && t.missed.Swap(false) && !enqueueAll(ctx, stored, q) {
 					t.missed.Store(true)
 				}
 			}

@@ -182,13 +182,13 @@ func toTyped(vip *unstructured.Unstructured) (*v1alpha1.ProxyVIP, error) {
 
 // ingressOf returns the ingress of a Service's status: empty while the ProxyVIP lacks an address, owns its addresses without a grant, or is in conflict.
 func ingressOf(v *v1alpha1.ProxyVIP) []corev1.LoadBalancerIngress {
-	held, _ := novaedge.ParseSpecAddresses(v)
+	owned, _ := novaedge.ParseSpecAddresses(v)
 	given := v.Annotations[butlerv1.AnnotationGrant] != "" || meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound)
-	if !held.IsComplete(v) || !given || novaedge.IsFlagged(v) {
+	if !owned.IsComplete(v) || !given || novaedge.IsFlagged(v) {
 		return nil
 	}
 	var all []corev1.LoadBalancerIngress
-	for _, r := range held.Ranges() {
+	for _, r := range owned.Ranges() {
 		all = append(all, corev1.LoadBalancerIngress{IP: r.First.String()})
 	}
 	return all

@@ -20,7 +20,7 @@ type capacityReconciler struct{ *deps }
 
 // Reconcile implements reconcile.Reconciler.
 func (r *capacityReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !r.Ledger.Serving() {
+	if !r.Ledger.MayGrant() {
 		return reconcile.Result{}, nil
 	}
 	p := &v1alpha1.ProviderConfig{}

@@ -28,7 +28,7 @@ type infrastructureReconciler struct{ *deps }
 
 // Reconcile implements reconcile.Reconciler.
 func (r *infrastructureReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !r.Ledger.Serving() {
+	if !r.Ledger.MayGrant() {
 		return reconcile.Result{}, nil
 	}
 	p := &v1alpha1.NetworkPool{}

@@ -48,7 +48,7 @@ func newOrphanReconciler(d *deps) *orphanReconciler {
 
 // Reconcile implements reconcile.Reconciler.
 func (r *orphanReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if !r.Ledger.Serving() || req.Namespace != r.Namespace {
+	if !r.Ledger.MayGrant() || req.Namespace != r.Namespace {
 		return reconcile.Result{}, nil
 	}
 	a := &v1alpha1.IPAllocation{}

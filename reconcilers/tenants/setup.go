@@ -74,7 +74,7 @@ func (d *deps) runControllers(ctx context.Context, mgr manager.Manager) error {
 	}
 	sessions := session.NewManager(ctx, session.Deps{
 		Client: d.client, Secrets: d.secrets, Platform: d.platform, Allocations: d.allocations, Status: d.status, Events: d.events, Metrics: d.metrics, Log: d.Log,
-		Timing: d.Timing, MaxServices: d.MaxServices, Serving: d.Ledger.Serving, Now: d.Now, Wall: d.Wall,
+		Timing: d.Timing, MaxServices: d.MaxServices, Leads: d.Ledger.MayGrant, Now: d.Now, Wall: d.Wall,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -115,10 +115,10 @@ func (d *deps) followTerms(ctx context.Context, q *queues, sessions *session.Man
 	tick := time.NewTicker(termInterval)
 	defer tick.Stop()
 	for leading := false; ; {
-		switch serving := d.Ledger.Serving(); {
-		case serving && !leading:
+		switch leads := d.Ledger.MayGrant(); {
+		case leads && !leading:
 			leading = q.addEverything(ctx, d) == nil
-		case !serving && leading:
+		case !leads && leading:
 			leading = false
 			sessions.StopAll()
 		}

@@ -40,7 +40,7 @@ func (r *tenantReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	if err == nil && c.DeletionTimestamp != nil {
 		_ = r.releaseTimeLeft(c) // observed on every replica, so that a new leader does not begin to count again
 	}
-	if !r.Ledger.Serving() {
+	if !r.Ledger.MayGrant() {
 		return reconcile.Result{}, nil
 	}
 	if err != nil {

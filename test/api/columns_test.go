@@ -37,7 +37,7 @@ func everyKind(t *testing.T) {
 	start, end, gateway := metal3v1.IP("192.168.0.1"), metal3v1.IP("192.168.0.9"), metal3v1.IP("192.168.0.254")
 	pool, claim := newPool("every"), newClaim("every")
 	claim.Spec.PoolRef.Name = "every"
-	suite.Lend(t, admin, pool, claim,
+	suite.CreateForTest(t, admin, pool, claim,
 		&metal3v1.IPPool{ObjectMeta: m, Spec: metal3v1.IPPoolSpec{NamePrefix: "every", Gateway: &gateway, Pools: []metal3v1.Pool{{Start: &start, End: &end}}}},
 		&metal3v1.IPClaim{ObjectMeta: asked, Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "every"}}},
 		&metal3v1.IPAddress{ObjectMeta: m, Spec: metal3v1.IPAddressSpec{

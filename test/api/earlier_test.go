@@ -39,7 +39,7 @@ func TestEarlierSchema_ObjectsCanBeWritten(t *testing.T) {
 	}
 	today := crd.DeepCopy()
 	removeRules(crd.Object)
-	suite.Lend(t, admin, crd)
+	suite.CreateForTest(t, admin, crd)
 
 	earlier := func(spec string) *unstructured.Unstructured {
 		o := pool(t, spec)
@@ -120,7 +120,7 @@ func removeRules(node any) {
 // write of its status.
 func TestEarlierSchema_ObjectsAreServedAndDeleted(t *testing.T) {
 	t.Parallel()
-	own, c := suite.Own(t, sandbox.Options{})
+	own, c := suite.StartSandbox(t, sandbox.Options{})
 	manager, err := own.AddManager(t.Context()) // where there are pools and no journal, it allocates nothing for two minutes
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestEarlierSchema_ObjectsAreServedAndDeleted(t *testing.T) {
 		"networkpools.butler.butlerlabs.dev", "ipallocations.butler.butlerlabs.dev", "proxyippools.novaedge.io", "proxyvips.novaedge.io",
 		"ippools.ipam.metal3.io", "ipclaims.ipam.metal3.io",
 	} {
-		suite.WithoutRules(t, c, name)
+		suite.RemoveRules(t, c, name)
 	}
 	const (
 		networkPool = `{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {namespace: butler-system, name: %s}, spec: {%s}}`
@@ -241,6 +241,6 @@ func TestEarlierSchema_ObjectsAreServedAndDeleted(t *testing.T) {
 		}
 	}
 	for _, o := range objects {
-		suite.Gone(t, c, o)
+		suite.AwaitGone(t, c, o)
 	}
 }

@@ -101,48 +101,48 @@ func TestIPAllocation_Rules(t *testing.T) {
 }
 
 func TestIPAllocation_ImmutableWhileAllocated(t *testing.T) {
-	const held = `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`
+	const owned = `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`
 	cases := map[string]struct {
 		old, updated string
 		want         []string
 	}{
-		"nothing held: all may change": {
+		"nothing owned: all may change": {
 			old:     `{count: 2}`,
 			updated: `{count: 3, poolRef: {name: other}, tenantClusterRef: {name: other, namespace: other}, type: loadbalancer}`,
 		},
-		"nothing held: the answer": {old: `{count: 10}`, updated: held},
-		"held: the same":           {old: held, updated: held},
-		"held: count is filled in": {old: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`, updated: held},
-		"held: range removed": {
-			old: held, updated: `{count: 10}`,
+		"nothing owned: the answer": {old: `{count: 10}`, updated: owned},
+		"owned: the same":           {old: owned, updated: owned},
+		"owned: count is filled in": {old: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`, updated: owned},
+		"owned: range removed": {
+			old: owned, updated: `{count: 10}`,
 			want: []string{`spec: Forbidden: pinnedRange holds the allocated addresses and cannot be removed: delete the IPAllocation to release them`},
 		},
-		"held: range moved": {
-			old: held, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.110}}`,
+		"owned: range moved": {
+			old: owned, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.110}}`,
 			want: []string{`spec: Forbidden: pinnedRange cannot be changed once it is set: delete the IPAllocation and create another one to move to other addresses`},
 		},
-		"held: count changed": {
-			old: held, updated: `{count: 11, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`,
+		"owned: count changed": {
+			old: owned, updated: `{count: 11, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`,
 			want: []string{`spec: Forbidden: count cannot be changed while addresses are owned: create another IPAllocation for more addresses, or a smaller one and delete this one`},
 		},
-		"held: count removed": {
-			old: held, updated: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`,
+		"owned: count removed": {
+			old: owned, updated: `{pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}}`,
 			want: []string{`spec: Forbidden: count cannot be changed while addresses are owned: create another IPAllocation for more addresses, or a smaller one and delete this one`},
 		},
-		"held: another pool": {
-			old: held, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, poolRef: {name: other}}`,
+		"owned: another pool": {
+			old: owned, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, poolRef: {name: other}}`,
 			want: []string{`spec: Forbidden: poolRef cannot be changed while addresses are owned: create another IPAllocation in the other pool and delete this one`},
 		},
-		"held: another cluster": {
-			old: held, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, tenantClusterRef: {name: my-cluster, namespace: other}}`,
+		"owned: another cluster": {
+			old: owned, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, tenantClusterRef: {name: my-cluster, namespace: other}}`,
 			want: []string{`spec: Forbidden: tenantClusterRef cannot be changed while addresses are owned: create another IPAllocation for the other cluster and delete this one`},
 		},
-		"held: another type": {
-			old: held, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, type: loadbalancer}`,
+		"owned: another type": {
+			old: owned, updated: `{count: 10, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, type: loadbalancer}`,
 			want: []string{`spec: Forbidden: type cannot be changed while addresses are owned: create another IPAllocation of the other type and delete this one`},
 		},
-		"held: the first of several": {
-			old: held, updated: `{count: 11, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, poolRef: {name: other}, type: loadbalancer}`,
+		"owned: the first of several": {
+			old: owned, updated: `{count: 11, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.109}, poolRef: {name: other}, type: loadbalancer}`,
 			want: []string{`spec: Forbidden: poolRef cannot be changed while addresses are owned: create another IPAllocation in the other pool and delete this one`},
 		},
 	}
@@ -150,7 +150,7 @@ func TestIPAllocation_ImmutableWhileAllocated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := claim(t, tc.old)
-			suite.Lend(t, admin, o)
+			suite.CreateForTest(t, admin, o)
 			o.Object["spec"] = claim(t, tc.updated).Object["spec"]
 			o.Object["status"] = map[string]any{"phase": "Failed"} // an update does not change it, whatever it says
 			err := admin.Update(t.Context(), o, client.DryRunAll)
@@ -163,8 +163,8 @@ func TestIPAllocation_ImmutableWhileAllocated(t *testing.T) {
 
 func TestIPAllocation_SelectableByPool(t *testing.T) {
 	mine, other := claim(t, `{poolRef: {name: selected}}`), claim(t, `{poolRef: {name: not-selected}}`)
-	suite.Lend(t, admin, mine)
-	suite.Lend(t, admin, other)
+	suite.CreateForTest(t, admin, mine)
+	suite.CreateForTest(t, admin, other)
 	found := &unstructured.UnstructuredList{}
 	found.SetAPIVersion(apiVersion)
 	found.SetKind("IPAllocationList")

@@ -37,7 +37,7 @@ const wordingMinor = 36
 func TestMain(m *testing.M) {
 	suite.Main(m, sandbox.Options{Tenants: true}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
-		if admin, err = suite.Client(s); err != nil {
+		if admin, err = suite.NewClient(s); err != nil {
 			return err
 		}
 		asker, err := discovery.NewDiscoveryClientForConfig(s.Config())

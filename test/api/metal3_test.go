@@ -180,7 +180,7 @@ func TestMetal3_ImmutableFields(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := metal3Object(t, tc.kind, tc.old)
-			suite.Lend(t, admin, o)
+			suite.CreateForTest(t, admin, o)
 			o.Object["spec"] = metal3Object(t, tc.kind, tc.updated).Object["spec"]
 			err := admin.Update(t.Context(), o, client.DryRunAll)
 			if diff := diffFaults(t, tc.want, err); diff != "" {
@@ -206,7 +206,7 @@ func TestMetal3_Columns(t *testing.T) {
 	p.SetGenerateName("")
 	p.SetName("columns")
 	p.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "cluster1"})
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	p.Object["status"] = map[string]any{"capacity": int64(210), "availableIPCount": int64(209), "capacityCapped": false, "indexes": map[string]any{"claim1": "192.168.0.12"}}
 	if err := admin.Status().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestMetal3_Columns(t *testing.T) {
 	} {
 		tc.o.SetGenerateName("")
 		tc.o.SetName("columns")
-		suite.Lend(t, admin, tc.o)
+		suite.CreateForTest(t, admin, tc.o)
 		tc.want["Name"] = "columns"
 		if diff := cmp.Diff(tc.want, columns(t, metal3.GroupVersion, resource, "columns")); diff != "" {
 			t.Errorf("columns of %s (-want +got):\n%s", resource, diff)

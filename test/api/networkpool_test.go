@@ -224,7 +224,7 @@ func TestNetworkPool_CIDRMayOnlyGrow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := pool(t, fmt.Sprintf("{cidr: %q}", tc.old))
-			suite.Lend(t, admin, o)
+			suite.CreateForTest(t, admin, o)
 			if err := unstructured.SetNestedField(o.Object, tc.updated, "spec", "cidr"); err != nil {
 				t.Fatal(err)
 			}

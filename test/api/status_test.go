@@ -65,7 +65,7 @@ func columns(t *testing.T, group schema.GroupVersion, resource, name string) map
 
 func TestNetworkPool_Columns(t *testing.T) {
 	p := newPool("columns")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	p.Status.TotalIPs, p.Status.AllocatedIPs, p.Status.AvailableIPs = 1<<62, 1<<62, 0
 	if err := admin.Status().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestNetworkPool_Columns(t *testing.T) {
 func TestIPAllocation_Columns(t *testing.T) {
 	a := newClaim("columns")
 	a.Spec.PinnedRange = &v1alpha1.PinnedIPRange{StartAddress: "10.40.0.64", EndAddress: "10.40.0.68"}
-	suite.Lend(t, admin, a)
+	suite.CreateForTest(t, admin, a)
 	want := map[string]string{
 		"Name": "columns", "Pool": "vlan40-pool", "Cluster": "my-cluster", "Type": "nodes", "Phase": "<nil>", "Start": "10.40.0.64", "End": "10.40.0.68",
 	}
@@ -97,8 +97,8 @@ func TestIPAllocation_Columns(t *testing.T) {
 }
 
 func TestShortNames_EveryKind(t *testing.T) {
-	suite.Lend(t, admin, newPool("short-names"))
-	suite.Lend(t, admin, newClaim("short-names"))
+	suite.CreateForTest(t, admin, newPool("short-names"))
+	suite.CreateForTest(t, admin, newClaim("short-names"))
 	for _, short := range []string{"np", "ipa"} {
 		if _, _, err := cluster.Kubectl(t.Context(), "", "get", short, "short-names", "--namespace="+namespace); err != nil {
 			t.Error(err)
@@ -109,7 +109,7 @@ func TestShortNames_EveryKind(t *testing.T) {
 func TestStatus_IsASubresource(t *testing.T) {
 	a := newClaim("status-alone")
 	a.Status.Phase = v1alpha1.PhaseAllocated
-	suite.Lend(t, admin, a)
+	suite.CreateForTest(t, admin, a)
 	if a.Status.Phase != "" {
 		t.Errorf("a create set status.phase to %q", a.Status.Phase)
 	}
@@ -125,8 +125,8 @@ func TestStatus_IsASubresource(t *testing.T) {
 // Who waits for an object that has no condition yet takes it for finished: kstatus does.
 func TestStatus_NotReadyBeforeTheFirstReconcile(t *testing.T) {
 	a, p := newClaim("fresh"), newPool("fresh")
-	suite.Lend(t, admin, a)
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, a)
+	suite.CreateForTest(t, admin, p)
 	for kind, conditions := range map[string][]metav1.Condition{"IPAllocation": a.Status.Conditions, "NetworkPool": p.Status.Conditions} {
 		if len(conditions) != 1 || conditions[0].Type != v1alpha1.ConditionReady || conditions[0].Status != metav1.ConditionUnknown || conditions[0].Reason != v1alpha1.ReasonPending {
 			t.Errorf("the answer to the create of an %s has the conditions %+v", kind, conditions)
@@ -138,7 +138,7 @@ func TestStatus_NotReadyBeforeTheFirstReconcile(t *testing.T) {
 func TestStatus_LargestIsAccepted(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1_800_000_000, 0))
 	p := newPool("fullest")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	for range 1024 {
 		p.Status.Releases = append(p.Status.Releases, v1alpha1.Release{
 			Name:         strings.Repeat("n", 63),
@@ -161,7 +161,7 @@ func TestStatus_LargestIsAccepted(t *testing.T) {
 	}
 
 	a := newClaim("fullest")
-	suite.Lend(t, admin, a)
+	suite.CreateForTest(t, admin, a)
 	for i := range 4096 {
 		a.Status.Addresses = append(a.Status.Addresses, fmt.Sprintf("2001:db8:1111:2222:3333:4444:5555:%x", 0x1000+i))
 	}
@@ -203,7 +203,7 @@ func TestStatus_Rules(t *testing.T) {
 		},
 	}
 	p := newPool("status-rules")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -119,7 +119,7 @@ networking: {lbPoolSize: 4, podCIDR: 10.244.0.0/16, serviceCIDR: 10.96.0.0/12, d
 addons: {ingress: {enabled: false, provider: traefik}, cni: {version: "1.17"}}`
 	o := object(t, "TenantCluster", "{}")
 	o.Object["spec"] = content(t, spec)
-	suite.Lend(t, admin, o)
+	suite.CreateForTest(t, admin, o)
 	theirs := o.DeepCopy()
 	theirs.Object["status"] = content(t, `
 phase: Ready

@@ -89,7 +89,7 @@ func (r *recorder) during(do func(), down ...string) []string {
 func record(t *testing.T) (r *recorder, namespace string) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "webhook-calls-"}}
-	suite.Lend(t, admin, ns)
+	suite.CreateForTest(t, admin, ns)
 	namespace = ns.Name
 	r = &recorder{}
 	server := httptest.NewTLSServer(r)
@@ -124,7 +124,7 @@ func record(t *testing.T) (r *recorder, namespace string) {
 		if err := unstructured.SetNestedSlice(configuration.Object, webhooks, "webhooks"); err != nil {
 			t.Fatal(err)
 		}
-		suite.Lend(t, admin, configuration)
+		suite.CreateForTest(t, admin, configuration)
 	}
 	// The API server learns of the configurations by watching them.
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
@@ -285,7 +285,7 @@ func TestWebhookRules_IPAddresses(t *testing.T) {
 		}
 		expect("a create", writer.create, func() error { return writer.client.Create(t.Context(), a) })
 		expect("a label and a finalizer while nobody answers", nil, update(func() {
-			a.Labels, a.Finalizers = map[string]string{"a": "b"}, []string{"example.com/held"}
+			a.Labels, a.Finalizers = map[string]string{"a": "b"}, []string{"example.com/kept"}
 		}), check)
 		expect("a prefix while nobody answers", nil, update(func() { a.Spec.Prefix = 24 }), check)
 		expect("another pool", writer.whose, update(func() { a.Spec.Pool.UID = "u" }))

@@ -191,10 +191,10 @@ func pendingRefused(group, resource string, claim func(ns, name string) client.O
 func askBefore(t *testing.T, ns, resource, group string, code int32, operations ...admissionregistrationv1.OperationType) (end func()) {
 	t.Helper()
 	var asked atomic.Int64
-	at := suite.Answering(t, func(context.Context) *admissionv1.AdmissionResponse {
+	at := suite.RespondingWebhook(t, func(context.Context) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: fmt.Sprintf("refused for the time no. %d", asked.Add(1))}}
 	})
-	hook := suite.AskFirst(t, admin, ns, at, fmt.Sprintf("object.metadata.?labels.?refuse.orValue('') == %q", ns), suite.Operations(operations, resource, group))
+	hook := suite.RegisterWebhook(t, admin, ns, at, fmt.Sprintf("object.metadata.?labels.?refuse.orValue('') == %q", ns), suite.RulesFor(operations, resource, group))
 	time.Sleep(2 * time.Second) // the API server reads webhook configurations about once a second
 	return func() { drop(t, hook) }
 }
@@ -218,7 +218,7 @@ func become(t *testing.T, in time.Duration, all []client.Object, served func(cli
 // latency is how long a namespace without refused writes waits: the median of claims that are created one after the other.
 func latency(t *testing.T, cidr, address string) (allocated, named time.Duration) {
 	t.Helper()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", cidr), ipPool(ns, "pool", address+".1", address+".200"))
 	times := map[string][]time.Duration{}
 	for i := range 15 {
@@ -272,7 +272,7 @@ func TestDeniedWrites(t *testing.T) {
 		if only := os.Getenv("BACKOFF_ONLY"); only != "" && !strings.Contains(k.name, only) {
 			continue
 		}
-		ns := suite.Namespace(t, admin)
+		ns := suite.CreateNamespace(t, admin)
 		objects, end := k.refuse(t, ns, claims)
 		all = append(all, refusedKind{k, ns, objects, end})
 	}
@@ -340,7 +340,7 @@ func TestDeniedWrites(t *testing.T) {
 // The edit of a pool may end the cause of what is refused for claims of that pool, and of those alone.
 func TestPoolUpdate_RetriesOnlyItsOwnClaims(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, ipPool(ns, "own", "10.0.0.1", "10.0.0.50"), ipPool(ns, "other", "10.0.1.1", "10.0.1.50"))
 	forbid(t, ns, map[string]string{"refuse": ns}, "ipam.metal3.io", "ipaddresses", addressProbe("ipam.metal3.io", ns), opCreate)
 	suite.Create(t, admin, ipClaim(ns, "own", "a"), ipClaim(ns, "other", "b"))

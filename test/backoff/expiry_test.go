@@ -26,7 +26,7 @@ func TestFailedCreates_Reads(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			suite.Create(t, admin, networkPool(ns, "pool", "10.0.0.0/24"))
 			o := allocation(ns, "pool", "web")
 			if tc.unnamed {

@@ -58,7 +58,7 @@ func TestMain(m *testing.M) {
 	}
 	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
-		admin, err = suite.Client(s)
+		admin, err = suite.NewClient(s)
 		return err
 	}, func() error { return os.RemoveAll(dir) })
 }
@@ -126,8 +126,8 @@ func within(all []call, ns string, from, to time.Time) (n int, what map[string]i
 // forbid has a policy refuse operations on objects that have the labels, once probe is refused by it.
 func forbid(t *testing.T, name string, labels map[string]string, group, resource string, probe func(context.Context) error, operations ...admissionregistrationv1.OperationType) client.Object {
 	t.Helper()
-	binding := suite.Forbid(t, admin, name, admissionregistrationv1.MatchResources{
-		ObjectSelector: &metav1.LabelSelector{MatchLabels: labels}, ResourceRules: suite.Operations(operations, resource, group),
+	binding := suite.CreateDenyingPolicy(t, admin, name, admissionregistrationv1.MatchResources{
+		ObjectSelector: &metav1.LabelSelector{MatchLabels: labels}, ResourceRules: suite.RulesFor(operations, resource, group),
 	})
 	refused(t, probe)
 	return binding

@@ -14,11 +14,11 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// scene is a pool and what is held in it: runs of 1 to 15 IPv4 addresses in random places, each with its own owner.
+// scene is a pool and what is owned in it: runs of 1 to 15 IPv4 addresses in random places, each with its own owner.
 type scene struct {
-	name string
-	pool netip.Prefix
-	held int // addresses
+	name  string
+	pool  netip.Prefix
+	owned int // addresses
 }
 
 var scenes = []scene{
@@ -69,7 +69,7 @@ func measureCore(ctx context.Context, o options) ([]figure, error) {
 
 func (sc scene) title(call string) string { return "core " + call + ", " + sc.name }
 
-// ranges is what is held, in no order.
+// ranges is what is owned, in no order.
 func (sc scene) ranges() []allocator.Range {
 	source := rand.New(rand.NewPCG(4, 4))
 	first, size := binary.BigEndian.Uint32(sc.pool.Addr().AsSlice()), 1<<(32-sc.pool.Bits())
@@ -80,7 +80,7 @@ func (sc scene) ranges() []allocator.Range {
 	}
 	taken := make([]bool, size)
 	var ranges []allocator.Range
-	for held := 0; held < sc.held; {
+	for owned := 0; owned < sc.owned; {
 		at, n := source.IntN(size-longestRun), 1+source.IntN(longestRun)
 		run := taken[at : at+n]
 		if slices.Contains(run, true) {
@@ -90,7 +90,7 @@ func (sc scene) ranges() []allocator.Range {
 			run[i] = true
 		}
 		ranges = append(ranges, allocator.Range{First: address(at), Last: address(at + n - 1)})
-		held += n
+		owned += n
 	}
 	return ranges
 }
@@ -125,7 +125,7 @@ func heap() uint64 {
 
 // turnOver replaces the oldest of some ranges by a new one, again and again.
 func (sc scene) turnOver(space *allocator.Space, pool *allocator.Pool) ([]figure, error) {
-	var held [turnover]allocator.Range
+	var owned [turnover]allocator.Range
 	source := rand.New(rand.NewPCG(7, 7))
 	// All of them fit into an empty /24.
 	longest := min(longestRun, 3+pool.Stats().Total/1024)
@@ -135,9 +135,9 @@ func (sc scene) turnOver(space *allocator.Space, pool *allocator.Pool) ([]figure
 		i++
 		count := 1 + source.Int64N(longest)
 		start := time.Now()
-		space.Release(held[at], newcomer+allocator.OwnerID(at))
+		space.Release(owned[at], newcomer+allocator.OwnerID(at))
 		middle := time.Now()
-		held[at], err = pool.Allocate(count, allocator.BestFit, newcomer+allocator.OwnerID(at))
+		owned[at], err = pool.Allocate(count, allocator.BestFit, newcomer+allocator.OwnerID(at))
 		return middle.Sub(start), time.Since(middle), err
 	}
 	for range turnover {
@@ -146,7 +146,7 @@ func (sc scene) turnOver(space *allocator.Space, pool *allocator.Pool) ([]figure
 		}
 	}
 	release, allocate, allocs, err := repeat(replace)
-	for at, r := range held {
+	for at, r := range owned {
 		space.Release(r, newcomer+allocator.OwnerID(at))
 	}
 	return []figure{sc.allocating("allocate", allocate, allocs), sc.allocating("release", release, allocs)}, err

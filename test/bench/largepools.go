@@ -40,7 +40,7 @@ func proxyPool(cidr string) *novaedgev1.ProxyIPPool {
 	return &novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: poolName}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{cidr}, AutoAssign: true}}
 }
 
-// measureLargePools measures pools that are far larger than what is held of them.
+// measureLargePools measures pools that are far larger than what is owned of them.
 func measureLargePools(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
 	for _, p := range largePools {

@@ -111,11 +111,11 @@ func (c *collection) created(ctx context.Context, body []byte) ([]byte, error) {
 
 // allocated is the status of an IPAllocation that has its address.
 const allocated = `{"phase":"Allocated","allocatedCount":1,"startAddress":"10.0.0.1","endAddress":"10.0.0.1","addresses":["10.0.0.1"],` +
-	`"conditions":[{"type":"Ready","status":"True","reason":"Allocated","message":"10.0.0.1 is held","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`
+	`"conditions":[{"type":"Ready","status":"True","reason":"Allocated","message":"10.0.0.1 is owned","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`
 
 // bound is the status of an IPAddressClaim that has its IPAddress.
 const bound = `{"addressRef":{"name":"address"},` +
-	`"conditions":[{"type":"Ready","status":"True","reason":"Ready","message":"10.0.0.1 is held","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`
+	`"conditions":[{"type":"Ready","status":"True","reason":"Ready","message":"10.0.0.1 is owned","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`
 
 // beside is where the other objects go that are written for those of c.
 func (c *collection) beside() *collection {

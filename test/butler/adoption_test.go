@@ -34,9 +34,9 @@ func earlier(t *testing.T, c client.Client, a *v1alpha1.IPAllocation, first, las
 
 // What is stored while no manager runs counts when one starts. The subtests are steps on one control plane.
 func TestAdoption(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	t.Parallel()
-	s, c := suite.Own(t, sandbox.Options{ManagerArgs: []string{"--shutdown-delay=0s", "--grant-expiry=" + grantLife.String()}})
+	s, c := suite.StartSandbox(t, sandbox.Options{ManagerArgs: []string{"--shutdown-delay=0s", "--grant-expiry=" + grantLife.String()}})
 	const adopted, lone, clash, readyClash, faulty = "adopted", "lone", "clash", "ready-clash", "faulty"
 	for _, name := range []string{adopted, lone, clash, readyClash, faulty} {
 		suite.Create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -83,8 +83,8 @@ func TestAdoption(t *testing.T) {
 	}
 	conflicts := func(want int) {
 		t.Helper()
-		suite.Says(t, func(ctx context.Context) (string, error) {
-			return suite.Get(ctx, "http://"+manager.MetricsAddress+"/metrics")
+		suite.AwaitText(t, func(ctx context.Context) (string, error) {
+			return suite.GetURL(ctx, "http://"+manager.MetricsAddress+"/metrics")
 		},
 			fmt.Sprintf("butler_ipam_address_conflicts %d\n", want))
 	}
@@ -109,7 +109,7 @@ func TestAdoption(t *testing.T) {
 
 	t.Run("without_a_pool", func(t *testing.T) {
 		readyWith(t, c, alone, "10.50.0.0-10.50.0.4")
-		suite.Becomes(t, c, alone, func(a *v1alpha1.IPAllocation) string {
+		suite.AwaitObject(t, c, alone, func(a *v1alpha1.IPAllocation) string {
 			if !isReady(a) || a.Status.ObservedGeneration != 2 {
 				return fmt.Sprintf("status %+v", a.Status)
 			}
@@ -133,7 +133,7 @@ func TestAdoption(t *testing.T) {
 		if phase != v1alpha1.PhaseFailed || older.Annotations[v1alpha1.AnnotationOrigin] != v1alpha1.OriginAdopted || addressesOf(younger) != "10.51.0.4-10.51.0.11" {
 			t.Errorf("the older has annotations %v, the younger is %s with %s", older.Annotations, phase, addressesOf(younger))
 		}
-		if reasons := suite.Hears(t, c, younger, "AddressConflict", ""); len(reasons) != 1 {
+		if reasons := suite.AwaitEvent(t, c, younger, "AddressConflict", ""); len(reasons) != 1 {
 			t.Errorf("events %q", reasons)
 		}
 		conflicts(2)
@@ -150,13 +150,13 @@ func TestAdoption(t *testing.T) {
 	})
 
 	t.Run("invalid_pool_allocates_nothing_until_it_is_corrected", func(t *testing.T) {
-		suite.Refused(t, c.Create(t.Context(), claim(faulty, "new", 1)), 403, "pool faulty/pool breaks a rule and allocates no addresses until it is corrected: spec.reserved[0].cidr: ")
+		suite.RequireDenied(t, c.Create(t.Context(), claim(faulty, "new", 1)), 403, "pool faulty/pool breaks a rule and allocates no addresses until it is corrected: spec.reserved[0].cidr: ")
 		correct := func(last string) error {
 			return suite.TryChange(t, c, breaks, func(p *v1alpha1.NetworkPool) {
 				p.Spec.Reserved, p.Spec.TenantAllocation.Ranges[0].End = nil, last
 			})
 		}
-		suite.Refused(t, correct("10.53.0.98"), 403, "10.53.0.99 would leave the pool's ranges while it is owned by ipallocations/old")
+		suite.RequireDenied(t, correct("10.53.0.98"), 403, "10.53.0.99 would leave the pool's ranges while it is owned by ipallocations/old")
 		if err := correct("10.53.0.99"); err != nil {
 			t.Fatal(err)
 		}

@@ -147,7 +147,7 @@ func TestInvalidInput_DeniedNamingTheField(t *testing.T) {
 		for name, tc := range cases {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				err := post(t.Context(), strings.ToLower(kind)+"s", ns, document(t, kind, ns, tc.over))
-				suite.Refused(t, err, tc.code, tc.want...)
+				suite.RequireDenied(t, err, tc.code, tc.want...)
 			})
 		}
 	}
@@ -162,7 +162,9 @@ func TestInvalidInput_DeniedNamingTheField(t *testing.T) {
 		"an array":                     {"ipallocations", "[]", 400},
 		"an object of 4 MiB":           {"ipallocations", `{"spec":"` + strings.Repeat("x", 4<<20) + `"}`, 413},
 	} {
-		t.Run(name, func(t *testing.T) { suite.Refused(t, post(t.Context(), tc.resource, ns, []byte(tc.body)), tc.code) })
+		t.Run(name, func(t *testing.T) {
+			suite.RequireDenied(t, post(t.Context(), tc.resource, ns, []byte(tc.body)), tc.code)
+		})
 	}
 
 	if lines := openGrants(t, ns); len(lines) > 0 {

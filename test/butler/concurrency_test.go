@@ -45,7 +45,7 @@ func deleteAll(t *testing.T, claims []*v1alpha1.IPAllocation) {
 }
 
 func TestConcurrentCreates_ThousandAddresses(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	const n = 1000
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.30.0.0/22", "10.30.0.0-10.30.3.231"))
@@ -60,7 +60,7 @@ func TestConcurrentCreates_ThousandAddresses(t *testing.T) {
 			}
 		}
 		distinct(t, claims)
-		suite.Refused(t, admin.Create(t.Context(), claim(ns, "one-too-many", 1)), 403,
+		suite.RequireDenied(t, admin.Create(t.Context(), claim(ns, "one-too-many", 1)), 403,
 			"pool "+ns+"/pool", "1 address requested, 0 free, largest free block 0", "enlarge the pool")
 
 		deleteAll(t, claims)
@@ -72,15 +72,15 @@ func TestConcurrentCreates_ThousandAddresses(t *testing.T) {
 func refused(t *testing.T, name string, operations ...admissionregistrationv1.OperationType) (labels map[string]string) {
 	t.Helper()
 	labels = map[string]string{"refuse": name}
-	suite.Forbid(t, admin, name, admissionregistrationv1.MatchResources{
+	suite.CreateDenyingPolicy(t, admin, name, admissionregistrationv1.MatchResources{
 		ObjectSelector: &metav1.LabelSelector{MatchLabels: labels},
-		ResourceRules:  suite.Operations(operations, "ipallocations", "butler.butlerlabs.dev"),
+		ResourceRules:  suite.RulesFor(operations, "ipallocations", "butler.butlerlabs.dev"),
 	})
 	return labels
 }
 
 func TestGrant_EndsWhereAPolicyDeniesTheCreate(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	const n = 2000
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.31.0.0/21", "10.31.0.0-10.31.7.207"))
@@ -168,12 +168,12 @@ func TestConcurrentCreates_OneNameHasOneRange(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	held := map[netip.Addr]bool{}
+	owned := map[netip.Addr]bool{}
 	for _, name := range []string{"a", "b"} {
 		r := answer(t, ns, name)["pinnedRange"].(map[string]any)
-		held[netip.MustParseAddr(r["startAddress"].(string))] = true
+		owned[netip.MustParseAddr(r["startAddress"].(string))] = true
 	}
-	if len(held) != 2 {
-		t.Errorf("both allocations start at %v", held)
+	if len(owned) != 2 {
+		t.Errorf("both allocations start at %v", owned)
 	}
 }

@@ -152,7 +152,7 @@ func update(t *testing.T, p *v1alpha1.NetworkPool, options ...client.UpdateOptio
 
 // Else who may create claims in one namespace could have the addresses of all others, and of every pool to come.
 func TestIPAllocation_BeforeItsPoolOwnsNothing(t *testing.T) {
-	ns, own := namespace(t), suite.Namespace(t, admin)
+	ns, own := namespace(t), suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, pool(ns, "10.39.0.0/28"), pinned(ns, "seen", "10.39.0.15-10.39.0.15"))
 	thief, everything, next := pinned(own, "thief", "10.39.0.0-10.39.0.3"), pinned(own, "everything", "0.0.0.0-255.255.255.255"), pinned(own, "next", "10.39.0.2-10.39.0.3")
 	suite.Create(t, admin, thief, everything, next)
@@ -185,14 +185,14 @@ func TestIPAllocation_BeforeItsPoolOwnsNothing(t *testing.T) {
 		suite.Delete(t, admin, a)
 	}
 	np := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: own, Name: "pool"}}
-	suite.Becomes(t, admin, np, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitObject(t, admin, np, func(p *v1alpha1.NetworkPool) string {
 		if p.Status.AllocationCount == 0 {
 			return ""
 		}
 		return fmt.Sprintf("%d allocations", p.Status.AllocationCount)
 	})
 	suite.Delete(t, admin, np) // which nobody holds anything of
-	suite.Gone(t, admin, np)
+	suite.AwaitGone(t, admin, np)
 
 	// Who reserves what somebody has of another pool is told.
 	_, warning := suite.Kubectl(t, cluster, "{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {name: over}, "+
@@ -204,7 +204,7 @@ func TestIPAllocation_BeforeItsPoolOwnsNothing(t *testing.T) {
 
 // What holds nothing takes nothing when it is deleted either, and rests nowhere.
 func TestIPAllocation_WithoutAddressesLeavesNoRecord(t *testing.T) {
-	ns, own := namespace(t), suite.Namespace(t, admin)
+	ns, own := namespace(t), suite.CreateNamespace(t, admin)
 	evil, world := pinned(own, "evil", "10.92.0.0-10.92.255.255"), pinned(own, "world", "10.92.0.0-10.93.255.255")
 	evil.Spec.PoolRef.Name = "missing"
 	evil.Finalizers = []string{"example.com/hold"}
@@ -217,8 +217,8 @@ func TestIPAllocation_WithoutAddressesLeavesNoRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	suite.Gone(t, admin, world)
-	suite.Becomes(t, admin, evil, func(a *v1alpha1.IPAllocation) string {
+	suite.AwaitGone(t, admin, world)
+	suite.AwaitObject(t, admin, evil, func(a *v1alpha1.IPAllocation) string {
 		if len(a.Finalizers) == 1 {
 			return ""
 		}
@@ -227,7 +227,7 @@ func TestIPAllocation_WithoutAddressesLeavesNoRecord(t *testing.T) {
 	err := suite.TryChange(t, admin, evil, func(a *v1alpha1.IPAllocation) {
 		metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationGrant, "AAAAAAAAAAAAAAA1")
 	})
-	suite.Refused(t, err, 422, "butler.butlerlabs.dev/grant", "is set by the allocator")
+	suite.RequireDenied(t, err, 422, "butler.butlerlabs.dev/grant", "is set by the allocator")
 	suite.Create(t, admin, pool(ns, "10.92.0.0/28"))
 	all := claim(ns, "all", 16)
 	suite.Create(t, admin, all)
@@ -239,7 +239,7 @@ func TestIPAllocation_WithoutAddressesLeavesNoRecord(t *testing.T) {
 
 // Nor does what its pool, or another, keeps from everybody.
 func TestIPAllocation_ReservedRangeIsNotOwned(t *testing.T) {
-	ns, own := namespace(t), suite.Namespace(t, admin)
+	ns, own := namespace(t), suite.CreateNamespace(t, admin)
 	a := pinned(own, "a", "10.95.0.4-10.95.0.7")
 	p := pool(ns, "10.95.0.0/24")
 	p.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.95.0.4/31"}}
@@ -256,7 +256,7 @@ func TestIPAllocation_PinnedBeforeItsPoolIsServedFirst(t *testing.T) {
 	early := pinned(ns, "early", "10.90.0.0-10.90.0.3")
 	suite.Create(t, admin, claim(ns, "any", 4), early, pool(ns, "10.90.0.0/29"))
 	_ = admin.Create(t.Context(), claim(ns, "next", 4)) // one of the two that name nothing has the rest
-	suite.Becomes(t, admin, early, func(a *v1alpha1.IPAllocation) string {
+	suite.AwaitObject(t, admin, early, func(a *v1alpha1.IPAllocation) string {
 		if a.Status.Phase == v1alpha1.PhaseAllocated && addressesOf(a) == "10.90.0.0-10.90.0.3" {
 			return ""
 		}
@@ -273,7 +273,7 @@ func TestGrant_TokenInACreateProvesNothing(t *testing.T) {
 	thief := claim(ns, "thief", 0)
 	thief.Annotations = first.Annotations
 	thief.Spec.PinnedRange = first.Spec.PinnedRange
-	suite.Refused(t, admin.Create(t.Context(), thief), 403, "pool "+ns+"/pool", addressesOf(first)+" is owned by ipallocations/first")
+	suite.RequireDenied(t, admin.Create(t.Context(), thief), 403, "pool "+ns+"/pool", addressesOf(first)+" is owned by ipallocations/first")
 
 	moved := pinned(ns, "moved", "10.7.0.8-10.7.0.11")
 	moved.Annotations = map[string]string{v1alpha1.AnnotationGrant: first.Annotations[v1alpha1.AnnotationGrant], v1alpha1.AnnotationOrigin: "adopted"}

@@ -20,13 +20,13 @@ import (
 // such a pool too. What takes nothing from anybody passes, whether a manager runs or not.
 func TestNetworkPool_BeingDeleted(t *testing.T) {
 	t.Parallel()
-	own, c := suite.Own(t, sandbox.Options{})
+	own, c := suite.StartSandbox(t, sandbox.Options{})
 	manager, err := own.AddManager(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	const keeps, too = "example.com/keeps", "example.com/keeps-too"
-	ns, going := suite.Namespace(t, c), suite.Namespace(t, c)
+	ns, going := suite.CreateNamespace(t, c), suite.CreateNamespace(t, c)
 	networkPool := func(namespace, domain string) *v1alpha1.NetworkPool {
 		p := pool(namespace, "10.80.0.0/24", "10.80.0.0-10.80.0.127")
 		p.Spec.RoutingDomain = domain
@@ -107,7 +107,7 @@ func TestNetworkPool_BeingDeleted(t *testing.T) {
 		tc.pool.SetFinalizers([]string{keeps, too})
 		tc.owner.SetFinalizers([]string{keeps})
 		suite.Create(t, c, tc.pool, tc.owner)
-		suite.Becomes(t, c, tc.owner, func(o client.Object) string {
+		suite.AwaitObject(t, c, tc.owner, func(o client.Object) string {
 			if !hasAddresses(o) {
 				return "it has no addresses"
 			}
@@ -126,10 +126,10 @@ func TestNetworkPool_BeingDeleted(t *testing.T) {
 
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			generation := suite.Stored(t, c, tc.pool).GetGeneration()
+			generation := suite.Read(t, c, tc.pool).GetGeneration()
 			for _, r := range tc.rules {
 				t.Run(r.name, func(t *testing.T) {
-					suite.Refused(t, suite.TryChange(t, c, tc.pool, r.change), r.code, r.says)
+					suite.RequireDenied(t, suite.TryChange(t, c, tc.pool, r.change), r.code, r.says)
 				})
 			}
 			suite.Change(t, c, tc.pool, describe)
@@ -152,7 +152,7 @@ func TestNetworkPool_BeingDeleted(t *testing.T) {
 			}
 			suite.Change(t, c, tc.pool, describe)
 			suite.Change(t, c, tc.pool, func(o client.Object) { o.SetFinalizers(nil) })
-			suite.Gone(t, c, tc.pool)
+			suite.AwaitGone(t, c, tc.pool)
 		})
 	}
 }

@@ -33,7 +33,7 @@ func TestIPAllocation_DenialNamesTheCause(t *testing.T) {
 		code  int32
 		parts []string
 	}{
-		"held":           {pinned(ns, "x", "10.40.0.2-10.40.0.5"), 403, []string{where, "10.40.0.2-10.40.0.3 is owned by ipallocations/web", "ask for another range"}},
+		"owned":          {pinned(ns, "x", "10.40.0.2-10.40.0.5"), 403, []string{where, "10.40.0.2-10.40.0.3 is owned by ipallocations/web", "ask for another range"}},
 		"reserved":       {pinned(ns, "x", "10.40.0.14-10.40.0.17"), 422, []string{where, "spec.pinnedRange", "10.40.0.16-10.40.0.31 is reserved (spec.reserved[0].cidr)", "choose a range outside it"}},
 		"gateway":        {pinned(ns, "x", "10.40.0.190-10.40.0.191"), 422, []string{where, "spec.pinnedRange", "10.40.0.191 is the gateway of the pool (spec.gateway): choose a range outside it"}},
 		"in no range":    {pinned(ns, "x", "10.40.0.200-10.40.0.201"), 422, []string{where, "outside the pool (inside spec.cidr, but in no range of spec.tenantAllocation)"}},
@@ -45,11 +45,11 @@ func TestIPAllocation_DenialNamesTheCause(t *testing.T) {
 		"pool is going":  {late, 403, []string{"pool " + ns + "/going is being deleted", "use another pool"}},
 	} {
 		err := admin.Create(t.Context(), tc.claim)
-		t.Run(name, func(t *testing.T) { suite.Refused(t, err, tc.code, tc.parts...) })
+		t.Run(name, func(t *testing.T) { suite.RequireDenied(t, err, tc.code, tc.parts...) })
 	}
-	elsewhere := suite.Namespace(t, admin)
+	elsewhere := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, pool(elsewhere, "10.40.0.0/24"), pinned(elsewhere, "seen", "10.40.0.255-10.40.0.255"))
-	suite.Refused(t, admin.Create(t.Context(), pinned(elsewhere, "x", "10.40.0.16-10.40.0.17")), 422,
+	suite.RequireDenied(t, admin.Create(t.Context(), pinned(elsewhere, "x", "10.40.0.16-10.40.0.17")), 422,
 		"pool "+elsewhere+"/pool: in a pool of another namespace 10.40.0.16-10.40.0.31 is reserved")
 	if lines := openGrants(t, ns); len(lines) > 1 {
 		t.Errorf("%d grants are open, want at most that of what was stored", len(lines))
@@ -66,24 +66,24 @@ func TestNetworkPool_GrowsAndKeepsOwnedAddresses(t *testing.T) {
 		}
 		return p
 	}
-	const held = "10.42.0.100-10.42.0.103 "
+	const owned = "10.42.0.100-10.42.0.103 "
 	for name, tc := range map[string]struct {
 		change string
 		code   int32
 		parts  []string
 	}{
-		"shrinking":               {"cidr: 10.42.0.0/25", 422, []string{"spec.cidr", "may grow but never shrink or move"}},
-		"moving":                  {"cidr: 10.43.0.0/24", 422, []string{"spec.cidr", "may grow but never shrink or move"}},
-		"reserving what is held":  {"reserved: [{cidr: 10.42.0.96/29}]", 403, []string{"pool " + ns + "/pool", held + "would become reserved", "ipallocations/web", "delete the owner first"}},
-		"ranges without the held": {"tenantAllocation: {ranges: [{start: 10.42.0.0, end: 10.42.0.99}]}", 403, []string{held + "would leave the pool's ranges", "ipallocations/web"}},
-		"start and end likewise":  {"tenantAllocation: {start: 10.42.0.104, end: 10.42.0.200}", 403, []string{held + "would leave the pool's ranges", "ipallocations/web"}},
-		"another routing domain":  {"routingDomain: dc2", 403, []string{held, "would change its routing domain", "ipallocations/web"}},
-		"unsorted ranges":         {"tenantAllocation: {ranges: [{start: 10.42.0.200, end: 10.42.0.210}, {start: 10.42.0.0, end: 10.42.0.110}]}", 422, []string{"spec.tenantAllocation.ranges[1]", "ascending"}},
-		"reserved over an edge":   {"{tenantAllocation: {ranges: [{start: 10.42.0.50, end: 10.42.0.110}]}, reserved: [{cidr: 10.42.0.48/29}]}", 422, []string{"spec.reserved[0].cidr", "reaches over an edge"}},
+		"shrinking":                {"cidr: 10.42.0.0/25", 422, []string{"spec.cidr", "may grow but never shrink or move"}},
+		"moving":                   {"cidr: 10.43.0.0/24", 422, []string{"spec.cidr", "may grow but never shrink or move"}},
+		"reserving what is owned":  {"reserved: [{cidr: 10.42.0.96/29}]", 403, []string{"pool " + ns + "/pool", owned + "would become reserved", "ipallocations/web", "delete the owner first"}},
+		"ranges without the owned": {"tenantAllocation: {ranges: [{start: 10.42.0.0, end: 10.42.0.99}]}", 403, []string{owned + "would leave the pool's ranges", "ipallocations/web"}},
+		"start and end likewise":   {"tenantAllocation: {start: 10.42.0.104, end: 10.42.0.200}", 403, []string{owned + "would leave the pool's ranges", "ipallocations/web"}},
+		"another routing domain":   {"routingDomain: dc2", 403, []string{owned, "would change its routing domain", "ipallocations/web"}},
+		"unsorted ranges":          {"tenantAllocation: {ranges: [{start: 10.42.0.200, end: 10.42.0.210}, {start: 10.42.0.0, end: 10.42.0.110}]}", 422, []string{"spec.tenantAllocation.ranges[1]", "ascending"}},
+		"reserved over an edge":    {"{tenantAllocation: {ranges: [{start: 10.42.0.50, end: 10.42.0.110}]}, reserved: [{cidr: 10.42.0.48/29}]}", 422, []string{"spec.reserved[0].cidr", "reaches over an edge"}},
 	} {
 		for mode, options := range map[string][]client.UpdateOption{"": nil, ", dry run": {client.DryRunAll}} {
 			err := update(t, with(tc.change), options...)
-			t.Run(name+mode, func(t *testing.T) { suite.Refused(t, err, tc.code, tc.parts...) })
+			t.Run(name+mode, func(t *testing.T) { suite.RequireDenied(t, err, tc.code, tc.parts...) })
 		}
 	}
 	for _, change := range []string{
@@ -125,7 +125,7 @@ func TestIPAllocation_DenialHidesOwnersOfOtherNamespaces(t *testing.T) {
 		"pinning":   admin.Create(t.Context(), pinned(ns, "b", "10.44.0.7-10.44.0.7")),
 		"reserving": update(t, reserving),
 	} {
-		suite.Refused(t, err, 403, "is owned in another namespace")
+		suite.RequireDenied(t, err, 403, "is owned in another namespace")
 		if err != nil && strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), other.Name) {
 			t.Errorf("%s tells who holds the address: %v", name, err)
 		}
@@ -141,8 +141,8 @@ func TestIPAllocation_DenialAdvice(t *testing.T) {
 	suite.Create(t, admin, full, pool(ns, "10.45.9.0/29"), pinned(ns, "all", "10.45.9.0-10.45.9.7"))
 	none := claim(ns, "x", 4)
 	none.Spec.PoolRef.Name = "full"
-	suite.Refused(t, admin.Create(t.Context(), none), 403, "0 free, largest free block 0: the pool offers no address that is not reserved: reserve fewer or enlarge the pool")
-	suite.Refused(t, admin.Create(t.Context(), claim(ns, "x", 4)), 403, "0 free, largest free block 0: release some or enlarge the pool")
+	suite.RequireDenied(t, admin.Create(t.Context(), none), 403, "0 free, largest free block 0: the pool offers no address that is not reserved: reserve fewer or enlarge the pool")
+	suite.RequireDenied(t, admin.Create(t.Context(), claim(ns, "x", 4)), 403, "0 free, largest free block 0: release some or enlarge the pool")
 	_, warned := suite.Kubectl(t, cluster, "", "patch", "networkpool", "pool", "-n", ns, "--type=merge", "-p", `{"spec": {"reuseDelay": "1m"}}`)
 	const want = "10.45.9.0, the network address of spec.cidr, which no machine can use, is owned by ipallocations/all: unless the pool is for load balancers alone, delete the owner, and add 10.45.9.0/32 to spec.reserved then"
 	if !strings.Contains(warned, want) {

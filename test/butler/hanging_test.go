@@ -21,24 +21,24 @@ import (
 
 // Somebody's webhook answers nothing: for one namespace, then for many. The claims there have no status; those of other namespaces do.
 func TestHangingWrites_DelayNoOtherNamespace(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	t.Parallel()
-	_, c := suite.Own(t, sandbox.Options{Replicas: 1})
+	_, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and says nothing
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = silent.Close() })
-	free := suite.Namespace(t, c)
+	free := suite.CreateNamespace(t, c)
 	var hung []string
 	for range 9 {
-		hung = append(hung, suite.Namespace(t, c))
+		hung = append(hung, suite.CreateNamespace(t, c))
 	}
 	suite.Create(t, c, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "hangs"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name:         "hangs.example.com",
 		ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://" + silent.Addr().String() + "/")},
 		Rules: []admissionregistrationv1.RuleWithOperations{
-			suite.Operations([]admissionregistrationv1.OperationType{admissionregistrationv1.Update}, "ipallocations/status", "butler.butlerlabs.dev")[0].RuleWithOperations,
+			suite.RulesFor([]admissionregistrationv1.OperationType{admissionregistrationv1.Update}, "ipallocations/status", "butler.butlerlabs.dev")[0].RuleWithOperations,
 		},
 		NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: hung},
@@ -72,7 +72,7 @@ func TestHangingWrites_DelayNoOtherNamespace(t *testing.T) {
 			a := claim(free, fmt.Sprint(step.what, "-", i), 1)
 			suite.Create(t, c, a)
 			began := time.Now()
-			suite.Becomes(t, c, a, func(a *v1alpha1.IPAllocation) string {
+			suite.AwaitObject(t, c, a, func(a *v1alpha1.IPAllocation) string {
 				if !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionReady) {
 					return "Ready"
 				}

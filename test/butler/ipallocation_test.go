@@ -22,8 +22,8 @@ import (
 // alone makes a namespace for a test that measures times, or counts writes, and runs beside no other.
 func alone(t *testing.T) string {
 	t.Helper()
-	suite.Slow(t)
-	return suite.Namespace(t, admin)
+	suite.SkipShort(t)
+	return suite.CreateNamespace(t, admin)
 }
 
 // domainPool is pool in a routing domain named after its namespace.
@@ -45,7 +45,7 @@ func isReady(a *v1alpha1.IPAllocation) bool {
 // readyWith waits until an allocation is Ready with these addresses, any where want is "".
 func readyWith(t *testing.T, c client.Reader, a *v1alpha1.IPAllocation, want string) {
 	t.Helper()
-	suite.Becomes(t, c, a, func(a *v1alpha1.IPAllocation) string {
+	suite.AwaitObject(t, c, a, func(a *v1alpha1.IPAllocation) string {
 		if !isReady(a) || want != "" && addressesOf(a) != want {
 			return fmt.Sprintf("range %q, want %q, conditions %+v", addressesOf(a), want, a.Status.Conditions)
 		}
@@ -56,7 +56,7 @@ func readyWith(t *testing.T, c client.Reader, a *v1alpha1.IPAllocation, want str
 // unready waits until condition Ready of an allocation is False for a reason and says this, and gives the phase.
 func unready(t *testing.T, c client.Reader, a *v1alpha1.IPAllocation, reason, part string) v1alpha1.IPAllocationPhase {
 	t.Helper()
-	suite.Becomes(t, c, a, func(a *v1alpha1.IPAllocation) string {
+	suite.AwaitObject(t, c, a, func(a *v1alpha1.IPAllocation) string {
 		is := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionReady)
 		if is == nil || is.Status != metav1.ConditionFalse || is.Reason != reason || !strings.Contains(is.Message, part) {
 			return fmt.Sprintf("Ready is %+v, want False/%s: …%s…", is, reason, part)
@@ -128,7 +128,7 @@ func TestIPAllocation_Status(t *testing.T) {
 	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady); c.Reason != v1alpha1.ReasonAllocated || c.Message != "5 IPs allocated from pool" {
 		t.Errorf("Ready is %+v", c)
 	}
-	if reasons := suite.Hears(t, admin, a, "IPsAllocated", ""); len(reasons) != 1 {
+	if reasons := suite.AwaitEvent(t, admin, a, "IPsAllocated", ""); len(reasons) != 1 {
 		t.Errorf("events %q", reasons)
 	}
 	suite.Create(t, admin, eight)
@@ -216,7 +216,7 @@ func TestIPAllocation_RemovedMetadataAndStatusComeBack(t *testing.T) {
 	if err := admin.Patch(t.Context(), a, patch); err != nil || len(a.Finalizers) > 0 {
 		t.Fatalf("finalizers %q, %v", a.Finalizers, err)
 	}
-	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
+	suite.AwaitObject(t, admin, a, func(a *v1alpha1.IPAllocation) string {
 		if !slices.Equal(a.Finalizers, []string{v1alpha1.FinalizerIPAllocation}) || !cmp.Equal(labels, a.Labels) {
 			return fmt.Sprintf("finalizers %q, labels %v", a.Finalizers, a.Labels)
 		}

@@ -88,7 +88,7 @@ func TestNetworkPool_UpdateByAnyCaller(t *testing.T) {
 			p, claim := object(t, tc.pool, ns), object(t, tc.claim, ns)
 			suite.Create(t, admin, p)
 			mayCreate := func() error { return admin.Create(t.Context(), claim.DeepCopy(), client.DryRunAll) }
-			suite.Becomes(t, admin, p, func(p *unstructured.Unstructured) string {
+			suite.AwaitObject(t, admin, p, func(p *unstructured.Unstructured) string {
 				if len(p.GetFinalizers()) == 0 {
 					return "finalizer"
 				}
@@ -123,7 +123,7 @@ func TestNetworkPool_UpdateByAnyCaller(t *testing.T) {
 				}
 			}
 			suite.Eventually(t, suite.Soon, func(context.Context) error { // the version that is stored, unless the manager writes the status meanwhile
-				if code, text := send(tc.path, updateReview(t, suite.Stored(t, admin, p), update)); code != 200 || !strings.Contains(string(text), `"allowed":true`) {
+				if code, text := send(tc.path, updateReview(t, suite.Read(t, admin, p), update)); code != 200 || !strings.Contains(string(text), `"allowed":true`) {
 					t.Fatalf("the stored version: HTTP %d %s", code, text)
 				}
 				if err = mayCreate(); err == nil {
@@ -131,7 +131,7 @@ func TestNetworkPool_UpdateByAnyCaller(t *testing.T) {
 				}
 				return nil
 			})
-			suite.Refused(t, err, 403, tc.full, "as an update of pool "+strings.TrimPrefix(client.ObjectKeyFromObject(p).String(), "/"), "if the update is not stored, it is free again at 20")
+			suite.RequireDenied(t, err, 403, tc.full, "as an update of pool "+strings.TrimPrefix(client.ObjectKeyFromObject(p).String(), "/"), "if the update is not stored, it is free again at 20")
 		})
 	}
 }

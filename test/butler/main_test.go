@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	o := sandbox.Options{Replicas: 1, ManagerArgs: []string{"--grant-expiry=" + grantLife.String(), "--log-level=debug"}}
 	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
-		if admin, err = suite.Client(s); err != nil {
+		if admin, err = suite.NewClient(s); err != nil {
 			return err
 		}
 		grants, err = journal.NewLeaseStore(s.Config(), sandbox.ManagerNamespace, time.Second)
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 func namespace(t *testing.T) string {
 	t.Helper()
 	t.Parallel()
-	return suite.Namespace(t, admin)
+	return suite.CreateNamespace(t, admin)
 }
 
 // pool is a NetworkPool named "pool".

@@ -28,7 +28,7 @@ func numbers(p *v1alpha1.NetworkPool) string {
 // shows waits until a pool has these numbers.
 func shows(t *testing.T, c client.Reader, p *v1alpha1.NetworkPool, want string) {
 	t.Helper()
-	suite.Becomes(t, c, p, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitObject(t, c, p, func(p *v1alpha1.NetworkPool) string {
 		if got := numbers(p); got != want {
 			return fmt.Sprintf("numbers %s, want %s", got, want)
 		}
@@ -38,7 +38,7 @@ func shows(t *testing.T, c client.Reader, p *v1alpha1.NetworkPool, want string) 
 
 // metrics are those of the manager.
 func metrics(ctx context.Context) (string, error) {
-	return suite.Get(ctx, "http://"+cluster.Managers()[0].MetricsAddress+"/metrics")
+	return suite.GetURL(ctx, "http://"+cluster.Managers()[0].MetricsAddress+"/metrics")
 }
 
 func TestNetworkPool_Status(t *testing.T) {
@@ -73,7 +73,7 @@ func TestNetworkPool_Status(t *testing.T) {
 			owner[address] = a.Name
 		}
 		// Addresses count from their grant on, the allocation from when it is seen.
-		suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+		suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 			if want := fmt.Sprintf("128/%d/%d", 8*(i+1), 128-8*(i+1)); int(p.Status.AllocationCount) != i+1 || numbers(p) != want {
 				return fmt.Sprintf("%d allocations, numbers %s, want %s", p.Status.AllocationCount, numbers(p), want)
 			}
@@ -96,7 +96,7 @@ func TestNetworkPool_StaysForItsLastOwner(t *testing.T) {
 	blocker.Finalizers = []string{"example.com/blocker"}
 	suite.Create(t, admin, p, a)
 	shows(t, admin, p, "128/8/120")
-	suite.Refused(t, admin.Delete(t.Context(), p), 403)
+	suite.RequireDenied(t, admin.Delete(t.Context(), p), 403)
 	suite.Create(t, admin, blocker)
 	// Namespaces are emptied by a controller that is not here.
 	if err := errors.Join(
@@ -105,8 +105,8 @@ func TestNetworkPool_StaysForItsLastOwner(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	suite.Gone(t, admin, a)
-	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitGone(t, admin, a)
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
 		if c == nil || c.Reason != v1alpha1.ReasonDeleting || !slices.Equal(p.Finalizers, []string{v1alpha1.FinalizerNetworkPool}) || p.Status.AllocationCount != 1 {
 			return fmt.Sprintf("Ready is %+v, finalizers %q, %d allocations", c, p.Finalizers, p.Status.AllocationCount)
@@ -118,13 +118,13 @@ func TestNetworkPool_StaysForItsLastOwner(t *testing.T) {
 		t.Errorf("phase %s", blocker.Status.Phase)
 	}
 	suite.Change(t, admin, blocker, func(a *v1alpha1.IPAllocation) { a.Finalizers = nil })
-	suite.Gone(t, admin, p)
+	suite.AwaitGone(t, admin, p)
 }
 
 // keptBy waits until an object has this finalizer and no other.
 func keptBy[T client.Object](t *testing.T, c client.Reader, o T, finalizer string) {
 	t.Helper()
-	suite.Becomes(t, c, o, func(o T) string {
+	suite.AwaitObject(t, c, o, func(o T) string {
 		if f := o.GetFinalizers(); !slices.Equal(f, []string{finalizer}) {
 			return fmt.Sprintf("finalizers %q", f)
 		}
@@ -136,7 +136,7 @@ func TestNetworkPool_NumbersBeyondInt64(t *testing.T) {
 	ns := alone(t)
 	p, a := domainPool(ns, "2001:db8::/48"), pinned(ns, "a", "2001:db8:0:1::-2001:db8:0:1:ffff:ffff:ffff:ffff")
 	suite.Create(t, admin, p, a)
-	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		if p.Status.AllocatedIPs != math.MaxInt64 {
 			return numbers(p)
 		}
@@ -150,8 +150,8 @@ func TestNetworkPool_NumbersBeyondInt64(t *testing.T) {
 		t.Errorf("Ready says %s", text)
 	}
 	labels := fmt.Sprintf(`{namespace=%q,pool="pool",resource="networkpools.butler.butlerlabs.dev"} `, ns)
-	suite.Says(t, metrics, "butler_network_pool_allocated_ips"+labels+"1.8446744073709552e+19\n") // 2^64 of 2^80
-	suite.Says(t, metrics, "butler_network_pool_total_ips"+labels+"1.2089258196146292e+24\n")
+	suite.AwaitText(t, metrics, "butler_network_pool_allocated_ips"+labels+"1.8446744073709552e+19\n") // 2^64 of 2^80
+	suite.AwaitText(t, metrics, "butler_network_pool_total_ips"+labels+"1.2089258196146292e+24\n")
 }
 
 func TestNetworkPool_CapacityTiers(t *testing.T) {
@@ -160,7 +160,7 @@ func TestNetworkPool_CapacityTiers(t *testing.T) {
 	suite.Create(t, admin, p)
 	tiers := func(want string) {
 		t.Helper()
-		suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+		suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 			text := ""
 			for _, name := range []string{v1alpha1.ConditionCapacityWarning, v1alpha1.ConditionCapacityCritical, v1alpha1.ConditionCapacityExhausted} {
 				switch c := meta.FindStatusCondition(p.Status.Conditions, name); {
@@ -186,16 +186,16 @@ func TestNetworkPool_CapacityTiers(t *testing.T) {
 		suite.Create(t, admin, claim(ns, fmt.Sprintf("of-%d", step.count), step.count))
 		tiers(step.want)
 	}
-	suite.Hears(t, admin, p, "PoolCapacityWarning", "")
-	suite.Hears(t, admin, p, "PoolCapacityCritical", "")
-	if reasons := suite.Hears(t, admin, p, "PoolCapacityExhausted", ""); len(reasons) != 3 {
+	suite.AwaitEvent(t, admin, p, "PoolCapacityWarning", "")
+	suite.AwaitEvent(t, admin, p, "PoolCapacityCritical", "")
+	if reasons := suite.AwaitEvent(t, admin, p, "PoolCapacityExhausted", ""); len(reasons) != 3 {
 		t.Errorf("events %q, want one of each tier", reasons)
 	}
 	if err := admin.Delete(t.Context(), claim(ns, "of-89", 89)); err != nil {
 		t.Fatal(err)
 	}
 	tiers("---")
-	suite.Hears(t, admin, p, "PoolCapacityRecovered", "")
+	suite.AwaitEvent(t, admin, p, "PoolCapacityRecovered", "")
 }
 
 func TestNetworkPool_NumbersOfOverlappingPools(t *testing.T) {
@@ -229,7 +229,7 @@ func TestNetworkPool_StatusWrites(t *testing.T) {
 		t.Errorf("%d writes in %s, want %d at most", writes, time.Since(began), most)
 	}
 	counts(t, admin, ns, 128, isReady)
-	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		if p.Status.AllocationCount != 128 {
 			return fmt.Sprintf("%d allocations", p.Status.AllocationCount)
 		}
@@ -237,7 +237,7 @@ func TestNetworkPool_StatusWrites(t *testing.T) {
 	})
 	quiet := p.ResourceVersion
 	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if now := suite.Stored(t, admin, p).ResourceVersion; now != quiet {
+		if now := suite.Read(t, admin, p).ResourceVersion; now != quiet {
 			t.Fatal("the pool is written although nothing happens")
 		}
 	}
@@ -247,10 +247,10 @@ func TestNetworkPool_MetricsEndWithThePool(t *testing.T) {
 	ns := alone(t)
 	p, a := halfPool(ns), claim(ns, "measured", 8)
 	suite.Create(t, admin, p, a)
-	suite.Says(t, metrics, fmt.Sprintf(`butler_network_pool_allocated_ips{namespace=%q,pool="pool",resource="networkpools.butler.butlerlabs.dev"} 8`, ns))
+	suite.AwaitText(t, metrics, fmt.Sprintf(`butler_network_pool_allocated_ips{namespace=%q,pool="pool",resource="networkpools.butler.butlerlabs.dev"} 8`, ns))
 	suite.Delete(t, admin, a)
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return admin.Delete(ctx, p) })
-	suite.Gone(t, admin, p)
+	suite.AwaitGone(t, admin, p)
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		text, err := metrics(ctx)
 		if err == nil && strings.Contains(text, ns) {
@@ -264,9 +264,9 @@ func TestNetworkPool_FullPoolGrows(t *testing.T) {
 	ns := alone(t)
 	p := domainPool(ns, "10.41.0.0/29")
 	suite.Create(t, admin, p, claim(ns, "all", 8))
-	suite.Refused(t, admin.Create(t.Context(), claim(ns, "more", 4)), 403)
+	suite.RequireDenied(t, admin.Create(t.Context(), claim(ns, "more", 4)), 403)
 	shows(t, admin, p, "8/8/0")
-	suite.Says(t, metrics, fmt.Sprintf(`butler_ip_allocation_processed_total{namespace=%q,pool="pool",resource="networkpools.butler.butlerlabs.dev",result="failed"} 1`, ns))
+	suite.AwaitText(t, metrics, fmt.Sprintf(`butler_ip_allocation_processed_total{namespace=%q,pool="pool",resource="networkpools.butler.butlerlabs.dev",result="failed"} 1`, ns))
 	suite.Change(t, admin, p, func(p *v1alpha1.NetworkPool) { p.Spec.CIDR = "10.41.0.0/28" })
 	a := claim(ns, "more", 4)
 	suite.Create(t, admin, a)

@@ -16,15 +16,15 @@ import (
 
 // The API server calls no webhooks here: the reconcilers allocate.
 func TestWithoutWebhooks(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	t.Parallel()
-	s, c := suite.Own(t, sandbox.Options{})
+	s, c := suite.StartSandbox(t, sandbox.Options{})
 	if _, err := s.AddManager(t.Context(), "--shutdown-delay=0s"); err != nil {
 		t.Fatal(err)
 	}
 
 	t.Run("claims_get_all_that_a_create_gives", func(t *testing.T) {
-		ns := suite.Namespace(t, c)
+		ns := suite.CreateNamespace(t, c)
 		a, b := claim(ns, "counted", 3), claim(ns, "by-default", 0)
 		a.Spec.Type = v1alpha1.TypeLoadBalancer
 		suite.Create(t, c, halfPool(ns), a, b)
@@ -45,7 +45,7 @@ func TestWithoutWebhooks(t *testing.T) {
 	})
 
 	t.Run("full_pool_serves_the_older_first_when_it_grows", func(t *testing.T) {
-		ns := suite.Namespace(t, c)
+		ns := suite.CreateNamespace(t, c)
 		p := domainPool(ns, "10.45.0.0/29")
 		suite.Create(t, c, p, claim(ns, "all", 8))
 		shows(t, c, p, "8/8/0")
@@ -54,7 +54,7 @@ func TestWithoutWebhooks(t *testing.T) {
 		if phase := unready(t, c, older, v1alpha1.ReasonPoolExhausted, ""); phase != v1alpha1.PhaseFailed {
 			t.Errorf("phase %s", phase)
 		}
-		if reasons := suite.Hears(t, c, older, "AllocationFailed", ""); len(reasons) != 1 {
+		if reasons := suite.AwaitEvent(t, c, older, "AllocationFailed", ""); len(reasons) != 1 {
 			t.Errorf("events %q", reasons)
 		}
 		createLater(t, c, older, younger)
@@ -67,7 +67,7 @@ func TestWithoutWebhooks(t *testing.T) {
 	})
 
 	t.Run("full_pool_serves_after_a_release", func(t *testing.T) {
-		ns := suite.Namespace(t, c)
+		ns := suite.CreateNamespace(t, c)
 		owner, waits := claim(ns, "owner", 8), claim(ns, "next", 2)
 		suite.Create(t, c, domainPool(ns, "10.46.0.0/29"), owner)
 		readyWith(t, c, owner, "")
@@ -80,7 +80,7 @@ func TestWithoutWebhooks(t *testing.T) {
 	})
 
 	t.Run("invalid_ranges_fail", func(t *testing.T) {
-		ns := suite.Namespace(t, c)
+		ns := suite.CreateNamespace(t, c)
 		p := domainPool(ns, "10.47.0.0/24")
 		p.Spec.Reserved = []v1alpha1.ReservedRange{{CIDR: "10.47.0.0/28"}}
 		suite.Create(t, c, p)
@@ -96,7 +96,7 @@ func TestWithoutWebhooks(t *testing.T) {
 	})
 
 	t.Run("a_hundred_claims_are_answered_once_each", func(t *testing.T) {
-		ns := suite.Namespace(t, c)
+		ns := suite.CreateNamespace(t, c)
 		for i := range 100 {
 			suite.Create(t, c, claim(ns, fmt.Sprintf("many-%02d", i), 1))
 		}

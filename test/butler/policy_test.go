@@ -47,7 +47,7 @@ func TestMetadataPolicy_BoundsAClaim(t *testing.T) {
 	}
 	early := made("early", with(100, 3, 40000))
 	suite.Create(t, admin, pool(ns, "10.57.0.0/24"), early)
-	suite.Lend(t, admin, policy, binding)
+	suite.CreateForTest(t, admin, policy, binding)
 	tooMany := made("too-many", with(65, 0, 0))
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // once the API server has compiled it
 		err := admin.Create(ctx, tooMany.DeepCopy())
@@ -56,9 +56,9 @@ func TestMetadataPolicy_BoundsAClaim(t *testing.T) {
 		}
 		return nil
 	})
-	suite.Refused(t, admin.Create(t.Context(), tooMany), 422, "metadata.labels: at most 64 are taken")
-	suite.Refused(t, admin.Create(t.Context(), made("annotated", with(0, 65, 2))), 422, "metadata.annotations: at most 64 are taken")
-	suite.Refused(t, admin.Create(t.Context(), made("long", with(0, 2, 40000))), 422, "metadata.annotations: at most 65536 characters are taken")
+	suite.RequireDenied(t, admin.Create(t.Context(), tooMany), 422, "metadata.labels: at most 64 are taken")
+	suite.RequireDenied(t, admin.Create(t.Context(), made("annotated", with(0, 65, 2))), 422, "metadata.annotations: at most 64 are taken")
+	suite.RequireDenied(t, admin.Create(t.Context(), made("long", with(0, 2, 40000))), 422, "metadata.annotations: at most 65536 characters are taken")
 
 	full := made("full", with(64, 64, 1024)) // as its author counts: the allocator adds labels, annotations and a finalizer
 	for i := range 64 {
@@ -69,7 +69,7 @@ func TestMetadataPolicy_BoundsAClaim(t *testing.T) {
 
 	a := made("a", with(40, 40, 1000))
 	suite.Create(t, admin, a)
-	suite.Refused(t, suite.TryChange(t, admin, a, with(65, 0, 0)), 422, "metadata.labels: at most 64 are taken")
+	suite.RequireDenied(t, suite.TryChange(t, admin, a, with(65, 0, 0)), 422, "metadata.labels: at most 64 are taken")
 	suite.Change(t, admin, early, func(a *v1alpha1.IPAllocation) { // it has more, and less than before
 		delete(a.Labels, "l0")
 		delete(a.Annotations, "a0")

@@ -74,7 +74,7 @@ func TestRelease_WaitsForFinalizersOfOthers(t *testing.T) {
 	if phase := unready(t, admin, a, v1alpha1.ReasonReleased, ""); phase != v1alpha1.PhaseReleased || a.Status.ReleasedAt == nil {
 		t.Errorf("status %+v", a.Status)
 	}
-	suite.Refused(t, admin.Create(t.Context(), claim(ns, "next", 1)), 403)
+	suite.RequireDenied(t, admin.Create(t.Context(), claim(ns, "next", 1)), 403)
 	suite.Change(t, admin, a, func(a *v1alpha1.IPAllocation) { a.Finalizers = nil })
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return admin.Create(ctx, claim(ns, "next", 1)) })
 }
@@ -96,11 +96,11 @@ func TestRelease_ThreeHundredAtOnce(t *testing.T) {
 	}
 	deleteClaims(t, admin, ns)
 	counts(t, admin, ns, 0, anyAllocation)
-	if n := len(recorded(t, suite.Stored(t, admin, p))); n != 300 {
+	if n := len(recorded(t, suite.Read(t, admin, p))); n != 300 {
 		t.Errorf("%d releases are recorded", n)
 	}
 	shows(t, admin, p, "1024/600/424") // what cools down is not available
-	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
 		if want := "424 of 1024 addresses available, 0 allocations, 600 addresses in cooldown"; ready == nil || ready.Message != want {
 			return fmt.Sprintf("Ready is %+v, want %q", ready, want)
@@ -135,15 +135,15 @@ func fullRecord(t *testing.T, ns string) (*v1alpha1.NetworkPool, *v1alpha1.IPAll
 	if err := admin.Delete(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	suite.Hears(t, admin, p, "ReleasesWait", "")
-	return p, suite.Stored(t, admin, a)
+	suite.AwaitEvent(t, admin, p, "ReleasesWait", "")
+	return p, suite.Read(t, admin, a)
 }
 
 func TestRelease_WaitsForRoomInTheRecord(t *testing.T) {
 	ns := alone(t)
 	p, a := fullRecord(t, ns)
 	suite.Change(t, admin, p, func(p *v1alpha1.NetworkPool) { p.Spec.ReuseDelay = &metav1.Duration{Duration: time.Second} })
-	suite.Gone(t, admin, a)
+	suite.AwaitGone(t, admin, a)
 	shows(t, admin, p, "4096/0/4096")
 	if last := p.Status.Releases[len(p.Status.Releases)-1].Name; last != "waits" {
 		t.Errorf("the last record is of %s", last)
@@ -158,8 +158,8 @@ func TestRelease_WaitsForNoRoomWhereTheNamespaceIsDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	suite.Gone(t, admin, a)
-	suite.Gone(t, admin, p)
+	suite.AwaitGone(t, admin, a)
+	suite.AwaitGone(t, admin, p)
 }
 
 func TestRelease_IsRecordedInAPoolThatIsBeingDeleted(t *testing.T) {
@@ -167,7 +167,7 @@ func TestRelease_IsRecordedInAPoolThatIsBeingDeleted(t *testing.T) {
 	p, a := domainPool(ns, "10.42.0.0/28"), claim(ns, "waits", 1)
 	p.Finalizers, a.Finalizers = []string{"example.com/keeper"}, []string{"example.com/keeper"}
 	suite.Create(t, admin, p, a)
-	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		if len(p.Finalizers) != 2 {
 			return fmt.Sprintf("finalizers %q", p.Finalizers)
 		}
@@ -183,7 +183,7 @@ func TestRelease_IsRecordedInAPoolThatIsBeingDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	keptBy(t, admin, a, "example.com/keeper")
-	if !recorded(t, suite.Stored(t, admin, p))["waits"] {
+	if !recorded(t, suite.Read(t, admin, p))["waits"] {
 		t.Errorf("releases %+v", p.Status.Releases)
 	}
 }
@@ -204,9 +204,9 @@ func TestRelease_StaysOnRecordForAWhile(t *testing.T) {
 }
 
 func TestRelease_WhileTheManagerDies(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	t.Parallel()
-	s, c := suite.Own(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--shutdown-delay=0s"}})
+	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--shutdown-delay=0s"}})
 	restart := func(t *testing.T) {
 		t.Helper()
 		again(t, s.Managers()[0].Process)
@@ -214,13 +214,13 @@ func TestRelease_WhileTheManagerDies(t *testing.T) {
 
 	t.Run("cooldown_goes_on", func(t *testing.T) {
 		const delay = 20 * time.Second
-		ns := suite.Namespace(t, c)
+		ns := suite.CreateNamespace(t, c)
 		p, a := coolingPool(ns, "10.43.0.0/29", delay), claim(ns, "before", 8)
 		suite.Create(t, c, p, a)
 		readyWith(t, c, a, "")
 		suite.Delete(t, c, a)
 		restart(t)
-		if n := len(suite.Stored(t, c, p).Status.Releases); n != 1 {
+		if n := len(suite.Read(t, c, p).Status.Releases); n != 1 {
 			t.Fatalf("%d releases are recorded", n)
 		}
 		r := p.Status.Releases[0]
@@ -230,7 +230,7 @@ func TestRelease_WhileTheManagerDies(t *testing.T) {
 		if !time.Now().Before(r.ReusableAt.Time) {
 			t.Fatal("the restart took longer than the cooldown: the test shows nothing")
 		}
-		suite.Refused(t, c.Create(t.Context(), claim(ns, "early", 8)), 403)
+		suite.RequireDenied(t, c.Create(t.Context(), claim(ns, "early", 8)), 403)
 		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return c.Create(ctx, claim(ns, "after", 8)) })
 		if time.Now().Before(r.ReusableAt.Time) {
 			t.Error("the addresses are allocated during their cooldown")
@@ -239,7 +239,7 @@ func TestRelease_WhileTheManagerDies(t *testing.T) {
 
 	t.Run("each_is_recorded", func(t *testing.T) {
 		const total = 300
-		ns := suite.Namespace(t, c)
+		ns := suite.CreateNamespace(t, c)
 		p := coolingPool(ns, "10.43.0.0/22", time.Hour)
 		suite.Create(t, c, p)
 		for i := range total {
@@ -258,7 +258,7 @@ func TestRelease_WhileTheManagerDies(t *testing.T) {
 			restart(t)
 		}
 		counts(t, c, ns, 0, anyAllocation)
-		if n := len(recorded(t, suite.Stored(t, c, p))); n != total {
+		if n := len(recorded(t, suite.Read(t, c, p))); n != total {
 			t.Errorf("%d releases are recorded", n)
 		}
 	})

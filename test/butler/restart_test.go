@@ -64,11 +64,11 @@ func versions(t *testing.T, c client.Reader, namespace string) map[string]string
 
 // A restart with 5,000 allocations changes none of them.
 func TestRestart_ChangesNothing(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	t.Parallel()
 	const total = 5000
-	s, c := suite.Own(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--shutdown-delay=0s"}})
-	ns, manager := suite.Namespace(t, c), s.Managers()[0]
+	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--shutdown-delay=0s"}})
+	ns, manager := suite.CreateNamespace(t, c), s.Managers()[0]
 	p := domainPool(ns, "10.60.0.0/17")
 	suite.Create(t, c, p)
 	creates, ctx := errgroup.WithContext(t.Context())
@@ -80,7 +80,7 @@ func TestRestart_ChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	counts(t, c, ns, total, isReady)
-	suite.Becomes(t, c, p, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitObject(t, c, p, func(p *v1alpha1.NetworkPool) string {
 		if p.Status.AllocatedIPs != 5*total {
 			return numbers(p)
 		}
@@ -139,10 +139,10 @@ func TestRestart_ChangesNothing(t *testing.T) {
 // What was stored since a backup of etcd has never been, and what was deleted since is there. The managers run all the time, and nothing notifies them:
 // a watch is silent until the resourceVersion has passed the one that they know.
 func TestRestore_EtcdFromABackup(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	t.Parallel()
-	s, c := suite.Own(t, sandbox.Options{Replicas: 2, Restart: true, ManagerArgs: []string{"--shutdown-delay=0s"}})
-	ns := suite.Namespace(t, c)
+	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 2, Restart: true, ManagerArgs: []string{"--shutdown-delay=0s"}})
+	ns := suite.CreateNamespace(t, c)
 	whileDown := func(do func(data string) error) {
 		t.Helper()
 		kill(t, s.APIServer())
@@ -166,7 +166,7 @@ func TestRestore_EtcdFromABackup(t *testing.T) {
 	whileDown(func(data string) error { return os.CopyFS(backup, os.DirFS(data)) })
 
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return client.IgnoreNotFound(c.Delete(ctx, freed.DeepCopy())) })
-	suite.Gone(t, c, freed.DeepCopy())
+	suite.AwaitGone(t, c, freed.DeepCopy())
 	other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: ns}}
 	suite.Create(t, c, other)
 	for i := range 300 { // so that the restored etcd is behind for a while
@@ -187,11 +187,11 @@ func TestRestore_EtcdFromABackup(t *testing.T) {
 		t.Errorf("%s is allocated twice", addressesOf(fresh))
 	}
 	readyWith(t, c, fresh, "")
-	if !isReady(suite.Stored(t, c, freed)) {
+	if !isReady(suite.Read(t, c, freed)) {
 		t.Errorf("the restored allocation is %+v", freed.Status)
 	}
 	for _, m := range s.Managers() { // each ends and reads everything anew
-		suite.Says(t, logOf(m), "restored from a backup")
+		suite.AwaitText(t, logOf(m), "restored from a backup")
 		suite.Eventually(t, suite.Soon, m.Probe)
 	}
 }

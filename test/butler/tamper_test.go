@@ -94,7 +94,7 @@ func TestStatus_WrittenUnderStrictValidation(t *testing.T) {
 		}
 		a := claim(ns, fmt.Sprintf("a-%d", tries), 1)
 		suite.Create(t, admin, a)
-		suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
+		suite.AwaitObject(t, admin, a, func(a *v1alpha1.IPAllocation) string {
 			if !meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionReady) {
 				return "it is not Ready"
 			}
@@ -131,7 +131,7 @@ func TestOtherWebhook_ChangedResponseIsDenied(t *testing.T) {
 				}
 				return nil
 			})
-			suite.Refused(t, last, tc.code, tc.want...)
+			suite.RequireDenied(t, last, tc.code, tc.want...)
 		})
 	}
 }

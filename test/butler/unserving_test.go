@@ -48,7 +48,7 @@ func startUnserving(t *testing.T, certificates string) *unserving {
 
 func TestFailover_ReplicaThatCannotServe(t *testing.T) {
 	t.Parallel()
-	own, c := suite.Own(t, sandbox.Options{Replicas: 1})
+	own, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
 	if err := c.Create(t.Context(), pool(sandbox.Namespace, "10.80.0.0/24")); err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func unreachable(t *testing.T, name string, operations ...admissionregistrationv
 // reluctant has a webhook refuse updates of allocations that have the labels, or of their statuses, after a while and with this code.
 func reluctant(t *testing.T, name, resource string, takes time.Duration, code int32) (labels map[string]string, end func()) {
 	t.Helper()
-	return asked(t, name, resource, suite.Refusing(t, code, func(ctx context.Context) {
+	return asked(t, name, resource, suite.DenyingWebhook(t, code, func(ctx context.Context) {
 		select {
 		case <-time.After(takes):
 		case <-ctx.Done():
@@ -41,7 +41,7 @@ func reluctant(t *testing.T, name, resource string, takes time.Duration, code in
 // asked has the API server ask a webhook before a write to allocations that have the labels. The function removes it.
 func asked(t *testing.T, name, resource string, at admissionregistrationv1.WebhookClientConfig, operations ...admissionregistrationv1.OperationType) (labels map[string]string, end func()) {
 	t.Helper()
-	hook := suite.AskFirst(t, admin, name, at, fmt.Sprintf("object.metadata.?labels.?refuse.orValue('') == %q", name), suite.Operations(operations, resource, "butler.butlerlabs.dev"))
+	hook := suite.RegisterWebhook(t, admin, name, at, fmt.Sprintf("object.metadata.?labels.?refuse.orValue('') == %q", name), suite.RulesFor(operations, resource, "butler.butlerlabs.dev"))
 	return map[string]string{"refuse": name}, func() { suite.Delete(t, admin, hook) }
 }
 
@@ -76,7 +76,7 @@ func says(t *testing.T, within time.Duration, a *v1alpha1.IPAllocation, want str
 }
 
 func TestGrant_EndsWhereTheClaimCannotBeWritten(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	ns := namespace(t)
 	labels, end := unreachable(t, ns, admissionregistrationv1.Update)
 	a := unwritable(t, ns, "10.37.0.0/30", labels)
@@ -183,7 +183,7 @@ func TestDeniedWrite_StatusIsWrittenLater(t *testing.T) {
 
 // Each look at the claims of a pool takes some seconds at most: what comes last would never have its turn.
 func TestDeniedWrite_SlowDenialDelaysNoOtherClaim(t *testing.T) {
-	suite.Slow(t)
+	suite.SkipShort(t)
 	ns := namespace(t)
 	labels, end := reluctant(t, ns, "ipallocations/status", 4*time.Second, http.StatusForbidden)
 	defer end()

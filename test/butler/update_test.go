@@ -138,7 +138,7 @@ func TestIPAllocation_ImmutableFields(t *testing.T) {
 		a := &v1alpha1.IPAllocation{}
 		a.Namespace, a.Name = ns, "a"
 		err := admin.Patch(t.Context(), a, client.RawPatch(types.MergePatchType, []byte(tc.patch)))
-		t.Run(name, func(t *testing.T) { suite.Refused(t, err, 422, tc.want...) })
+		t.Run(name, func(t *testing.T) { suite.RequireDenied(t, err, 422, tc.want...) })
 	}
 }
 

@@ -23,7 +23,7 @@ type adversary struct {
 	managers []*sandbox.Manager
 
 	mu     sync.Mutex
-	busy   map[string]*sync.Mutex // victim -> held while it suffers
+	busy   map[string]*sync.Mutex // victim -> owned while it suffers
 	fallen map[string]int         // manager -> faults that it suffers, or recovers from
 	errs   []error
 }
@@ -98,7 +98,7 @@ func (a *adversary) raise(name string) {
 	})
 }
 
-// suffers is held while a victim suffers: nothing else is done to it meanwhile.
+// suffers is owned while a victim suffers: nothing else is done to it meanwhile.
 func (a *adversary) suffers(victim string) *sync.Mutex {
 	a.mu.Lock()
 	defer a.mu.Unlock()

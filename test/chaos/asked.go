@@ -70,8 +70,8 @@ func (a addresses) String() string {
 	return strings.Join(texts, " and ")
 }
 
-// heldBy is what a claim has, or asks for exactly.
-func heldBy(o client.Object) (a addresses) {
+// addressesOf is what a claim has, or asks for exactly.
+func addressesOf(o client.Object) (a addresses) {
 	switch o := o.(type) {
 	case *butlerv1.IPAllocation:
 		if o.Spec.PinnedRange != nil {
@@ -98,7 +98,7 @@ func sizesOf(o client.Object) (n [2]int64) {
 		if o.Spec.Count != nil {
 			n[0] = int64(*o.Spec.Count)
 		} else {
-			n[0] = heldBy(o)[0].Size()
+			n[0] = addressesOf(o)[0].Size()
 		}
 	case *novaedgev1.ProxyVIP:
 		n[0] = 1
@@ -139,12 +139,12 @@ func whole(o client.Object) bool {
 	if o.GetAnnotations()[butlerv1.AnnotationGrant] == "" {
 		return false
 	}
-	held := heldBy(o)
+	owned := addressesOf(o)
 	if _, is := o.(*butlerv1.IPAllocation); is {
-		return held.some() && slices.Contains(o.GetFinalizers(), butlerv1.FinalizerIPAllocation)
+		return owned.some() && slices.Contains(o.GetFinalizers(), butlerv1.FinalizerIPAllocation)
 	}
 	for i, n := range sizesOf(o) {
-		if n > 0 && !held[i].IsValid() {
+		if n > 0 && !owned[i].IsValid() {
 			return false
 		}
 	}

@@ -32,8 +32,8 @@ type call struct {
 	began, ended time.Time
 	open         bool   // an attempt failed, and may have stored the object all the same
 	restored     bool   // the claim comes from a backup
-	uid          string // of the answer, as held
-	held         addresses
+	uid          string // of the answer, as owned
+	owned        addresses
 	err          error
 }
 
@@ -45,7 +45,7 @@ func newCall(id string, client int, o client.Object) *call {
 	}
 	annotations[callAnnotation] = id
 	o.SetAnnotations(annotations)
-	return &call{id: id, client: client, name: o.GetName(), exact: heldBy(o), sizes: sizesOf(o)}
+	return &call{id: id, client: client, name: o.GetName(), exact: addressesOf(o), sizes: sizesOf(o)}
 }
 
 // make sends the call and takes down how it ends.
@@ -54,7 +54,7 @@ func (c *call) make(ctx context.Context, o client.Object, send func(context.Cont
 	c.err = send(context.WithValue(ctx, callKey{}, c))
 	c.ended = time.Now()
 	if c.err == nil {
-		c.uid, c.held = string(o.GetUID()), heldBy(o)
+		c.uid, c.owned = string(o.GetUID()), addressesOf(o)
 	}
 }
 
@@ -67,7 +67,7 @@ func (c *call) outcome() string {
 	if c.err != nil {
 		return fmt.Sprintf("refused with %d", code(c.err))
 	}
-	return fmt.Sprintf("given %s", c.held)
+	return fmt.Sprintf("given %s", c.owned)
 }
 
 // code is that of an answer, 0 where there was none.
@@ -133,19 +133,21 @@ func (c *call) wrong(poolAbsent bool) string {
 	if c.err != nil {
 		return ""
 	}
-	if !c.held.some() && !poolAbsent {
+	if !c.owned.some() && !poolAbsent {
 		return "the answer has no range"
 	}
-	for i, held := range c.held {
-		covers := func(network string) bool { return allocator.RangeOfPrefix(netip.MustParsePrefix(network)).Covers(held) }
+	for i, owned := range c.owned {
+		covers := func(network string) bool {
+			return allocator.RangeOfPrefix(netip.MustParsePrefix(network)).Covers(owned)
+		}
 		switch {
-		case held.IsValid() && !slices.ContainsFunc(c.pool, covers):
-			return fmt.Sprintf("the answer says %s, outside of the pool's %s", held, strings.Join(c.pool, " and "))
-		case c.exact[i].IsValid() && held != c.exact[i]:
-			return fmt.Sprintf("the answer says %s, asked for was %s", held, c.exact[i])
-		case !held.IsValid() && poolAbsent:
-		case c.sizes[i] == 0 && held.IsValid(), c.sizes[i] > 0 && (!held.IsValid() || held.Size() != c.sizes[i]):
-			return fmt.Sprintf("the answer says %s, asked for were %d addresses", c.held, c.sizes[i])
+		case owned.IsValid() && !slices.ContainsFunc(c.pool, covers):
+			return fmt.Sprintf("the answer says %s, outside of the pool's %s", owned, strings.Join(c.pool, " and "))
+		case c.exact[i].IsValid() && owned != c.exact[i]:
+			return fmt.Sprintf("the answer says %s, asked for was %s", owned, c.exact[i])
+		case !owned.IsValid() && poolAbsent:
+		case c.sizes[i] == 0 && owned.IsValid(), c.sizes[i] > 0 && (!owned.IsValid() || owned.Size() != c.sizes[i]):
+			return fmt.Sprintf("the answer says %s, asked for were %d addresses", c.owned, c.sizes[i])
 		}
 	}
 	return ""

@@ -24,7 +24,7 @@ type version struct {
 	revision  int64
 	name, uid string
 	call      string // that the object says it is from
-	held      addresses
+	owned     addresses
 	whole     bool // all of the answer is there
 	waits     bool // it names addresses, or none, and was granted none: no token, and never Ready
 	ready     bool
@@ -37,7 +37,7 @@ type object struct {
 	call             string    // that made it
 	created, deleted int64     // revisions; deleted is 0 while it is stored
 	last             int64     // revision of its last version
-	held             addresses // none while the claim waits
+	owned            addresses // none while the claim waits
 	ready, flagged   bool      // in its last version
 	everFlagged      bool
 	readyFirst       bool // Ready before it was ever flagged
@@ -54,7 +54,7 @@ func newChronicle() *chronicle {
 }
 
 func (o *object) String() string {
-	return fmt.Sprintf("%s (%s, created at revision %d)", o.name, o.held, o.created)
+	return fmt.Sprintf("%s (%s, created at revision %d)", o.name, o.owned, o.created)
 }
 
 // put takes in a version. before is the revision of the one that it replaces, 0 for a create.
@@ -70,14 +70,14 @@ func (c *chronicle) put(v version, before int64) error {
 			c.partial = append(c.partial, o)
 		}
 	}
-	if v.waits && !o.held.some() {
-		v.held = addresses{}
+	if v.waits && !o.owned.some() {
+		v.owned = addresses{}
 	}
-	if v.held != o.held {
-		if o.held.some() {
-			c.blame("%s was moved to %s at revision %d", o, v.held, v.revision)
+	if v.owned != o.owned {
+		if o.owned.some() {
+			c.blame("%s was moved to %s at revision %d", o, v.owned, v.revision)
 		}
-		o.held = v.held
+		o.owned = v.owned
 		c.arrived(o)
 		for other := range c.beside(o) {
 			c.overlaps = append(c.overlaps, overlap{other, o, v.revision})
@@ -121,7 +121,7 @@ func (c *chronicle) follows(name string, revision, before int64) error {
 func (c *chronicle) beside(o *object) iter.Seq[*object] {
 	return func(yield func(*object) bool) {
 		for _, other := range c.live {
-			if other != o && other.held.overlap(o.held) && !yield(other) {
+			if other != o && other.owned.overlap(o.owned) && !yield(other) {
 				return
 			}
 		}

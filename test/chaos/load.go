@@ -236,13 +236,13 @@ func (w *worker) apply(ctx context.Context, o client.Object) {
 		return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o)
 	}
 	if c := w.earnest(ctx, o, send); c.err == nil && send(ctx) == nil {
-		w.updated(o, c.held)
+		w.updated(o, c.owned)
 	}
 }
 
 func (w *worker) label(ctx context.Context) {
 	o := w.own[w.random.IntN(len(w.own))]
-	was := heldBy(o)
+	was := addressesOf(o)
 	updated := o.DeepCopyObject().(client.Object)
 	updated.SetLabels(map[string]string{"chaos": fmt.Sprint(w.n)})
 	if w.client.Patch(ctx, updated, client.MergeFrom(o)) == nil {
@@ -253,7 +253,7 @@ func (w *worker) label(ctx context.Context) {
 // updated looks at the answer to an update, which must have left the range as it was. A claim that was stored while its pool was absent may have got its range
 // since.
 func (w *worker) updated(o client.Object, was addresses) {
-	if is := heldBy(o); is != was && (lacks(o, is) || !is.complete(was) || !lacks(o, was)) {
+	if is := addressesOf(o); is != was && (lacks(o, is) || !is.complete(was) || !lacks(o, was)) {
 		w.history.blame("the answer to an update of %s says %s, it had %s", o.GetName(), is, was)
 	}
 }

@@ -49,7 +49,7 @@ type trespass struct {
 func (c *chronicle) listed(moved []ledger.RecordedRange, revision int64, now time.Time) {
 	for _, m := range moved {
 		at := m.Range.First
-		if o := c.live[m.Claim.Name]; !m.Until.IsZero() || o != nil && o.held[0] == m.Range { // it has come back
+		if o := c.live[m.Claim.Name]; !m.Until.IsZero() || o != nil && o.owned[0] == m.Range { // it has come back
 			continue
 		}
 		if _, known := c.moved[at]; !known {
@@ -60,7 +60,7 @@ func (c *chronicle) listed(moved []ledger.RecordedRange, revision int64, now tim
 
 // arrived takes in that a claim has addresses: its own come back with it.
 func (c *chronicle) arrived(o *object) {
-	for at := range o.held.each {
+	for at := range o.owned.each {
 		switch d, away := c.moved[at]; {
 		case !away:
 		case d.claim == o.name:
@@ -174,8 +174,8 @@ func (w *worker) comeBack(ctx context.Context) {
 	})
 }
 
-// movedDifferences are those between what the IPPool lists and what the history has seen go, and have not seen come back. What is listed is held.
-func (r *run) movedDifferences(ctx context.Context, held map[netip.Addr]int) (found []string) {
+// movedDifferences are those between what the IPPool lists and what the history has seen go, and have not seen come back. What is listed is owned.
+func (r *run) movedDifferences(ctx context.Context, owned map[netip.Addr]int) (found []string) {
 	p := &metal3v1.IPPool{}
 	if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ipPool}, p); err != nil {
 		return []string{err.Error()}
@@ -183,7 +183,7 @@ func (r *run) movedDifferences(ctx context.Context, held map[netip.Addr]int) (fo
 	listed := map[netip.Addr]bool{}
 	for _, c := range poolrecord.ReadList(p).Ranges {
 		listed[c.Range.First] = true
-		held[c.Range.First]++
+		owned[c.Range.First]++
 	}
 	r.history.mu.Lock()
 	defer r.history.mu.Unlock()

@@ -235,12 +235,12 @@ func (r *run) restorePool(ctx context.Context, backup client.Object) error {
 
 // waitsWithReason reports whether a claim that was stored while its pool was absent still waits, and another owns an address that it names, or its pool has no
 // room for it.
-func (r *run) waitsWithReason(o client.Object, held map[netip.Addr]int) bool {
+func (r *run) waitsWithReason(o client.Object, owned map[netip.Addr]int) bool {
 	if !waits(o) || !r.history.storedWithoutPool(o) {
 		return false
 	}
-	names := heldBy(o)
-	if shared(held, names) {
+	names := addressesOf(o)
+	if shared(owned, names) {
 		return true
 	}
 	for i, n := range sizesOf(o) {
@@ -248,7 +248,7 @@ func (r *run) waitsWithReason(o client.Object, held map[netip.Addr]int) bool {
 			continue
 		}
 		networks := (&worker{run: r}).windowOf(o)
-		if !slices.ContainsFunc(networks[min(i, len(networks)-1):], func(network string) bool { return hasRoom(netip.MustParsePrefix(network), n, held) }) {
+		if !slices.ContainsFunc(networks[min(i, len(networks)-1):], func(network string) bool { return hasRoom(netip.MustParsePrefix(network), n, owned) }) {
 			return true
 		}
 	}
@@ -256,10 +256,10 @@ func (r *run) waitsWithReason(o client.Object, held map[netip.Addr]int) bool {
 }
 
 // hasRoom reports whether a network has n free addresses in a row. Those of a network of ProxyVIPs are without its edges.
-func hasRoom(network netip.Prefix, n int64, held map[netip.Addr]int) bool {
+func hasRoom(network netip.Prefix, n int64, owned map[netip.Addr]int) bool {
 	free := int64(0)
 	for at := network.Addr(); network.Contains(at); at = at.Next() {
-		if free++; held[at] > 0 || slices.Contains(vipNetworks, network.String()) && !offered(at) {
+		if free++; owned[at] > 0 || slices.Contains(vipNetworks, network.String()) && !offered(at) {
 			free = 0
 		}
 		if free == n {

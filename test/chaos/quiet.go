@@ -58,10 +58,10 @@ func (r *run) differences(ctx context.Context) (found []string) {
 	if err != nil {
 		return append(found, err.Error())
 	}
-	held := map[netip.Addr]int{} // address -> objects that have it
+	owned := map[netip.Addr]int{} // address -> objects that have it
 	for _, o := range all {
-		for at := range heldBy(o).each {
-			held[at]++
+		for at := range addressesOf(o).each {
+			owned[at]++
 		}
 	}
 	left, err := r.orphans(ctx, all)
@@ -70,38 +70,38 @@ func (r *run) differences(ctx context.Context) (found []string) {
 	}
 	for name, o := range left {
 		found = append(found, fmt.Sprintf("IPAddress %s has no claim: %s", name, r.history.lastOf(o.claim, o.revision)))
-		held[o.at]++
+		owned[o.at]++
 	}
-	found = append(found, r.movedDifferences(ctx, held)...)
+	found = append(found, r.movedDifferences(ctx, owned)...)
 	for _, o := range all {
 		if o.GetDeletionTimestamp() != nil {
 			found = append(found, o.GetName()+" is still going")
 		}
 		switch ready, flagged := stateOf(o); {
-		case r.waitsWithReason(o, held): // and may be flagged
-		case lacks(o, heldBy(o)):
+		case r.waitsWithReason(o, owned): // and may be flagged
+		case lacks(o, addressesOf(o)):
 			found = append(found, o.GetName()+" has no range, or not all")
 		case !ready && !flagged:
 			found = append(found, fmt.Sprintf("%s is not Ready: %s", o.GetName(), messageOf(o)))
-		case flagged && !shared(held, heldBy(o)):
-			found = append(found, fmt.Sprintf("%s is flagged, and nobody else has an address of its range, %s: %s", o.GetName(), heldBy(o), messageOf(o)))
+		case flagged && !shared(owned, addressesOf(o)):
+			found = append(found, fmt.Sprintf("%s is flagged, and nobody else has an address of its range, %s: %s", o.GetName(), addressesOf(o), messageOf(o)))
 		}
 	}
 	for _, p := range pools.Items {
 		prefix, want := netip.MustParsePrefix(p.Spec.CIDR), int64(0)
-		for at := range held {
+		for at := range owned {
 			if prefix.Contains(at) {
 				want++
 			}
 		}
 		if p.DeletionTimestamp != nil && want == 0 {
-			found = append(found, "pool "+p.Name+" is still going, and none of its addresses is held")
+			found = append(found, "pool "+p.Name+" is still going, and none of its addresses is owned")
 		}
 		if p.Status.AllocatedIPs != want {
 			found = append(found, fmt.Sprintf("pool %s counts %d allocated addresses, its objects hold %d", p.Name, p.Status.AllocatedIPs, want))
 		}
 	}
-	return slices.Concat(found, r.vipDifferences(ctx, held), r.serviceDifferences(ctx, held))
+	return slices.Concat(found, r.vipDifferences(ctx, owned), r.serviceDifferences(ctx, owned))
 }
 
 // messageOf returns what the status of a claim says of its state.
@@ -186,14 +186,14 @@ func (r *run) orphans(ctx context.Context, claims []client.Object) (map[string]o
 	return left, nil
 }
 
-// vipDifferences are those between what is held and what the pool of ProxyVIPs counts.
-func (r *run) vipDifferences(ctx context.Context, held map[netip.Addr]int) []string {
+// vipDifferences are those between what is owned and what the pool of ProxyVIPs counts.
+func (r *run) vipDifferences(ctx context.Context, owned map[netip.Addr]int) []string {
 	var p novaedgev1.ProxyIPPool
 	if err := r.client.Get(ctx, client.ObjectKey{Name: vipPool}, &p); err != nil {
 		return []string{err.Error()}
 	}
 	want := int64(0)
-	for at := range held {
+	for at := range owned {
 		if offered(at) {
 			want++
 		}
@@ -205,9 +205,9 @@ func (r *run) vipDifferences(ctx context.Context, held map[netip.Addr]int) []str
 }
 
 // shared tells whether several have one of these addresses.
-func shared(held map[netip.Addr]int, some addresses) bool {
+func shared(owned map[netip.Addr]int, some addresses) bool {
 	for at := range some.each {
-		if held[at] > 1 {
+		if owned[at] > 1 {
 			return true
 		}
 	}

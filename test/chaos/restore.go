@@ -84,7 +84,7 @@ func (w *worker) restore(ctx context.Context) {
 func (w *worker) lose(ctx context.Context) (backup []client.Object) {
 	i := w.random.IntN(len(w.own))
 	o := w.own[i]
-	if w.client.Get(ctx, client.ObjectKeyFromObject(o), o) != nil || o.GetGenerateName() != "" || !heldBy(o).some() {
+	if w.client.Get(ctx, client.ObjectKeyFromObject(o), o) != nil || o.GetGenerateName() != "" || !addressesOf(o).some() {
 		return nil
 	}
 	lost := []client.Object{o}

@@ -127,7 +127,7 @@ func (w *worker) settledService(ctx context.Context, name string) (s *corev1.Ser
 	if w.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s) != nil || w.client.Get(ctx, client.ObjectKey{Name: vipOfService(name)}, vip) != nil {
 		return nil, nil, false
 	}
-	owned := heldBy(vip)
+	owned := addressesOf(vip)
 	return s, vip, has(s, owned) && s.DeletionTimestamp == nil && s.Annotations[novaedgev1.AnnotationServiceUID] == string(s.UID) &&
 		s.Annotations[novaedgev1.AnnotationVIPAddresses] == recordText(owned) &&
 		vip.DeletionTimestamp == nil && vip.Annotations[novaedgev1.AnnotationServiceUID] == string(s.UID)
@@ -137,7 +137,7 @@ func (w *worker) settledService(ctx context.Context, name string) (s *corev1.Ser
 func (w *worker) awaitAddresses(ctx context.Context, name string) addresses {
 	for limit := time.Now().Add(serviceLimit); time.Now().Before(limit); pause(ctx) {
 		if _, vip, yes := w.settledService(ctx, name); yes {
-			return heldBy(vip)
+			return addressesOf(vip)
 		}
 	}
 	return addresses{}
@@ -226,7 +226,7 @@ func (w *worker) backUp(ctx context.Context, name string) *lostService {
 	if !yes {
 		return nil
 	}
-	return &lostService{[]client.Object{s, vip}, heldBy(vip), savedService(s), saved(vip).(*novaedgev1.ProxyVIP)}
+	return &lostService{[]client.Object{s, vip}, addressesOf(vip), savedService(s), saved(vip).(*novaedgev1.ProxyVIP)}
 }
 
 // deleteStored deletes this very object.
@@ -301,7 +301,7 @@ func has(s *corev1.Service, a addresses) bool {
 }
 
 // serviceDifferences are those between the Services that are stored, their ProxyVIPs and what the history knows.
-func (r *run) serviceDifferences(ctx context.Context, held map[netip.Addr]int) (found []string) {
+func (r *run) serviceDifferences(ctx context.Context, owned map[netip.Addr]int) (found []string) {
 	var services corev1.ServiceList
 	var vips novaedgev1.ProxyVIPList
 	var pool novaedgev1.ProxyIPPool
@@ -325,7 +325,7 @@ func (r *run) serviceDifferences(ctx context.Context, held map[netip.Addr]int) (
 		}
 	}
 	want := int64(0)
-	for at := range held {
+	for at := range owned {
 		if slices.ContainsFunc(serviceNetworks, func(n string) bool { return netip.MustParsePrefix(n).Contains(at) }) {
 			want++
 		}
@@ -344,8 +344,8 @@ func (r *run) serviceDifferences(ctx context.Context, held map[netip.Addr]int) (
 				found = append(found, fmt.Sprintf("Service %s is not stored", name))
 			case v == nil:
 				found = append(found, fmt.Sprintf("Service %s has no ProxyVIP", name))
-			case !has(s, heldBy(v)):
-				found = append(found, fmt.Sprintf("Service %s shows %v, and its ProxyVIP has %s", name, s.Status.LoadBalancer.Ingress, heldBy(v)))
+			case !has(s, addressesOf(v)):
+				found = append(found, fmt.Sprintf("Service %s shows %v, and its ProxyVIP has %s", name, s.Status.LoadBalancer.Ingress, addressesOf(v)))
 			case v.Annotations[novaedgev1.AnnotationServiceUID] != string(s.UID):
 				found = append(found, fmt.Sprintf("ProxyVIP %s is of another Service of that name", v.Name))
 			}

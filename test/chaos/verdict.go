@@ -187,9 +187,9 @@ func (v *verdict) judgeCalls() {
 			}
 		case c.err == nil:
 			if o := v.stored.objects[c.uid]; o == nil {
-				v.blame("%s was answered with %s and never stored", c, c.held)
-			} else if o.held != c.held && !(absent && o.held.complete(c.held)) {
-				v.blame("%s was answered with %s, stored is %s", c, c.held, o)
+				v.blame("%s was answered with %s and never stored", c, c.owned)
+			} else if o.owned != c.owned && !(absent && o.owned.complete(c.owned)) {
+				v.blame("%s was answered with %s, stored is %s", c, c.owned, o)
 			}
 		case refused(c.err) && !c.open && len(made) > 0:
 			v.blame("%s was refused and left %s: %v", c, made[0], c.err)

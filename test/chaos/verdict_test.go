@@ -55,8 +55,8 @@ func (s *story) asked(id string, more ...func(*call)) *call {
 }
 
 // given is an answer: an object of the id's UID, with a range.
-func given(held string) func(*call) {
-	return func(c *call) { c.uid, c.held = c.id, span(held) }
+func given(owned string) func(*call) {
+	return func(c *call) { c.uid, c.owned = c.id, span(owned) }
 }
 
 func failing(err error) func(*call) { return func(c *call) { c.err, c.open = err, failed(err) } }
@@ -71,12 +71,12 @@ func (s *story) hurt(targets ...string) {
 }
 
 // stored is a version of the object that the call of this id made, Ready or flagged as more says.
-func (s *story) stored(id, held string, more ...func(*version)) {
+func (s *story) stored(id, owned string, more ...func(*version)) {
 	s.t.Helper()
 	s.revision++
 	v := version{revision: s.revision, name: id, uid: id, call: id, whole: true}
-	if held != "" {
-		v.held = span(held)
+	if owned != "" {
+		v.owned = span(owned)
 	}
 	for _, m := range more {
 		m(&v)
@@ -123,7 +123,7 @@ func unallocated(c *call) {
 }
 
 // waiting is a version without a range.
-func waiting(v *version) { v.held, v.whole, v.waits = addresses{}, false, true }
+func waiting(v *version) { v.owned, v.whole, v.waits = addresses{}, false, true }
 
 // ofService makes a version that of the ProxyVIP of a Service, which a manager created.
 func ofService(name string) func(*version) {
@@ -253,17 +253,17 @@ func TestVerdict(t *testing.T) {
 		}, want: []string{"asked for was 10.0.0.2"}},
 		"an answer without a range": {story: func(s *story) {
 			s.asked("a", func(c *call) { c.uid = "a" })
-			s.stored("a", "10.0.0.1", func(v *version) { v.held, v.whole = addresses{}, false })
+			s.stored("a", "10.0.0.1", func(v *version) { v.owned, v.whole = addresses{}, false })
 		}, want: []string{"created at revision 1 without its range", "the answer has no range"}},
 		"an address of one family where two were asked for": {story: func(s *story) {
 			s.asked("a", given("10.0.0.1"), func(c *call) { c.sizes = [2]int64{1, 1} })
 			s.stored("a", "10.0.0.1")
 		}, want: []string{"the answer says 10.0.0.1, asked for were 1 addresses"}},
 		"a second address that another has": {story: func(s *story) {
-			six := func(v *version) { v.held[1] = span("2001:db8::1")[0] }
+			six := func(v *version) { v.owned[1] = span("2001:db8::1")[0] }
 			for i, id := range []string{"a", "b"} {
 				s.asked(id, given(fmt.Sprintf("10.0.0.%d", i)), func(c *call) {
-					c.held[1], c.sizes, c.pool = span("2001:db8::1")[0], [2]int64{1, 1}, append(c.pool, "2001:db8::/64")
+					c.owned[1], c.sizes, c.pool = span("2001:db8::1")[0], [2]int64{1, 1}, append(c.pool, "2001:db8::/64")
 				})
 				s.stored(id, fmt.Sprintf("10.0.0.%d", i), six)
 			}

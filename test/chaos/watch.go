@@ -110,7 +110,7 @@ func (h *history) saw(e *clientv3.Event) error {
 }
 
 func versionOf(o client.Object, revision int64) version {
-	v := version{revision: revision, name: o.GetName(), uid: string(o.GetUID()), call: o.GetAnnotations()[callAnnotation], held: heldBy(o), whole: whole(o)}
+	v := version{revision: revision, name: o.GetName(), uid: string(o.GetUID()), call: o.GetAnnotations()[callAnnotation], owned: addressesOf(o), whole: whole(o)}
 	v.ready, v.flagged = stateOf(o)
 	v.waits = waits(o)
 	return v
@@ -121,7 +121,7 @@ func (h *history) caughtUp(ctx context.Context, c *clientv3.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
-		if held, err := revisions(ctx, c); err == nil && h.endsWith(held) {
+		if owned, err := revisions(ctx, c); err == nil && h.endsWith(owned) {
 			return nil
 		}
 		pause(ctx)
@@ -131,28 +131,28 @@ func (h *history) caughtUp(ctx context.Context, c *clientv3.Client) error {
 
 // revisions are those of the claims that etcd holds: name -> revision.
 func revisions(ctx context.Context, c *clientv3.Client) (map[string]int64, error) {
-	held := map[string]int64{}
+	owned := map[string]int64{}
 	for _, claim := range claims {
 		stored, err := c.Get(ctx, claim.prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 		if err != nil {
 			return nil, err
 		}
 		for _, kv := range stored.Kvs {
-			held[path.Base(string(kv.Key))] = kv.ModRevision
+			owned[path.Base(string(kv.Key))] = kv.ModRevision
 		}
 	}
-	return held, nil
+	return owned, nil
 }
 
-func (h *history) endsWith(held map[string]int64) bool {
+func (h *history) endsWith(owned map[string]int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name, revision := range held {
+	for name, revision := range owned {
 		if o := h.stored.live[name]; o == nil || o.last != revision {
 			return false
 		}
 	}
-	return len(held) == len(h.stored.live)
+	return len(owned) == len(h.stored.live)
 }
 
 func pause(ctx context.Context) {

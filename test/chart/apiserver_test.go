@@ -104,7 +104,7 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 		stdout, _ := suite.Kubectl(t, cluster, "", append([]string{"get", "--output=yaml"}, samples...)...)
 		return stdout
 	}
-	held := untouched()
+	owned := untouched()
 
 	// The sandbox has installed the CRDs already.
 	must(run("install", "ipam", chart, serverSide, "--values=testdata/everything.yaml", "--take-ownership"))
@@ -140,7 +140,7 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 	if left := versions(); strings.Count(left, "\n") != crds || strings.Count(left, "CustomResourceDefinition/") != crds {
 		t.Errorf("want the CRDs left, got:\n%s", left)
 	}
-	if diff := cmp.Diff(held, untouched()); diff != "" {
+	if diff := cmp.Diff(owned, untouched()); diff != "" {
 		t.Errorf("pool and allocation, before the install and after the removal:\n%s", diff)
 	}
 }

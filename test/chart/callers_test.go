@@ -69,7 +69,7 @@ func TestClientCertificate_KeepsOthersFromTheWebhooks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, c := suite.Own(t, sandbox.Options{
+	s, c := suite.StartSandbox(t, sandbox.Options{
 		Replicas: 2, APIServerArgs: []string{"--admission-control-config-file=" + filepath.Join(dir, "admission.yaml")},
 		ManagerArgs: []string{"--webhook-client-ca=" + filepath.Join(dir, "client-ca.crt")},
 	})

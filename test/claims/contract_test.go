@@ -35,7 +35,7 @@ func onKinds(t *testing.T, kinds []suite.Kind, test func(t *testing.T, k suite.K
 	for _, k := range kinds {
 		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
-			test(t, k, suite.Namespace(t, admin))
+			test(t, k, suite.CreateNamespace(t, admin))
 		})
 	}
 }
@@ -52,7 +52,7 @@ func createExhausted(t *testing.T, k suite.Kind, claim client.Object) {
 	t.Helper()
 	err := admin.Create(t.Context(), claim)
 	if k.Denied {
-		suite.Refused(t, err, 403, "1 address requested, 0 free")
+		suite.RequireDenied(t, err, 403, "1 address requested, 0 free")
 		return
 	}
 	if err != nil || k.Address(claim) != "" {
@@ -79,11 +79,11 @@ func poolText(pool client.Object) string {
 func TestClaim_Create(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.3")
-		suite.Lend(t, admin, pool)
+		suite.CreateForTest(t, admin, pool)
 		first := k.Claim(ns, "first", "")
 		k.Gets(t, admin, first, "10.0.0.1")
 		second := k.Claim(ns, "second", "")
-		suite.Lend(t, admin, second)
+		suite.CreateForTest(t, admin, second)
 		if k.Cooldown == (len(second.GetFinalizers()) == 0) || len(second.GetAnnotations()[butlerv1.AnnotationGrant]) != 16 || second.GetAnnotations()[butlerv1.AnnotationOrigin] != butlerv1.OriginAuto {
 			t.Errorf("the response has finalizers %q, annotations %v", second.GetFinalizers(), second.GetAnnotations())
 		}
@@ -100,7 +100,7 @@ func TestClaim_Create(t *testing.T) {
 func TestClaim_CreateAndDelete(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.2")
-		suite.Lend(t, admin, pool)
+		suite.CreateForTest(t, admin, pool)
 		var all []client.Object
 		for i := range 20 {
 			c := k.Claim(ns, fmt.Sprintf("brief-%d", i), "")
@@ -111,7 +111,7 @@ func TestClaim_CreateAndDelete(t *testing.T) {
 			all = append(all, c)
 		}
 		for _, c := range all {
-			suite.Gone(t, admin, c)
+			suite.AwaitGone(t, admin, c)
 		}
 		k.Counts(t, admin, pool, 0)
 		for _, left := range []client.ObjectList{&metal3v1.IPAddressList{}, &ipamv1.IPAddressList{}} {
@@ -128,7 +128,7 @@ func TestClaim_CreateAndDelete(t *testing.T) {
 func TestClaim_DryRun(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.2")
-		suite.Lend(t, admin, pool)
+		suite.CreateForTest(t, admin, pool)
 		t.Run("takes_nothing", func(t *testing.T) {
 			for range 20 {
 				c := k.Claim(ns, "dry", "")
@@ -181,7 +181,7 @@ func TestClaim_DryRun(t *testing.T) {
 func TestClaim_Exhaustion(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.1")
-		suite.Lend(t, admin, pool)
+		suite.CreateForTest(t, admin, pool)
 		first := k.Claim(ns, "first", "")
 		k.Gets(t, admin, first, "10.0.0.1")
 		var waiting []client.Object
@@ -214,16 +214,16 @@ func TestClaim_Exhaustion(t *testing.T) {
 
 func TestClaim_ExactAddress(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
-		suite.Lend(t, admin, k.Pool(ns, "10.0.0.1", "10.0.0.9"))
+		suite.CreateForTest(t, admin, k.Pool(ns, "10.0.0.1", "10.0.0.9"))
 		c := k.Claim(ns, "exact", "10.0.0.5")
 		k.Gets(t, admin, c, "10.0.0.5")
 		if got := c.GetAnnotations()[butlerv1.AnnotationOrigin]; got != butlerv1.OriginPinned {
 			t.Errorf("origin %q, want %q", got, butlerv1.OriginPinned)
 		}
-		suite.Refused(t, admin.Create(t.Context(), k.Claim(ns, "outside", "10.9.0.1")), 422, k.Outside)
-		suite.Refused(t, admin.Create(t.Context(), k.Claim(ns, "odd", "10.0.0.300")), 422, "10.0.0.300")
+		suite.RequireDenied(t, admin.Create(t.Context(), k.Claim(ns, "outside", "10.9.0.1")), 422, k.Outside)
+		suite.RequireDenied(t, admin.Create(t.Context(), k.Claim(ns, "odd", "10.0.0.300")), 422, "10.0.0.300")
 		suite.Change(t, admin, c, func(o client.Object) { k.Request(o, "") })
-		if got := k.Address(suite.Stored(t, admin, c)); got != "10.0.0.5" {
+		if got := k.Address(suite.Read(t, admin, c)); got != "10.0.0.5" {
 			t.Errorf("after an update that omits the address the claim has %q", got)
 		}
 		err := suite.TryChange(t, admin, c, func(o client.Object) { k.Request(o, "10.0.0.9") })
@@ -234,16 +234,16 @@ func TestClaim_ExactAddress(t *testing.T) {
 			k.Binds(t, admin, c, "10.0.0.9")
 			return
 		}
-		suite.Refused(t, err, 422, "10.0.0.5")
+		suite.RequireDenied(t, err, 422, "10.0.0.5")
 	})
 }
 
 func TestClaim_Conflict(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
-		suite.Lend(t, admin, k.Pool(ns, "10.0.0.1", "10.0.0.9"))
+		suite.CreateForTest(t, admin, k.Pool(ns, "10.0.0.1", "10.0.0.9"))
 		owner := k.Claim(ns, "owner", "10.0.0.1")
 		k.Gets(t, admin, owner, "10.0.0.1")
-		suite.Refused(t, admin.Create(t.Context(), k.Claim(ns, "thief", "10.0.0.1")), 403, k.Taken)
+		suite.RequireDenied(t, admin.Create(t.Context(), k.Claim(ns, "thief", "10.0.0.1")), 403, k.Taken)
 		thief := k.Claim(ns, "thief", "10.0.0.1") // with the token of the owner
 		annotations := thief.GetAnnotations()
 		if annotations == nil {
@@ -251,13 +251,13 @@ func TestClaim_Conflict(t *testing.T) {
 		}
 		annotations[butlerv1.AnnotationGrant] = owner.GetAnnotations()[butlerv1.AnnotationGrant]
 		thief.SetAnnotations(annotations)
-		suite.Refused(t, admin.Create(t.Context(), thief), 403, k.Taken)
+		suite.RequireDenied(t, admin.Create(t.Context(), thief), 403, k.Taken)
 		k.Binds(t, admin, owner, "10.0.0.1")
 	})
 	// Pools of all kinds offer the same addresses.
 	t.Run("between_kinds", func(t *testing.T) {
 		t.Parallel()
-		ns := suite.Namespace(t, admin)
+		ns := suite.CreateNamespace(t, admin)
 		createPools(t, ns, "10.0.0.1", "10.0.0.9")
 		for i, k := range suite.Kinds {
 			k.Gets(t, admin, k.Claim(ns, fmt.Sprintf("owner-%d", i), fmt.Sprintf("10.0.0.%d", 9-i)), fmt.Sprintf("10.0.0.%d", 9-i))
@@ -265,7 +265,7 @@ func TestClaim_Conflict(t *testing.T) {
 		for i, k := range suite.Kinds {
 			for j := range suite.Kinds {
 				if j != i {
-					suite.Refused(t, admin.Create(t.Context(), k.Claim(ns, fmt.Sprintf("thief-%d", i), fmt.Sprintf("10.0.0.%d", 9-j))), 403)
+					suite.RequireDenied(t, admin.Create(t.Context(), k.Claim(ns, fmt.Sprintf("thief-%d", i), fmt.Sprintf("10.0.0.%d", 9-j))), 403)
 				}
 			}
 			k.Gets(t, admin, k.Claim(ns, fmt.Sprintf("next-%d", i), ""), fmt.Sprintf("10.0.0.%d", i+1)) // 10.0.0.5 was the last
@@ -283,7 +283,7 @@ func createPools(t *testing.T, ns, first, last string) {
 	for _, k := range suite.Kinds {
 		if p := k.Pool(ns, first, last); !made[fmt.Sprintf("%T", p)] {
 			made[fmt.Sprintf("%T", p)] = true
-			suite.Lend(t, admin, p)
+			suite.CreateForTest(t, admin, p)
 		}
 	}
 }
@@ -293,7 +293,7 @@ func createPools(t *testing.T, ns, first, last string) {
 func TestClaim_ConcurrentCreates(t *testing.T) {
 	t.Parallel()
 	const clients, each = 65, 3
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	createPools(t, ns, "10.4.0.1", "10.4.0.255")
 	var (
 		mu    sync.Mutex
@@ -332,12 +332,12 @@ func TestClaim_Cooldown(t *testing.T) {
 		onKinds(t, cooling, func(t *testing.T, k suite.Kind, ns string) {
 			pool := k.Pool(ns, "10.0.0.1", "10.0.0.9")
 			k.Delay(pool, time.Hour)
-			suite.Lend(t, admin, pool)
+			suite.CreateForTest(t, admin, pool)
 			first := k.Claim(ns, "first", "")
 			k.Gets(t, admin, first, "10.0.0.1")
 			suite.Delete(t, admin, first)
 			k.Gets(t, admin, k.Claim(ns, "second", ""), "10.0.0.2")
-			suite.Becomes(t, admin, pool, func(p client.Object) string { return missingCooldown(p, "10.0.0.1") })
+			suite.AwaitObject(t, admin, pool, func(p client.Object) string { return missingCooldown(p, "10.0.0.1") })
 			if _, err := dryRun(t.Context(), k, k.Claim(ns, "exact", "10.0.0.1")); err == nil {
 				t.Error("an address in cooldown is allocated to a claim that names it")
 			}
@@ -353,7 +353,7 @@ func TestClaim_Cooldown(t *testing.T) {
 			const delay = 3 * time.Second
 			pool := k.Pool(ns, "10.0.0.1", "10.0.0.1")
 			k.Delay(pool, delay)
-			suite.Lend(t, admin, pool)
+			suite.CreateForTest(t, admin, pool)
 			first, second := k.Claim(ns, "first", ""), k.Claim(ns, "second", "")
 			k.Gets(t, admin, first, "10.0.0.1")
 			released := time.Now()
@@ -364,7 +364,7 @@ func TestClaim_Cooldown(t *testing.T) {
 				t.Errorf("the address is allocated again after %s, want %s", took, delay)
 			}
 			k.Counts(t, admin, pool, 1)
-			suite.Becomes(t, admin, pool, func(p client.Object) string { return p.GetAnnotations()[butlerv1.AnnotationCooldown] })
+			suite.AwaitObject(t, admin, pool, func(p client.Object) string { return p.GetAnnotations()[butlerv1.AnnotationCooldown] })
 		})
 	})
 }
@@ -395,10 +395,10 @@ func TestClaim_Restart(t *testing.T) {
 	}
 	var all []fixture
 	for _, k := range suite.Kinds {
-		ns := suite.Namespace(t, admin)
+		ns := suite.CreateNamespace(t, admin)
 		w := fixture{k, ns, k.Pool(ns, "10.0.0.1", "10.0.0.3"), k.Claim(ns, "kept", ""), k.Claim(ns, "waits", ""), k.Claim(ns, "released", ""), k.Claim(ns, "forced", "")}
 		k.Delay(w.pool, time.Hour)
-		suite.Lend(t, admin, w.pool)
+		suite.CreateForTest(t, admin, w.pool)
 		k.Gets(t, admin, w.kept, "10.0.0.1")
 		k.Gets(t, admin, w.released, "10.0.0.2")
 		k.Gets(t, admin, w.forced, "10.0.0.3")
@@ -408,7 +408,7 @@ func TestClaim_Restart(t *testing.T) {
 			continue
 		}
 		suite.Delete(t, admin, w.released)
-		if lacks := missingCooldown(suite.Stored(t, admin, w.pool), "10.0.0.2"); lacks != "" { // every manager may end at that moment
+		if lacks := missingCooldown(suite.Read(t, admin, w.pool), "10.0.0.2"); lacks != "" { // every manager may end at that moment
 			t.Errorf("%s: the claim is deleted, but %s", k.Name, lacks)
 		}
 		suite.Change(t, admin, w.forced, func(o client.Object) { o.SetFinalizers([]string{"example.com/keeps"}) })
@@ -417,7 +417,7 @@ func TestClaim_Restart(t *testing.T) {
 		}
 		suite.Change(t, admin, w.forced, func(o client.Object) { o.SetFinalizers(nil) })
 		if k.Name == "IPAllocation" { // the address objects of the other kinds remain and own the address
-			suite.Becomes(t, admin, w.pool, func(p client.Object) string { return missingCooldown(p, "10.0.0.3") })
+			suite.AwaitObject(t, admin, w.pool, func(p client.Object) string { return missingCooldown(p, "10.0.0.3") })
 		}
 	}
 	for _, m := range cluster.Managers() {
@@ -466,9 +466,9 @@ func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
 func TestClaim_PoolMissing(t *testing.T) {
 	for _, k := range suite.Kinds {
 		t.Run(k.Name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			var warned warnings
-			c, err := suite.Client(cluster, func(config *rest.Config) { config.WarningHandler = &warned })
+			c, err := suite.NewClient(cluster, func(config *rest.Config) { config.WarningHandler = &warned })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -476,7 +476,7 @@ func TestClaim_PoolMissing(t *testing.T) {
 			var lags []time.Duration
 			for range 5 {
 				first, exact := k.Claim(ns, "first", ""), k.Claim(ns, "exact", "10.0.0.1")
-				suite.Lend(t, c, first, exact)
+				suite.CreateForTest(t, c, first, exact)
 				if k.Address(first) != "" || k.Address(exact) != "10.0.0.1" || exact.GetAnnotations()[butlerv1.AnnotationGrant] != "" {
 					t.Errorf("the responses have %q and %q, token %q", k.Address(first), k.Address(exact), exact.GetAnnotations()[butlerv1.AnnotationGrant])
 				}
@@ -489,7 +489,7 @@ func TestClaim_PoolMissing(t *testing.T) {
 						k.Fails(t, admin, c, poolText(pool)+" does not exist")
 					}
 				}
-				suite.Lend(t, c, pool)
+				suite.CreateForTest(t, c, pool)
 				created := time.Now()
 				k.Binds(t, admin, exact, "10.0.0.1")
 				k.Binds(t, admin, first, "10.0.0.2")
@@ -516,11 +516,11 @@ func TestClaim_PoolMissing(t *testing.T) {
 func TestClaim_PoolShrinks(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.10")
-		suite.Lend(t, admin, pool)
+		suite.CreateForTest(t, admin, pool)
 		owner := k.Claim(ns, "owner", "10.0.0.5")
 		k.Gets(t, admin, owner, "10.0.0.5")
 		err := suite.TryChange(t, admin, pool, func(p client.Object) { k.Resize(p, "10.0.0.6", "10.0.0.10") })
-		suite.Refused(t, err, 403, poolText(pool)+": 10.0.0.5 would leave the pool's ranges while it is owned by "+k.Resource+"/"+owner.GetName())
+		suite.RequireDenied(t, err, 403, poolText(pool)+": 10.0.0.5 would leave the pool's ranges while it is owned by "+k.Resource+"/"+owner.GetName())
 		suite.Change(t, admin, pool, func(p client.Object) { k.Resize(p, "10.0.0.5", "10.0.0.6") })
 		k.Gets(t, admin, k.Claim(ns, "next", ""), "10.0.0.6")
 	})
@@ -529,23 +529,23 @@ func TestClaim_PoolShrinks(t *testing.T) {
 func TestClaim_PoolDeletion(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.9")
-		suite.Lend(t, admin, pool)
+		suite.CreateForTest(t, admin, pool)
 		owner := k.Claim(ns, "owner", "")
 		k.Gets(t, admin, owner, "10.0.0.1")
 		k.Counts(t, admin, pool, 1)
 		if k.Protected {
 			denied := poolText(pool) + " cannot be deleted while 1 " + strings.TrimSuffix(k.Resource, "s") + " owns addresses of the pool"
-			suite.Refused(t, admin.Delete(t.Context(), pool, client.DryRunAll), 403, denied)
-			suite.Refused(t, admin.Delete(t.Context(), pool), 403, denied, "delete it first")
+			suite.RequireDenied(t, admin.Delete(t.Context(), pool, client.DryRunAll), 403, denied)
+			suite.RequireDenied(t, admin.Delete(t.Context(), pool), 403, denied, "delete it first")
 			if ns := pool.GetNamespace(); ns != "" {
-				suite.Refused(t, admin.DeleteAllOf(t.Context(), &butlerv1.NetworkPool{}, client.InNamespace(ns)), 403, denied)
+				suite.RequireDenied(t, admin.DeleteAllOf(t.Context(), &butlerv1.NetworkPool{}, client.InNamespace(ns)), 403, denied)
 			}
-			if p := suite.Stored(t, admin, pool); p.GetDeletionTimestamp() != nil {
+			if p := suite.Read(t, admin, pool); p.GetDeletionTimestamp() != nil {
 				t.Fatal("the pool is being deleted, want it untouched")
 			}
 			suite.Delete(t, admin, owner)
 			suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return admin.Delete(ctx, pool) }) // a replica may observe the end of the claim later
-			suite.Gone(t, admin, pool)
+			suite.AwaitGone(t, admin, pool)
 			return
 		}
 		if err := admin.Delete(t.Context(), pool); err != nil {
@@ -557,7 +557,7 @@ func TestClaim_PoolDeletion(t *testing.T) {
 			}
 			return nil
 		})
-		suite.Refused(t, admin.Create(t.Context(), k.Claim(ns, "exact", "10.0.0.8")), 403, "is being deleted and allocates no more addresses")
+		suite.RequireDenied(t, admin.Create(t.Context(), k.Claim(ns, "exact", "10.0.0.8")), 403, "is being deleted and allocates no more addresses")
 		late := k.Claim(ns, "late", "")
 		suite.Create(t, admin, late)
 		if got := k.Address(late); got != "" {
@@ -566,6 +566,6 @@ func TestClaim_PoolDeletion(t *testing.T) {
 		k.Binds(t, admin, owner, "10.0.0.1")
 		suite.Delete(t, admin, owner)
 		suite.Delete(t, admin, late)
-		suite.Gone(t, admin, pool)
+		suite.AwaitGone(t, admin, pool)
 	})
 }

@@ -57,7 +57,7 @@ func TestCorrection_OutsideThePool(t *testing.T) {
 func TestCorrection_ToAnotherAddressOutsideThePool(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		claim := k.Claim(ns, "c", "10.9.9.9")
-		suite.Lend(t, admin, claim, k.Pool(ns, "10.0.0.1", "10.0.0.20"))
+		suite.CreateForTest(t, admin, claim, k.Pool(ns, "10.0.0.1", "10.0.0.20"))
 		k.Fails(t, admin, claim, "is outside the pool")
 		if err := suite.TryChange(t, admin, claim, requestAddress(k, "10.9.9.8")); err == nil || !strings.Contains(err.Error(), "10.9.9.8") {
 			t.Errorf("another address outside: %v", err)
@@ -75,14 +75,14 @@ func TestCorrection_ToAnotherAddressOutsideThePool(t *testing.T) {
 func TestCorrection_OfAMistypedPool(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.20")
-		suite.Lend(t, admin, pool)
+		suite.CreateForTest(t, admin, pool)
 		repool := func(o client.Object) { k.Repool(o, pool.GetName()) }
 		for _, address := range []string{"", "10.0.0.9"} {
 			claim := k.Claim(ns, "c", address)
 			k.Repool(claim, ns+"-typo")
 			suite.Create(t, admin, claim)
 			if k.Name == "IPClaim" { // the pool of an IPClaim is immutable in Metal3's CRD: the message names the remedy
-				suite.Refused(t, suite.TryChange(t, admin, claim, repool), 422, "create another IPClaim in the other pool and delete this one")
+				suite.RequireDenied(t, suite.TryChange(t, admin, claim, repool), 422, "create another IPClaim in the other pool and delete this one")
 			} else {
 				k.Fails(t, admin, claim, ns+"-typo does not exist")
 				correctClaim(t, k, claim, repool, address)
@@ -98,7 +98,7 @@ func TestCorrection_OfTheLoserOfAConflict(t *testing.T) {
 		for _, to := range []string{"10.0.0.8", ""} {
 			winner, loser, pool := k.Claim(ns, "winner", "10.0.0.9"), k.Claim(ns, "c", "10.0.0.9"), k.Pool(ns, "10.0.0.1", "10.0.0.20")
 			suite.Create(t, admin, winner)
-			suite.Becomes(t, admin, winner, func(o client.Object) string { // the winner must be older by at least 1 s
+			suite.AwaitObject(t, admin, winner, func(o client.Object) string { // the winner must be older by at least 1 s
 				if time.Since(o.GetCreationTimestamp().Time) < 1100*time.Millisecond {
 					return "the claim is too young"
 				}
@@ -110,7 +110,7 @@ func TestCorrection_OfTheLoserOfAConflict(t *testing.T) {
 				k.Fails(t, admin, loser, part)
 			}
 			correctClaim(t, k, loser, requestAddress(k, to), to)
-			if got := suite.Stored(t, admin, winner); !k.Bound(got) || k.Address(got) != "10.0.0.9" {
+			if got := suite.Read(t, admin, winner); !k.Bound(got) || k.Address(got) != "10.0.0.9" {
 				t.Errorf("the winner has lost its address: %+v", got)
 			}
 			suite.Delete(t, admin, winner)
@@ -124,7 +124,7 @@ func TestCorrection_OfTheLoserOfAConflict(t *testing.T) {
 // A count that differs from the size of the pinned range is ignored. The count may be corrected to that size, also after the allocation.
 func TestCorrection_OfACount(t *testing.T) {
 	t.Parallel()
-	ns, k := suite.Namespace(t, admin), suite.Kinds[0]
+	ns, k := suite.CreateNamespace(t, admin), suite.Kinds[0]
 	claim := k.Claim(ns, "c", "10.0.0.9").(*butlerv1.IPAllocation)
 	claim.Spec.Count = ptr.To[int32](5)
 	suite.Create(t, admin, k.Pool(ns, "10.0.0.1", "10.0.0.20"), claim)
@@ -132,22 +132,22 @@ func TestCorrection_OfACount(t *testing.T) {
 	count := func(n *int32) error {
 		return suite.TryChange(t, admin, claim, func(a *butlerv1.IPAllocation) { a.Spec.Count = n })
 	}
-	suite.Refused(t, count(ptr.To[int32](4)), 422, "spec.count", "cannot be changed while addresses are owned")
+	suite.RequireDenied(t, count(ptr.To[int32](4)), 422, "spec.count", "cannot be changed while addresses are owned")
 	for _, n := range []*int32{ptr.To[int32](1), nil} {
 		if err := count(n); err != nil {
 			t.Error(err)
 		}
-		if got := suite.Stored(t, admin, claim).Spec.Count; ptr.Deref(got, 0) != 1 {
+		if got := suite.Read(t, admin, claim).Spec.Count; ptr.Deref(got, 0) != 1 {
 			t.Errorf("count is %v, want 1", got)
 		}
 	}
-	suite.Refused(t, count(ptr.To[int32](5)), 422, "spec.count", "cannot be changed while addresses are owned")
+	suite.RequireDenied(t, count(ptr.To[int32](5)), 422, "spec.count", "cannot be changed while addresses are owned")
 }
 
 // The other fields of an allocation without addresses may change too, and the labels that the allocator derives from the fields follow.
 func TestCorrection_OfOtherFields(t *testing.T) {
 	t.Parallel()
-	ns, k := suite.Namespace(t, admin), suite.Kinds[0]
+	ns, k := suite.CreateNamespace(t, admin), suite.Kinds[0]
 	claim := k.Claim(ns, "c", "10.9.9.9").(*butlerv1.IPAllocation)
 	suite.Create(t, admin, claim, k.Pool(ns, "10.0.0.1", "10.0.0.20"))
 	k.Fails(t, admin, claim, "is outside the pool")

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	o := sandbox.Options{ManagerBinary: os.Getenv("RACE_MANAGER"), Replicas: 2, Tenants: true, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s", "--tenants", "--service-vips"}}
 	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
-		admin, err = suite.Client(s)
+		admin, err = suite.NewClient(s)
 		return err
 	})
 }

@@ -109,7 +109,7 @@ func onEveryOwnedKind(t *testing.T, test func(t *testing.T, ns string, k ownedKi
 	for _, k := range ownedKinds() {
 		t.Run(k.Name, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool, claims := k.pool(ns), k.claims(ns, 8)
 			suite.Kubectl(t, cluster, "", "create", "-f", writeFile(t, append([]string{pool}, claims...)...))
 			awaitOwned(t, pool, len(claims))
@@ -121,7 +121,7 @@ func onEveryOwnedKind(t *testing.T, test func(t *testing.T, ns string, k ownedKi
 // awaitOwned waits until the status of a pool counts at least count owned addresses or allocations.
 func awaitOwned(t *testing.T, pool string, count int) {
 	t.Helper()
-	suite.Becomes(t, admin, object(t, pool), func(p *unstructured.Unstructured) string {
+	suite.AwaitObject(t, admin, object(t, pool), func(p *unstructured.Unstructured) string {
 		status, _, _ := unstructured.NestedMap(p.Object, "status")
 		n, _, _ := unstructured.NestedInt64(status, "allocationCount")
 		m, _, _ := unstructured.NestedInt64(status, "allocated")
@@ -137,7 +137,7 @@ func awaitOwned(t *testing.T, pool string, count int) {
 func awaitDeleted(t *testing.T, documents ...string) {
 	t.Helper()
 	for _, d := range documents {
-		suite.Gone(t, admin, object(t, d))
+		suite.AwaitGone(t, admin, object(t, d))
 	}
 }
 
@@ -204,7 +204,7 @@ func TestPoolDeletion_BeforeItsClaims(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("cannot be deleted while %d ", len(claims))) {
 			t.Fatalf("want a denial that counts %d owners, got: %v", len(claims), err)
 		}
-		if p := suite.Stored(t, admin, object(t, pool)); p.GetDeletionTimestamp() != nil {
+		if p := suite.Read(t, admin, object(t, pool)); p.GetDeletionTimestamp() != nil {
 			t.Fatal("the pool is being deleted, want it untouched")
 		}
 		suite.Kubectl(t, cluster, "", "delete", "-f", writeFile(t, pool)) // allowed at once: the claims have deletionTimestamps
@@ -219,7 +219,7 @@ func TestPoolDeletion_RightAfterTheCreate(t *testing.T) {
 	}
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
 		pool := k.Pool(ns, "10.0.0.1", "10.0.0.3")
-		suite.Lend(t, admin, pool)
+		suite.CreateForTest(t, admin, pool)
 		gvk, err := admin.GroupVersionKindFor(pool)
 		if err != nil {
 			t.Fatal(err)
@@ -230,9 +230,9 @@ func TestPoolDeletion_RightAfterTheCreate(t *testing.T) {
 	})
 	t.Run("paused", func(t *testing.T) { // no reconciler would remove the finalizer of a paused pool
 		pool := &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{
-			Name: "paused", Namespace: suite.Namespace(t, admin), Annotations: map[string]string{clusterv1.PausedAnnotation: ""},
+			Name: "paused", Namespace: suite.CreateNamespace(t, admin), Annotations: map[string]string{clusterv1.PausedAnnotation: ""},
 		}, Spec: metal3v1.IPPoolSpec{NamePrefix: "paused"}}
-		suite.Lend(t, admin, pool)
+		suite.CreateForTest(t, admin, pool)
 		if got := pool.GetFinalizers(); len(got) > 0 {
 			t.Errorf("the response to the create of a paused IPPool has finalizers %q, want none", got)
 		}
@@ -248,7 +248,7 @@ func TestPoolDeletion_WaitsForTheLastOwner(t *testing.T) {
 		}
 		suite.Change(t, admin, kept, func(o *unstructured.Unstructured) { o.SetFinalizers(append(o.GetFinalizers(), "example.com/keep")) })
 		suite.Kubectl(t, cluster, "", "delete", "--wait=false", "-f", writeFile(t, append(claims, pool)...))
-		stored := suite.Stored(t, admin, object(t, pool))
+		stored := suite.Read(t, admin, object(t, pool))
 		if stored.GetDeletionTimestamp() == nil {
 			t.Fatal("the pool is not being deleted")
 		}
@@ -266,14 +266,14 @@ func TestPoolDeletion_WaitsForTheLastOwner(t *testing.T) {
 			}
 			suite.Kubectl(t, cluster, "", "delete", "-f", writeFile(t, more))
 		}
-		if p := suite.Stored(t, admin, object(t, pool)); len(p.GetFinalizers()) == 0 {
+		if p := suite.Read(t, admin, object(t, pool)); len(p.GetFinalizers()) == 0 {
 			t.Error("the finalizer of the pool was removed before its last owner was deleted")
 		}
 		owner := "/" + kept.GetName()
 		if k.Name == "Service" { // readers of events in namespace default may not know the Service
 			owner = "for a Service of another namespace"
 		}
-		suite.Hears(t, admin, stored, "WaitingForOwners", owner+", being deleted: remove what keeps it (metadata.finalizers), and the pool is deleted")
+		suite.AwaitEvent(t, admin, stored, "WaitingForOwners", owner+", being deleted: remove what keeps it (metadata.finalizers), and the pool is deleted")
 		suite.Change(t, admin, kept, func(o *unstructured.Unstructured) {
 			var others []string
 			for _, f := range o.GetFinalizers() {
@@ -294,7 +294,7 @@ func TestPoolDeletion_ByKubectlPrune(t *testing.T) {
 			continue
 		}
 		t.Run(k.Name+"/by label", func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool, claims := k.pool(ns), k.claims(ns, 8)
 			apply := func(documents ...string) {
 				suite.Kubectl(t, cluster, "", "apply", "-n", ns, "--prune", "-l", "set="+ns, "--prune-allowlist=butler.butlerlabs.dev/v1alpha1/IPAllocation",
@@ -318,7 +318,7 @@ func TestPoolDeletion_ByKubectlPrune(t *testing.T) {
 		t.Run(k.Name+"/of an ApplySet", func(t *testing.T) {
 			t.Setenv("KUBECTL_APPLYSET", "true")
 			for range 4 { // kubectl prunes the kinds of a set in random order
-				ns := suite.Namespace(t, admin)
+				ns := suite.CreateNamespace(t, admin)
 				pool, claims := k.pool(ns), k.claims(ns, 8)
 				apply := func(documents ...string) {
 					t.Helper()
@@ -336,7 +336,7 @@ func TestPoolDeletion_ByKubectlPrune(t *testing.T) {
 
 // A pool whose claims belong to another set, or to none, is protected like a pool without a set.
 func TestPoolDeletion_OfASetAlone(t *testing.T) {
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	k := ownedKinds()[0]
 	set := func(document, name string) string {
 		return withLabels(t, document, map[string]string{"kustomize.toolkit.fluxcd.io/name": name, "kustomize.toolkit.fluxcd.io/namespace": "flux-system"})
@@ -344,7 +344,7 @@ func TestPoolDeletion_OfASetAlone(t *testing.T) {
 	pool, claims := set(k.pool(ns), "pools"), k.claims(ns, 2)
 	suite.Kubectl(t, cluster, "", "create", "-f", writeFile(t, pool, set(claims[0], "teams"), claims[1]))
 	awaitOwned(t, pool, 2)
-	suite.Refused(t, admin.Delete(t.Context(), object(t, pool)), 403, "cannot be deleted while 2 ipallocations own addresses of the pool")
+	suite.RequireDenied(t, admin.Delete(t.Context(), object(t, pool)), 403, "cannot be deleted while 2 ipallocations own addresses of the pool")
 	for i, name := range []string{"pools", "pools"} {
 		suite.Change(t, admin, object(t, claims[i]), func(o *unstructured.Unstructured) {
 			o.SetLabels(map[string]string{"kustomize.toolkit.fluxcd.io/name": name, "kustomize.toolkit.fluxcd.io/namespace": "flux-system"})
@@ -374,7 +374,7 @@ func TestPoolDeletion_NamesItsOwners(t *testing.T) {
 		}
 		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return admin.Delete(ctx, object(t, pool)) }) // the informers may observe the labels later
 		first := k.Resource + "/" + strings.TrimSuffix(object(t, claims[0]).GetName(), "0")
-		suite.Hears(t, admin, suite.Stored(t, admin, object(t, pool)), "WaitingForOwners",
+		suite.AwaitEvent(t, admin, suite.Read(t, admin, object(t, pool)), "WaitingForOwners",
 			fmt.Sprintf("addresses are owned by %[1]s0, by %[1]s1, by %[1]s2 and by 5 more: delete them, and the pool is deleted", first))
 		suite.Kubectl(t, cluster, "", "delete", "-f", writeFile(t, claims...))
 		awaitDeleted(t, append(claims, pool)...)
@@ -405,7 +405,7 @@ func TestPoolDeletion_WithTheSamples(t *testing.T) {
 
 // The allocations of a TenantCluster are deleted with the TenantCluster: once its deletion has begun, the allocations do not deny the deletion of their pool.
 func TestPoolDeletion_WithATenantCluster(t *testing.T) {
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	name := ns
 	pool := fmt.Sprintf(`{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {namespace: %s, name: %s}, spec: {cidr: 10.100.0.0/24,
 		tenantAllocation: {ranges: [{start: 10.100.0.0, end: 10.100.0.99}]}}}`, cluster.Namespace(), name)
@@ -415,12 +415,12 @@ func TestPoolDeletion_WithATenantCluster(t *testing.T) {
 	suite.Kubectl(t, cluster, "", "create", "-f", writeFile(t, pool, provider, tenant))
 	awaitOwned(t, pool, 2)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} // the node uses an address, so the allocations are not deleted yet
-	suite.Lend(t, admin, node)
+	suite.CreateForTest(t, admin, node)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.100.0.0"}}
 	if err := admin.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	suite.Refused(t, admin.Delete(t.Context(), object(t, pool)), 403, "cannot be deleted while 2 ipallocations own addresses of the pool")
+	suite.RequireDenied(t, admin.Delete(t.Context(), object(t, pool)), 403, "cannot be deleted while 2 ipallocations own addresses of the pool")
 	suite.Kubectl(t, cluster, "", "delete", "--wait=false", "-f", writeFile(t, tenant, provider, pool))
 	var left v1alpha1.IPAllocationList
 	if err := admin.List(t.Context(), &left, client.InNamespace(cluster.Namespace()), client.MatchingLabels{v1alpha1.LabelNetworkPool: name}); err != nil || len(left.Items) != 2 ||
@@ -434,7 +434,7 @@ func TestPoolDeletion_WithATenantCluster(t *testing.T) {
 // The deletion of a pool in a terminating namespace is never denied.
 func TestPoolDeletion_InATerminatingNamespace(t *testing.T) {
 	k := ownedKinds()[0]
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool, claims := k.pool(ns), k.claims(ns, 2)
 	suite.Kubectl(t, cluster, "", "create", "-f", writeFile(t, append([]string{pool}, claims...)...))
 	awaitOwned(t, pool, 2)

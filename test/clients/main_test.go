@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 
 func prepare(_ context.Context, s *sandbox.Sandbox) (err error) {
 	cluster = s
-	if stored, err = suite.Client(s); err != nil {
+	if stored, err = suite.NewClient(s); err != nil {
 		return err
 	}
 	if shared, err = os.MkdirTemp("", "clients-"); err != nil {

@@ -71,7 +71,7 @@ type tofu struct {
 // newTofu initializes the example in a namespace and a routing domain of its own, with pairs of old and new texts exchanged.
 func newTofu(t *testing.T, edits ...string) *tofu {
 	t.Helper()
-	namespace := suite.Namespace(t, stored)
+	namespace := suite.CreateNamespace(t, stored)
 	w := &tofu{t: t, dir: t.TempDir(), namespace: namespace, variables: map[string]any{"namespace": namespace, "routing_domain": namespace}}
 	w.write(edits...)
 	w.must("init", "-input=false")

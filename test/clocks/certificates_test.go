@@ -75,7 +75,7 @@ func years(n int) func(time.Time) time.Time {
 
 func newSecret(t *testing.T, data map[string][]byte) *corev1.Secret {
 	t.Helper()
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: suite.Namespace(t, admin), Name: "certificates"}, Data: data}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: suite.CreateNamespace(t, admin), Name: "certificates"}, Data: data}
 	suite.Create(t, admin, s)
 	return s
 }
@@ -118,7 +118,7 @@ func authorityOf(t *testing.T, from time.Time) map[string][]byte {
 // counted counts the versions of a Secret from now on.
 func counted(t *testing.T, s *corev1.Secret, each func(*corev1.Secret)) (versions func() int) {
 	t.Helper()
-	suite.Stored(t, admin, s)
+	suite.Read(t, admin, s)
 	w, err := admin.Watch(t.Context(), &corev1.SecretList{}, client.InNamespace(s.Namespace), &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: s.ResourceVersion}})
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestSelfManaged_OneWrongClockReplacesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSecret(t, nil)
 			serves(t, keeper(t, s, right))
-			suite.Stored(t, admin, s)
+			suite.Read(t, admin, s)
 			wrong := keeper(t, s, off)
 			suite.Eventually(t, suite.Soon, func(context.Context) error {
 				if why, _ := wrong.Trouble(); !strings.Contains(why, "the clock of this machine") || !strings.Contains(why, "differ by more than 10m0s") {
@@ -173,7 +173,7 @@ func TestSelfManaged_OneWrongClockReplacesNothing(t *testing.T) {
 			})
 			serves(t, wrong) // as the right one does
 			before := s.ResourceVersion
-			if after := suite.Stored(t, admin, s).ResourceVersion; after != before {
+			if after := suite.Read(t, admin, s).ResourceVersion; after != before {
 				t.Errorf("the Secret was written: version %s, before %s", after, before)
 			}
 		})

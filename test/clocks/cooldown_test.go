@@ -146,7 +146,7 @@ func (k kind) released(t *testing.T, ns string) {
 	t.Helper()
 	c := k.claim(ns, "first")
 	suite.Create(t, admin, c)
-	suite.Becomes(t, admin, c, func(c client.Object) string {
+	suite.AwaitObject(t, admin, c, func(c client.Object) string {
 		if !k.served(c) {
 			return "not served"
 		}
@@ -167,7 +167,7 @@ func TestCooldown_EndsWithinTheReuseDelay(t *testing.T) {
 	for name, k := range kinds {
 		for what, play := range map[string]func(t *testing.T, ns string){
 			"recorded_by_a_clock_that_was_ahead": func(t *testing.T, ns string) {
-				suite.Lend(t, admin, k.pool(ns, address, 3*time.Second))
+				suite.CreateForTest(t, admin, k.pool(ns, address, 3*time.Second))
 				setClock(t, 2*time.Hour)
 				defer setClock(t, 0)
 				restart(t, cluster.Managers()[0])
@@ -177,12 +177,12 @@ func TestCooldown_EndsWithinTheReuseDelay(t *testing.T) {
 			},
 			"recorded_ahead_by_somebody": func(t *testing.T, ns string) {
 				p := k.pool(ns, address, 3*time.Second)
-				suite.Lend(t, admin, p)
+				suite.CreateForTest(t, admin, p)
 				k.record(t, p, address, time.Now().Add(2*time.Hour), time.Now().Add(3*time.Hour))
 			},
 			"ended_by_a_shorter_delay": func(t *testing.T, ns string) {
 				p := k.pool(ns, address, time.Hour)
-				suite.Lend(t, admin, p)
+				suite.CreateForTest(t, admin, p)
 				k.record(t, p, address, time.Now().Add(2*time.Hour), time.Now().Add(3*time.Hour))
 				suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 					if err := k.free(ctx, ns); !errors.Is(err, errCooldown) {
@@ -194,7 +194,7 @@ func TestCooldown_EndsWithinTheReuseDelay(t *testing.T) {
 			},
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				ns := suite.Namespace(t, admin)
+				ns := suite.CreateNamespace(t, admin)
 				play(t, ns)
 				suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return k.free(ctx, ns) })
 			})
@@ -210,8 +210,8 @@ func TestCooldown_IsNotCutShortByAWrongClock(t *testing.T) {
 			"read_by_a_clock_that_is_ahead":       {0, 2 * time.Hour},
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				ns := suite.Namespace(t, admin)
-				suite.Lend(t, admin, k.pool(ns, "10.70.0.1", time.Hour))
+				ns := suite.CreateNamespace(t, admin)
+				suite.CreateForTest(t, admin, k.pool(ns, "10.70.0.1", time.Hour))
 				defer setClock(t, 0)
 				setClock(t, clocks.records)
 				restart(t, cluster.Managers()[0])

@@ -47,7 +47,7 @@ func run(m *testing.M) int {
 	}}
 	return suite.Run(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
-		admin, err = suite.Client(s)
+		admin, err = suite.NewClient(s)
 		return err
 	})
 }

@@ -24,7 +24,7 @@ const patience = 4 * time.Second
 // tenantPool creates a NetworkPool for tenants, whose addresses are 10.71.N.0-31, and the provider of its name.
 func tenantPool(t *testing.T, name string, n int) {
 	t.Helper()
-	suite.Lend(t, admin, &butlerv1.NetworkPool{
+	suite.CreateForTest(t, admin, &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: name},
 		Spec: butlerv1.NetworkPoolSpec{
 			CIDR: fmt.Sprintf("10.71.%d.0/24", n), TenantAllocation: &butlerv1.TenantAllocation{Start: fmt.Sprintf("10.71.%d.0", n), End: fmt.Sprintf("10.71.%d.31", n)},
@@ -46,19 +46,19 @@ func TestTenant_MachinesHoldItsAddressesForTheLimit(t *testing.T) {
 			setClock(t, off)
 			restart(t, cluster.Managers()[0])
 			at++
-			pool, ns := fmt.Sprintf("limit-%d", at), suite.Namespace(t, admin)
+			pool, ns := fmt.Sprintf("limit-%d", at), suite.CreateNamespace(t, admin)
 			tenantPool(t, pool, at)
 			c := &butlerv1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "one"}}
 			c.Spec.ProviderConfigRef = &butlerv1.ProviderReference{Name: pool}
 			suite.Create(t, admin, c)
-			suite.Becomes(t, admin, c, func(c *butlerv1.TenantCluster) string {
+			suite.AwaitObject(t, admin, c, func(c *butlerv1.TenantCluster) string {
 				if !meta.IsStatusConditionTrue(c.Status.Conditions, butlerv1.ConditionNetworkReady) {
 					return fmt.Sprintf("%+v", c.Status.Conditions)
 				}
 				return ""
 			})
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pool}}
-			suite.Lend(t, admin, node)
+			suite.CreateForTest(t, admin, node)
 			node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.71.%d.1", at)}}
 			if err := admin.Status().Update(t.Context(), node); err != nil {
 				t.Fatal(err)
@@ -77,7 +77,7 @@ func TestTenant_OrphansStayForTheirTime(t *testing.T) {
 	for name, off := range map[string]time.Duration{"written_by_a_clock_that_was_ahead": 2 * time.Hour, "written_by_a_clock_that_was_behind": -2 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			at++
-			pool, ns := fmt.Sprintf("orphan-%d", at), suite.Namespace(t, admin)
+			pool, ns := fmt.Sprintf("orphan-%d", at), suite.CreateNamespace(t, admin)
 			tenantPool(t, pool, at)
 			one := int32(1)
 			a := &butlerv1.IPAllocation{
@@ -86,7 +86,7 @@ func TestTenant_OrphansStayForTheirTime(t *testing.T) {
 					PoolRef: butlerv1.LocalObjectReference{Name: pool}, TenantClusterRef: butlerv1.NamespacedObjectReference{Namespace: ns, Name: "one"}, Type: butlerv1.TypeNodes, Count: &one,
 				},
 			}
-			suite.Lend(t, admin, a)
+			suite.CreateForTest(t, admin, a)
 			var written time.Time
 			suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 				if err := admin.Get(ctx, client.ObjectKeyFromObject(a), a); err != nil {
@@ -100,7 +100,7 @@ func TestTenant_OrphansStayForTheirTime(t *testing.T) {
 				written = time.Now()
 				return admin.Status().Update(ctx, a)
 			})
-			suite.Gone(t, admin, a)
+			suite.AwaitGone(t, admin, a)
 			if took := time.Since(written); took < patience {
 				t.Errorf("released after %s, want %s at least", took, patience)
 			}
@@ -110,14 +110,14 @@ func TestTenant_OrphansStayForTheirTime(t *testing.T) {
 
 // A restore brings an address before its claim.
 func TestAddressWithoutClaim_StaysWhereTheClockIsAhead(t *testing.T) {
-	ns, k := suite.Namespace(t, admin), kinds["IPPool"]
+	ns, k := suite.CreateNamespace(t, admin), kinds["IPPool"]
 	defer setClock(t, 0)
 	setClock(t, 2*time.Hour)
 	restart(t, cluster.Managers()[0])
-	suite.Lend(t, admin, k.pool(ns, "10.70.0.1", 0))
+	suite.CreateForTest(t, admin, k.pool(ns, "10.70.0.1", 0))
 	c := k.claim(ns, "first").(*metal3v1.IPClaim)
 	suite.Create(t, admin, c)
-	suite.Becomes(t, admin, c, func(c *metal3v1.IPClaim) string {
+	suite.AwaitObject(t, admin, c, func(c *metal3v1.IPClaim) string {
 		if !k.served(c) {
 			return "not served"
 		}
@@ -130,13 +130,13 @@ func TestAddressWithoutClaim_StaysWhereTheClockIsAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	suite.Change(t, admin, c, func(c *metal3v1.IPClaim) { c.Finalizers = nil })
-	suite.Gone(t, admin, c)
+	suite.AwaitGone(t, admin, c)
 	// What comes later than its end has been served: so has that.
-	other := suite.Namespace(t, admin)
-	suite.Lend(t, admin, k.pool(other, "10.70.0.1", 0))
+	other := suite.CreateNamespace(t, admin)
+	suite.CreateForTest(t, admin, k.pool(other, "10.70.0.1", 0))
 	later := k.claim(other, "later")
 	suite.Create(t, admin, later)
-	suite.Becomes(t, admin, later, func(c client.Object) string {
+	suite.AwaitObject(t, admin, later, func(c client.Object) string {
 		if !k.served(c) {
 			return "not served"
 		}

@@ -99,18 +99,18 @@ func rights(t *testing.T) {
 	}
 }
 
-// namespaceGoes deletes a namespace with a pool whose addresses are held for longer than it takes to come to the pool: that may go where its
+// namespaceGoes deletes a namespace with a pool whose addresses are owned for longer than it takes to come to the pool: that may go where its
 // namespace does.
 func namespaceGoes(t *testing.T) {
 	namespace := load.NewPool(t, admin, nextNetwork())
-	held := load.Claim(namespace, "held")
-	held.Finalizers = []string{"example.com/held"}
-	if err := admin.Create(t.Context(), held); err != nil {
+	owned := load.Claim(namespace, "owned")
+	owned.Finalizers = []string{"example.com/kept"}
+	if err := admin.Create(t.Context(), owned); err != nil {
 		t.Fatal(err)
 	}
 	kubectl(t, "delete", "namespace/"+namespace, "--wait=false")
 	kubectl(t, "wait", "networkpool", "--all", "--namespace="+namespace, "--for=jsonpath={.metadata.deletionTimestamp}", "--timeout=30s")
-	kubectl(t, "patch", "ipallocation/held", "--namespace="+namespace, "--type=merge", `--patch={"metadata":{"finalizers":null}}`)
+	kubectl(t, "patch", "ipallocation/owned", "--namespace="+namespace, "--type=merge", `--patch={"metadata":{"finalizers":null}}`)
 	kubectl(t, "wait", "namespace/"+namespace, "--for=delete", "--timeout=1m")
 }
 

@@ -117,20 +117,20 @@ const namespace = "tenants"
 func (p place) addresses() (map[string]string, error) {
 	ctx, in := context.Background(), client.InNamespace(namespace)
 	var (
-		claims    metal3v1.IPClaimList
-		others    ipamv1.IPAddressClaimList
-		held      metal3v1.IPAddressList
-		otherHeld ipamv1.IPAddressList
+		claims         metal3v1.IPClaimList
+		others         ipamv1.IPAddressClaimList
+		owned          metal3v1.IPAddressList
+		otherAddresses ipamv1.IPAddressList
 	)
-	if err := errors.Join(p.List(ctx, &claims, in), p.List(ctx, &others, in), p.List(ctx, &held, in), p.List(ctx, &otherHeld, in)); err != nil {
+	if err := errors.Join(p.List(ctx, &claims, in), p.List(ctx, &others, in), p.List(ctx, &owned, in), p.List(ctx, &otherAddresses, in)); err != nil {
 		return nil, err
 	}
 	all, objects := map[string]string{}, map[string]string{}
-	for _, a := range held.Items {
+	for _, a := range owned.Items {
 		objects["IPClaim/"+a.Name] = string(a.Spec.Address)
 	}
 	var errs []error
-	for _, a := range otherHeld.Items {
+	for _, a := range otherAddresses.Items {
 		objects["IPAddressClaim/"+a.Name] = a.Spec.Address
 		errs = append(errs, p.ownedByPool(ctx, &a))
 	}

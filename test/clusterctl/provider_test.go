@@ -166,12 +166,12 @@ func TestMove_FromTheExistingProvider(t *testing.T) {
 	}
 
 	all := there.settled(len(p.given) + len(waiting) + len(late))
-	holder := map[string]string{"10.1.0.1": "nobody"}
+	owner := map[string]string{"10.1.0.1": "nobody"}
 	for claim, address := range all {
-		if other, twice := holder[address]; twice {
+		if other, twice := owner[address]; twice {
 			t.Errorf("%s and %s have %s", other, claim, address)
 		}
-		holder[address] = claim
+		owner[address] = claim
 		if want, moved := p.given[claim]; moved && address != want {
 			t.Errorf("%s had %s and has %s", claim, want, address)
 		}

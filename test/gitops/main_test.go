@@ -154,16 +154,16 @@ func settled(t *testing.T, namespace string, want int) map[string]v1alpha1.Pinne
 		); err != nil {
 			return err
 		}
-		held := int64(0)
+		owned := int64(0)
 		for _, a := range allocations.Items {
 			if !ready(a.Status.Conditions, a.Generation) {
 				return fmt.Errorf("%s is not ready: %+v", a.Name, a.Status.Conditions)
 			}
 			ranges[a.Name] = *a.Spec.PinnedRange
-			held += a.Status.AllocatedCount
+			owned += a.Status.AllocatedCount
 		}
-		if len(ranges) != want || pool.Status.AllocationCount != int64(want) || pool.Status.AllocatedIPs != held || !ready(pool.Status.Conditions, pool.Generation) {
-			return fmt.Errorf("want %d allocations, there are %d; the pool counts %d of %d addresses in all, and they hold %d", want, len(ranges), pool.Status.AllocationCount, pool.Status.AllocatedIPs, held)
+		if len(ranges) != want || pool.Status.AllocationCount != int64(want) || pool.Status.AllocatedIPs != owned || !ready(pool.Status.Conditions, pool.Generation) {
+			return fmt.Errorf("want %d allocations, there are %d; the pool counts %d of %d addresses in all, and they hold %d", want, len(ranges), pool.Status.AllocationCount, pool.Status.AllocatedIPs, owned)
 		}
 		return nil
 	}))

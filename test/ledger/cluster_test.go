@@ -36,7 +36,7 @@ func start(t *testing.T, o sandbox.Options, bits int) *cluster {
 	t.Helper()
 	t.Parallel()
 	o.Replicas, o.ManagerArgs = 2, []string{"--grant-expiry=" + grantExpiry.String(), "--log-level=debug"}
-	s, admin := suite.Own(t, o)
+	s, admin := suite.StartSandbox(t, o)
 	c := &cluster{T: t, Sandbox: s, WithWatch: admin}
 	var err error
 	if c.journal, err = journal.NewLeaseStore(s.Config(), sandbox.ManagerNamespace, time.Second); err != nil {
@@ -57,7 +57,7 @@ func start(t *testing.T, o sandbox.Options, bits int) *cluster {
 // connect makes a client whose requests the API server gives up after a time; 0 leaves that to the API server.
 func connect(t *testing.T, s *sandbox.Sandbox, timeout time.Duration) client.WithWatch {
 	t.Helper()
-	c, err := suite.Client(s, func(config *rest.Config) { config.Timeout = timeout })
+	c, err := suite.NewClient(s, func(config *rest.Config) { config.Timeout = timeout })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func pinned(name, first, last string) *v1alpha1.IPAllocation {
 func TestFeed(t *testing.T) {
 	t.Parallel()
 	const namespace = sandbox.Namespace
-	s, c := suite.Own(t, sandbox.Options{}) // nothing else writes here
+	s, c := suite.StartSandbox(t, sandbox.Options{}) // nothing else writes here
 	mgr, err := manager.New(s.Config(), manager.Options{Scheme: c.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestFeed(t *testing.T) {
 			if err := c.Update(t.Context(), older); !apierrors.IsConflict(err) {
 				t.Errorf("an update of the version before says %v, want a conflict", err)
 			}
-			if got := object.ResourceVersion(suite.Stored(t, c, a)); got != version {
+			if got := object.ResourceVersion(suite.Read(t, c, a)); got != version {
 				t.Errorf("version %d is stored, FenceWrites returned %d", got, version)
 			}
 		}
@@ -133,7 +133,7 @@ func TestFeed(t *testing.T) {
 		suite.Create(t, c, a)
 		version := a.ResourceVersion
 		fenced(t, butler.IPAllocationKey(namespace, a.Name), string(a.UID), object.ResourceVersion(a))
-		if got := suite.Stored(t, c, a).ResourceVersion; got != version {
+		if got := suite.Read(t, c, a).ResourceVersion; got != version {
 			t.Errorf("version %s is stored, was %s", got, version)
 		}
 		fenced(t, butler.IPAllocationKey(namespace, a.Name), "another-uid", 0)
@@ -141,7 +141,7 @@ func TestFeed(t *testing.T) {
 	})
 
 	t.Run("FenceWrites_of_pools", func(t *testing.T) {
-		p := suite.Stored(t, c, networkPool(poolName, ""))
+		p := suite.Read(t, c, networkPool(poolName, ""))
 		fenced(t, butler.NetworkPoolKey(namespace, poolName), "", object.ResourceVersion(p))
 		fenced(t, butler.NetworkPoolKey(namespace, "missing"), "", 0)
 	})

@@ -126,7 +126,7 @@ func (c *cluster) hold(n int, by func(i int) client.Client) <-chan outcome {
 	outcomes := make(chan outcome, n)
 	for i := range n {
 		go func() {
-			a := claim(fmt.Sprintf("held-%d", i))
+			a := claim(fmt.Sprintf("owned-%d", i))
 			a.Labels = map[string]string{gateLabel: "true"}
 			outcomes <- outcome{a.Name, by(i).Create(c.Context(), a)}
 		}()

@@ -25,7 +25,7 @@ func TestLateAddressObject_DeletedWithItsClaim(t *testing.T) {
 	p.serves(p.second)
 	suite.Delete(t, p.admin, c)
 	p.gone(address)
-	if p.second.road.held("watch ipaddresses") == 0 {
+	if p.second.road.owned("watch ipaddresses") == 0 {
 		t.Error("the second replica has been shown everything")
 	}
 }
@@ -49,7 +49,7 @@ func TestLateAddressObject_CreatedAgainAfterAnUnknownOutcome(t *testing.T) {
 	p.isOnItsWay()
 	commit := p.first.road.block("PUT leases")
 	suite.Eventually(t, patience, func(context.Context) error {
-		if p.first.ledger.LeadsForCertain() {
+		if p.first.ledger.HasCurrentProof() {
 			return errors.New("the replica has no doubt")
 		}
 		return nil
@@ -94,7 +94,7 @@ type pair struct {
 func startPair(t *testing.T) *pair {
 	t.Helper()
 	t.Parallel()
-	s, admin := suite.Own(t, sandbox.Options{})
+	s, admin := suite.StartSandbox(t, sandbox.Options{})
 	p := &pair{T: t, admin: admin}
 	p.first = startReplica(t, s, p.admin.Scheme(), "first")
 	p.serves(p.first)
@@ -110,7 +110,7 @@ func startPair(t *testing.T) *pair {
 func (p *pair) serves(r *replica) {
 	p.Helper()
 	suite.Eventually(p.T, patience, func(context.Context) error {
-		if !r.ledger.LeadsForCertain() {
+		if !r.ledger.HasCurrentProof() {
 			return errors.New("the replica does not serve")
 		}
 		return nil
@@ -127,7 +127,7 @@ func (p *pair) claim() *v1alpha1.IPClaim {
 // named waits until a claim names its address.
 func (p *pair) named(c *v1alpha1.IPClaim) *v1alpha1.IPAddress {
 	p.Helper()
-	suite.Becomes(p.T, p.admin, c, func(c *v1alpha1.IPClaim) string {
+	suite.AwaitObject(p.T, p.admin, c, func(c *v1alpha1.IPClaim) string {
 		if c.Status.Address == nil {
 			return "it names no address"
 		}
@@ -140,7 +140,7 @@ func (p *pair) named(c *v1alpha1.IPClaim) *v1alpha1.IPAddress {
 func (p *pair) isOnItsWay() {
 	p.Helper()
 	suite.Eventually(p.T, patience, func(context.Context) error {
-		if p.first.road.held("POST ipaddresses") == 0 {
+		if p.first.road.owned("POST ipaddresses") == 0 {
 			return errors.New("no address is on its way")
 		}
 		return nil
@@ -150,7 +150,7 @@ func (p *pair) isOnItsWay() {
 // takeAway deletes an address as soon as it is there, and leaves it so in address. It does not look for its end: there may be another by then.
 func (p *pair) takeAway(address *v1alpha1.IPAddress) {
 	p.Helper()
-	suite.Becomes(p.T, p.admin, address, func(*v1alpha1.IPAddress) string { return "" })
+	suite.AwaitObject(p.T, p.admin, address, func(*v1alpha1.IPAddress) string { return "" })
 	suite.Change(p.T, p.admin, address, func(a *v1alpha1.IPAddress) { a.Finalizers = nil })
 	if err := p.admin.Delete(p.Context(), address); err != nil {
 		p.Fatal(err)
@@ -161,7 +161,7 @@ func (p *pair) takeAway(address *v1alpha1.IPAddress) {
 func (p *pair) isMadeAnew(address *v1alpha1.IPAddress) {
 	p.Helper()
 	was := address.UID
-	suite.Becomes(p.T, p.admin, address, func(a *v1alpha1.IPAddress) string {
+	suite.AwaitObject(p.T, p.admin, address, func(a *v1alpha1.IPAddress) string {
 		if a.UID == was {
 			return "it is the old one"
 		}
@@ -171,5 +171,5 @@ func (p *pair) isMadeAnew(address *v1alpha1.IPAddress) {
 
 func (p *pair) gone(address *v1alpha1.IPAddress) {
 	p.Helper()
-	suite.Gone(p.T, p.admin, address)
+	suite.AwaitGone(p.T, p.admin, address)
 }

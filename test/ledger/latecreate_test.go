@@ -24,20 +24,20 @@ func TestLateCreate_AfterEtcdHung(t *testing.T) {
 	c := start(t, sandbox.Options{}, 26)
 	hasty := connect(t, c.Sandbox, 10*time.Second)
 	stopLoad := c.load(8)
-	const held = 40
-	outcomes := c.hold(held, func(i int) client.Client {
+	const owned = 40
+	outcomes := c.hold(owned, func(i int) client.Client {
 		if i%2 == 0 {
 			return hasty
 		}
 		return c
 	})
-	go c.gate.pass(held, 2*time.Millisecond)
+	go c.gate.pass(owned, 2*time.Millisecond)
 	first := <-outcomes // the others are on all parts of their way into etcd
 	if err := c.Etcd().Freeze(); err != nil {
 		t.Fatal(err)
 	}
 	frozen := time.Now()
-	failed := failures(first, outcomes, held)
+	failed := failures(first, outcomes, owned)
 	time.Sleep(time.Until(frozen.Add(hangs)))
 	if err := c.Etcd().Thaw(); err != nil {
 		t.Fatal(err)
@@ -60,23 +60,23 @@ func TestLateCreate_OfAnAddressAllocatedAgain(t *testing.T) {
 	c := start(t, sandbox.Options{EtcdBehind: w.behind}, 28)
 	t.Cleanup(func() { w.Close() })
 	const (
-		held  = 16  // all addresses of the pool
+		owned = 16  // all addresses of the pool
 		anew  = 8   // of them
 		bytes = 500 // of a write to etcd, at least
 	)
-	outcomes := c.hold(held, func(int) client.Client { return c })
+	outcomes := c.hold(owned, func(int) client.Client { return c })
 	w.hold()
-	c.gate.pass(held, 0)
+	c.gate.pass(owned, 0)
 	suite.Eventually(c.T, patience, func(context.Context) error {
-		if kept, quiet := w.kept(); kept < held*bytes || quiet < time.Second {
+		if kept, quiet := w.kept(); kept < owned*bytes || quiet < time.Second {
 			return fmt.Errorf("%d bytes are on their way to etcd, the last of them for %s", kept, quiet)
 		}
 		return nil
 	})
 	c.restartAPIServer()
-	failed := failures(<-outcomes, outcomes, held)
-	if len(failed) != held {
-		t.Errorf("%d creates succeeded whose writes never reached etcd", held-len(failed))
+	failed := failures(<-outcomes, outcomes, owned)
+	if len(failed) != owned {
+		t.Errorf("%d creates succeeded whose writes never reached etcd", owned-len(failed))
 	}
 	suite.Eventually(c.T, patience, c.noGrants)
 	if adopted, conflicting := c.late(failed); len(adopted)+len(conflicting) > 0 {
@@ -93,15 +93,15 @@ func TestLateCreate_OfAnAddressAllocatedAgain(t *testing.T) {
 	}
 	suite.Eventually(c.T, patience, func(ctx context.Context) error {
 		all, err := c.stored(ctx)
-		if err == nil && len(all) < held+anew {
-			err = fmt.Errorf("%d allocations are stored, want %d", len(all), held+anew)
+		if err == nil && len(all) < owned+anew {
+			err = fmt.Errorf("%d allocations are stored, want %d", len(all), owned+anew)
 		}
 		return err
 	})
 	c.settled()
 	adopted, conflicting := c.late(failed)
-	if len(adopted) != held-anew || len(conflicting) != anew {
-		t.Errorf("of the late ones, %d keep their address and %d are flagged, want %d and %d", len(adopted), len(conflicting), held-anew, anew)
+	if len(adopted) != owned-anew || len(conflicting) != anew {
+		t.Errorf("of the late ones, %d keep their address and %d are flagged, want %d and %d", len(adopted), len(conflicting), owned-anew, anew)
 	}
 	c.remove(conflicting)
 	c.settled()

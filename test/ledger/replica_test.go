@@ -25,7 +25,7 @@ import (
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
-// replica is the part of a manager behind the webhooks, in this process: what it says to the API server, and hears from it, can be held up.
+// replica is the part of a manager behind the webhooks, in this process: what it says to the API server, and hears from it, can be owned up.
 type replica struct {
 	ledger *ledger.Ledger
 	road   *road
@@ -117,8 +117,8 @@ func (r *road) block(name string) (free func()) {
 	})
 }
 
-// held is how much of a name waits.
-func (r *road) held(name string) int {
+// owned is how much of a name waits.
+func (r *road) owned(name string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.waiting[name]

@@ -21,10 +21,10 @@ type wire struct {
 type line struct {
 	client, server net.Conn
 
-	mu   sync.Mutex
-	held bool
-	kept []byte
-	last time.Time // that something was
+	mu    sync.Mutex
+	owned bool
+	kept  []byte
+	last  time.Time // that something was
 }
 
 // behind connects the wire to etcd and returns the address for the API server.
@@ -64,15 +64,15 @@ func (l *line) forth() {
 		n, err := l.client.Read(buffer)
 		l.mu.Lock()
 		switch {
-		case l.held:
+		case l.owned:
 			l.kept, l.last = append(l.kept, buffer[:n]...), time.Now()
 		case n > 0:
 			_, _ = l.server.Write(buffer[:n]) // etcd's end of the connection says itself when it is gone
 		}
-		held := l.held
+		owned := l.owned
 		l.mu.Unlock()
 		if err != nil {
-			if !held {
+			if !owned {
 				l.server.Close()
 			}
 			return
@@ -93,12 +93,12 @@ func (w *wire) hold() {
 	defer w.mu.Unlock()
 	for _, l := range w.lines {
 		l.mu.Lock()
-		l.held = true
+		l.owned = true
 		l.mu.Unlock()
 	}
 }
 
-// kept returns the number of held bytes, and the time since the last of them arrived.
+// kept returns the number of owned bytes, and the time since the last of them arrived.
 func (w *wire) kept() (n int, quiet time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,14 +114,14 @@ func (w *wire) kept() (n int, quiet time.Duration) {
 	return n, time.Since(last)
 }
 
-// deliver sends the held data to etcd.
+// deliver sends the owned data to etcd.
 func (w *wire) deliver() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, l := range w.lines {
 		l.mu.Lock()
 		kept := l.kept
-		l.held, l.kept = false, nil
+		l.owned, l.kept = false, nil
 		l.mu.Unlock()
 		if len(kept) == 0 {
 			continue

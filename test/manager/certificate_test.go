@@ -16,7 +16,7 @@ import (
 // cert-manager itself does not run: the test writes the status that it would. The subtests are steps in the life of one Certificate.
 func TestCertificate(t *testing.T) {
 	t.Parallel()
-	s, _ := suite.Own(t, sandbox.Options{ManagerArgs: []string{"--certificate=butler-ipam-webhook", "--shutdown-delay=0s"}})
+	s, _ := suite.StartSandbox(t, sandbox.Options{ManagerArgs: []string{"--certificate=butler-ipam-webhook", "--shutdown-delay=0s"}})
 	kustomization := filepath.Join("..", "..", "config", "certmanager")
 	_, _, err := s.Kubectl(t.Context(), "", "apply", "--kustomize", kustomization) // the roles alone are there now
 	if err == nil || !strings.Contains(err.Error(), `no matches for kind "Certificate"`) {
@@ -25,10 +25,10 @@ func TestCertificate(t *testing.T) {
 	m, err := s.AddManager(t.Context())
 	do(t, err)
 	readyz := func(ctx context.Context) (string, error) {
-		return suite.Get(ctx, "http://"+m.HealthAddress+"/readyz?verbose")
+		return suite.GetURL(ctx, "http://"+m.HealthAddress+"/readyz?verbose")
 	}
 	metrics := func(ctx context.Context) (string, error) {
-		return suite.Get(ctx, "http://"+m.MetricsAddress+"/metrics")
+		return suite.GetURL(ctx, "http://"+m.MetricsAddress+"/metrics")
 	}
 	lacks := func(t *testing.T, text func(context.Context) (string, error), part string) {
 		t.Helper()
@@ -47,7 +47,7 @@ func TestCertificate(t *testing.T) {
 	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 
 	t.Run("is_not_required_without_cert-manager", func(t *testing.T) {
-		suite.Says(t, log(m), "cert-manager is not installed")
+		suite.AwaitText(t, log(m), "cert-manager is not installed")
 		lacks(t, readyz, "warn")
 		lacks(t, metrics, "butler_ipam_certificate_ready")
 	})
@@ -61,18 +61,18 @@ func TestCertificate(t *testing.T) {
 			}
 			return err
 		})
-		suite.Says(t, readyz, "warn: Certificate butler-ipam-system/butler-ipam-webhook is not Ready (cert-manager has not looked at it yet)")
-		suite.Says(t, metrics, "butler_ipam_certificate_ready 0")
+		suite.AwaitText(t, readyz, "warn: Certificate butler-ipam-system/butler-ipam-webhook is not Ready (cert-manager has not looked at it yet)")
+		suite.AwaitText(t, metrics, "butler_ipam_certificate_ready 0")
 	})
 	t.Run("Ready", func(t *testing.T) {
 		becomes(t, `{"status":{"renewalTime":"`+at(time.Hour)+`","notAfter":"`+at(48*time.Hour)+`","conditions":[{"type":"Ready","status":"True"}]}}`)
 		lacks(t, readyz, "warn")
-		suite.Says(t, metrics, "butler_ipam_certificate_ready 1")
-		suite.Says(t, log(m), "Certificate is Ready")
+		suite.AwaitText(t, metrics, "butler_ipam_certificate_ready 1")
+		suite.AwaitText(t, log(m), "Certificate is Ready")
 	})
 	t.Run("overdue", func(t *testing.T) {
 		becomes(t, `{"status":{"renewalTime":"`+at(-2*time.Hour)+`"}}`)
-		suite.Says(t, readyz, "should have been renewed")
-		suite.Says(t, log(m), "Certificate is not renewed")
+		suite.AwaitText(t, readyz, "should have been renewed")
+		suite.AwaitText(t, log(m), "Certificate is not renewed")
 	})
 }

@@ -74,7 +74,7 @@ func do(t *testing.T, actions ...error) {
 // The subtests are steps in the life of one manager.
 func TestManager(t *testing.T) {
 	t.Parallel()
-	s, c := suite.Own(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--metrics-secure=true", "--shutdown-delay=2s"}})
+	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--metrics-secure=true", "--shutdown-delay=2s"}})
 	m := s.Managers()[0]
 	health := "http://" + m.HealthAddress
 
@@ -134,13 +134,13 @@ func TestManager(t *testing.T) {
 		do(t, server.Kill())
 		_ = server.Wait(t.Context())
 		do(t, m.Start())
-		suite.Says(t, func(ctx context.Context) (string, error) { return fmt.Sprint(m.Probe(ctx)), nil }, "[-]apiserver failed")
+		suite.AwaitText(t, func(ctx context.Context) (string, error) { return fmt.Sprint(m.Probe(ctx)), nil }, "[-]apiserver failed")
 		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 			if got := statusOf(t, health+"/healthz", ""); got != http.StatusOK {
 				t.Fatalf("/healthz: status %d", got)
 			}
 		}
-		suite.Says(t, log(m), "the API server is not ready")
+		suite.AwaitText(t, log(m), "the API server is not ready")
 		do(t, m.Terminate(), m.Wait(t.Context())) // at once, while it waits
 		do(t, m.Start(), server.Start(), server.Ready(t.Context()))
 		suite.Eventually(t, 10*time.Second, m.Probe)
@@ -160,7 +160,7 @@ func TestManager(t *testing.T) {
 	t.Run("ends_at_once_while_it_waits_for_rights", func(t *testing.T) {
 		suite.Kubectl(t, s, "", "delete", "clusterrolebinding", "butler-ipam")
 		do(t, m.Start())
-		suite.Says(t, log(m), "is forbidden")
+		suite.AwaitText(t, log(m), "is forbidden")
 		if got := statusOf(t, health+"/readyz", ""); got == http.StatusOK {
 			t.Error("it is ready without its rights")
 		}
@@ -174,14 +174,14 @@ func TestManager(t *testing.T) {
 
 func TestManager_WaitsForCRDs(t *testing.T) {
 	t.Parallel()
-	s, _ := suite.Own(t, sandbox.Options{})
+	s, _ := suite.StartSandbox(t, sandbox.Options{})
 	suite.Kubectl(t, s, "", "delete", "crd", "proxyippools.novaedge.io", "ippools.ipam.metal3.io")
 	serves := make(chan error, 1)
 	go func() {
 		_, err := s.AddManager(t.Context())
 		serves <- err
 	}()
-	suite.Says(t, func(ctx context.Context) (string, error) {
+	suite.AwaitText(t, func(ctx context.Context) (string, error) {
 		if all := s.Managers(); len(all) > 0 {
 			return log(all[0])(ctx)
 		}
@@ -192,7 +192,7 @@ func TestManager_WaitsForCRDs(t *testing.T) {
 
 func TestManager_InvalidFlag(t *testing.T) {
 	t.Parallel()
-	s, _ := suite.Own(t, sandbox.Options{})
+	s, _ := suite.StartSandbox(t, sandbox.Options{})
 	if _, err := s.AddManager(t.Context(), "--grant-expiry=1s"); err == nil || !strings.Contains(err.Error(), "--grant-expiry 1s must be at least 45s") {
 		t.Errorf("it says %v", err)
 	}
@@ -200,14 +200,14 @@ func TestManager_InvalidFlag(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	s, c := suite.Own(t, sandbox.Options{Replicas: 1})
-	ns, k := suite.Namespace(t, c), suite.Kinds[0]
+	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
+	ns, k := suite.CreateNamespace(t, c), suite.Kinds[0]
 	other := &metal3v1.IPPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pool"}, Spec: metal3v1.IPPoolSpec{
 		Prefix: 24, NamePrefix: "pool", Pools: []metal3v1.Pool{{Subnet: ptr.To(metal3v1.Subnet("10.61.0.0/24"))}},
 	}}
 	suite.Create(t, c, k.Pool(ns, "10.0.0.1", "10.0.0.9"), k.Claim(ns, "one", ""), other)
 	metrics := func(ctx context.Context) (string, error) {
-		return suite.Get(ctx, "http://"+s.Managers()[0].MetricsAddress+"/metrics")
+		return suite.GetURL(ctx, "http://"+s.Managers()[0].MetricsAddress+"/metrics")
 	}
 
 	t.Run("of_the_alerts_and_the_dashboard", func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestMetrics(t *testing.T) {
 
 	t.Run("of_two_kinds_of_pools_with_one_name", func(t *testing.T) {
 		for _, resource := range []string{"networkpools.butler.butlerlabs.dev", "ippools.ipam.metal3.io"} {
-			suite.Says(t, metrics, fmt.Sprintf(`butler_network_pool_total_ips{namespace=%q,pool="pool",resource=%q} `, ns, resource))
+			suite.AwaitText(t, metrics, fmt.Sprintf(`butler_network_pool_total_ips{namespace=%q,pool="pool",resource=%q} `, ns, resource))
 		}
 	})
 }

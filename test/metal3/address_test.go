@@ -23,7 +23,7 @@ func TestAddressObject_OfOthersCountsFromItsCreate(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			p, nobody := ten(ns, "pool"), "_nobody" // as no claim can be called
 			p.Spec.PreAllocations = map[string]v1alpha1.IP{"_gateway": "10.0.0.2"}
 			if k.name == ipAddressClaims.name {
@@ -31,8 +31,8 @@ func TestAddressObject_OfOthersCountsFromItsCreate(t *testing.T) {
 			}
 			suite.Create(t, admin, p, k.holds(ns, "router", "pool", nobody, "10.0.0.1"))
 			k.gets(t, k.claim(ns, "web", "pool", ""), "10.0.0.3")
-			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "greedy", "pool", "10.0.0.1")), 403, "Requested IP not available")
-			suite.Refused(t, admin.Create(t.Context(), k.holds(ns, "thief", "pool", "other", "10.0.0.3")), 403, "10.0.0.3", "web")
+			suite.RequireDenied(t, admin.Create(t.Context(), k.claim(ns, "greedy", "pool", "10.0.0.1")), 403, "Requested IP not available")
+			suite.RequireDenied(t, admin.Create(t.Context(), k.holds(ns, "thief", "pool", "other", "10.0.0.3")), 403, "10.0.0.3", "web")
 			suite.Create(t, admin, k.holds(ns, "outside", "pool", "elsewhere", "10.9.0.1")) // as Metal3 does
 		})
 	}
@@ -43,10 +43,10 @@ func TestAddressObject_OutsideThePoolHasOneOwner(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			suite.Create(t, admin, ten(ns, "pool"), k.holds(ns, "first", "pool", "web", "10.9.0.1"))
 			for _, other := range bothKinds {
-				suite.Refused(t, admin.Create(t.Context(), other.holds(ns, "second", "pool", "db", "10.9.0.1")), 403, "10.9.0.1", "is owned by ipaddresses/first")
+				suite.RequireDenied(t, admin.Create(t.Context(), other.holds(ns, "second", "pool", "db", "10.9.0.1")), 403, "10.9.0.1", "is owned by ipaddresses/first")
 			}
 			c := k.claim(ns, "web", "pool", "")
 			k.gets(t, c, "10.9.0.1")
@@ -59,7 +59,7 @@ func TestAddressObject_BeforeItsClaim(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool, before := ten(ns, "pool"), k.holds(ns, "manual", "pool", "web", "10.0.0.8")
 			suite.Create(t, admin, pool, before)
 			indexesBecome(t, pool, map[string]v1alpha1.IP{"web": "10.0.0.8"}) // by then the manager has seen it
@@ -69,7 +69,7 @@ func TestAddressObject_BeforeItsClaim(t *testing.T) {
 				t.Errorf("the claim names %s", name)
 			}
 			suite.Delete(t, admin, c)
-			suite.Gone(t, admin, before)
+			suite.AwaitGone(t, admin, before)
 		})
 	}
 }
@@ -79,7 +79,7 @@ func TestAddressObject_LeftBehindIsTheNextClaims(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			suite.Create(t, admin, ten(ns, "pool"))
 			first := k.claim(ns, "web", "pool", "")
 			k.gets(t, first, "10.0.0.1")
@@ -88,11 +88,11 @@ func TestAddressObject_LeftBehindIsTheNextClaims(t *testing.T) {
 				t.Fatal(err)
 			}
 			suite.Change(t, admin, first, func(c client.Object) { c.SetFinalizers(nil) })
-			suite.Gone(t, admin, first)
+			suite.AwaitGone(t, admin, first)
 			next := k.claim(ns, "web", "pool", "")
 			k.gets(t, next, "10.0.0.1")
 			name, _ := k.address(stored(t, next))
-			suite.Becomes(t, admin, k.holds(ns, name, "pool", "web", "10.0.0.1"), func(o client.Object) string {
+			suite.AwaitObject(t, admin, k.holds(ns, name, "pool", "web", "10.0.0.1"), func(o client.Object) string {
 				var owners []string
 				for _, r := range o.GetOwnerReferences() {
 					owners = append(owners, r.Kind+" "+string(r.UID))
@@ -111,7 +111,7 @@ func TestAddressObject_WithoutItsClaimCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool, c := ten(ns, "pool"), k.claim(ns, "web", "pool", "")
 			suite.Create(t, admin, pool)
 			k.gets(t, c, "10.0.0.1")
@@ -122,14 +122,14 @@ func TestAddressObject_WithoutItsClaimCanBeDeleted(t *testing.T) {
 			if err := errors.Join(finalizers(`["example.com/hold"]`), admin.Delete(t.Context(), c), finalizers("null")); err != nil {
 				t.Fatal(err)
 			}
-			suite.Gone(t, admin, c)
+			suite.AwaitGone(t, admin, c)
 			left := k.holds(ns, "pool-10-0-0-1", "pool", "", "")
 			if err := admin.Delete(t.Context(), left); err != nil {
 				t.Fatalf("its address: %v", err)
 			}
-			suite.Gone(t, admin, left)
+			suite.AwaitGone(t, admin, left)
 			suite.Delete(t, admin, pool)
-			suite.Gone(t, admin, pool)
+			suite.AwaitGone(t, admin, pool)
 		})
 	}
 }
@@ -137,9 +137,9 @@ func TestAddressObject_WithoutItsClaimCanBeDeleted(t *testing.T) {
 // The CRDs of Metal3's own address manager, which stay where it is taken over from, have no such rules.
 func TestAddressObject_ImmutableUnderACRDWithoutRules(t *testing.T) {
 	t.Parallel()
-	_, c := suite.Own(t, sandbox.Options{Replicas: 1})
-	suite.WithoutRules(t, c, "ipaddresses.ipam.metal3.io")
-	ns := suite.Namespace(t, c)
+	_, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
+	suite.RemoveRules(t, c, "ipaddresses.ipam.metal3.io")
+	ns := suite.CreateNamespace(t, c)
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		err := c.Create(ctx, ipClaims.holds(ns, "try", "pool", "", "10.0.0.9"), client.DryRunAll)
 		if err == nil || !strings.Contains(err.Error(), "admission webhook") {
@@ -165,25 +165,25 @@ func TestAddressObject_ImmutableUnderACRDWithoutRules(t *testing.T) {
 			{"spec.claim", "name, namespace and kind of the claim", func(s *v1alpha1.IPAddressSpec) { s.Claim.Kind = "Other" }},
 		} {
 			err := suite.TryChange(t, c, a, func(a *v1alpha1.IPAddress) { tc.change(&a.Spec) })
-			suite.Refused(t, err, 422, "admission webhook", tc.field+": Forbidden: "+tc.says)
+			suite.RequireDenied(t, err, 422, "admission webhook", tc.field+": Forbidden: "+tc.says)
 		}
 		gateway := v1alpha1.IP("10.0.0.254")
 		suite.Change(t, c, a, func(a *v1alpha1.IPAddress) {
 			a.Spec.Prefix, a.Spec.Gateway, a.Spec.DNSServers, a.Spec.Claim.UID, a.Spec.Pool.UID = 25, &gateway, []v1alpha1.IP{"8.8.8.8"}, "u", "u"
 			a.Labels, a.Annotations = map[string]string{"app": "web"}, map[string]string{"example.com/a": "b"}
-			a.Finalizers = append(a.Finalizers, "example.com/held")
+			a.Finalizers = append(a.Finalizers, "example.com/kept")
 		})
 		if err := c.Delete(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
-		suite.Refused(t, suite.TryChange(t, c, a, func(a *v1alpha1.IPAddress) { a.Spec.Address = "10.0.0.7" }), 422, "admission webhook", "spec.address: Forbidden")
+		suite.RequireDenied(t, suite.TryChange(t, c, a, func(a *v1alpha1.IPAddress) { a.Spec.Address = "10.0.0.7" }), 422, "admission webhook", "spec.address: Forbidden")
 		suite.Change(t, c, a, func(a *v1alpha1.IPAddress) { a.Finalizers = nil })
 	}
 }
 
 func TestAddressObject_CreatedAgainWhenDeleted(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	c := ipClaims.claim(ns, "web", "pool", "")
 	ipClaims.gets(t, c, "10.0.0.1")
@@ -193,7 +193,7 @@ func TestAddressObject_CreatedAgainWhenDeleted(t *testing.T) {
 	if err := client.IgnoreNotFound(admin.Delete(t.Context(), a)); err != nil {
 		t.Fatal(err)
 	}
-	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAddress) string {
+	suite.AwaitObject(t, admin, a, func(a *v1alpha1.IPAddress) string {
 		if a.UID != was {
 			return ""
 		}
@@ -205,12 +205,12 @@ func TestAddressObject_DeniedByAPolicy(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			suite.Create(t, admin, ten(ns, "pool"))
 			forbid := func(operation admissionregistrationv1.OperationType) client.Object {
-				return suite.Forbid(t, admin, ns+"-"+strings.ToLower(string(operation)), admissionregistrationv1.MatchResources{
+				return suite.CreateDenyingPolicy(t, admin, ns+"-"+strings.ToLower(string(operation)), admissionregistrationv1.MatchResources{
 					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: ns}},
-					ResourceRules: suite.Operations([]admissionregistrationv1.OperationType{operation}, "ipaddresses",
+					ResourceRules: suite.RulesFor([]admissionregistrationv1.OperationType{operation}, "ipaddresses",
 						"ipam.metal3.io", "ipam.cluster.x-k8s.io"),
 				})
 			}
@@ -231,7 +231,7 @@ func TestAddressObject_DeniedByAPolicy(t *testing.T) {
 			if answer(c) != "10.0.0.1" {
 				t.Errorf("the answer is %q", answer(c))
 			}
-			suite.Becomes(t, admin, c, func(c client.Object) string {
+			suite.AwaitObject(t, admin, c, func(c client.Object) string {
 				if name, failure := k.address(c); name != "" || !strings.HasPrefix(failure, "Failed to create associated IPAddress object: ") ||
 					!strings.Contains(failure, "refused by a policy") {
 					return fmt.Sprintf("it names %q, and says %q", name, failure)
@@ -241,7 +241,7 @@ func TestAddressObject_DeniedByAPolicy(t *testing.T) {
 			told(t, c, "AllocationFailed", "Failed to create associated IPAddress object: ", "refused by a policy")
 
 			suite.Delete(t, admin, creates)
-			suite.Becomes(t, admin, c, func(c client.Object) string {
+			suite.AwaitObject(t, admin, c, func(c client.Object) string {
 				if name, failure := k.address(c); name != "pool-10-0-0-1" || failure != "" {
 					return fmt.Sprintf("it names %q, and says %q", name, failure)
 				}
@@ -259,8 +259,8 @@ func TestAddressObject_DeniedByAPolicy(t *testing.T) {
 				t.Errorf("while its address cannot go, the claim names %q, and says %q", name, failure)
 			}
 			suite.Delete(t, admin, deletes)
-			suite.Gone(t, admin, c)
-			suite.Gone(t, admin, a)
+			suite.AwaitGone(t, admin, c)
+			suite.AwaitGone(t, admin, a)
 		})
 	}
 }
@@ -268,12 +268,12 @@ func TestAddressObject_DeniedByAPolicy(t *testing.T) {
 // Cluster API takes more forms of an address than one.
 func TestAddressObject_CanonicalForm(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	for written, says := range map[string]string{
 		"::ffff:10.0.0.6": `spec.address: Invalid value: "::ffff:10.0.0.6": must not be IPv4 written as IPv6: write 10.0.0.6`,
 		"fe80::1%eth0":    `spec.address: Invalid value: "fe80::1%eth0": must not have a zone: write fe80::1`,
 	} {
-		suite.Refused(t, admin.Create(t.Context(), ipAddressClaims.holds(ns, "odd", "pool", "nobody", written)), 422, says)
+		suite.RequireDenied(t, admin.Create(t.Context(), ipAddressClaims.holds(ns, "odd", "pool", "nobody", written)), 422, says)
 	}
 }

@@ -35,11 +35,11 @@ func single(ns, name string) *v1alpha1.IPPool {
 // The status of an IPClaim has no word for it, the conditions of an IPAddressClaim have.
 func TestClaim_WaitingForItsPoolSaysSo(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	waits, says := ipClaims.claim(ns, "web", "pool", ""), ipAddressClaims.claim(ns, "db", "pool", "")
 	suite.Create(t, admin, waits, says)
 	told(t, waits, "WaitingForPool", "pool "+ns+"/pool does not exist")
-	suite.Becomes(t, admin, says, func(o client.Object) string {
+	suite.AwaitObject(t, admin, says, func(o client.Object) string {
 		ready := meta.FindStatusCondition(o.(*ipamv1.IPAddressClaim).Status.Conditions, clusterv1.ReadyCondition)
 		if ready != nil && ready.Reason == ipamv1.IPAddressClaimReadyPoolNotReadyReason && strings.Contains(ready.Message, "pool "+ns+"/pool does not exist") {
 			return ""
@@ -53,7 +53,7 @@ func TestClaim_WaitingForItsPoolSaysSo(t *testing.T) {
 
 func TestClaim_ObjectsEqualThoseOfTheExistingProvider(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	claim := ipClaims.claim(ns, "web", "pool", "").(*v1alpha1.IPClaim)
 	claim.Labels = map[string]string{"app": "web"}
@@ -76,7 +76,7 @@ func TestClaim_ObjectsEqualThoseOfTheExistingProvider(t *testing.T) {
 		t.Errorf("spec.claim: %+v", got)
 	}
 	pool := stored(t, ten(ns, "pool"))
-	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+	suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if len(p.Status.Indexes) == 1 && p.Status.Indexes["web"] == "10.0.0.1" && p.Status.LastUpdated != nil && *p.Status.AvailableIPCount == 9 {
 			return ""
 		}
@@ -106,7 +106,7 @@ func TestClaim_ObjectsEqualThoseOfTheExistingProvider(t *testing.T) {
 
 func TestClaim_OfANetworkPool(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool := &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "lab"},
 		Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.7.0.0/29", Gateway: "10.7.0.0", RoutingDomain: ns},
@@ -123,16 +123,16 @@ func TestClaim_OfANetworkPool(t *testing.T) {
 	if o := a.OwnerReferences; len(o) != 2 || o[0].UID != c.UID || !*o[0].Controller || o[1].UID != pool.UID || *o[1].Controller || !*o[1].BlockOwnerDeletion {
 		t.Errorf("owners of the address: %+v", o)
 	}
-	suite.Refused(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaim owns addresses of the pool: delete it first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io -n "+ns)
+	suite.RequireDenied(t, admin.Delete(t.Context(), pool), 403, "while 1 ipaddressclaim owns addresses of the pool: delete it first, see kubectl get ipaddressclaims.ipam.cluster.x-k8s.io -n "+ns)
 	suite.Delete(t, admin, c)
-	suite.Gone(t, admin, a)
-	suite.Gone(t, admin, c)
+	suite.AwaitGone(t, admin, a)
+	suite.AwaitGone(t, admin, c)
 	suite.Delete(t, admin, pool)
 }
 
 func TestClaim_OfAnotherProvider(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	c := &ipamv1.IPAddressClaim{ObjectMeta: asking(ns, "theirs", ""), Spec: ipamv1.IPAddressClaimSpec{
 		PoolRef: ipamv1.IPPoolReference{APIGroup: v1alpha1.GroupVersion.Group, Kind: "InClusterIPPool", Name: "pool"},
@@ -148,7 +148,7 @@ func TestRelease_WaitsForAllFinalizers(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := single(ns, "one")
 			suite.Create(t, admin, pool)
 			first, second := k.claim(ns, "first", "one", ""), k.claim(ns, "second", "one", "")
@@ -172,7 +172,7 @@ func TestRelease_WaitsForAllFinalizers(t *testing.T) {
 				}
 				c.SetFinalizers(left)
 			})
-			suite.Gone(t, admin, first)
+			suite.AwaitGone(t, admin, first)
 			if spec := k.bound(t, second); spec.Address != "10.0.0.1" {
 				t.Errorf("the claim that came before the third got %s", spec.Address)
 			}
@@ -185,7 +185,7 @@ func TestRelease_WaitsForAllFinalizers(t *testing.T) {
 				t.Error("the pool is not going")
 			}
 			suite.Delete(t, admin, second)
-			suite.Gone(t, admin, pool)
+			suite.AwaitGone(t, admin, pool)
 		})
 	}
 }
@@ -194,7 +194,7 @@ func TestClaim_OutlivesItsFullPool(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := single(ns, "one")
 			suite.Create(t, admin, pool)
 			first, second := k.claim(ns, "first", "one", ""), k.claim(ns, "second", "one", "")
@@ -204,14 +204,14 @@ func TestClaim_OutlivesItsFullPool(t *testing.T) {
 			if err := admin.Delete(t.Context(), pool); err != nil {
 				t.Fatal(err)
 			}
-			suite.Becomes(t, admin, second, func(c client.Object) string {
+			suite.AwaitObject(t, admin, second, func(c client.Object) string {
 				if name, failure := k.address(c); name != "" || failure == "Exhausted IP Pools" {
 					return fmt.Sprintf("it names %q, and says %q of a pool that goes", name, failure)
 				}
 				return ""
 			})
 			suite.Delete(t, admin, first)
-			suite.Gone(t, admin, pool)
+			suite.AwaitGone(t, admin, pool)
 			suite.Create(t, admin, ten(ns, "one"))
 			k.bound(t, second)
 		})
@@ -223,22 +223,22 @@ func TestRelease_ForegroundDeletion(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			suite.Create(t, admin, ten(ns, "pool"))
 			c := k.claim(ns, "web", "pool", "")
 			k.gets(t, c, "10.0.0.1")
 			if err := admin.Delete(t.Context(), c, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
 				t.Fatal(err)
 			}
-			suite.Gone(t, admin, k.holds(ns, "pool-10-0-0-1", "pool", "web", "10.0.0.1"))
-			suite.Becomes(t, admin, c, func(c client.Object) string {
+			suite.AwaitGone(t, admin, k.holds(ns, "pool-10-0-0-1", "pool", "web", "10.0.0.1"))
+			suite.AwaitObject(t, admin, c, func(c client.Object) string {
 				if left := c.GetFinalizers(); !slices.Equal(left, []string{metav1.FinalizerDeleteDependents}) {
 					return fmt.Sprintf("it has the finalizers %q", left)
 				}
 				return ""
 			})
 			suite.Change(t, admin, c, func(c client.Object) { c.SetFinalizers(nil) })
-			suite.Gone(t, admin, c)
+			suite.AwaitGone(t, admin, c)
 			k.gets(t, k.claim(ns, "next", "pool", ""), "10.0.0.1")
 		})
 	}
@@ -246,7 +246,7 @@ func TestRelease_ForegroundDeletion(t *testing.T) {
 
 func TestPreAllocation_AppliesToTheNextClaim(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool := ten(ns, "pool")
 	suite.Create(t, admin, pool)
 	for i := range 5 {
@@ -259,8 +259,8 @@ func TestPreAllocation_AppliesToTheNextClaim(t *testing.T) {
 		})
 		ipClaims.gets(t, ipClaims.claim(ns, name, "pool", ""), want)
 	}
-	// What CAPM3 does to have hosts keep their addresses: every address that is held is kept for who has it.
-	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+	// What CAPM3 does to have hosts keep their addresses: every address that is owned is kept for who has it.
+	suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if len(p.Status.Indexes) == 5 {
 			return ""
 		}
@@ -274,7 +274,7 @@ func TestIndexes_ListWhatIsOwnedThroughThePool(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			a, b := suite.Namespace(t, admin), suite.Namespace(t, admin)
+			a, b := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
 			mine, theirs := ten(a, "pool"), ten(b, "pool")
 			theirs.Labels[butlerv1.LabelRoutingDomain] = a
 			suite.Create(t, admin, mine, theirs)
@@ -293,31 +293,31 @@ func TestPreAllocation_OfAnOwnedAddressWarns(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			suite.Create(t, admin, pool)
 			k.gets(t, k.claim(ns, "web", "pool", ""), "10.0.0.1")
 			suite.Create(t, admin, k.holds(ns, "made-by-hand", "pool", "router", "10.0.0.9"))
 			indexesBecome(t, pool, map[string]v1alpha1.IP{"web": "10.0.0.1", "router": "10.0.0.9"})
-			for kept, held := range map[string]string{
+			for kept, owned := range map[string]string{
 				`{"web":"10.0.0.1","router":"10.0.0.9","db":"10.0.0.2"}`: "",
 				`{"db":"10.0.0.1"}`:  "10.0.0.1 is owned by ",
 				`{"web":"10.0.0.9"}`: "10.0.0.9 is owned by ",
 			} {
 				_, warning := suite.Kubectl(t, cluster, "", "patch", "ippool", "pool", "-n", ns, "--type=merge", "--dry-run=server",
 					"-p", `{"spec":{"preAllocations":`+kept+`}}`)
-				if want := "pool " + ns + "/pool offers addresses that are not free: " + held; held == "" && warning != "" || held != "" && !strings.Contains(warning, want) {
-					t.Errorf("to keep %s is answered %q, want the warning %q", kept, warning, held)
+				if want := "pool " + ns + "/pool offers addresses that are not free: " + owned; owned == "" && warning != "" || owned != "" && !strings.Contains(warning, want) {
+					t.Errorf("to keep %s is answered %q, want the warning %q", kept, warning, owned)
 				}
 			}
 		})
 	}
 }
 
-// A claim has the address that it was answered, whatever else is held for it.
+// A claim has the address that it was answered, whatever else is owned for it.
 func TestIndexes_OfAClaimWithSeveralObjects(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool := ten(ns, "pool")
 	suite.Create(t, admin, pool)
 	ipClaims.gets(t, ipClaims.claim(ns, "web", "pool", "10.0.0.5"), "10.0.0.5")
@@ -329,7 +329,7 @@ func TestIndexes_OfAClaimWithSeveralObjects(t *testing.T) {
 // indexesBecome waits until a pool lists these claims and no others.
 func indexesBecome(t *testing.T, p *v1alpha1.IPPool, want map[string]v1alpha1.IP) {
 	t.Helper()
-	suite.Becomes(t, admin, p, func(p *v1alpha1.IPPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.IPPool) string {
 		if maps.Equal(p.Status.Indexes, want) {
 			return ""
 		}
@@ -348,19 +348,19 @@ func TestClaim_SampleOfClusterAPI(t *testing.T) {
 	suite.Delete(t, admin, c)
 	pool := &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.Namespace, Name: "vlan40-pool"}}
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return admin.Delete(ctx, pool) }) // the replica may have yet to hear that the claim is gone
-	suite.Gone(t, admin, pool)
+	suite.AwaitGone(t, admin, pool)
 }
 
 // Cluster API's IPAddress has a rule for prefixes that the pool does not have: the claim has its address, and no object for it. Who corrects the pool
 // need not touch the claim.
 func TestIPPool_InvalidPrefixCorrected(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	p := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.9")}, Prefix: -1})
 	suite.Create(t, admin, p)
 	c := ipAddressClaims.claim(ns, "claim", "pool", "")
 	suite.Create(t, admin, c)
-	suite.Becomes(t, admin, c, func(o client.Object) string {
+	suite.AwaitObject(t, admin, c, func(o client.Object) string {
 		if _, failure := ipAddressClaims.address(o); failure != "Invalid prefix value, it must be between 0 and 128" {
 			return "it says " + failure
 		}
@@ -394,7 +394,7 @@ func TestClaim_BeingDeletedRequestsNothing(t *testing.T) {
 		} {
 			t.Run(k.name+" "+name, func(t *testing.T) {
 				t.Parallel()
-				ns := suite.Namespace(t, admin)
+				ns := suite.CreateNamespace(t, admin)
 				suite.Create(t, admin, ten(ns, "pool"))
 				goes, other := k.claim(ns, "goes", "pool", ""), k.claim(ns, "other", "pool", "")
 				goes.SetFinalizers([]string{"example.com/holds"})
@@ -411,13 +411,13 @@ func TestClaim_BeingDeletedRequestsNothing(t *testing.T) {
 						c.SetAnnotations(annotations)
 					}
 				}
-				suite.Refused(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be requested by an object that is being deleted, or moved")
+				suite.RequireDenied(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be requested by an object that is being deleted, or moved")
 				suite.Change(t, admin, goes, func(c client.Object) {
 					annotations := c.GetAnnotations()
 					delete(annotations, v1alpha1.AnnotationIPAddress)
 					c.SetAnnotations(annotations)
 				})
-				suite.Refused(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be requested by an object that is being deleted, or moved")
+				suite.RequireDenied(t, suite.TryChange(t, admin, goes, take("10.0.0.2")), 422, "10.0.0.2 cannot be requested by an object that is being deleted, or moved")
 				if got := k.bound(t, other); got.Address != "10.0.0.2" {
 					t.Errorf("the other has %+v", got)
 				}

@@ -39,7 +39,7 @@ func TestPaused_UntilTheClusterExists(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Spec.ClusterName = ptr.To("c")
 			suite.Create(t, admin, pool)
@@ -67,7 +67,7 @@ func TestPaused_UntilTheClusterExists(t *testing.T) {
 			if got := k.bound(t, named); got.Address != "10.0.0.7" {
 				t.Errorf("the claim that named its address got %s", got.Address)
 			}
-			suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+			suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string {
 				if len(p.OwnerReferences) == 1 && p.OwnerReferences[0].UID == c.UID && p.Labels[clusterv1.ClusterNameLabel] == "c" && p.Labels[v1alpha1.LabelProvider] == v1alpha1.Provider {
 					return ""
 				}
@@ -80,7 +80,7 @@ func TestPaused_UntilTheClusterExists(t *testing.T) {
 				t.Fatal(err)
 			}
 			suite.Change(t, admin, c, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
-			suite.Gone(t, admin, early)
+			suite.AwaitGone(t, admin, early)
 		})
 	}
 }
@@ -102,7 +102,7 @@ func becomesPaused(t *testing.T, k claimKind, ns string) {
 
 func TestPaused_ByTheClusterOfTheClaim(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	c := ipAddressClaims.claim(ns, "web", "pool", "").(*ipamv1.IPAddressClaim)
 	c.Spec.ClusterName = "c"
@@ -115,7 +115,7 @@ func TestPaused_ByAnnotation(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 			suite.Create(t, admin, pool)
@@ -131,7 +131,7 @@ func TestPaused_ResumesWithItsPool(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			suite.Create(t, admin, pool)
 			goes := k.claim(ns, "goes", "pool", "")
@@ -149,7 +149,7 @@ func TestPaused_ResumesWithItsPool(t *testing.T) {
 			stored(t, goes)
 			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
 			k.bound(t, comes)
-			suite.Gone(t, admin, goes)
+			suite.AwaitGone(t, admin, goes)
 		})
 	}
 }
@@ -159,7 +159,7 @@ func TestPaused_Briefly(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			suite.Create(t, admin, pool)
 			for i := range 5 {
@@ -181,7 +181,7 @@ func TestPaused_Claim(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			suite.Create(t, admin, ten(ns, "pool"), k.holds(ns, "manual", "pool", "there", "10.0.0.8"))
 			paused := func(name, asked string) client.Object {
 				c := k.claim(ns, name, "pool", asked)
@@ -219,7 +219,7 @@ func TestMove_BlockedWhileAnAddressIsAllocated(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			c := k.claim(ns, "web", "pool", "")
 			unassigned(t, c)
 			versions := k.watched(t, c)
@@ -248,7 +248,7 @@ func TestMove_OfAClaimWithoutAddress(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			paused := ten(ns, "paused")
 			paused.Spec.ClusterName = ptr.To("c")
 			suite.Create(t, admin, clusterNamed(ns, "c", true), paused, single(ns, "full"))
@@ -259,7 +259,7 @@ func TestMove_OfAClaimWithoutAddress(t *testing.T) {
 				others.SetAnnotations(map[string]string{blockMove: ""})
 				unassigned(t, others)
 				unassigned(t, left)
-				suite.Becomes(t, admin, left, func(c client.Object) string {
+				suite.AwaitObject(t, admin, left, func(c client.Object) string {
 					if _, blocks := c.GetAnnotations()[blockMove]; !blocks && answer(c) == "" {
 						return ""
 					}
@@ -276,13 +276,13 @@ func TestMove_OfAClaimWithoutAddress(t *testing.T) {
 // Its own change must not bring it back at once: each round would be two writes of it, and two of the journal.
 func TestPaused_ClusterCannotBeRead(t *testing.T) {
 	t.Parallel()
-	_, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
-	ns := suite.Namespace(t, c)
+	_, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns := suite.CreateNamespace(t, c)
 	p := single(ns, "pool")
 	p.Spec.ClusterName = ptr.To("c")
 	first, waits := ipClaims.claim(ns, "first", "pool", ""), ipClaims.claim(ns, "waits", "pool", "")
 	suite.Create(t, c, clusterNamed(ns, "c", false), p, first, waits)
-	suite.Becomes(t, c, waits, func(c client.Object) string {
+	suite.AwaitObject(t, c, waits, func(c client.Object) string {
 		if _, failure := ipClaims.address(c); failure != "" {
 			return ""
 		}
@@ -333,7 +333,7 @@ func TestPaused_ClusterCannotBeRead(t *testing.T) {
 		t.Errorf("it was written to %d times in four seconds", writes)
 	}
 	mayRead(true)
-	suite.Becomes(t, c, waits, func(c client.Object) string {
+	suite.AwaitObject(t, c, waits, func(c client.Object) string {
 		if answer(c) == "10.0.0.2" {
 			return ""
 		}

@@ -29,7 +29,7 @@ func TestClaim_InvalidOneDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			bad := k.claim(ns, "a-bad-one", "pool", "10.9.9.9")
 			good := k.claim(ns, "good", "pool", "")
 			suite.Create(t, admin, bad, good)
@@ -46,7 +46,7 @@ func TestClaim_InvalidOneDelaysNoOther(t *testing.T) {
 // #1437: two pools with the same namePrefix and the same addresses had each other wait without a word.
 func TestIPPool_EqualNamePrefixes(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	for _, name := range []string{"a", "b"} {
 		suite.Create(t, admin, ipPool(ns, name, v1alpha1.IPPoolSpec{NamePrefix: "same", Pools: []v1alpha1.Pool{between("10.0.0.1", "10.0.0.2")}}))
 	}
@@ -63,7 +63,7 @@ func TestIPPool_EqualNamePrefixes(t *testing.T) {
 // #430, #431, #1250: an IPv6 network was walked through address by address, and a pin in another form than the canonical one did not hold.
 func TestIPPool_LargeIPv6(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	subnet := v1alpha1.Subnet("2001:db8::/64")
 	suite.Create(t, admin, ipPool(ns, "pool", v1alpha1.IPPoolSpec{
 		Pools: []v1alpha1.Pool{{Subnet: &subnet}}, PreAllocations: map[string]v1alpha1.IP{"pinned": "2001:0db8:0:0:ffff:ffff:ffff:fffe"},
@@ -72,7 +72,7 @@ func TestIPPool_LargeIPv6(t *testing.T) {
 	ipClaims.gets(t, ipClaims.claim(ns, "pinned", "pool", ""), "2001:db8::ffff:ffff:ffff:fffe")
 	ipClaims.gets(t, ipClaims.claim(ns, "asks", "pool", "2001:db8::8000:0:0:1"), "2001:db8::8000:0:0:1")
 	ipAddressClaims.gets(t, ipAddressClaims.claim(ns, "any", "pool", ""), "2001:db8::1")
-	suite.Refused(t, admin.Create(t.Context(), ipClaims.claim(ns, "outside", "pool", "2001:db8:1::1")), 422, "Exhausted IP Pools")
+	suite.RequireDenied(t, admin.Create(t.Context(), ipClaims.claim(ns, "outside", "pool", "2001:db8:1::1")), 422, "Exhausted IP Pools")
 	if took := time.Since(began); took > suite.Soon {
 		t.Errorf("it took %s", took)
 	}
@@ -83,7 +83,7 @@ func TestCooldown_AfterAConflictIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1h"}
 			one, two := k.claim(ns, "one", "pool", "10.0.0.3"), k.claim(ns, "two", "pool", "10.0.0.3")
@@ -104,12 +104,12 @@ func TestCooldown_AfterAConflictIsRecordedOnce(t *testing.T) {
 			})
 			for _, c := range []client.Object{loser, winner} {
 				suite.Delete(t, admin, c)
-				suite.Gone(t, admin, c)
+				suite.AwaitGone(t, admin, c)
 				for i := range 5 {
 					suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Labels[fmt.Sprint("event-", i)] = c.GetName() })
 				}
 				k.gets(t, k.claim(ns, "after-"+c.GetName(), "pool", ""), map[string]string{loser.GetName(): "10.0.0.1", winner.GetName(): "10.0.0.2"}[c.GetName()])
-				suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+				suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string {
 					if n := strings.Count(p.Annotations[butlerv1.AnnotationCooldown], "10.0.0.3"); n > 1 || c == winner && n == 0 {
 						return fmt.Sprintf("annotations: %v", p.Annotations)
 					}
@@ -127,7 +127,7 @@ func TestCooldown_WaitsForRoomInTheRecord(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.0", "10.0.63.255")}, Prefix: 16})
 			var resting []ledger.RecordedRange
 			for i := range 8192 {
@@ -148,8 +148,8 @@ func TestCooldown_WaitsForRoomInTheRecord(t *testing.T) {
 				t.Error("its address is gone")
 			}
 			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations[butlerv1.AnnotationReuseDelay] = "0s" })
-			suite.Gone(t, admin, c)
-			suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string { return p.Annotations[butlerv1.AnnotationCooldown] })
+			suite.AwaitGone(t, admin, c)
+			suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string { return p.Annotations[butlerv1.AnnotationCooldown] })
 		})
 	}
 }
@@ -157,13 +157,13 @@ func TestCooldown_WaitsForRoomInTheRecord(t *testing.T) {
 // Somebody has broken the record while nobody knew what was in it. What can be corrected is not thrown away.
 func TestCooldown_UnreadableRecord(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool := ten(ns, "pool")
 	const broken = `[{"range":"10.0.0.1","claim":"ipclaims.ipam.metal3.io/` // and so on
 	pool.Annotations = map[string]string{butlerv1.AnnotationCooldown: broken}
 	suite.Create(t, admin, pool)
 	told(t, pool, "CooldownsUnreadable", "cannot be read", "correct it")
-	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+	suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if p.Status.LastUpdated == nil || p.Annotations[butlerv1.AnnotationCooldown] != broken {
 			return fmt.Sprintf("annotations %v, status %+v", p.Annotations, p.Status)
 		}
@@ -188,7 +188,7 @@ func TestCooldown_UnreadableRecord(t *testing.T) {
 // Somebody's annotations fill the pool, so that nothing can be written into its own.
 func TestCooldown_RecordThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool := &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "net", Annotations: map[string]string{"example.com/large": strings.Repeat("x", 256<<10-100)}},
 		Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.8.0.0/29", RoutingDomain: ns, ReuseDelay: &metav1.Duration{Duration: time.Hour}},
@@ -202,9 +202,9 @@ func TestCooldown_RecordThatCannotBeWritten(t *testing.T) {
 	suite.Create(t, admin, pool, first)
 	ipAddressClaims.bound(t, first)
 	suite.Delete(t, admin, first)
-	suite.Gone(t, admin, first)
+	suite.AwaitGone(t, admin, first)
 	suite.Create(t, admin, claim("second"), claim("third"))
-	suite.Becomes(t, admin, pool, func(p *butlerv1.NetworkPool) string {
+	suite.AwaitObject(t, admin, pool, func(p *butlerv1.NetworkPool) string {
 		if p.Annotations[butlerv1.AnnotationCooldown] != "" || p.Status.AllocationCount != 2 || p.Status.AvailableIPs != 5 {
 			return fmt.Sprintf("status %+v", p.Status)
 		}
@@ -225,18 +225,18 @@ func waitsForARest(t *testing.T, ns string) client.Object {
 
 func TestCooldown_DelayShortened(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool := single(ns, "one")
 	pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1 hour"}
 	const rule = `metadata.annotations[butler.butlerlabs.dev/reuse-delay]: Invalid value: "1 hour": must be a duration from 0s to 720h, such as 10m`
-	suite.Refused(t, admin.Create(t.Context(), pool), 422, rule)
+	suite.RequireDenied(t, admin.Create(t.Context(), pool), 422, rule)
 	pool.Annotations[butlerv1.AnnotationReuseDelay] = "1h"
 	suite.Create(t, admin, pool)
 	second := waitsForARest(t, ns)
 	delay := func(text string) func(*v1alpha1.IPPool) {
 		return func(p *v1alpha1.IPPool) { p.Annotations[butlerv1.AnnotationReuseDelay] = text }
 	}
-	suite.Refused(t, suite.TryChange(t, admin, pool, delay("1 hour")), 422, rule)
+	suite.RequireDenied(t, suite.TryChange(t, admin, pool, delay("1 hour")), 422, rule)
 	suite.Change(t, admin, pool, delay("1s"))
 	ipClaims.bound(t, second)
 }
@@ -244,8 +244,8 @@ func TestCooldown_DelayShortened(t *testing.T) {
 // The existing provider reads the annotation ipAddress once: what somebody wrote into it later means nothing there.
 func TestTakeOver_KeepsTheAddressInUse(t *testing.T) {
 	t.Parallel()
-	box, c := suite.Own(t, sandbox.Options{ClusterAPI: true})
-	ns := suite.Namespace(t, c)
+	box, c := suite.StartSandbox(t, sandbox.Options{ClusterAPI: true})
+	ns := suite.CreateNamespace(t, c)
 	pool := ten(ns, "pool")
 	suite.Create(t, c, pool)
 	edited := ipClaims.claim(ns, "edited", "pool", "10.0.0.7").(*v1alpha1.IPClaim)
@@ -266,14 +266,14 @@ func TestTakeOver_KeepsTheAddressInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	for claim, has := range map[*v1alpha1.IPClaim]string{edited: "10.0.0.5", kept: "10.0.0.8"} {
-		suite.Becomes(t, c, claim, func(c *v1alpha1.IPClaim) string {
+		suite.AwaitObject(t, c, claim, func(c *v1alpha1.IPClaim) string {
 			if c.Annotations[v1alpha1.AnnotationIPAddress] != has || c.Annotations[butlerv1.AnnotationOrigin] != butlerv1.OriginAdopted {
 				return fmt.Sprintf("annotations %v", c.Annotations)
 			}
 			return ""
 		})
 	}
-	suite.Becomes(t, c, pool, func(p *v1alpha1.IPPool) string {
+	suite.AwaitObject(t, c, pool, func(p *v1alpha1.IPPool) string {
 		if len(p.Status.Indexes) != 2 || p.Status.Indexes["edited"] != "10.0.0.5" || p.Status.Indexes["kept"] != "10.0.0.8" {
 			return fmt.Sprintf("indexes %v", p.Status.Indexes)
 		}
@@ -290,7 +290,7 @@ func TestTakeOver_KeepsTheAddressInUse(t *testing.T) {
 func TestTakeOver_FromTheExistingProvider(t *testing.T) {
 	t.Parallel()
 	const bound, exhausted, leaving = 170, 15, 15
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.5.0.1", "10.5.0.185")}, Prefix: 24})
 	pool.Annotations = map[string]string{"cluster.x-k8s.io/paused": ""} // nobody works on it while it is being put there
 	suite.Create(t, admin, pool)
@@ -331,7 +331,7 @@ func TestTakeOver_FromTheExistingProvider(t *testing.T) {
 	}
 	suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
 	for _, c := range going {
-		suite.Gone(t, admin, c)
+		suite.AwaitGone(t, admin, c)
 	}
 	for _, c := range all {
 		got := ipClaims.bound(t, c)
@@ -339,7 +339,7 @@ func TestTakeOver_FromTheExistingProvider(t *testing.T) {
 			t.Errorf("%s had %s and has %s", c.GetName(), had, got.Address)
 		}
 	}
-	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+	suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if len(p.Status.Indexes) == bound+exhausted && *p.Status.AvailableIPCount == 0 {
 			return ""
 		}

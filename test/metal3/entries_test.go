@@ -24,10 +24,10 @@ func TestIPPool_Entries(t *testing.T) {
 		k := bothKinds[i%len(bothKinds)]
 		t.Run(tc.Name, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ipPool(ns, "pool", tc.Pool())
 			if tc.Refused {
-				suite.Refused(t, admin.Create(t.Context(), pool), 422, "spec.pools[0]")
+				suite.RequireDenied(t, admin.Create(t.Context(), pool), 422, "spec.pools[0]")
 				return
 			}
 			suite.Create(t, admin, pool)
@@ -36,7 +36,7 @@ func TestIPPool_Entries(t *testing.T) {
 			for index, want := range tc.At {
 				k.hasAt(t, tc, index, want)
 			}
-			suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+			suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string {
 				if p.Status.Capacity != nil && *p.Status.Capacity == tc.Count {
 					return ""
 				}
@@ -45,7 +45,7 @@ func TestIPPool_Entries(t *testing.T) {
 			random := ipPool(ns, "random", tc.Pool())
 			random.Spec.AllocationStrategy = v1alpha1.StrategyRandom
 			if err := admin.Create(t.Context(), random, client.DryRunAll); tc.Size == nil {
-				suite.Refused(t, err, 422, "spec.pools[0]", "cannot be used with allocationStrategy")
+				suite.RequireDenied(t, err, 422, "spec.pools[0]", "cannot be used with allocationStrategy")
 			} else if err != nil {
 				t.Errorf("random: %v", err)
 			}
@@ -75,7 +75,7 @@ func (k claimKind) hasEnds(t *testing.T, ns string, tc scenarios.Entry) {
 func (k claimKind) lacks(t *testing.T, ns, name string, a netip.Addr) {
 	t.Helper()
 	if a.IsValid() {
-		suite.Refused(t, admin.Create(t.Context(), k.claim(ns, name, "pool", a.String())), 422, "Exhausted IP Pools")
+		suite.RequireDenied(t, admin.Create(t.Context(), k.claim(ns, name, "pool", a.String())), 422, "Exhausted IP Pools")
 	}
 }
 
@@ -95,7 +95,7 @@ func (k claimKind) hasNames(t *testing.T, ns string, tc scenarios.Entry) {
 // hasAt asks a pool for any address that keeps all before an index for claims that do not come; want is not valid where the entry ends before it.
 func (k claimKind) hasAt(t *testing.T, tc scenarios.Entry, index int64, want netip.Addr) {
 	t.Helper()
-	ns, spec, a := suite.Namespace(t, admin), tc.Pool(), tc.First
+	ns, spec, a := suite.CreateNamespace(t, admin), tc.Pool(), tc.First
 	spec.PreAllocations = map[string]v1alpha1.IP{}
 	for i := range index {
 		spec.PreAllocations[fmt.Sprint(i)] = v1alpha1.IP(a.String())

@@ -28,7 +28,7 @@ func TestPreAllocation_ForNoClaimIgnoresAnnotations(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Spec.PreAllocations = map[string]v1alpha1.IP{}
 			for i, name := range unclaimable {
@@ -37,7 +37,7 @@ func TestPreAllocation_ForNoClaimIgnoresAnnotations(t *testing.T) {
 			suite.Create(t, admin, pool)
 			for i, origin := range []string{butlerv1.OriginAuto, butlerv1.OriginPinned, butlerv1.OriginAdopted, "x", butlerv1.OriginAuto} {
 				address := fmt.Sprintf("10.0.0.%d", i+1)
-				suite.Refused(t, admin.Create(t.Context(), forged(k.claim(ns, "thief", "pool", ""), address, origin)), 422, "Requested IP not available", address)
+				suite.RequireDenied(t, admin.Create(t.Context(), forged(k.claim(ns, "thief", "pool", ""), address, origin)), 422, "Requested IP not available", address)
 			}
 
 			// A waiting claim, whose author changes the annotations.
@@ -47,7 +47,7 @@ func TestPreAllocation_ForNoClaimIgnoresAnnotations(t *testing.T) {
 			later.Spec.PreAllocations = map[string]v1alpha1.IP{"_gateway": "10.0.1.1"}
 			suite.Create(t, admin, later)
 			k.fails(t, waits, "Exhausted IP Pools")
-			suite.Refused(t, suite.TryChange(t, admin, waits, func(c client.Object) { forged(c, "10.0.1.1", butlerv1.OriginAuto) }),
+			suite.RequireDenied(t, suite.TryChange(t, admin, waits, func(c client.Object) { forged(c, "10.0.1.1", butlerv1.OriginAuto) }),
 				422, "Requested IP not available", "10.0.1.1")
 
 			// A claim that is stored before the pool that keeps its address, and then gets an origin.
@@ -67,7 +67,7 @@ func TestPreAllocation_ForNoClaimIgnoresAnnotations(t *testing.T) {
 // waitsFor waits until a claim that names an address says why it does not have the address.
 func (k claimKind) waitsFor(t *testing.T, c client.Object, want string) {
 	t.Helper()
-	suite.Becomes(t, admin, c, func(c client.Object) string {
+	suite.AwaitObject(t, admin, c, func(c client.Object) string {
 		name, failure := k.address(c)
 		if failure == want && name == "" {
 			return ""
@@ -79,7 +79,7 @@ func (k claimKind) waitsFor(t *testing.T, c client.Object, want string) {
 // What a NetworkPool reserves, and its gateway where that is reserved, have no exception.
 func TestReserved_IgnoresAnnotations(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool := &butlerv1.NetworkPool{Spec: butlerv1.NetworkPoolSpec{
 		CIDR: "10.8.0.0/28", RoutingDomain: ns, Gateway: "10.8.0.1",
 		Reserved: []butlerv1.ReservedRange{{CIDR: "10.8.0.0/30"}},
@@ -90,14 +90,14 @@ func TestReserved_IgnoresAnnotations(t *testing.T) {
 		PoolRef: ipamv1.IPPoolReference{APIGroup: butlerv1.GroupVersion.Group, Kind: "NetworkPool", Name: "lab"},
 	}}
 	c.Namespace, c.Name = ns, "thief"
-	suite.Refused(t, admin.Create(t.Context(), forged(c, "10.8.0.1", butlerv1.OriginAuto)), 422, "10.8.0.0-10.8.0.3", "is reserved")
+	suite.RequireDenied(t, admin.Create(t.Context(), forged(c, "10.8.0.1", butlerv1.OriginAuto)), 422, "10.8.0.0-10.8.0.3", "is reserved")
 	a := &butlerv1.IPAllocation{Spec: butlerv1.IPAllocationSpec{
 		PoolRef: butlerv1.LocalObjectReference{Name: "lab"}, Type: butlerv1.TypeLoadBalancer,
 		TenantClusterRef: butlerv1.NamespacedObjectReference{Namespace: ns, Name: "tenant"},
 		PinnedRange:      &butlerv1.PinnedIPRange{StartAddress: "10.8.0.1", EndAddress: "10.8.0.1"},
 	}}
 	a.Namespace, a.Name = ns, "thief"
-	suite.Refused(t, admin.Create(t.Context(), forged(a, "10.8.0.1", butlerv1.OriginAuto)), 422, "10.8.0.0-10.8.0.3", "is reserved")
+	suite.RequireDenied(t, admin.Create(t.Context(), forged(a, "10.8.0.1", butlerv1.OriginAuto)), 422, "10.8.0.0-10.8.0.3", "is reserved")
 }
 
 // The address object is the record that only the manager and admins of pools write. A claim of the wrong name or address gets nothing by it.
@@ -111,7 +111,7 @@ func TestPreAllocation_ForNoClaimKeepsAddressObjects(t *testing.T) {
 		} {
 			t.Run(k.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				ns := suite.Namespace(t, admin)
+				ns := suite.CreateNamespace(t, admin)
 				pool := ten(ns, "pool")
 				suite.Create(t, admin, pool)
 				c := k.claim(ns, "web", "pool", "")
@@ -120,7 +120,7 @@ func TestPreAllocation_ForNoClaimKeepsAddressObjects(t *testing.T) {
 				again, object := k.restorable(t, c, "pool"), k.holds(ns, name, "pool", "web", "10.0.0.1")
 				pin(t, pool, map[string]v1alpha1.IP{"_gateway": "10.0.0.1"}) // while the claim has it: it stays the claim's
 				suite.Delete(t, admin, c)
-				suite.Gone(t, admin, object)
+				suite.AwaitGone(t, admin, object)
 				if tc.paused {
 					suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = map[string]string{"cluster.x-k8s.io/paused": ""} })
 					k.wouldGet(t, k.claim(ns, "try", "pool", ""), "") // by then the managers have seen that
@@ -134,7 +134,7 @@ func TestPreAllocation_ForNoClaimKeepsAddressObjects(t *testing.T) {
 				if tc.paused { // it is decided when the pool is not
 					suite.Create(t, admin, thief)
 				} else {
-					suite.Refused(t, admin.Create(t.Context(), thief), 422, "Requested IP not available", "10.0.0.1")
+					suite.RequireDenied(t, admin.Create(t.Context(), thief), 422, "Requested IP not available", "10.0.0.1")
 				}
 				suite.Create(t, admin, again)
 				if !tc.first {

@@ -15,8 +15,8 @@ import (
 // Cluster API is installed after the managers: they end one after the other, to serve its claims when they are started again, and no create of another
 // kind fails of that.
 func TestClusterAPI_InstalledLater(t *testing.T) {
-	s, c := suite.Own(t, sandbox.Options{Replicas: 2, Restart: true})
-	ns := suite.Namespace(t, c)
+	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 2, Restart: true})
+	ns := suite.CreateNamespace(t, c)
 	suite.Create(t, c, ten(ns, "pool"))
 	first := ipClaims.claim(ns, "first", "pool", "")
 	suite.Create(t, c, first)
@@ -49,7 +49,7 @@ func TestClusterAPI_InstalledLater(t *testing.T) {
 	if _, failures := l.Stop(); len(failures) > 0 {
 		t.Errorf("creates have failed: %v", failures)
 	}
-	suite.Becomes(t, c, early, func(o client.Object) string {
+	suite.AwaitObject(t, c, early, func(o client.Object) string {
 		name, failure := ipAddressClaims.address(o)
 		if name == "" {
 			return fmt.Sprintf("it names no address: %q", failure)

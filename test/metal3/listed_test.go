@@ -25,8 +25,8 @@ var listClusters = authorizationv1.ResourceAttributes{Verb: "list", Group: clust
 // What is being deleted goes on where its Cluster is gone, and rests where that is paused: a manager that has not seen any Cluster yet knows neither.
 func TestPaused_BeforeTheClustersAreListed(t *testing.T) {
 	t.Parallel()
-	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
-	ns, other := suite.Namespace(t, c), suite.Namespace(t, c)
+	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns, other := suite.CreateNamespace(t, c), suite.CreateNamespace(t, c)
 	going := ten(ns, "going")
 	going.Spec.ClusterName = ptr.To("c")
 	running, lost := clusterNamed(ns, "c", false), clusterNamed(other, "lost", false)
@@ -40,14 +40,14 @@ func TestPaused_BeforeTheClustersAreListed(t *testing.T) {
 	claims := []client.Object{own, ofPool, orphan}
 	suite.Create(t, c, claims...)
 	for claim, k := range map[client.Object]claimKind{own: ipAddressClaims, ofPool: ipClaims, orphan: ipAddressClaims} {
-		suite.Becomes(t, c, claim, func(c client.Object) string {
+		suite.AwaitObject(t, c, claim, func(c client.Object) string {
 			if name, failure := k.address(c); name == "" {
 				return fmt.Sprintf("it names no address: %q", failure)
 			}
 			return ""
 		})
 	}
-	suite.Becomes(t, c, going, func(p *v1alpha1.IPPool) string {
+	suite.AwaitObject(t, c, going, func(p *v1alpha1.IPPool) string {
 		if len(p.Finalizers) == 0 {
 			return "it has no finalizer"
 		}
@@ -80,7 +80,7 @@ func TestPaused_BeforeTheClustersAreListed(t *testing.T) {
 	}
 	probe := ipClaims.claim(ns, "probe", "pool", "")
 	suite.Create(t, c, probe)
-	suite.Becomes(t, c, probe, func(c client.Object) string { // by then the manager has looked at what is going
+	suite.AwaitObject(t, c, probe, func(c client.Object) string { // by then the manager has looked at what is going
 		if name, _ := ipClaims.address(c); name == "" {
 			return "it names no address"
 		}
@@ -93,7 +93,7 @@ func TestPaused_BeforeTheClustersAreListed(t *testing.T) {
 	}
 
 	suite.Change(t, c, role, func(r *rbacv1.ClusterRole) { r.Rules = was })
-	suite.Gone(t, c, orphan)
+	suite.AwaitGone(t, c, orphan)
 	for _, claim := range []client.Object{own, ofPool} {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(claim), claim); err != nil {
 			t.Errorf("while its Cluster is paused: %v", err)
@@ -101,6 +101,6 @@ func TestPaused_BeforeTheClustersAreListed(t *testing.T) {
 	}
 	suite.Change(t, c, running, func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(false) })
 	for _, o := range []client.Object{own, ofPool, going} {
-		suite.Gone(t, c, o)
+		suite.AwaitGone(t, c, o)
 	}
 }

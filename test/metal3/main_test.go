@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 	suite.Main(m, o, func(ctx context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
-		if admin, err = suite.Client(s); err != nil {
+		if admin, err = suite.NewClient(s); err != nil {
 			return err
 		}
 		for range 2 {
@@ -153,7 +153,7 @@ func answer(o client.Object) string { return o.GetAnnotations()[v1alpha1.Annotat
 // stored reads an object.
 func stored[T client.Object](t *testing.T, o T) T {
 	t.Helper()
-	return suite.Stored(t, admin, o)
+	return suite.Read(t, admin, o)
 }
 
 // gets creates a claim and fails the test unless the create's own answer has this address, and later an address object that the claim names.
@@ -172,7 +172,7 @@ func (k claimKind) gets(t *testing.T, c client.Object, want string) {
 func (k claimKind) bound(t *testing.T, c client.Object) v1alpha1.IPAddressSpec {
 	t.Helper()
 	name := ""
-	suite.Becomes(t, admin, c, func(c client.Object) string {
+	suite.AwaitObject(t, admin, c, func(c client.Object) string {
 		var failure string
 		if name, failure = k.address(c); name != "" && failure == "" && answer(c) != "" {
 			return ""
@@ -185,7 +185,7 @@ func (k claimKind) bound(t *testing.T, c client.Object) v1alpha1.IPAddressSpec {
 // fails waits until a claim says why it has no address.
 func (k claimKind) fails(t *testing.T, c client.Object, want string) {
 	t.Helper()
-	suite.Becomes(t, admin, c, func(c client.Object) string {
+	suite.AwaitObject(t, admin, c, func(c client.Object) string {
 		name, failure := k.address(c)
 		if failure == want && name == "" && answer(c) == "" {
 			return ""

@@ -102,7 +102,7 @@ func (k claimKind) addressesOf(t *testing.T, c client.Client, claim client.Objec
 // recordsMove waits until a pool records that an address is in another cluster.
 func recordsMove(t *testing.T, c client.Client, pool client.Object, address string) {
 	t.Helper()
-	suite.Becomes(t, c, pool, func(p client.Object) string {
+	suite.AwaitObject(t, c, pool, func(p client.Object) string {
 		if record := p.GetAnnotations()[butlerv1.AnnotationCooldown]; !strings.Contains(record, `"`+address+`"`) {
 			return fmt.Sprintf("it records %q", record)
 		}
@@ -153,7 +153,7 @@ func TestMove_MarkedClaims(t *testing.T) {
 		for _, k := range bothKinds {
 			t.Run(k.name+"/"+tc.name, func(t *testing.T) {
 				t.Parallel()
-				ns := suite.Namespace(t, admin)
+				ns := suite.CreateNamespace(t, admin)
 				pool := single(ns, "pool")
 				if tc.pool != "" {
 					pool.Spec.ClusterName = &tc.pool
@@ -190,7 +190,7 @@ func TestMove_MarkedClaims(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name+"/spec and finalizers as they were", func(t *testing.T) { // whoever marks and deletes a claim has it released
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			claim := k.claim(ns, "web", "pool", "")
 			suite.Create(t, admin, single(ns, "pool"), claim)
 			k.bound(t, claim)
@@ -204,7 +204,7 @@ func TestMove_MarkedClaims(t *testing.T) {
 	t.Run("IPAddressClaim/by spec.clusterName", func(t *testing.T) {
 		t.Parallel()
 		for cluster, paused := range map[string]bool{"runs": false, "paused": true} {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			claim := ipAddressClaims.claim(ns, "web", "pool", "").(*ipamv1.IPAddressClaim)
 			claim.Spec.ClusterName = cluster
 			pool := single(ns, "pool")
@@ -227,7 +227,7 @@ func TestMove_MarkedClaims(t *testing.T) {
 // clusterctl does not move these kinds: neither is owned by a Cluster, and their definitions do not have its label.
 func TestMove_KindsThatStay(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	network := &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pool"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.70.0.0/32", RoutingDomain: ns}}
 	allocation := func(name string) *butlerv1.IPAllocation {
 		return &butlerv1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{moveLabel: "", clusterv1.ClusterNameLabel: "a"}},
@@ -256,15 +256,15 @@ func TestMove_KindsThatStay(t *testing.T) {
 // The managers may see all of a move when it is over and its Clusters are gone, and not be able to read any.
 func TestMove_ObservedLate(t *testing.T) {
 	t.Parallel()
-	box, c := suite.Own(t, sandbox.Options{Replicas: 2, ClusterAPI: true})
-	ns, other := suite.Namespace(t, c), suite.Namespace(t, c)
+	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 2, ClusterAPI: true})
+	ns, other := suite.CreateNamespace(t, c), suite.CreateNamespace(t, c)
 	pool, pool2 := single(ns, "pool"), single(other, "pool")
 	moved, released := ipClaims.claim(ns, "moved", "pool", ""), ipClaims.claim(other, "released", "pool", "")
 	labelled("a")(moved)
 	labelled("a")(released)
 	suite.Create(t, c, clusterNamed(ns, "a", false), clusterNamed(other, "a", false), pool, pool2, moved, released)
 	for _, claim := range []client.Object{moved, released} {
-		suite.Becomes(t, c, claim, func(o client.Object) string {
+		suite.AwaitObject(t, c, claim, func(o client.Object) string {
 			if name, failure := ipClaims.address(o); name == "" {
 				return "no address: " + failure
 			}
@@ -295,7 +295,7 @@ func TestMove_ObservedLate(t *testing.T) {
 	for _, namespace := range []string{ns, other} { // nothing is decided yet
 		next := ipClaims.claim(namespace, "next", "pool", "")
 		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return c.Create(ctx, next) }) // connections to managers that were frozen may break
-		suite.Becomes(t, c, next, func(o client.Object) string {
+		suite.AwaitObject(t, c, next, func(o client.Object) string {
 			if name, failure := ipClaims.address(o); name != "" || failure == "" {
 				return fmt.Sprintf("address %q, failure %q", name, failure)
 			}
@@ -304,13 +304,13 @@ func TestMove_ObservedLate(t *testing.T) {
 	}
 	suite.Change(t, c, role, func(r *rbacv1.ClusterRole) { r.Rules = was })
 	recordsMove(t, c, pool, "10.0.0.1")
-	suite.Becomes(t, c, ipClaims.claim(other, "next", "pool", ""), func(o client.Object) string {
+	suite.AwaitObject(t, c, ipClaims.claim(other, "next", "pool", ""), func(o client.Object) string {
 		if answer(o) != "10.0.0.1" {
 			return "it has no address"
 		}
 		return ""
 	})
-	if next := suite.Stored(t, c, ipClaims.claim(ns, "next", "pool", "")); answer(next) != "" {
+	if next := suite.Read(t, c, ipClaims.claim(ns, "next", "pool", "")); answer(next) != "" {
 		t.Errorf("%s has %s, which was moved", next.GetName(), answer(next))
 	}
 }

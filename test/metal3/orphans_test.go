@@ -25,7 +25,7 @@ func (k claimKind) marked(t *testing.T, o, claim client.Object) {
 	if k.name == ipAddressClaims.name {
 		finalizer = v1alpha1.FinalizerClusterAPIAddress
 	}
-	suite.Becomes(t, admin, o, func(o client.Object) string {
+	suite.AwaitObject(t, admin, o, func(o client.Object) string {
 		var owners []string
 		for _, r := range o.GetOwnerReferences() {
 			owners = append(owners, r.Kind+" "+string(r.UID))
@@ -43,7 +43,7 @@ func TestAddressObject_GetsOwnersAndFinalizer(t *testing.T) {
 		run := func(name string, body func(t *testing.T, ns string)) {
 			t.Run(k.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				ns := suite.Namespace(t, admin)
+				ns := suite.CreateNamespace(t, admin)
 				suite.Create(t, admin, ten(ns, "pool"))
 				body(t, ns)
 			})
@@ -51,7 +51,7 @@ func TestAddressObject_GetsOwnersAndFinalizer(t *testing.T) {
 		goes := func(t *testing.T, c, o client.Object) {
 			t.Helper()
 			suite.Delete(t, admin, c)
-			suite.Gone(t, admin, o)
+			suite.AwaitGone(t, admin, o)
 		}
 		run("made by hand before the claim", func(t *testing.T, ns string) {
 			o, c := k.holds(ns, "manual", "pool", "web", "10.0.0.8"), k.claim(ns, "web", "pool", "")
@@ -121,16 +121,16 @@ func TestAddressObject_GetsOwnersAndFinalizer(t *testing.T) {
 // A restore creates each claim right after its address object, and the event of the address object takes 200 ms to the manager.
 func TestAddressObject_ClaimRightAfterIt(t *testing.T) {
 	t.Parallel()
-	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true, Links: true})
+	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true, Links: true})
 	for _, k := range bothKinds {
-		ns := suite.Namespace(t, c)
+		ns := suite.CreateNamespace(t, c)
 		suite.Create(t, c, single(ns, "pool"))
 		o, claim := k.holds(ns, "pool-10-0-0-1", "pool", "web", "10.0.0.1"), k.claim(ns, "web", "pool", "10.0.0.1")
 		claim.GetAnnotations()[butlerv1.AnnotationOrigin] = butlerv1.OriginAuto
 		box.Managers()[0].APIServer.Set("", sandbox.Condition{Latency: 200 * time.Millisecond})
 		suite.Create(t, c, o, claim)
 		box.Managers()[0].APIServer.Set("", sandbox.Condition{})
-		suite.Becomes(t, c, claim, func(c client.Object) string {
+		suite.AwaitObject(t, c, claim, func(c client.Object) string {
 			if name, failure := k.address(c); name != "pool-10-0-0-1" {
 				return fmt.Sprintf("address object %q, failure %q", name, failure)
 			}
@@ -147,13 +147,13 @@ func loses(t *testing.T, c client.Client, claim client.Object) {
 		t.Fatal(err)
 	}
 	suite.Change(t, c, claim, func(c client.Object) { c.SetFinalizers(nil) })
-	suite.Gone(t, c, claim)
+	suite.AwaitGone(t, c, claim)
 }
 
 func TestAddressObject_WithoutItsClaimIsDeleted(t *testing.T) {
 	t.Parallel()
-	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s", "--orphan-grace=3s"}})
-	manager, ns := box.Managers()[0], suite.Namespace(t, c)
+	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--shutdown-delay=0s", "--orphan-grace=3s"}})
+	manager, ns := box.Managers()[0], suite.CreateNamespace(t, c)
 	red, blue := ten(ns, "red"), ten(ns, "blue")
 	blue.Labels[butlerv1.LabelRoutingDomain] = ns + "-blue"
 	suite.Create(t, c, red, blue)
@@ -166,7 +166,7 @@ func TestAddressObject_WithoutItsClaimIsDeleted(t *testing.T) {
 		bind := func(name string) (claim client.Object, o client.Object) {
 			claim = k.claim(ns, name, "red", "")
 			suite.Create(t, c, claim)
-			suite.Becomes(t, c, claim, func(o client.Object) string {
+			suite.AwaitObject(t, c, claim, func(o client.Object) string {
 				if name, failure := k.address(o); name == "" {
 					return "no address: " + failure
 				}
@@ -174,7 +174,7 @@ func TestAddressObject_WithoutItsClaimIsDeleted(t *testing.T) {
 			})
 			named, _ := k.address(claim)
 			o = k.holds(ns, named, "red", "", "")
-			return claim, suite.Stored(t, c, o)
+			return claim, suite.Read(t, c, o)
 		}
 		was, o := bind("pool-" + kind)
 		all[k.name+"/back with another pool"] = left{was, o, k.claim(ns, was.GetName(), "blue", "")}
@@ -210,7 +210,7 @@ func TestAddressObject_WithoutItsClaimIsDeleted(t *testing.T) {
 		}
 	}
 	for name, l := range all {
-		t.Run(name, func(t *testing.T) { suite.Gone(t, c, l.object) })
+		t.Run(name, func(t *testing.T) { suite.AwaitGone(t, c, l.object) })
 	}
 	for _, o := range nobody {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || o.GetDeletionTimestamp() != nil {

@@ -27,7 +27,7 @@ func TestAddressObject_OfAnotherPool(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name+"/in another routing domain", func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			red, blue := colored(ns, "red", ns+"-red", 24), colored(ns, "blue", ns+"-blue", 25)
 			before, name := k.holds(ns, "manual", "red", "hostx", "10.0.0.5"), "blue-10-0-0-5"
 			squatter := k.holds(ns, name, "red", "hosty", "10.0.0.6") // has the name that the claim's own object would get
@@ -53,13 +53,13 @@ func TestAddressObject_OfAnotherPool(t *testing.T) {
 		})
 		t.Run(k.name+"/in the same routing domain", func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			suite.Create(t, admin, colored(ns, "red", ns, 24), colored(ns, "blue", ns, 25))
 			suite.Create(t, admin, k.holds(ns, "manual", "red", "hostx", "10.0.0.5"))
-			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "hostx", "blue", "10.0.0.5")), 403, "10.0.0.5", "is owned by ipaddresses/manual")
+			suite.RequireDenied(t, admin.Create(t.Context(), k.claim(ns, "hostx", "blue", "10.0.0.5")), 403, "10.0.0.5", "is owned by ipaddresses/manual")
 			c := k.claim(ns, "hostx", "blue", "10.0.0.6")
 			k.gets(t, c, "10.0.0.6")
-			suite.Refused(t, admin.Create(t.Context(), k.holds(ns, "second", "red", "hostx", "10.0.0.6")), 403, "10.0.0.6", "hostx")
+			suite.RequireDenied(t, admin.Create(t.Context(), k.holds(ns, "second", "red", "hostx", "10.0.0.6")), 403, "10.0.0.6", "hostx")
 			suite.Create(t, admin, k.holds(ns, "own", "blue", "hostx", "10.0.0.6")) // which is the claim's
 			suite.Delete(t, admin, c)
 			if o := k.holds(ns, "own", "blue", "hostx", "10.0.0.6"); !apierrors.IsNotFound(admin.Get(t.Context(), client.ObjectKeyFromObject(o), o)) {
@@ -71,7 +71,7 @@ func TestAddressObject_OfAnotherPool(t *testing.T) {
 
 func TestAddressObject_OfAnotherKindOfPool(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	lab := &butlerv1.NetworkPool{Spec: butlerv1.NetworkPoolSpec{CIDR: "10.0.0.0/28", Gateway: "10.0.0.14", RoutingDomain: ns + "-lab"}}
 	lab.Namespace, lab.Name = ns, "pool" // as the IPPool is called
 	suite.Create(t, admin, lab, colored(ns, "pool", ns+"-metal", 24), ipAddressClaims.holds(ns, "manual", "pool", "hostx", "10.0.0.5"))

@@ -17,7 +17,7 @@ import (
 // Cluster API's objects wait for a Cluster that is paused by its annotation, as for one that is paused by spec.paused. Metal3's wait for the field alone.
 func TestPaused_ClusterByAnnotation(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	c := clusterNamed(ns, "c", false)
 	c.Annotations = map[string]string{clusterv1.PausedAnnotation: ""}
 	pool := ten(ns, "pool")
@@ -45,7 +45,7 @@ func TestPaused_ClusterByAnnotation(t *testing.T) {
 // The annotation cluster.x-k8s.io/paused has the claims of a NetworkPool wait as those of an IPPool do.
 func TestPaused_NetworkPool(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	pool := &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "pool", Annotations: map[string]string{clusterv1.PausedAnnotation: ""}},
 		Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.90.0.0/28", RoutingDomain: ns},
@@ -69,7 +69,7 @@ func TestPaused_NetworkPool(t *testing.T) {
 	if block.Spec.PinnedRange != nil {
 		t.Errorf("a paused pool gave %v", block.Spec.PinnedRange)
 	}
-	suite.Becomes(t, admin, block, func(a *butlerv1.IPAllocation) string {
+	suite.AwaitObject(t, admin, block, func(a *butlerv1.IPAllocation) string {
 		for _, c := range a.Status.Conditions {
 			if a.Status.Phase == butlerv1.PhasePending && c.Reason == butlerv1.ReasonPoolPaused && strings.Contains(c.Message, "is paused") {
 				return ""
@@ -79,18 +79,18 @@ func TestPaused_NetworkPool(t *testing.T) {
 	})
 	pinned := allocation("pinned", &butlerv1.PinnedIPRange{StartAddress: "10.90.0.8", EndAddress: "10.90.0.9"})
 	suite.Create(t, admin, pinned) // it names its range
-	suite.Becomes(t, admin, pinned, func(a *butlerv1.IPAllocation) string {
+	suite.AwaitObject(t, admin, pinned, func(a *butlerv1.IPAllocation) string {
 		if a.Status.Phase == butlerv1.PhaseAllocated {
 			return ""
 		}
 		return string(a.Status.Phase)
 	})
 	suite.Delete(t, admin, pinned) // a delete waits for no pause
-	suite.Gone(t, admin, pinned)
+	suite.AwaitGone(t, admin, pinned)
 
 	suite.Change(t, admin, pool, func(p *butlerv1.NetworkPool) { delete(p.Annotations, clusterv1.PausedAnnotation) })
 	ipAddressClaims.bound(t, waiting)
-	suite.Becomes(t, admin, block, func(a *butlerv1.IPAllocation) string {
+	suite.AwaitObject(t, admin, block, func(a *butlerv1.IPAllocation) string {
 		if a.Status.Phase == butlerv1.PhaseAllocated {
 			return ""
 		}

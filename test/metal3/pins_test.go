@@ -29,7 +29,7 @@ func (k claimKind) restorable(t *testing.T, c client.Object, pool string) client
 	return again
 }
 
-// Pins may land on what is held, so clusterctl moves claims whose pool pins something else by now.
+// Pins may land on what is owned, so clusterctl moves claims whose pool pins something else by now.
 func TestPreAllocation_RestoredClaimKeepsItsAddress(t *testing.T) {
 	t.Parallel()
 	for _, k := range bothKinds {
@@ -45,7 +45,7 @@ func TestPreAllocation_RestoredClaimKeepsItsAddress(t *testing.T) {
 		} {
 			t.Run(k.name+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				ns := suite.Namespace(t, admin)
+				ns := suite.CreateNamespace(t, admin)
 				pool := ten(ns, "pool")
 				suite.Create(t, admin, pool)
 				c := k.claim(ns, "web", "pool", "")
@@ -68,13 +68,13 @@ func TestPreAllocation_OfAnotherBeforeThePool(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			thief := k.claim(ns, "thief", "pool", "10.0.0.9")
 			suite.Create(t, admin, thief)
 			pool := ten(ns, "pool")
 			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"host": "10.0.0.9"}
 			suite.Create(t, admin, pool)
-			suite.Becomes(t, admin, thief, func(c client.Object) string {
+			suite.AwaitObject(t, admin, thief, func(c client.Object) string {
 				if name, failure := k.address(c); name != "" || failure == "" {
 					return fmt.Sprintf("address %q, failure %q", name, failure)
 				}
@@ -95,7 +95,7 @@ func TestPreAllocation_RestoredClaimBeforeItsPool(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"web": "10.0.0.8", "db": "10.0.0.7", "other": "10.0.0.9"}
 			suite.Create(t, admin, pool)
@@ -103,9 +103,9 @@ func TestPreAllocation_RestoredClaimBeforeItsPool(t *testing.T) {
 			k.gets(t, c, "10.0.0.8")
 			again := k.restorable(t, c, "pool")
 			suite.Delete(t, admin, c)
-			suite.Gone(t, admin, c)
+			suite.AwaitGone(t, admin, c)
 			suite.Delete(t, admin, pool)
-			suite.Gone(t, admin, pool)
+			suite.AwaitGone(t, admin, pool)
 
 			thief := k.claim(ns, "thief", "pool", "10.0.0.9")
 			db := k.claim(ns, "db", "pool", "10.0.0.7")
@@ -118,7 +118,7 @@ func TestPreAllocation_RestoredClaimBeforeItsPool(t *testing.T) {
 			if got := k.bound(t, db); got.Address != "10.0.0.7" {
 				t.Errorf("the other has %s", got.Address)
 			}
-			suite.Becomes(t, admin, thief, func(c client.Object) string {
+			suite.AwaitObject(t, admin, thief, func(c client.Object) string {
 				name, failure := k.address(c)
 				if name == "" && failure == "Requested IP not available" {
 					return ""
@@ -134,12 +134,12 @@ func TestPreAllocation_DeniesOtherClaims(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"other": "10.0.0.1", "web": "10.0.0.9"}
 			suite.Create(t, admin, pool)
-			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "db", "pool", "10.0.0.1")), 422, "Requested IP not available")
-			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "web", "pool", "10.0.0.1")), 422, "PreAllocation and requested ip address are conflicting")
+			suite.RequireDenied(t, admin.Create(t.Context(), k.claim(ns, "db", "pool", "10.0.0.1")), 422, "Requested IP not available")
+			suite.RequireDenied(t, admin.Create(t.Context(), k.claim(ns, "web", "pool", "10.0.0.1")), 422, "PreAllocation and requested ip address are conflicting")
 		})
 	}
 }
@@ -150,7 +150,7 @@ func TestPreAllocation_ClaimWaitsForItsOwner(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "3s"}
 			suite.Create(t, admin, pool)
@@ -160,7 +160,7 @@ func TestPreAllocation_ClaimWaitsForItsOwner(t *testing.T) {
 			waits := k.claim(ns, "web", "pool", "")
 			suite.Create(t, admin, waits)
 			k.fails(t, waits, "Requested IP not available")
-			suite.Refused(t, admin.Create(t.Context(), k.claim(ns, "web-0", "pool", "10.0.0.4")), 422, "Requested IP not available")
+			suite.RequireDenied(t, admin.Create(t.Context(), k.claim(ns, "web-0", "pool", "10.0.0.4")), 422, "Requested IP not available")
 			k.gets(t, k.claim(ns, "other", "pool", ""), "10.0.0.1") // which need not wait as well
 			suite.Delete(t, admin, has)
 			if got := k.bound(t, waits); got.Address != "10.0.0.4" {
@@ -176,7 +176,7 @@ func TestPreAllocation_RestoredClaimAfterReallocation(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			suite.Create(t, admin, pool)
 			c := k.claim(ns, "web", "pool", "")
@@ -185,7 +185,7 @@ func TestPreAllocation_RestoredClaimAfterReallocation(t *testing.T) {
 			again := k.restorable(t, c, "pool")
 			suite.Delete(t, admin, c)
 			k.gets(t, k.claim(ns, "other", "pool", ""), "10.0.0.1")
-			suite.Refused(t, admin.Create(t.Context(), again), 403, "Requested IP not available", "other")
+			suite.RequireDenied(t, admin.Create(t.Context(), again), 403, "Requested IP not available", "other")
 		})
 	}
 }
@@ -196,7 +196,7 @@ func TestPreAllocation_AddressObjectOfAnother(t *testing.T) {
 	for _, k := range bothKinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			pool := ten(ns, "pool")
 			pool.Annotations = map[string]string{"cluster.x-k8s.io/paused": ""}
 			pool.Spec.PreAllocations = map[string]v1alpha1.IP{"other": "10.0.0.1", "web": "10.0.0.9"}
@@ -204,7 +204,7 @@ func TestPreAllocation_AddressObjectOfAnother(t *testing.T) {
 			c := k.claim(ns, "web", "pool", "")
 			unassigned(t, c)
 			suite.Create(t, admin, k.holds(ns, "pool-10-0-0-1", "pool", "web", "10.0.0.1"))
-			suite.Refused(t, admin.Create(t.Context(), k.holds(ns, "thief", "pool", "other", "10.0.0.1")), 403, "Requested IP not available")
+			suite.RequireDenied(t, admin.Create(t.Context(), k.holds(ns, "thief", "pool", "other", "10.0.0.1")), 403, "Requested IP not available")
 			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = nil })
 			if got := k.bound(t, c); got.Address != "10.0.0.1" {
 				t.Errorf("the claim has %s", got.Address)

@@ -24,8 +24,8 @@ import (
 func TestMovedRecord_Thousands(t *testing.T) {
 	t.Parallel()
 	const moved = 5750
-	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
-	ns := suite.Namespace(t, c)
+	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns := suite.CreateNamespace(t, c)
 	var all []ledger.RecordedRange
 	at := netip.MustParseAddr("10.0.0.1")
 	for i := range moved {
@@ -34,15 +34,15 @@ func TestMovedRecord_Thousands(t *testing.T) {
 		at = at.Next()
 	}
 	pool := ipPool(ns, "pool", v1alpha1.IPPoolSpec{Pools: []v1alpha1.Pool{between("10.0.0.1", at.String())}})
-	text, lacking := poolrecord.FormatList(pool, all, 0)
-	if len(lacking) > 0 {
-		t.Fatalf("the list has no room for %d", len(lacking))
+	text, omitted := poolrecord.FormatList(pool, all, 0)
+	if len(omitted) > 0 {
+		t.Fatalf("the list has no room for %d", len(omitted))
 	}
 	pool.Annotations = map[string]string{butlerv1.AnnotationCooldown: text}
 	suite.Create(t, c, pool)
 	listed := func(n int) {
 		t.Helper()
-		suite.Becomes(t, c, pool, func(p *v1alpha1.IPPool) string {
+		suite.AwaitObject(t, c, pool, func(p *v1alpha1.IPPool) string {
 			if l := poolrecord.ReadList(p); len(l.Ranges) != n {
 				return fmt.Sprintf("it lists %d ranges", len(l.Ranges))
 			}

@@ -72,7 +72,7 @@ func depart(t *testing.T, c client.Client, ns string, pools map[string]movedPool
 	for _, p := range pools {
 		claim := p.claim("web")
 		suite.Create(t, c, p.pool, claim)
-		suite.Becomes(t, c, claim, func(o client.Object) string {
+		suite.AwaitObject(t, c, claim, func(o client.Object) string {
 			if name, failure := p.kind.address(o); name == "" {
 				return "no address: " + failure
 			}
@@ -86,8 +86,8 @@ func depart(t *testing.T, c client.Client, ns string, pools map[string]movedPool
 	}
 }
 
-// held fails the test where a pool gives its address away.
-func (p movedPool) held(t *testing.T, c client.Client, name string) {
+// owned fails the test where a pool gives its address away.
+func (p movedPool) owned(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	claim := p.claim(name)
 	suite.Create(t, c, claim)
@@ -122,8 +122,8 @@ func replaceWithout(t *testing.T, c client.Client, o client.Object) {
 
 func TestMovedRecord_OutlivesTheAnnotation(t *testing.T) {
 	t.Parallel()
-	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
-	ns := suite.Namespace(t, c)
+	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns := suite.CreateNamespace(t, c)
 	pools := movedPools(ns)
 	depart(t, c, ns, pools)
 	manager := box.Managers()[0]
@@ -168,7 +168,7 @@ func TestMovedRecord_OutlivesTheAnnotation(t *testing.T) {
 		for _, p := range pools {
 			change(p.pool)
 			recordsMove(t, c, p.pool, "10.0.0.1")
-			p.held(t, c, fmt.Sprintf("running-%d", i))
+			p.owned(t, c, fmt.Sprintf("running-%d", i))
 		}
 		recordedAll(t, c, pools)
 		down(t)
@@ -177,7 +177,7 @@ func TestMovedRecord_OutlivesTheAnnotation(t *testing.T) {
 		}
 		up(t)
 		for _, p := range pools {
-			p.held(t, c, fmt.Sprintf("down-%d", i))
+			p.owned(t, c, fmt.Sprintf("down-%d", i))
 			recordsMove(t, c, p.pool, "10.0.0.1")
 		}
 		recordedAll(t, c, pools)
@@ -223,32 +223,34 @@ func gets(ctx context.Context, c client.Client, claim client.Object) error {
 	return nil
 }
 
+// addLargeAnnotation leaves no room for a cooldown list.
+func addLargeAnnotation(o client.Object) {
+	annotations := o.GetAnnotations()
+	annotations["example.com/large"] = strings.Repeat("x", 246<<10)
+	o.SetAnnotations(annotations)
+}
+
 // A list without room, and a record that cannot be written, block: the pool says so.
 func TestMovedRecord_WithoutRoom(t *testing.T) {
 	t.Parallel()
-	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
-	ns := suite.Namespace(t, c)
+	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns := suite.CreateNamespace(t, c)
 	p := movedPools(ns)["IPPool"]
 	depart(t, c, ns, map[string]movedPool{"IPPool": p})
-	large := func(o client.Object) {
-		annotations := o.GetAnnotations()
-		annotations["example.com/large"] = strings.Repeat("x", 246<<10)
-		o.SetAnnotations(annotations)
-	}
-	suite.Change(t, c, p.pool, large)
-	suite.Becomes(t, c, p.pool, func(o client.Object) string { return o.GetAnnotations()[butlerv1.AnnotationCooldown] })
+	suite.Change(t, c, p.pool, addLargeAnnotation)
+	suite.AwaitObject(t, c, p.pool, func(o client.Object) string { return o.GetAnnotations()[butlerv1.AnnotationCooldown] })
 	toldOf(t, c, p.pool, "MovedNotListed", "1 range that moved to other clusters is not allocated again")
-	p.held(t, c, "running")
+	p.owned(t, c, "running")
 	recorded(t, c, p.pool, 1, 0)
 	manager := box.Managers()[0]
 	if err := errors.Join(manager.Terminate(), manager.Wait(t.Context()), manager.Start(), manager.Ready(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	p.held(t, c, "restarted")
+	p.owned(t, c, "restarted")
 	suite.Change(t, c, p.pool, func(o client.Object) { o.SetAnnotations(nil) }) // there is room again
 	recordsMove(t, c, p.pool, "10.0.0.1")
 	recorded(t, c, p.pool, 1, 1)
-	p.held(t, c, "room")
+	p.owned(t, c, "room")
 
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.ManagerNamespace, Name: "butler-ipam-journal"}}
 	var was []rbacv1.PolicyRule
@@ -261,12 +263,12 @@ func TestMovedRecord_WithoutRoom(t *testing.T) {
 	other.Labels[butlerv1.LabelRoutingDomain] = ns + "-other"
 	claim := ipClaims.claim(ns, "other", "other", "")
 	suite.Create(t, c, other, claim)
-	suite.Becomes(t, c, claim, func(o client.Object) string { _, failure := ipClaims.address(o); return failure })
+	suite.AwaitObject(t, c, claim, func(o client.Object) string { _, failure := ipClaims.address(o); return failure })
 	suite.Change(t, c, clusterNamed(ns, "a", false), func(c *clusterv1.Cluster) { c.Spec.Paused = ptr.To(true) })
 	ipClaims.moves(t, c, claim)
 	toldOf(t, c, other, "MovedUnrecorded", "cannot be recorded")
 	next := movedPool{claim: func(name string) client.Object { return ipClaims.claim(ns, name, "other", "") }}
-	next.held(t, c, "unrecorded")
+	next.owned(t, c, "unrecorded")
 	suite.Change(t, c, role, func(r *rbacv1.Role) { r.Rules = was })
 	recordsMove(t, c, other, "10.0.0.1")
 	recorded(t, c, other, 1, 1)
@@ -300,8 +302,8 @@ func toldOf(t *testing.T, c client.Client, o client.Object, reason, part string)
 // A record that somebody broke stops its own pool, whose ranges are not known, and no other; a replica that starts meanwhile serves.
 func TestMovedRecord_Broken(t *testing.T) {
 	t.Parallel()
-	box, c := suite.Own(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
-	ns := suite.Namespace(t, c)
+	box, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ClusterAPI: true})
+	ns := suite.CreateNamespace(t, c)
 	p := movedPools(ns)["IPPool"]
 	depart(t, c, ns, map[string]movedPool{"IPPool": p})
 	other := single(ns, "other")
@@ -328,6 +330,12 @@ func TestMovedRecord_Broken(t *testing.T) {
 	if err == nil {
 		t.Error("a pool gives addresses whose record cannot be read")
 	}
+	// While the record cannot be read, no list is written that lacks a range which was listed before: the corrected record would take it as removed by a person.
+	suite.Change(t, c, p.pool, addLargeAnnotation)
+	toldOf(t, c, p.pool, "MovedNotListed", "1 range that moved to other clusters is not allocated again")
 	suite.Change(t, c, record, func(m *corev1.ConfigMap) { m.Data["moved"] = text })
-	p.held(t, c, "corrected") // stored without an address, as the only one is in use in another cluster
+	p.owned(t, c, "corrected") // stored without an address, as the only one is in use in another cluster
+	suite.AwaitObject(t, c, p.pool, func(o client.Object) string { return o.GetAnnotations()[butlerv1.AnnotationCooldown] })
+	recorded(t, c, p.pool, 1, 0)
+	p.owned(t, c, "unlisted")
 }

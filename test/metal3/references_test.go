@@ -10,7 +10,7 @@ import (
 // What of a reference does not count is said when the object is created: it is looked for in no other namespace, and under no other kind.
 func TestClaim_ReferencesIgnoredInPart(t *testing.T) {
 	t.Parallel()
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, ten(ns, "pool"))
 	const (
 		claim   = "apiVersion: ipam.metal3.io/v1alpha1\nkind: IPClaim\nmetadata: {name: NAME}\nspec: {pool: "

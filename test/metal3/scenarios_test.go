@@ -69,7 +69,7 @@ func TestScenarios_OfTheProduct(t *testing.T) {
 				t.Parallel()
 				ns := earlier(k, i)
 				if !tc.Stored {
-					ns = suite.Namespace(t, admin)
+					ns = suite.CreateNamespace(t, admin)
 					suite.Create(t, admin, ipPool(ns, "pool", lowerCase(tc.Pool)))
 				}
 				k.play(t, ns, tc)
@@ -79,8 +79,8 @@ func TestScenarios_OfTheProduct(t *testing.T) {
 }
 
 func (k claimKind) play(t *testing.T, ns string, tc scenarios.Scenario) {
-	for i, a := range tc.Held {
-		name := fmt.Sprintf("held-%d", i)
+	for i, a := range tc.Owned {
+		name := fmt.Sprintf("owned-%d", i)
 		suite.Create(t, admin, k.holds(ns, name, "pool", name, a.String()))
 	}
 	claims := map[string]client.Object{}
@@ -132,10 +132,10 @@ func TestIPPool_ExampleOfTheProduct(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns, wants := suite.Namespace(t, admin), e.Answers()
+	ns, wants := suite.CreateNamespace(t, admin), e.Answers()
 	pool := ipPool(ns, "pool1", e.Pool)
 	suite.Create(t, admin, clusterNamed(ns, *e.Pool.ClusterName, false), pool)
-	suite.Becomes(t, admin, pool, func(p *v1alpha1.IPPool) string {
+	suite.AwaitObject(t, admin, pool, func(p *v1alpha1.IPPool) string {
 		if p.Status.Capacity != nil && *p.Status.Capacity == int64(len(wants)) && len(p.OwnerReferences) == 1 {
 			return ""
 		}

@@ -13,7 +13,7 @@ import (
 // allocator filled in.
 func TestProxyVIP_FamilyChangesByApply(t *testing.T) {
 	p := pool("families", "10.62.0.0/28", "2001:db8:62::/124")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	manifest := func(name, spec string) string {
 		return "apiVersion: novaedge.io/v1alpha1\nkind: ProxyVIP\nmetadata: {name: " + name + "}\nspec: {poolRef: {name: families}, mode: BGP, ports: [80]" + spec + "}\n"
 	}
@@ -32,7 +32,7 @@ func TestProxyVIP_FamilyChangesByApply(t *testing.T) {
 			v := &v1alpha1.ProxyVIP{}
 			v.Name = vipName
 			t.Cleanup(func() { remove(t, v) })
-			v = suite.Stored(t, admin, v)
+			v = suite.Read(t, admin, v)
 			four, six := v.Spec.Address, v.Spec.IPv6Address
 			if four == "" || six == "" {
 				t.Fatalf("a dual VIP has %q", addresses(v))
@@ -49,11 +49,11 @@ func TestProxyVIP_FamilyChangesByApply(t *testing.T) {
 			} {
 				suite.Kubectl(t, cluster, manifest(vipName, step.spec), append(how, "--dry-run=server")...)
 				suite.Kubectl(t, cluster, manifest(vipName, step.spec), how...)
-				v = suite.Stored(t, admin, v)
+				v = suite.Read(t, admin, v)
 				if got := addresses(v); got != step.want {
 					t.Fatalf("%q: %q, want %q", step.spec, got, step.want)
 				}
-				suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+				suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 					mirror := v.Status.AllocatedAddress // of an ipv6 VIP both fields have the address
 					if v.Spec.AddressFamily != v1alpha1.FamilyIPv6 {
 						mirror = strings.TrimSpace(mirror + " " + v.Status.AllocatedIPv6Address)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	o := sandbox.Options{Replicas: 2, Restart: true, ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips"}}
 	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
-		admin, err = suite.Client(s)
+		admin, err = suite.NewClient(s)
 		return err
 	})
 }
@@ -75,7 +75,7 @@ func addresses(v *v1alpha1.ProxyVIP) string {
 // gets creates a ProxyVIP and fails the test unless the response has these addresses.
 func gets(t *testing.T, v *v1alpha1.ProxyVIP, want string) {
 	t.Helper()
-	suite.Lend(t, admin, v)
+	suite.CreateForTest(t, admin, v)
 	if got := addresses(v); got != want {
 		t.Errorf("%s got %q, want %q", v.Name, got, want)
 	}
@@ -84,7 +84,7 @@ func gets(t *testing.T, v *v1alpha1.ProxyVIP, want string) {
 // counts waits until the status of a pool has these counters.
 func counts(t *testing.T, p *v1alpha1.ProxyIPPool, allocated, available int64) {
 	t.Helper()
-	suite.Becomes(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
 		if p.Status.Allocated == allocated && p.Status.Available == available && len(p.Status.Conditions) > 0 {
 			return ""
 		}
@@ -95,7 +95,7 @@ func counts(t *testing.T, p *v1alpha1.ProxyIPPool, allocated, available int64) {
 // bound waits until a ProxyVIP is Bound, and returns reason and message of the condition.
 func bound(t *testing.T, v *v1alpha1.ProxyVIP) string {
 	t.Helper()
-	suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+	suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 		if meta.IsStatusConditionTrue(v.Status.Conditions, v1alpha1.ConditionBound) {
 			return ""
 		}
@@ -108,7 +108,7 @@ func bound(t *testing.T, v *v1alpha1.ProxyVIP) string {
 // unbound waits until a ProxyVIP is not Bound for this reason.
 func unbound(t *testing.T, v *v1alpha1.ProxyVIP, reason string) {
 	t.Helper()
-	suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+	suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 		if c := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound); c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason {
 			return ""
 		}

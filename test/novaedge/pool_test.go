@@ -44,7 +44,7 @@ func TestProxyIPPool_Offers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := pool(tc.name, tc.offers...)
-			suite.Lend(t, admin, p)
+			suite.CreateForTest(t, admin, p)
 			counts(t, p, 0, tc.size)
 			for i, want := range tc.first {
 				v := vip(tc.name+string(rune('a'+i)), p.Name)
@@ -57,7 +57,7 @@ func TestProxyIPPool_Offers(t *testing.T) {
 			if tc.name == "t13-64" {
 				left = tc.size
 			}
-			suite.Becomes(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
+			suite.AwaitObject(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
 				if p.Status.Allocated == int64(len(tc.first)) && (p.Status.Available == left || tc.name == "t13-64") {
 					return ""
 				}
@@ -79,7 +79,7 @@ func TestProxyIPPool_Invalid(t *testing.T) {
 		"no-networks6": {pool("all6", "::/0"), "spec.cidrs[0]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			suite.Refused(t, admin.Create(t.Context(), tc.pool), 422, tc.says)
+			suite.RequireDenied(t, admin.Create(t.Context(), tc.pool), 422, tc.says)
 		})
 	}
 }
@@ -88,7 +88,7 @@ func TestProxyIPPool_WarnsOfHostBitsAndOverlaps(t *testing.T) {
 	_, warning := suite.Kubectl(t, cluster, `{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: host-bits}, spec: {cidrs: [10.23.0.200/28]}}`, "create", "-f", "-")
 	t.Cleanup(func() { _ = admin.Delete(context.Background(), pool("host-bits")) })
 	contains(t, warning, "spec.cidrs[0]: 10.23.0.200/28 has bits set after the prefix, which do not count: it is 10.23.0.192/28, addresses 10.23.0.193 to 10.23.0.206")
-	suite.Becomes(t, admin, pool("host-bits"), func(p *v1alpha1.ProxyIPPool) string {
+	suite.AwaitObject(t, admin, pool("host-bits"), func(p *v1alpha1.ProxyIPPool) string {
 		if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
 			return ""
 		}
@@ -101,16 +101,16 @@ func TestProxyIPPool_WarnsOfHostBitsAndOverlaps(t *testing.T) {
 
 func TestProxyIPPool_WarnsOfAddressesOfTheCluster(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "uses-24"}, Spec: corev1.NodeSpec{PodCIDR: "10.24.1.0/24", PodCIDRs: []string{"10.24.1.0/24", "fd24:1::/64"}}}
-	suite.Lend(t, admin, node)
+	suite.CreateForTest(t, admin, node)
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "uses-24"}, {Type: corev1.NodeInternalIP, Address: "10.24.0.5"}}
 	if err := admin.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 4 {
-		suite.Lend(t, admin, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("uses-25-%d", i)}, Spec: corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.25.%d.0/24", i), PodCIDRs: []string{fmt.Sprintf("10.25.%d.0/24", i)}}})
+		suite.CreateForTest(t, admin, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("uses-25-%d", i)}, Spec: corev1.NodeSpec{PodCIDR: fmt.Sprintf("10.25.%d.0/24", i), PodCIDRs: []string{fmt.Sprintf("10.25.%d.0/24", i)}}})
 	}
 	services := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "uses-25"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.25.128.0/24"}}}
-	suite.Lend(t, admin, services)
+	suite.CreateForTest(t, admin, services)
 	const says = "offers addresses that this cluster uses itself, exclude them: "
 	for _, tc := range []struct{ offers, domain, want string }{
 		{"10.24.0.0/28", "", "10.24.0.5 of Node uses-24"},

@@ -127,7 +127,7 @@ func TestProduct_DocumentedExample(t *testing.T) {
 
 	p := named("main-vip-pool")
 	counts(t, p, 4, 250)
-	suite.Becomes(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
 		var got []string
 		for _, a := range p.Status.Allocations {
 			if a.AllocatedAt == nil || time.Since(a.AllocatedAt.Time) > time.Hour {
@@ -137,7 +137,7 @@ func TestProduct_DocumentedExample(t *testing.T) {
 		}
 		return cmp.Diff([]string{"10.200.0.1/32 auto-vip", "10.200.0.2/32 api", "10.200.0.3/32 grpc", "10.200.0.50/32 specific-vip"}, got)
 	})
-	suite.Becomes(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.ProxyIPPool) string {
 		ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
 		return cmp.Diff("True PoolReady Pool has 250 available addresses", strings.Join([]string{string(ready.Status), ready.Reason, ready.Message}, " "))
 	})
@@ -158,9 +158,9 @@ func TestProduct_DocumentedExample(t *testing.T) {
 	if bound(t, six); six.Status.AllocatedAddress != "2001:db8::1/128" {
 		t.Errorf("status of the IPv6 VIP: %+v", six.Status)
 	}
-	suite.Refused(t, admin.Create(t.Context(), vip("any", "external-vip-pool")), 422, "spec.address", "pool external-vip-pool does not assign addresses automatically")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("any", "external-vip-pool")), 422, "spec.address", "pool external-vip-pool does not assign addresses automatically")
 	gets(t, vip("certain", "external-vip-pool", at("203.0.113.11/32")), "203.0.113.11/32")
-	suite.Refused(t, admin.Delete(t.Context(), named("main-vip-pool")), 403, "while 4 proxyvips own addresses of the pool", "kubectl get proxyvips")
+	suite.RequireDenied(t, admin.Delete(t.Context(), named("main-vip-pool")), 403, "while 4 proxyvips own addresses of the pool", "kubectl get proxyvips")
 	if err := admin.Get(t.Context(), client.ObjectKey{Name: "main-vip-pool"}, p); err != nil || p.DeletionTimestamp != nil {
 		t.Errorf("the pool is going: %v", err)
 	}

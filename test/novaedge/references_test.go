@@ -9,7 +9,7 @@ import (
 
 // A reference to a pool has no fields namespace and kind: kubectl reports such fields as unknown, for both kinds of claims with such a reference.
 func TestProxyVIP_References(t *testing.T) {
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	for name, object := range map[string]string{
 		"ProxyVIP":     "apiVersion: novaedge.io/v1alpha1\nkind: ProxyVIP\nmetadata: {name: refers}\nspec: {mode: BGP, ports: [80], poolRef: {name: default, FIELD: other}}",
 		"IPAllocation": "apiVersion: butler.butlerlabs.dev/v1alpha1\nkind: IPAllocation\nmetadata: {name: refers, namespace: " + ns + "}\nspec: {type: nodes, tenantClusterRef: {name: a, namespace: b}, poolRef: {name: default, FIELD: other}}",

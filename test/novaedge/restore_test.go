@@ -50,7 +50,7 @@ func TestRestoredServices_HaveTheirAddressesInEveryOrder(t *testing.T) {
 	for i, order := range []string{"pool vips services", "pool services vips", "vips pool services", "vips services pool", "services pool vips", "services vips pool"} {
 		t.Run(order, func(t *testing.T) {
 			t.Parallel()
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			p := pool("restore-"+ns, fmt.Sprintf("10.71.%d.0/28", i))
 			suite.Create(t, admin, p)
 			named := func(name string, annotations ...string) *corev1.Service {
@@ -67,16 +67,16 @@ func TestRestoredServices_HaveTheirAddressesInEveryOrder(t *testing.T) {
 				v := vipFor(s)
 				bound(t, v)
 				had[s.Name] = s.Status.LoadBalancer.Ingress[0].IP
-				suite.Becomes(t, admin, s, func(s *corev1.Service) string {
+				suite.AwaitObject(t, admin, s, func(s *corev1.Service) string {
 					return cmp.Diff([]string{had[s.Name], string(s.UID)}, []string{s.Annotations[v1alpha1.AnnotationVIPAddresses], s.Annotations[v1alpha1.AnnotationServiceUID]})
 				})
-				parts["vips"] = append(parts["vips"], backup(suite.Stored(t, admin, v)))
-				parts["services"] = append(parts["services"], backup(suite.Stored(t, admin, s)))
+				parts["vips"] = append(parts["vips"], backup(suite.Read(t, admin, v)))
+				parts["services"] = append(parts["services"], backup(suite.Read(t, admin, s)))
 			}
-			parts["pool"] = []client.Object{backup(suite.Stored(t, admin, p))}
+			parts["pool"] = []client.Object{backup(suite.Read(t, admin, p))}
 			for _, s := range append(all, first) {
 				suite.Delete(t, admin, s)
-				suite.Gone(t, admin, vipFor(s))
+				suite.AwaitGone(t, admin, vipFor(s))
 			}
 			suite.Delete(t, admin, p)
 
@@ -92,7 +92,7 @@ func TestRestoredServices_HaveTheirAddressesInEveryOrder(t *testing.T) {
 					case "services":
 						suite.Eventually(t, suite.Soon, unlessFound(v))
 					case "vips":
-						suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+						suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 							if len(v.Status.Conditions) == 0 {
 								return "it has no status"
 							}
@@ -104,7 +104,7 @@ func TestRestoredServices_HaveTheirAddressesInEveryOrder(t *testing.T) {
 			for _, s := range all {
 				shows(t, s, had[s.Name])
 				v := vipFor(s)
-				suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+				suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 					return cmp.Diff([]string{had[s.Name] + "/32", string(s.UID)}, []string{v.Spec.Address, v.Annotations[v1alpha1.AnnotationServiceUID]})
 				})
 			}
@@ -113,7 +113,7 @@ func TestRestoredServices_HaveTheirAddressesInEveryOrder(t *testing.T) {
 			shows(t, late, fmt.Sprintf("10.71.%d.1", i))
 			for _, s := range append(all, late) {
 				suite.Delete(t, admin, s)
-				suite.Gone(t, admin, vipFor(s)) // at once: it was taken over
+				suite.AwaitGone(t, admin, vipFor(s)) // at once: it was taken over
 			}
 			suite.Delete(t, admin, p)
 		})
@@ -122,24 +122,24 @@ func TestRestoredServices_HaveTheirAddressesInEveryOrder(t *testing.T) {
 
 // A copied Service carries the annotations that the manager wrote to the original, and may request another pool.
 func TestRestoredServices_GetOtherAddressesWhereTheirsCannotBeHad(t *testing.T) {
-	ns := suite.Namespace(t, admin)
-	suite.Lend(t, admin, pool("copy-"+ns, "10.72.0.0/28"))
+	ns := suite.CreateNamespace(t, admin)
+	suite.CreateForTest(t, admin, pool("copy-"+ns, "10.72.0.0/28"))
 	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", "copy-"+ns)
-	suite.Lend(t, admin, s)
+	suite.CreateForTest(t, admin, s)
 	shows(t, s, "10.72.0.1")
-	suite.Becomes(t, admin, s, func(s *corev1.Service) string {
+	suite.AwaitObject(t, admin, s, func(s *corev1.Service) string {
 		return cmp.Diff("10.72.0.1", s.Annotations[v1alpha1.AnnotationVIPAddresses])
 	})
 	twin := backup(s).(*corev1.Service)
 	twin.Name = "twin"
-	suite.Lend(t, admin, twin)
+	suite.CreateForTest(t, admin, twin)
 	told(t, twin, "IPAllocationFailed", "the addresses 10.72.0.1 that the Service had cannot be restored, and it gets others")
 	shows(t, twin, "10.72.0.2")
 	moved := backup(s).(*corev1.Service) // before its pool, which does not have the address
 	moved.Name, moved.Annotations[v1alpha1.AnnotationAddressPool] = "moved", "other-"+ns
-	suite.Lend(t, admin, moved)
+	suite.CreateForTest(t, admin, moved)
 	suite.Eventually(t, suite.Soon, unlessFound(vipFor(moved)))
-	suite.Lend(t, admin, pool("other-"+ns, "10.72.1.0/28"))
+	suite.CreateForTest(t, admin, pool("other-"+ns, "10.72.1.0/28"))
 	shows(t, moved, "10.72.1.1")
 	shows(t, s, "10.72.0.1")
 }
@@ -148,13 +148,13 @@ func TestRestoredServices_GetOtherAddressesWhereTheirsCannotBeHad(t *testing.T) 
 // ProxyVIP.
 func TestRestoredServices_WaitForAddressesOfAFailedCreate(t *testing.T) {
 	t.Parallel()
-	_, c := suite.Own(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips", "--grant-expiry=45s"}})
+	_, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips", "--grant-expiry=45s"}})
 	suite.Create(t, c, pool("default", "10.75.0.0/28"))
 	operations := []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 		Rule:       admissionregistrationv1.Rule{APIGroups: []string{v1alpha1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{"proxyvips"}},
 	}}}
-	suite.AskFirst(t, c, "refuses-failed", suite.Refusing(t, 403, func(context.Context) {}), "object.metadata.name == 'failed'", operations)
+	suite.RegisterWebhook(t, c, "refuses-failed", suite.DenyingWebhook(t, 403, func(context.Context) {}), "object.metadata.name == 'failed'", operations)
 	failed := vip("failed", "default", at("10.75.0.4/32"))
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the API server calls the webhook from some moment on
 		err := c.Create(ctx, failed.DeepCopy())
@@ -193,24 +193,24 @@ func TestRestoredServices_WaitForAddressesOfAFailedCreate(t *testing.T) {
 // Labels and annotations of a ProxyVIP name its Service. The reconciler recognizes the ProxyVIP by its name and any one of these, or by the address in
 // the Service's status, and restores the others.
 func TestServiceVIP_RemovedMetadataIsRestored(t *testing.T) {
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	p := pool("marks-"+ns, "10.73.0.0/28")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", p.Name)
-	suite.Lend(t, admin, s)
+	suite.CreateForTest(t, admin, s)
 	shows(t, s, "10.73.0.1")
 	v := vipFor(s)
 	bound(t, v)
 	labels := []string{v1alpha1.LabelManagedBy, v1alpha1.LabelServiceName, v1alpha1.LabelServiceNamespace}
 	for _, taken := range [][]string{labels[:1], labels[1:2], labels[2:], {v1alpha1.AnnotationServiceUID}, labels, append([]string{v1alpha1.AnnotationServiceUID}, labels...)} {
-		was := suite.Stored(t, admin, v).UID
+		was := suite.Read(t, admin, v).UID
 		suite.Change(t, admin, v, func(v *v1alpha1.ProxyVIP) {
 			for _, mark := range taken {
 				delete(v.Labels, mark)
 				delete(v.Annotations, mark)
 			}
 		})
-		suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+		suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 			return cmp.Diff([]string{"service-lb", "web", ns, string(s.UID), string(was)},
 				[]string{v.Labels[labels[0]], v.Labels[labels[1]], v.Labels[labels[2]], v.Annotations[v1alpha1.AnnotationServiceUID], string(v.UID)})
 		})
@@ -218,14 +218,14 @@ func TestServiceVIP_RemovedMetadataIsRestored(t *testing.T) {
 	shows(t, s, "10.73.0.1")
 	suite.Change(t, admin, v, func(v *v1alpha1.ProxyVIP) { delete(v.Labels, v1alpha1.LabelManagedBy) })
 	suite.Delete(t, admin, s)
-	suite.Gone(t, admin, v)
+	suite.AwaitGone(t, admin, v)
 	counts(t, p, 0, 14)
 }
 
 // A ProxyVIP restored without webhooks carries the former UID of its Service. A ProxyVIP whose Service is not restored is deleted after the grace period.
 func TestRestoredServices_OnceTheManagerRunsAgain(t *testing.T) {
 	t.Parallel()
-	s, c := suite.Own(t, sandbox.Options{ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips", "--orphan-grace=3s"}})
+	s, c := suite.StartSandbox(t, sandbox.Options{ManagerArgs: []string{"--shutdown-delay=0s", "--service-vips", "--orphan-grace=3s"}})
 	if _, err := s.AddManager(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -242,11 +242,11 @@ func TestRestoredServices_OnceTheManagerRunsAgain(t *testing.T) {
 		shows(t, each, fmt.Sprintf("10.74.0.%d", 2+i))
 		v := vipFor(each)
 		bound(t, v)
-		vips = append(vips, backup(suite.Stored(t, admin, v)))
+		vips = append(vips, backup(suite.Read(t, admin, v)))
 	}
 	for _, each := range []*corev1.Service{web, gone} {
 		suite.Delete(t, admin, each)
-		suite.Gone(t, admin, vipFor(each))
+		suite.AwaitGone(t, admin, vipFor(each))
 	}
 	stopManagers(t, s)
 	again := service("default", "web", "vip-mode", "BGP") // as it was written, without what the manager put there
@@ -260,7 +260,7 @@ func TestRestoredServices_OnceTheManagerRunsAgain(t *testing.T) {
 		}
 	}
 	shows(t, again, "10.74.0.2")
-	suite.Gone(t, admin, vips[1])
+	suite.AwaitGone(t, admin, vips[1])
 	shows(t, again, "10.74.0.2")
 }
 

@@ -38,7 +38,7 @@ func service(namespace, name string, annotations ...string) *corev1.Service {
 // shows waits until the status of a Service has these addresses, "" for none.
 func shows(t *testing.T, s *corev1.Service, want string) {
 	t.Helper()
-	suite.Becomes(t, admin, s, func(s *corev1.Service) string {
+	suite.AwaitObject(t, admin, s, func(s *corev1.Service) string {
 		var got []string
 		for _, i := range s.Status.LoadBalancer.Ingress {
 			got = append(got, i.IP)
@@ -50,7 +50,7 @@ func shows(t *testing.T, s *corev1.Service, want string) {
 // withAddress waits until the status of a Service has an address.
 func withAddress(t *testing.T, s *corev1.Service) {
 	t.Helper()
-	suite.Becomes(t, admin, s, func(s *corev1.Service) string {
+	suite.AwaitObject(t, admin, s, func(s *corev1.Service) string {
 		if len(s.Status.LoadBalancer.Ingress) == 1 {
 			return ""
 		}
@@ -75,7 +75,7 @@ func withoutVIP(t *testing.T, s *corev1.Service) {
 func told(t *testing.T, o client.Object, reason, part string) {
 	t.Helper()
 	said := toldOf(t, o, reason)
-	suite.Becomes(t, admin, o, func(client.Object) string {
+	suite.AwaitObject(t, admin, o, func(client.Object) string {
 		if all := strings.Join(said(), "; "); !strings.Contains(all, part) {
 			return fmt.Sprintf("events %s: %q, want %q", reason, all, part)
 		}
@@ -101,11 +101,11 @@ func toldOf(t *testing.T, o client.Object, reason string) func() []string {
 
 // Cases S3 to S5, S9, S10, S12 and S14, and all other annotations.
 func TestService_GetsAnAddress(t *testing.T) {
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	p, other := pool("default", "10.61.0.0/29", "2001:db8:61::/125"), pool("production-pool", "192.168.61.0/24")
-	suite.Lend(t, admin, p, other)
+	suite.CreateForTest(t, admin, p, other)
 	s := service(ns, "web", "vip-mode", "L2ARP")
-	suite.Lend(t, admin, s)
+	suite.CreateForTest(t, admin, s)
 	shows(t, s, "10.61.0.1")
 	v := vipFor(s)
 	if got, want := bound(t, v), "AddressAllocated: Address 10.61.0.1/32 allocated from pool default"; got != want {
@@ -126,7 +126,7 @@ func TestService_GetsAnAddress(t *testing.T) {
 	t.Run("every annotation", func(t *testing.T) {
 		s := service(ns, "bgp", "vip-mode", "BGP", "address-pool", "default", "address-family", "dual", "bfd-enabled", "true",
 			"bgp-config", `{"localAS": 65000, "peers": [{"address": "10.0.0.254", "as": 65001}]}`, "ospf-config", `{"area": "0.0.0.0"}`, "node-selector", `{"matchLabels": {"edge": "yes"}}`)
-		suite.Lend(t, admin, s)
+		suite.CreateForTest(t, admin, s)
 		shows(t, s, "10.61.0.2 2001:db8:61::1")
 		out, _ := suite.Kubectl(t, cluster, "", "get", "proxyvip", vipFor(s).Name, "-o=jsonpath={.spec.bgpConfig} {.spec.ospfConfig} {.spec.nodeSelector} {.spec.bfd}")
 		if want := `{"localAS":65000,"peers":[{"address":"10.0.0.254","as":65001}]} {"area":"0.0.0.0"} {"matchLabels":{"edge":"yes"}} {"enabled":true}`; out != want {
@@ -135,13 +135,13 @@ func TestService_GetsAnAddress(t *testing.T) {
 	})
 	t.Run("another pool", func(t *testing.T) {
 		s := service(ns, "production", "vip-mode", "L2ARP", "address-pool", other.Name)
-		suite.Lend(t, admin, s)
+		suite.CreateForTest(t, admin, s)
 		shows(t, s, "192.168.61.1")
 	})
 	t.Run("a certain address", func(t *testing.T) {
 		s := service(ns, "certain", "vip-mode", "L2ARP")
 		s.Spec.LoadBalancerIP = "10.61.0.5"
-		suite.Lend(t, admin, s)
+		suite.CreateForTest(t, admin, s)
 		shows(t, s, "10.61.0.5")
 	})
 	lost := func(t *testing.T, s *corev1.Service) {
@@ -152,7 +152,7 @@ func TestService_GetsAnAddress(t *testing.T) {
 		if err := admin.Delete(t.Context(), v); err != nil {
 			t.Fatal(err)
 		}
-		suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+		suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 			if v.UID == old {
 				return "it is still the old one"
 			}
@@ -165,10 +165,10 @@ func TestService_GetsAnAddress(t *testing.T) {
 		suite.Create(t, admin, lower)
 		withAddress(t, lower)
 		recent := service(ns, "recent", "vip-mode", "L2ARP")
-		suite.Lend(t, admin, recent)
+		suite.CreateForTest(t, admin, recent)
 		withAddress(t, recent)
 		suite.Delete(t, admin, lower)
-		suite.Gone(t, admin, vipFor(lower))
+		suite.AwaitGone(t, admin, vipFor(lower))
 		lost(t, recent) // and not the lower address, which the pool would allocate next
 	})
 	t.Run("the ProxyVIP is deleted and the pool assigns no addresses", func(t *testing.T) {
@@ -184,15 +184,15 @@ func TestService_GetsAnAddress(t *testing.T) {
 
 // Cases S1, S2, S6, S11 and S15: such a Service gets no address; an event names the invalid field.
 func TestService_WithoutARequestOrInvalid(t *testing.T) {
-	ns := suite.Namespace(t, admin)
-	suite.Lend(t, admin, pool("sensible", "10.62.0.0/24"))
+	ns := suite.CreateNamespace(t, admin)
+	suite.CreateForTest(t, admin, pool("sensible", "10.62.0.0/24"))
 	silent := service(ns, "silent")
 	inside := service(ns, "inside", "vip-mode", "L2ARP", "address-pool", "sensible")
 	inside.Spec.Type = corev1.ServiceTypeClusterIP
 	others := service(ns, "others", "vip-mode", "L2ARP", "address-pool", "sensible")
 	others.Spec.LoadBalancerClass = ptr.To("example.com/lb")
 	without := []*corev1.Service{silent, inside, others}
-	suite.Lend(t, admin, silent, inside, others)
+	suite.CreateForTest(t, admin, silent, inside, others)
 	for name, tc := range map[string]struct{ annotation, value, reason, says string }{
 		"s6-mode":      {"vip-mode", "INVALID_MODE", "InvalidVIPMode", `"INVALID_MODE": it must be one of ["L2ARP" "BGP" "OSPF"]`},
 		"s15-mode":     {"vip-mode", "l2arp", "InvalidVIPMode", `"l2arp"`},
@@ -206,7 +206,7 @@ func TestService_WithoutARequestOrInvalid(t *testing.T) {
 		"pool-family":  {"address-family", "ipv6", "IPAllocationFailed", "annotation novaedge.io/address-family: Invalid value: pool sensible offers no IPv6 addresses"},
 	} {
 		s := service(ns, name, "vip-mode", "L2ARP", "address-pool", "sensible", tc.annotation, tc.value)
-		suite.Lend(t, admin, s)
+		suite.CreateForTest(t, admin, s)
 		told(t, s, tc.reason, tc.says)
 		without = append(without, s)
 	}
@@ -217,12 +217,12 @@ func TestService_WithoutARequestOrInvalid(t *testing.T) {
 	} {
 		s := service(ns, "asks-"+strings.NewReplacer(".", "-", ":", "-").Replace(address), "vip-mode", "L2ARP", "address-pool", "sensible")
 		s.Spec.LoadBalancerIP = address
-		suite.Lend(t, admin, s)
+		suite.CreateForTest(t, admin, s)
 		told(t, s, "IPAllocationFailed", says)
 		without = append(without, s)
 	}
 	last := service(ns, "last", "vip-mode", "L2ARP", "address-pool", "sensible") // whoever was first has been looked at when it is served
-	suite.Lend(t, admin, last)
+	suite.CreateForTest(t, admin, last)
 	shows(t, last, "10.62.0.1")
 	for _, s := range without {
 		withoutVIP(t, s)
@@ -233,17 +233,17 @@ func TestService_WithoutARequestOrInvalid(t *testing.T) {
 func TestService_ProxyVIPIsNotStored(t *testing.T) {
 	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			namespace := suite.Namespace(t, admin)
-			suite.Lend(t, admin, pool("unstored-"+namespace, fmt.Sprintf("10.50.%d.0/29", code%256)))
+			namespace := suite.CreateNamespace(t, admin)
+			suite.CreateForTest(t, admin, pool("unstored-"+namespace, fmt.Sprintf("10.50.%d.0/29", code%256)))
 			asked := make(chan struct{}, 100)
-			refuses := suite.Refusing(t, code, func(context.Context) {
+			refuses := suite.DenyingWebhook(t, code, func(context.Context) {
 				select {
 				case asked <- struct{}{}:
 				default:
 				}
 			})
-			hook := suite.AskFirst(t, admin, namespace, refuses, fmt.Sprintf("object.metadata.name.contains('%s')", namespace),
-				suite.Operations([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "proxyvips", "novaedge.io"))
+			hook := suite.RegisterWebhook(t, admin, namespace, refuses, fmt.Sprintf("object.metadata.name.contains('%s')", namespace),
+				suite.RulesFor([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "proxyvips", "novaedge.io"))
 			suite.Eventually(t, time.Minute, func(ctx context.Context) error {
 				if err := admin.Create(ctx, vip(namespace, "unstored-"+namespace), client.DryRunAll); err == nil {
 					return errors.New("nothing refuses a ProxyVIP yet")
@@ -273,15 +273,15 @@ func TestService_ProxyVIPIsNotStored(t *testing.T) {
 func TestService_DeletionOfItsProxyVIPIsDenied(t *testing.T) {
 	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			namespace := suite.Namespace(t, admin)
-			suite.Lend(t, admin, pool("kept-"+namespace, fmt.Sprintf("10.51.%d.0/29", code%256)))
+			namespace := suite.CreateNamespace(t, admin)
+			suite.CreateForTest(t, admin, pool("kept-"+namespace, fmt.Sprintf("10.51.%d.0/29", code%256)))
 			s := service(namespace, "web", "vip-mode", "BGP", "address-pool", "kept-"+namespace)
 			suite.Create(t, admin, s)
 			shows(t, s, fmt.Sprintf("10.51.%d.1", code%256))
 			var asked atomic.Int32
-			refuses := suite.Refusing(t, code, func(context.Context) { asked.Add(1) })
-			hook := suite.AskFirst(t, admin, namespace, refuses, fmt.Sprintf("oldObject.metadata.name.contains('%s')", namespace),
-				suite.Operations([]admissionregistrationv1.OperationType{admissionregistrationv1.Delete}, "proxyvips", "novaedge.io"))
+			refuses := suite.DenyingWebhook(t, code, func(context.Context) { asked.Add(1) })
+			hook := suite.RegisterWebhook(t, admin, namespace, refuses, fmt.Sprintf("oldObject.metadata.name.contains('%s')", namespace),
+				suite.RulesFor([]admissionregistrationv1.OperationType{admissionregistrationv1.Delete}, "proxyvips", "novaedge.io"))
 			suite.Eventually(t, time.Minute, func(ctx context.Context) error {
 				if err := admin.Delete(ctx, vipFor(s), client.DryRunAll); err == nil {
 					return errors.New("nothing refuses the deletion yet")
@@ -297,20 +297,20 @@ func TestService_DeletionOfItsProxyVIPIsDenied(t *testing.T) {
 				return nil
 			})
 			suite.Delete(t, admin, hook)
-			suite.Gone(t, admin, vipFor(s))
+			suite.AwaitGone(t, admin, vipFor(s))
 		})
 	}
 }
 
 func TestService_ChangesToAPoolWithItsAddress(t *testing.T) {
-	ns := suite.Namespace(t, admin)
-	suite.Lend(t, admin, pool("from-"+ns, "10.52.0.0/28"), pool("to-"+ns, "10.52.0.0/29"))
+	ns := suite.CreateNamespace(t, admin)
+	suite.CreateForTest(t, admin, pool("from-"+ns, "10.52.0.0/28"), pool("to-"+ns, "10.52.0.0/29"))
 	s := service(ns, "web", "vip-mode", "BGP", "address-pool", "from-"+ns)
 	s.Spec.LoadBalancerIP = "10.52.0.5"
-	suite.Lend(t, admin, s)
+	suite.CreateForTest(t, admin, s)
 	shows(t, s, "10.52.0.5")
 	suite.Change(t, admin, s, func(s *corev1.Service) { s.Annotations["novaedge.io/address-pool"] = "to-" + ns })
-	suite.Becomes(t, admin, vipFor(s), func(v *v1alpha1.ProxyVIP) string {
+	suite.AwaitObject(t, admin, vipFor(s), func(v *v1alpha1.ProxyVIP) string {
 		if v.Spec.PoolRef.Name != "to-"+ns {
 			return "it is of pool " + v.Spec.PoolRef.Name
 		}
@@ -318,16 +318,16 @@ func TestService_ChangesToAPoolWithItsAddress(t *testing.T) {
 	})
 	shows(t, s, "10.52.0.5")
 
-	spy := service(suite.Namespace(t, admin), "spy", "vip-mode", "BGP", "address-pool", "to-"+ns)
+	spy := service(suite.CreateNamespace(t, admin), "spy", "vip-mode", "BGP", "address-pool", "to-"+ns)
 	spy.Spec.LoadBalancerIP = "10.52.0.5"
-	suite.Lend(t, admin, spy)
+	suite.CreateForTest(t, admin, spy)
 	told(t, spy, "IPAllocationFailed", "10.52.0.5 is owned for a Service of another namespace")
 	for _, o := range []client.Object{ // anybody in the network may ask by a dry run, without a name in the namespace that is hidden
 		vip("probe-"+ns[len(ns)-5:], "to-"+ns, func(s *v1alpha1.ProxyVIPSpec) { s.Address = "10.52.0.5/32" }),
 		vip("svc-other.probe-"+ns[len(ns)-5:], "to-"+ns, func(s *v1alpha1.ProxyVIPSpec) { s.Address = "10.52.0.5/32" }),
 	} {
 		err := admin.Create(t.Context(), o, client.DryRunAll)
-		suite.Refused(t, err, 403, "10.52.0.5 is owned for a Service of another namespace")
+		suite.RequireDenied(t, err, 403, "10.52.0.5 is owned for a Service of another namespace")
 		if strings.Contains(err.Error(), "svc-"+ns) {
 			t.Errorf("it names the Service: %v", err)
 		}
@@ -335,25 +335,25 @@ func TestService_ChangesToAPoolWithItsAddress(t *testing.T) {
 }
 
 func TestService_AddressWrittenByOthers(t *testing.T) {
-	ns := suite.Namespace(t, admin)
-	suite.Lend(t, admin, pool("real-"+ns, "10.53.0.0/28"))
+	ns := suite.CreateNamespace(t, admin)
+	suite.CreateForTest(t, admin, pool("real-"+ns, "10.53.0.0/28"))
 	thief := service(ns, "thief", "vip-mode", "L2ARP", "address-pool", "nowhere-"+ns)
 	thief.Spec.LoadBalancerIP = "10.53.0.7"
-	suite.Lend(t, admin, thief)
+	suite.CreateForTest(t, admin, thief)
 	told(t, thief, "IPAllocationFailed", "does not exist")
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(thief), thief); err != nil || len(thief.Status.LoadBalancer.Ingress) > 0 {
 		t.Errorf("it shows %v, %v", thief.Status.LoadBalancer.Ingress, err)
 	}
 	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", "real-"+ns)
 	s.Spec.LoadBalancerIP = "10.53.0.7"
-	suite.Lend(t, admin, s)
+	suite.CreateForTest(t, admin, s)
 	shows(t, s, "10.53.0.7")
 	suite.Change(t, admin, s, func(s *corev1.Service) { s.Annotations["novaedge.io/address-pool"] = "absent-" + ns })
 	told(t, s, "IPAllocationFailed", "pool absent-"+ns+" does not exist: create it, or name another")
 	shows(t, s, "10.53.0.7") // which it keeps until then
 	gets(t, vip("other-"+ns, "real-"+ns), "10.53.0.1/32")
-	suite.Lend(t, admin, pool("absent-"+ns, "10.53.0.0/28"))
-	suite.Becomes(t, admin, vipFor(s), func(v *v1alpha1.ProxyVIP) string {
+	suite.CreateForTest(t, admin, pool("absent-"+ns, "10.53.0.0/28"))
+	suite.AwaitObject(t, admin, vipFor(s), func(v *v1alpha1.ProxyVIP) string {
 		if v.Spec.PoolRef.Name != "absent-"+ns {
 			return "it is of pool " + v.Spec.PoolRef.Name
 		}
@@ -364,19 +364,19 @@ func TestService_AddressWrittenByOthers(t *testing.T) {
 
 // Events of a Service repeat the status of its ProxyVIP. Readers of the events may not see other namespaces, so no event names another namespace.
 func TestService_EventsNameNoOtherNamespace(t *testing.T) {
-	here, there := suite.Namespace(t, admin), suite.Namespace(t, admin)
-	suite.Lend(t, admin, pool("lender-"+there, "10.66.0.0/28"), &butlerv1.NetworkPool{
+	here, there := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
+	suite.CreateForTest(t, admin, pool("lender-"+there, "10.66.0.0/28"), &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "prod", Namespace: there},
 		Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.66.0.0/28", Reserved: []butlerv1.ReservedRange{{CIDR: "10.66.0.8/29"}}},
 	})
 	owner := service(there, "secret", "vip-mode", "BGP", "address-pool", "lender-"+there)
 	owner.Spec.LoadBalancerIP = "10.66.0.5"
-	suite.Lend(t, admin, owner)
+	suite.CreateForTest(t, admin, owner)
 	shows(t, owner, "10.66.0.5")
 	asking := func(name, address string) *corev1.Service {
 		s := service(here, name, "vip-mode", "BGP", "address-pool", "late-"+here)
 		s.Spec.LoadBalancerIP = address
-		suite.Lend(t, admin, s)
+		suite.CreateForTest(t, admin, s)
 		told(t, s, "IPAllocationFailed", "does not exist")
 		return s
 	}
@@ -384,7 +384,7 @@ func TestService_EventsNameNoOtherNamespace(t *testing.T) {
 		"10.66.0.5 is owned for a Service of another namespace":           asking("owned", "10.66.0.5"),
 		"in a pool of another namespace 10.66.0.8-10.66.0.15 is reserved": asking("reserved", "10.66.0.9"),
 	}
-	suite.Lend(t, admin, pool("late-"+here, "10.66.0.0/28"))
+	suite.CreateForTest(t, admin, pool("late-"+here, "10.66.0.0/28"))
 	for want, s := range spies {
 		told(t, s, "IPAllocationFailed", want)
 		v := vipFor(s)
@@ -405,15 +405,15 @@ func TestService_EventsNameNoOtherNamespace(t *testing.T) {
 
 // Cases S8, N12, N16 and N17: the pool is created later, or is full.
 func TestService_BeforeItsPool(t *testing.T) {
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	s := service(ns, "early", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")
-	suite.Lend(t, admin, s)
+	suite.CreateForTest(t, admin, s)
 	told(t, s, "IPAllocationFailed", "pool nonexistent-pool does not exist")
-	suite.Lend(t, admin, pool("nonexistent-pool", "10.63.0.1"))
+	suite.CreateForTest(t, admin, pool("nonexistent-pool", "10.63.0.1"))
 	shows(t, s, "10.63.0.1")
 
 	next := service(ns, "next", "vip-mode", "OSPF", "address-pool", "nonexistent-pool")
-	suite.Lend(t, admin, next)
+	suite.CreateForTest(t, admin, next)
 	told(t, next, "IPAllocationFailed", "pool nonexistent-pool: 1 address requested, 0 free")
 	withoutVIP(t, next)
 	suite.Delete(t, admin, s)
@@ -422,18 +422,18 @@ func TestService_BeforeItsPool(t *testing.T) {
 
 // Cases T18, S7, N5 to N7 and N10: changes of a Service affect no other Service.
 func TestService_OwnsItsAddress(t *testing.T) {
-	here, there := suite.Namespace(t, admin), suite.Namespace(t, admin)
+	here, there := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
 	p, other := pool("lives", "10.64.0.0/28"), pool("lives-other", "10.64.1.0/28")
-	suite.Lend(t, admin, p, other)
+	suite.CreateForTest(t, admin, p, other)
 	s := service(here, "web", "vip-mode", "L2ARP", "address-pool", p.Name)
-	suite.Lend(t, admin, s)
+	suite.CreateForTest(t, admin, s)
 	shows(t, s, "10.64.0.1")
 	twin := service(there, "web", "vip-mode", "L2ARP", "address-pool", p.Name)
-	suite.Lend(t, admin, twin)
+	suite.CreateForTest(t, admin, twin)
 	shows(t, twin, "10.64.0.2")
-	namesake := service(suite.Namespace(t, admin), "web")
+	namesake := service(suite.CreateNamespace(t, admin), "web")
 	namesake.Spec.Type = corev1.ServiceTypeClusterIP
-	suite.Lend(t, admin, namesake)
+	suite.CreateForTest(t, admin, namesake)
 	suite.Delete(t, admin, namesake)
 
 	t.Run("ports and mode follow, the address stays", func(t *testing.T) {
@@ -444,7 +444,7 @@ func TestService_OwnsItsAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := vipFor(s)
-		suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+		suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 			return cmp.Diff([]any{[]int32{53}, v1alpha1.ModeBGP, "10.64.0.1/32"}, []any{v.Spec.Ports, v.Spec.Mode, v.Spec.Address})
 		})
 	})
@@ -459,7 +459,7 @@ func TestService_OwnsItsAddress(t *testing.T) {
 		}
 	})
 	t.Run("another pool", func(t *testing.T) {
-		suite.Lend(t, admin, pool("lives-manual", "10.64.2.0/28"))
+		suite.CreateForTest(t, admin, pool("lives-manual", "10.64.2.0/28"))
 		if err := suite.TryChange(t, admin, pool("lives-manual"), func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = false }); err != nil {
 			t.Fatal(err)
 		}
@@ -481,7 +481,7 @@ func TestService_OwnsItsAddress(t *testing.T) {
 		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeClusterIP }); err != nil {
 			t.Fatal(err)
 		}
-		suite.Gone(t, admin, vipFor(s))
+		suite.AwaitGone(t, admin, vipFor(s))
 		shows(t, s, "")
 		counts(t, other, 0, 14)
 		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }); err != nil {
@@ -493,23 +493,23 @@ func TestService_OwnsItsAddress(t *testing.T) {
 		if err := suite.TryChange(t, admin, s, func(s *corev1.Service) { delete(s.Annotations, v1alpha1.AnnotationVIPMode) }); err != nil {
 			t.Fatal(err)
 		}
-		suite.Gone(t, admin, vipFor(s))
+		suite.AwaitGone(t, admin, vipFor(s))
 		shows(t, s, "")
 	})
 	if got := vipFor(twin); admin.Get(t.Context(), client.ObjectKeyFromObject(got), got) != nil || got.Spec.Address != "10.64.0.2/32" {
 		t.Errorf("the namesake's ProxyVIP: %+v", got.Spec)
 	}
 	suite.Delete(t, admin, twin)
-	suite.Gone(t, admin, vipFor(twin))
+	suite.AwaitGone(t, admin, vipFor(twin))
 	counts(t, p, 0, 14)
 }
 
 func TestService_ProxyVIPIsNotDeleted(t *testing.T) {
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	p := pool("lingers", "10.69.0.0/29")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	s := service(ns, "lingers", "vip-mode", "L2ARP", "address-pool", "lingers")
-	suite.Lend(t, admin, s)
+	suite.CreateForTest(t, admin, s)
 	withAddress(t, s)
 	v := vipFor(s)
 	const finalizer = "example.com/router"
@@ -525,31 +525,31 @@ func TestService_ProxyVIPIsNotDeleted(t *testing.T) {
 }
 
 func TestService_ProxyVIPOfAnotherOwner(t *testing.T) {
-	ns := suite.Namespace(t, admin)
-	suite.Lend(t, admin, pool("left", "10.65.0.0/28"))
+	ns := suite.CreateNamespace(t, admin)
+	suite.CreateForTest(t, admin, pool("left", "10.65.0.0/28"))
 	s := service(ns, "web", "vip-mode", "L2ARP", "address-pool", "left")
 	theirs := vip(vipFor(s).Name, "left")
 	gets(t, theirs, "10.65.0.1/32")
-	suite.Lend(t, admin, s)
+	suite.CreateForTest(t, admin, s)
 	told(t, s, "VIPCreateFailed", "exists and was not made for this Service")
 	suite.Delete(t, admin, s)
 	gets(t, vip("left-next", "left"), "10.65.0.2/32")
-	suite.Becomes(t, admin, theirs, func(*v1alpha1.ProxyVIP) string { return "" }) // it is there
+	suite.AwaitObject(t, admin, theirs, func(*v1alpha1.ProxyVIP) string { return "" }) // it is there
 }
 
 // Cases N1 and N8: Services keep their addresses while managers, including the leader, are killed.
 func TestService_KeepsItsAddressThroughRestarts(t *testing.T) {
 	const total = 20
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	p := pool("restart", "10.66.0.0/24")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	all := make([]*corev1.Service, total)
 	for i := range all {
 		if i%5 == 4 {
 			_ = cluster.Managers()[i%2].Kill() // unless it has yet to be started again
 		}
 		all[i] = service(ns, fmt.Sprintf("s-%d", i), "vip-mode", "L2ARP", "address-pool", p.Name)
-		suite.Lend(t, admin, all[i])
+		suite.CreateForTest(t, admin, all[i])
 	}
 	owner := map[string]string{}
 	for _, s := range all {
@@ -566,7 +566,7 @@ func TestService_KeepsItsAddressThroughRestarts(t *testing.T) {
 		_ = m.Kill()
 	}
 	last := service(ns, "last", "vip-mode", "L2ARP", "address-pool", p.Name)
-	suite.Lend(t, admin, last)
+	suite.CreateForTest(t, admin, last)
 	withAddress(t, last)
 	bound(t, vipFor(last))
 	for _, s := range all {
@@ -577,6 +577,6 @@ func TestService_KeepsItsAddressThroughRestarts(t *testing.T) {
 	}
 	for _, s := range append(all, last) {
 		suite.Delete(t, admin, s)
-		suite.Gone(t, admin, vipFor(s))
+		suite.AwaitGone(t, admin, vipFor(s))
 	}
 }

@@ -76,7 +76,7 @@ func TestAPISwitch_OffWhileObjectsExist(t *testing.T) {
 	pinned := load.Claim(namespace, "pinned")
 	address := strings.TrimSuffix(v.Spec.Address, "/32")
 	pinned.Spec.Count, pinned.Spec.PinnedRange = nil, &butlerv1.PinnedIPRange{StartAddress: address, EndAddress: address}
-	suite.Refused(t, c.Create(t.Context(), pinned), http.StatusForbidden, "owned by proxyvips/kept")
+	suite.RequireDenied(t, c.Create(t.Context(), pinned), http.StatusForbidden, "owned by proxyvips/kept")
 	if err := one.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestAPISwitch_OffWhileObjectsExist(t *testing.T) {
 	if err := client.IgnoreNotFound(c.Delete(t.Context(), p)); err != nil {
 		t.Fatal(err)
 	}
-	suite.Gone(t, c, p)
+	suite.AwaitGone(t, c, p)
 	if err := both.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -207,8 +207,8 @@ func TestAPISwitch_ServiceVIPs(t *testing.T) {
 	stop(s)
 
 	s, admin = start(1, "--service-vips")
-	suite.Gone(t, admin, vipFor(gone))
-	suite.Becomes(t, admin, vipFor(again), func(v *v1alpha1.ProxyVIP) string {
+	suite.AwaitGone(t, admin, vipFor(gone))
+	suite.AwaitObject(t, admin, vipFor(again), func(v *v1alpha1.ProxyVIP) string {
 		return cmp.Diff(string(again.UID), v.Annotations[v1alpha1.AnnotationServiceUID])
 	})
 	counts(t, p, 2, 12)

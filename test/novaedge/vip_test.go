@@ -29,11 +29,11 @@ func contains(t *testing.T, text, part string) {
 func TestProxyVIP_StaticAddress(t *testing.T) {
 	p := pool("static", "10.32.0.0/29")
 	p.Spec.AutoAssign = false
-	suite.Lend(t, admin, p)
-	suite.Refused(t, admin.Create(t.Context(), vip("static-any", p.Name)), 422, "spec.address", "does not assign addresses automatically")
+	suite.CreateForTest(t, admin, p)
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("static-any", p.Name)), 422, "spec.address", "does not assign addresses automatically")
 	gets(t, vip("static-2", p.Name, at("10.32.0.2/32")), "10.32.0.2/32")
-	suite.Refused(t, admin.Create(t.Context(), vip("static-thief", p.Name, at("10.32.0.2"))), 403, "10.32.0.2 is owned by proxyvips/static-2")
-	suite.Refused(t, admin.Create(t.Context(), vip("static-out", p.Name, at("10.33.0.2/32"))), 422, "spec.address", "10.33.0.2 is outside the pool")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("static-thief", p.Name, at("10.32.0.2"))), 403, "10.32.0.2 is owned by proxyvips/static-2")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("static-out", p.Name, at("10.33.0.2/32"))), 422, "spec.address", "10.33.0.2 is outside the pool")
 	gets(t, vip("static-bare", "", at("10.32.0.1")), "10.32.0.1") // without poolRef, inside the pool
 	gets(t, vip("static-nowhere", "", at("192.0.2.77/32")), "192.0.2.77/32")
 	if err := suite.TryChange(t, admin, p, func(p *v1alpha1.ProxyIPPool) { p.Spec.AutoAssign = true }); err != nil {
@@ -41,7 +41,7 @@ func TestProxyVIP_StaticAddress(t *testing.T) {
 	}
 	gets(t, vip("static-auto", p.Name), "10.32.0.3/32")
 	late := pool("static-late", "192.0.2.76/30", "192.0.2.77")
-	suite.Lend(t, admin, late)
+	suite.CreateForTest(t, admin, late)
 	gets(t, vip("static-late", late.Name), "192.0.2.78/32")
 	counts(t, late, 2, 0)
 	if got, want := bound(t, vip("static-nowhere", "")), "AddressAllocated: Address 192.0.2.77/32 reserved, of no pool"; got != want {
@@ -51,7 +51,7 @@ func TestProxyVIP_StaticAddress(t *testing.T) {
 
 // VIPs with missing, contradictory or superfluous fields are denied.
 func TestProxyVIP_Invalid(t *testing.T) {
-	suite.Lend(t, admin, pool("sense", "10.34.0.0/29"))
+	suite.CreateForTest(t, admin, pool("sense", "10.34.0.0/29"))
 	for name, tc := range map[string]struct {
 		vip  *v1alpha1.ProxyVIP
 		says []string
@@ -66,7 +66,7 @@ func TestProxyVIP_Invalid(t *testing.T) {
 		"no-ports":     {vip("x", "sense", func(s *v1alpha1.ProxyVIPSpec) { s.Ports = nil }), []string{"spec.ports"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			suite.Refused(t, admin.Create(t.Context(), tc.vip), 422, tc.says...)
+			suite.RequireDenied(t, admin.Create(t.Context(), tc.vip), 422, tc.says...)
 		})
 	}
 }
@@ -74,18 +74,18 @@ func TestProxyVIP_Invalid(t *testing.T) {
 // Case T14.
 func TestProxyVIP_Families(t *testing.T) {
 	four, six, both := pool("four", "10.35.0.0/29"), pool("six", "2001:db8:35::/125"), pool("both", "10.35.1.0/30", "2001:db8:35:1::/126")
-	suite.Lend(t, admin, four, six, both)
+	suite.CreateForTest(t, admin, four, six, both)
 	gets(t, vip("f-4", both.Name), "10.35.1.1/32")
 	gets(t, vip("f-6", both.Name, of(v1alpha1.FamilyIPv6)), "2001:db8:35:1::1/128")
 	gets(t, vip("f-dual", both.Name, of(v1alpha1.FamilyDual)), "10.35.1.2/32 2001:db8:35:1::2/128")
 	counts(t, both, 4, 1)
-	suite.Refused(t, admin.Create(t.Context(), vip("f-none", both.Name, of(v1alpha1.FamilyDual))), 403, "pool both")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("f-none", both.Name, of(v1alpha1.FamilyDual))), 403, "pool both")
 	counts(t, both, 4, 1) // no half of it is left behind
 	gets(t, vip("f-last", both.Name, of(v1alpha1.FamilyIPv6)), "2001:db8:35:1::3/128")
 	for _, family := range []v1alpha1.AddressFamily{v1alpha1.FamilyIPv6, v1alpha1.FamilyDual} {
-		suite.Refused(t, admin.Create(t.Context(), vip("f-lacks", four.Name, of(family))), 422, "spec.addressFamily", "pool four offers no IPv6 addresses")
+		suite.RequireDenied(t, admin.Create(t.Context(), vip("f-lacks", four.Name, of(family))), 422, "spec.addressFamily", "pool four offers no IPv6 addresses")
 	}
-	suite.Refused(t, admin.Create(t.Context(), vip("f-lacks", six.Name)), 422, "spec.addressFamily", "pool six offers no IPv4 addresses")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("f-lacks", six.Name)), 422, "spec.addressFamily", "pool six offers no IPv4 addresses")
 	d := vip("f-dual", "")
 	if got, want := bound(t, d), "AddressAllocated: Addresses 10.35.1.2/32 and 2001:db8:35:1::2/128 allocated from pool both"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -98,36 +98,36 @@ func TestProxyVIP_Families(t *testing.T) {
 // Cases T2, A11 and N3.
 func TestProxyIPPool_Overlapping(t *testing.T) {
 	one, two := pool("over-1", "10.36.0.0/29"), pool("over-2", "10.36.0.0/28")
-	suite.Lend(t, admin, one, two)
+	suite.CreateForTest(t, admin, one, two)
 	gets(t, vip("over-a", one.Name), "10.36.0.1/32")
 	gets(t, vip("over-b", two.Name), "10.36.0.2/32")
-	suite.Refused(t, admin.Create(t.Context(), vip("over-c", two.Name, at("10.36.0.1"))), 403, "10.36.0.1 is owned by proxyvips/over-a")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("over-c", two.Name, at("10.36.0.1"))), 403, "10.36.0.1 is owned by proxyvips/over-a")
 	counts(t, one, 2, 4)
 	counts(t, two, 2, 12)
 }
 
 func TestProxyVIP_SharesItsSpaceWithNetworkPools(t *testing.T) {
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	p, np := pool("kinds", "10.37.0.0/29"), &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.37.0.0/29", Reserved: []butlerv1.ReservedRange{{CIDR: "10.37.0.6/32"}}},
 	}
-	suite.Lend(t, admin, p, np)
+	suite.CreateForTest(t, admin, p, np)
 	allocation := func(name, first, last string) *butlerv1.IPAllocation {
 		return &butlerv1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns}, Spec: butlerv1.IPAllocationSpec{
 			PoolRef: butlerv1.LocalObjectReference{Name: "pool"}, TenantClusterRef: butlerv1.NamespacedObjectReference{Name: "web", Namespace: "team"},
 			Type: butlerv1.TypeNodes, PinnedRange: &butlerv1.PinnedIPRange{StartAddress: first, EndAddress: last},
 		}}
 	}
-	held := allocation("held", "10.37.0.1", "10.37.0.2")
-	suite.Lend(t, admin, held)
+	owned := allocation("owned", "10.37.0.1", "10.37.0.2")
+	suite.CreateForTest(t, admin, owned)
 	gets(t, vip("kinds-a", p.Name), "10.37.0.3/32")
-	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.2"))), 403, "10.37.0.2 is owned by a namespaced object: ask for another range")
-	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.2"))), 403, "10.37.0.2 is owned by a namespaced object: ask for another range")
-	suite.Refused(t, admin.Create(t.Context(), allocation("thief", "10.37.0.3", "10.37.0.4")), 403, "10.37.0.3 is owned by proxyvips/kinds-a")
-	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.6"))), 422, "pool "+p.Name+": in pool "+ns+"/pool 10.37.0.6 is reserved")
-	suite.Refused(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.6"))), 422, "pool "+ns+"/pool: 10.37.0.6 is reserved")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.2"))), 403, "10.37.0.2 is owned by a namespaced object: ask for another range")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.2"))), 403, "10.37.0.2 is owned by a namespaced object: ask for another range")
+	suite.RequireDenied(t, admin.Create(t.Context(), allocation("thief", "10.37.0.3", "10.37.0.4")), 403, "10.37.0.3 is owned by proxyvips/kinds-a")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("kinds-b", p.Name, at("10.37.0.6"))), 422, "pool "+p.Name+": in pool "+ns+"/pool 10.37.0.6 is reserved")
+	suite.RequireDenied(t, admin.Create(t.Context(), vip("kinds-b", "", at("10.37.0.6"))), 422, "pool "+ns+"/pool: 10.37.0.6 is reserved")
 	counts(t, p, 3, 2)
-	suite.Becomes(t, admin, np, func(np *butlerv1.NetworkPool) string {
+	suite.AwaitObject(t, admin, np, func(np *butlerv1.NetworkPool) string {
 		if np.Status.AllocatedIPs == 3 {
 			return ""
 		}
@@ -138,12 +138,12 @@ func TestProxyVIP_SharesItsSpaceWithNetworkPools(t *testing.T) {
 // Cases T10, A5 and N12.
 func TestProxyVIP_BeforeItsPool(t *testing.T) {
 	v := vip("early", "later", of(v1alpha1.FamilyDual))
-	suite.Lend(t, admin, v)
+	suite.CreateForTest(t, admin, v)
 	unbound(t, v, v1alpha1.ReasonPoolNotFound)
 	fixed := vip("early-fixed", "later", at("10.38.0.5"))
-	suite.Lend(t, admin, fixed)
-	suite.Lend(t, admin, pool("later", "10.38.0.0/29", "2001:db8:38::/126"))
-	suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+	suite.CreateForTest(t, admin, fixed)
+	suite.CreateForTest(t, admin, pool("later", "10.38.0.0/29", "2001:db8:38::/126"))
+	suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 		if addresses(v) == "10.38.0.1/32 2001:db8:38::1/128" {
 			return ""
 		}
@@ -156,12 +156,12 @@ func TestProxyVIP_BeforeItsPool(t *testing.T) {
 // Cases T6 and T7, and updates of other fields.
 func TestProxyVIP_Update(t *testing.T) {
 	p, other := pool("up", "10.39.0.0/28", "2001:db8:39::/126"), pool("up-other", "10.39.1.0/28")
-	suite.Lend(t, admin, p, other)
+	suite.CreateForTest(t, admin, p, other)
 	v := vip("up", p.Name)
 	gets(t, v, "10.39.0.1/32")
 	bound(t, v)
 	err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef.Name = other.Name })
-	suite.Refused(t, err, 422, "spec.poolRef", "cannot be changed while addresses are owned")
+	suite.RequireDenied(t, err, 422, "spec.poolRef", "cannot be changed while addresses are owned")
 
 	t.Run("what is left out comes back", func(t *testing.T) {
 		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = ""; v.Spec.Ports = []int32{443} }); err != nil {
@@ -172,13 +172,13 @@ func TestProxyVIP_Update(t *testing.T) {
 		}
 	})
 	t.Run("another address", func(t *testing.T) {
-		suite.Lend(t, admin, vip("up-taken", p.Name, at("10.39.0.2")))
-		suite.Refused(t, suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.2/32" }), 403, "10.39.0.2 is owned by proxyvips/up-taken")
-		suite.Refused(t, suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.40.0.2/32" }), 422, "10.40.0.2 is outside the pool")
+		suite.CreateForTest(t, admin, vip("up-taken", p.Name, at("10.39.0.2")))
+		suite.RequireDenied(t, suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.2/32" }), 403, "10.39.0.2 is owned by proxyvips/up-taken")
+		suite.RequireDenied(t, suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.40.0.2/32" }), 422, "10.40.0.2 is outside the pool")
 		if err := suite.TryChange(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.39.0.9/32" }); err != nil {
 			t.Fatal(err)
 		}
-		suite.Becomes(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
+		suite.AwaitObject(t, admin, v, func(v *v1alpha1.ProxyVIP) string {
 			if v.Status.AllocatedAddress == "10.39.0.9/32" {
 				return ""
 			}
@@ -210,7 +210,7 @@ func TestProxyVIP_Update(t *testing.T) {
 		if addresses(v) != "10.39.0.9/32" || v.Spec.PoolRef != nil {
 			t.Errorf("%+v", v.Spec)
 		}
-		suite.Refused(t, admin.Create(t.Context(), vip("up-thief", p.Name, at("10.39.0.9"))), 403, "10.39.0.9 is owned by proxyvips/up")
+		suite.RequireDenied(t, admin.Create(t.Context(), vip("up-thief", p.Name, at("10.39.0.9"))), 403, "10.39.0.9 is owned by proxyvips/up")
 	})
 }
 
@@ -220,7 +220,7 @@ func TestRoutingDomain_OfAVIPWithoutPoolStays(t *testing.T) {
 	const domain = "butler.butlerlabs.dev/routing-domain"
 	pooled, bare := vip("domain-pooled", "domain"), vip("domain-bare", "", at("192.0.2.99"))
 	bare.Labels = map[string]string{domain: "east"}
-	suite.Lend(t, admin, pool("domain", "10.44.0.0/29"), pooled, bare)
+	suite.CreateForTest(t, admin, pool("domain", "10.44.0.0/29"), pooled, bare)
 	label := func(value string) func(*v1alpha1.ProxyVIP) {
 		return func(v *v1alpha1.ProxyVIP) { v.Labels = map[string]string{domain: value} }
 	}
@@ -229,22 +229,22 @@ func TestRoutingDomain_OfAVIPWithoutPoolStays(t *testing.T) {
 		"none":    func(v *v1alpha1.ProxyVIP) { v.Labels = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			suite.Refused(t, suite.TryChange(t, admin, bare, change), 422, "metadata.labels["+domain+"]: Forbidden: cannot be changed",
+			suite.RequireDenied(t, suite.TryChange(t, admin, bare, change), 422, "metadata.labels["+domain+"]: Forbidden: cannot be changed",
 				`while addresses of routing domain "east" are owned without a pool`, "create another ProxyVIP")
 		})
 	}
 	suite.Change(t, admin, bare, func(v *v1alpha1.ProxyVIP) { v.Labels["example.com/team"] = "a" })
 	going := vip("domain-going", "", at("192.0.2.98"))
 	going.Finalizers = []string{"example.com/holds"}
-	suite.Lend(t, admin, going)
+	suite.CreateForTest(t, admin, going)
 	if err := admin.Delete(t.Context(), going); err != nil {
 		t.Fatal(err)
 	}
-	suite.Refused(t, suite.TryChange(t, admin, going, label("west")), 422, "metadata.labels["+domain+"]: Forbidden: cannot be changed")
+	suite.RequireDenied(t, suite.TryChange(t, admin, going, label("west")), 422, "metadata.labels["+domain+"]: Forbidden: cannot be changed")
 	suite.Change(t, admin, going, func(v *v1alpha1.ProxyVIP) { v.Finalizers = nil })
 	suite.Change(t, admin, pooled, label("west")) // its pool says where
 	suite.Change(t, admin, pooled, func(v *v1alpha1.ProxyVIP) { v.Labels = nil })
-	suite.Refused(t, suite.TryChange(t, admin, pooled, func(v *v1alpha1.ProxyVIP) {
+	suite.RequireDenied(t, suite.TryChange(t, admin, pooled, func(v *v1alpha1.ProxyVIP) {
 		v.Spec.PoolRef, v.Labels = nil, map[string]string{domain: "west"}
 	}), 422, "metadata.labels["+domain+"]")
 }
@@ -255,15 +255,15 @@ func TestRoutingDomain_OfAVIPThatLeavesItsPoolStays(t *testing.T) {
 	const domain = "butler.butlerlabs.dev/routing-domain"
 	here, east := pool("leave", "10.46.0.0/29"), pool("leave-east", "10.46.0.0/29")
 	east.Labels = map[string]string{domain: "leave-east"}
-	suite.Lend(t, admin, here, east)
+	suite.CreateForTest(t, admin, here, east)
 	leaves, other := vip("leave-goes", here.Name, at("10.46.0.3")), vip("leave-other", east.Name, at("10.46.0.3"))
-	suite.Lend(t, admin, leaves)
+	suite.CreateForTest(t, admin, leaves)
 	createdAfter(t, other, leaves)
 	bound(t, leaves)
 	bound(t, other)
 	leave := func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef = nil }
 	suite.Change(t, admin, leaves, func(v *v1alpha1.ProxyVIP) { v.Labels = map[string]string{domain: "leave-east"} }) // its pool says where
-	suite.Refused(t, suite.TryChange(t, admin, leaves, leave), 422, "metadata.labels["+domain+"]: Invalid value: \"leave-east\"",
+	suite.RequireDenied(t, suite.TryChange(t, admin, leaves, leave), 422, "metadata.labels["+domain+"]: Invalid value: \"leave-east\"",
 		`must be "", the routing domain of the addresses`)
 	suite.Change(t, admin, leaves, func(v *v1alpha1.ProxyVIP) { v.Spec.PoolRef, v.Labels = nil, nil })
 	if err := suite.TryChange(t, admin, other, leave); err != nil { // whose label the allocator has written
@@ -276,10 +276,10 @@ func TestRoutingDomain_OfAVIPThatLeavesItsPoolStays(t *testing.T) {
 // A VIP that is being deleted gets no more addresses, and cannot request an address that it does not own.
 func TestProxyVIP_BeingDeletedRequestsNothing(t *testing.T) {
 	p := pool("going", "10.47.0.0/29")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	goes, other := vip("going-goes", p.Name, at("10.47.0.1")), vip("going-other", p.Name, at("10.47.0.2"))
 	goes.Finalizers = []string{"example.com/holds"}
-	suite.Lend(t, admin, goes)
+	suite.CreateForTest(t, admin, goes)
 	createdAfter(t, other, goes)
 	bound(t, goes)
 	bound(t, other)
@@ -287,18 +287,18 @@ func TestProxyVIP_BeingDeletedRequestsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	take := func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.47.0.2" }
-	suite.Refused(t, suite.TryChange(t, admin, goes, take), 422, "spec.address: Forbidden: 10.47.0.2 cannot be requested by an object that is being deleted")
+	suite.RequireDenied(t, suite.TryChange(t, admin, goes, take), 422, "spec.address: Forbidden: 10.47.0.2 cannot be requested by an object that is being deleted")
 	suite.Change(t, admin, goes, func(v *v1alpha1.ProxyVIP) { v.Spec.Ports = append(v.Spec.Ports, 8443) })
 	suite.Change(t, admin, goes, func(v *v1alpha1.ProxyVIP) { v.Finalizers = nil })
-	suite.Gone(t, admin, goes)
+	suite.AwaitGone(t, admin, goes)
 }
 
 // An address written around the webhooks is not granted, even if the VIP has been Bound with another address before.
 func TestConflict_BoundVIPWritesAnothersAddress(t *testing.T) {
 	p := pool("around", "10.48.0.0/29")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	takes, other := vip("around-takes", p.Name, at("10.48.0.1")), vip("around-other", p.Name, at("10.48.0.2"))
-	suite.Lend(t, admin, takes)
+	suite.CreateForTest(t, admin, takes)
 	createdAfter(t, other, takes)
 	bound(t, takes)
 	bound(t, other)
@@ -313,9 +313,9 @@ func TestConflict_BoundVIPWritesAnothersAddress(t *testing.T) {
 // other family.
 func TestConflict_DualStackLoser(t *testing.T) {
 	first, second := vip("rival-first", "rival", at("10.49.0.5")), vip("rival-second", "rival", of(v1alpha1.FamilyDual), at("10.49.0.5"))
-	suite.Lend(t, admin, first)
+	suite.CreateForTest(t, admin, first)
 	createdAfter(t, second, first)
-	suite.Lend(t, admin, pool("rival", "10.49.0.0/29", "2001:db8:49::/126"))
+	suite.CreateForTest(t, admin, pool("rival", "10.49.0.0/29", "2001:db8:49::/126"))
 	bound(t, first)
 	unbound(t, second, v1alpha1.ReasonAddressConflict)
 	suite.Delete(t, admin, first)
@@ -346,7 +346,7 @@ func createdAfter(t *testing.T, v, earlier *v1alpha1.ProxyVIP) {
 			t.Fatal(err)
 		}
 		if rehearsal.CreationTimestamp.After(earlier.CreationTimestamp.Time) {
-			suite.Lend(t, admin, v)
+			suite.CreateForTest(t, admin, v)
 			return
 		}
 	}
@@ -355,12 +355,12 @@ func createdAfter(t *testing.T, v, earlier *v1alpha1.ProxyVIP) {
 // Case T11: waiting VIPs are served in the order of their creation, and get events.
 func TestProxyVIP_WaitingAreServedInOrder(t *testing.T) {
 	first, second, third := vip("fifo-c", "fifo"), vip("fifo-b", "fifo"), vip("fifo-a", "fifo")
-	suite.Lend(t, admin, first)
+	suite.CreateForTest(t, admin, first)
 	createdAfter(t, second, first)
 	createdAfter(t, third, second)
 	unbound(t, third, v1alpha1.ReasonPoolNotFound)
 	p := pool("fifo", "10.44.0.1")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	if got, want := bound(t, first), "AddressAllocated: Address 10.44.0.1/32 allocated from pool fifo"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -383,13 +383,13 @@ func TestProxyVIP_WaitingAreServedInOrder(t *testing.T) {
 // Cases T2 and T3: a VIP stored around the webhooks owns its address if the address is free. Of two VIPs with one address the later one is flagged.
 func TestConflict_AroundTheWebhooks(t *testing.T) {
 	p := pool("clash", "10.45.0.0/29")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	holds := vip("clash-holds", p.Name, at("10.45.0.3/32"))
-	suite.Lend(t, admin, holds)
+	suite.CreateForTest(t, admin, holds)
 	bound(t, holds)
 	restore := withoutWebhooks(t)
 	late := vip("clash-late", "", at("10.45.0.3"))
-	suite.Lend(t, admin, late)
+	suite.CreateForTest(t, admin, late)
 	restore()
 	unbound(t, late, v1alpha1.ReasonAddressConflict)
 	if c := meta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionConflict); c == nil || c.Status != metav1.ConditionTrue {
@@ -414,7 +414,7 @@ func TestAdoption_FromStatus(t *testing.T) {
 	vips := make([]*v1alpha1.ProxyVIP, total)
 	for i := range vips {
 		vips[i] = vip(fmt.Sprintf("earlier-%03d", i), "earlier")
-		suite.Lend(t, admin, vips[i])
+		suite.CreateForTest(t, admin, vips[i])
 		before := vips[i].DeepCopy()
 		vips[i].Status.AllocatedAddress = fmt.Sprintf("10.42.0.%d/32", i+1)
 		if err := admin.Status().Patch(t.Context(), vips[i], client.MergeFrom(before)); err != nil {
@@ -423,7 +423,7 @@ func TestAdoption_FromStatus(t *testing.T) {
 	}
 	restore()
 	p := pool("earlier", "10.42.0.0/24")
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	gets(t, vip("new", p.Name), "10.42.0.201/32")
 	for i, v := range vips {
 		bound(t, v)
@@ -437,8 +437,8 @@ func TestAdoption_FromStatus(t *testing.T) {
 // Cases A14, T1 and T15: concurrent creates in pools that overlap each other and a NetworkPool, while leaders are killed.
 func TestConcurrentCreates_WhileLeadersDie(t *testing.T) {
 	const total, clients = 1000, 16
-	ns := suite.Namespace(t, admin)
-	suite.Lend(t, admin,
+	ns := suite.CreateNamespace(t, admin)
+	suite.CreateForTest(t, admin,
 		pool("many-a", "10.43.0.0/20", "2001:db8:43::/112"), pool("many-b", "10.43.8.0/21", "2001:db8:43::/116"),
 		&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: ns}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.43.0.0/19"}})
 	var (
@@ -493,9 +493,9 @@ func TestConcurrentCreates_WhileLeadersDie(t *testing.T) {
 	if err := admin.List(t.Context(), &others, client.InNamespace(ns)); err != nil {
 		t.Fatal(err)
 	}
-	owner, held := map[string]string{}, 0
+	owner, owned := map[string]string{}, 0
 	has := func(address, name string) {
-		held++
+		owned++
 		if other := owner[address]; other != "" {
 			t.Errorf("%s belongs to %s and %s", address, other, name)
 		}
@@ -523,8 +523,8 @@ func TestConcurrentCreates_WhileLeadersDie(t *testing.T) {
 			has(address.String()+"/32", a.Name)
 		}
 	}
-	if len(vips.Items) == 0 || held < total {
-		t.Errorf("%d addresses are held", held)
+	if len(vips.Items) == 0 || owned < total {
+		t.Errorf("%d addresses are owned", owned)
 	}
 }
 

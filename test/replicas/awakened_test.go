@@ -196,8 +196,8 @@ func TestFailover_ResumedLeaderRespondsFromTheNewTerm(t *testing.T) {
 	if answered == 0 {
 		t.Error("the former leader has answered no call: the test shows nothing")
 	}
-	if held := leader(t); held != is {
-		t.Errorf("%s is the leader after the former leader resumed, want %s", held.Name(), is.Name())
+	if now := leader(t); now != is {
+		t.Errorf("%s is the leader after the former leader resumed, want %s", now.Name(), is.Name())
 	}
 }
 

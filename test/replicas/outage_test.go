@@ -35,7 +35,7 @@ func becomesAllocated(t *testing.T, c client.Client, within time.Duration, all .
 // end of such an outage.
 func TestOutage_StatusesAreWrittenAtItsEnd(t *testing.T) {
 	const outage, within = 30 * time.Second, 15 * time.Second
-	own, c := suite.Own(t, sandbox.Options{Replicas: 1})
+	own, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
 	namespace := load.NewPool(t, c, nextNetwork(24))
 	var all []*v1alpha1.IPAllocation
 	for i := range 20 { // the statuses of the last are not written yet

@@ -39,7 +39,7 @@ var (
 func TestMain(m *testing.M) {
 	suite.Main(m, sandbox.Options{Replicas: 3, Links: true, ManagerArgs: []string{"--log-level=debug"}}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
-		admin, err = suite.Client(s, func(config *rest.Config) {
+		admin, err = suite.NewClient(s, func(config *rest.Config) {
 			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &sentBack{next} })
 		})
 		return err
@@ -148,15 +148,15 @@ func TestReplicas_EachResponds(t *testing.T) {
 	passedOn := func(m *sandbox.Manager) float64 {
 		return counted(t, m, "butler_ipam_admission_duration_seconds_count", `result="forwarded"`)
 	}
-	held := leader(t)
+	owned := leader(t)
 	for _, m := range cluster.Managers() {
 		before := passedOn(m)
 		a := ask(t.Context(), m, webhooks.MutateIPAllocation, load.Claim(namespace, m.Name()))
 		if a.err != nil || a.response == nil || !a.response.Allowed || a.stored.Spec.PinnedRange == nil {
 			t.Errorf("%s does not answer with a range: %+v", m.Name(), a)
 		}
-		if calls := passedOn(m) - before; (calls == 0) != (m == held) {
-			t.Errorf("%s has passed on %g calls; %s holds the journal", m.Name(), calls, held.Name())
+		if calls := passedOn(m) - before; (calls == 0) != (m == owned) {
+			t.Errorf("%s has passed on %g calls; %s holds the journal", m.Name(), calls, owned.Name())
 		}
 	}
 }
@@ -217,12 +217,12 @@ func TestFailover_FrozenLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Await(5 * clients)
-	if held := leader(t); held != is {
-		t.Errorf("%s is the leader after the former leader resumed, want %s", held.Name(), is.Name())
+	if owned := leader(t); owned != is {
+		t.Errorf("%s is the leader after the former leader resumed, want %s", owned.Name(), is.Name())
 	}
 	_, failures := l.Stop() // sees to it that nothing was given twice
 	t.Logf("failures: %v", failures)
-	if held := counted(t, was, "butler_ipam_journal_leader", ""); held != 0 {
+	if owned := counted(t, was, "butler_ipam_journal_leader", ""); owned != 0 {
 		t.Errorf("%s says that it holds the journal", was.Name())
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// Scenario is a pool and a sequence of steps. Held contains addresses that other claims own before the first step.
+// Scenario is a pool and a sequence of steps. Owned contains addresses that other claims own before the first step.
 type Scenario struct {
 	Name   string
 	Stored bool // the pool was stored by an earlier version: it violates later validation rules
 	Pool   v1alpha1.IPPoolSpec
-	Held   []netip.Addr
+	Owned  []netip.Addr
 	Steps  []Step
 }
 

@@ -263,7 +263,7 @@ func (k Kind) Gets(t *testing.T, c client.Client, claim client.Object, want stri
 // Binds waits until the status of a claim confirms the address want, or any address if want is "".
 func (k Kind) Binds(t *testing.T, c client.Client, claim client.Object, want string) {
 	t.Helper()
-	Becomes(t, c, claim, func(o client.Object) string {
+	AwaitObject(t, c, claim, func(o client.Object) string {
 		if got := k.Address(o); got == "" || want != "" && got != want || !k.Bound(o) || k.Failure(o) != "" {
 			return fmt.Sprintf("address %q, want %q; bound %t, failure %q", got, want, k.Bound(o), k.Failure(o))
 		}
@@ -274,7 +274,7 @@ func (k Kind) Binds(t *testing.T, c client.Client, claim client.Object, want str
 // Fails waits until the status of a claim has a failure text that contains part, and confirms no address.
 func (k Kind) Fails(t *testing.T, c client.Client, claim client.Object, part string) {
 	t.Helper()
-	Becomes(t, c, claim, func(o client.Object) string {
+	AwaitObject(t, c, claim, func(o client.Object) string {
 		if text := k.Failure(o); text == "" || !strings.Contains(text, part) || k.Bound(o) {
 			return fmt.Sprintf("failure %q, want %q; bound %t", text, part, k.Bound(o))
 		}
@@ -285,7 +285,7 @@ func (k Kind) Fails(t *testing.T, c client.Client, claim client.Object, part str
 // Counts waits until the status of a pool counts want owners.
 func (k Kind) Counts(t *testing.T, c client.Client, pool client.Object, want int) {
 	t.Helper()
-	Becomes(t, c, pool, func(o client.Object) string {
+	AwaitObject(t, c, pool, func(o client.Object) string {
 		if got := k.Owners(o); got != want {
 			return fmt.Sprintf("%d owners, want %d", got, want)
 		}

@@ -86,9 +86,9 @@ func run(m *testing.M, o sandbox.Options, prepare func(context.Context, *sandbox
 	return m.Run(), nil
 }
 
-// Client returns an administrator's client for all API types that the tests use. The client is not throttled, and drops warnings: tests of warnings use
+// NewClient returns an administrator's client for all API types that the tests use. The client is not throttled, and drops warnings: tests of warnings use
 // kubectl. The functions change modify the configuration before the client is created.
-func Client(s *sandbox.Sandbox, change ...func(*rest.Config)) (client.WithWatch, error) {
+func NewClient(s *sandbox.Sandbox, change ...func(*rest.Config)) (client.WithWatch, error) {
 	known := apiruntime.NewScheme()
 	for _, add := range []func(*apiruntime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, clusterv1.AddToScheme, ipamv1.AddToScheme,
 		butlerv1.AddToScheme, metal3v1.AddToScheme, novaedgev1.AddToScheme} {
@@ -108,9 +108,9 @@ func Client(s *sandbox.Sandbox, change ...func(*rest.Config)) (client.WithWatch,
 // time.
 var own = make(chan struct{}, runtime.NumCPU())
 
-// Own starts a sandbox for one test and returns it with an administrator's client. The sandbox stops at the end of the test. Own waits while as many
-// sandboxes of Own run as the machine has processors. A test must call Own at most once.
-func Own(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, client.WithWatch) {
+// StartSandbox starts a sandbox for one test and returns it with an administrator's client. The sandbox stops at the end of the test. StartSandbox waits while as many
+// of its sandboxes run as the machine has processors. A test must call StartSandbox at most once.
+func StartSandbox(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, client.WithWatch) {
 	t.Helper()
 	own <- struct{}{}
 	t.Cleanup(func() { <-own })
@@ -128,15 +128,15 @@ func Own(t *testing.T, o sandbox.Options) (*sandbox.Sandbox, client.WithWatch) {
 			t.Error(err)
 		}
 	})
-	c, err := Client(s)
+	c, err := NewClient(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s, c
 }
 
-// Slow skips a test under -short that takes long and whose result does not depend on the version of the API server.
-func Slow(t *testing.T) {
+// SkipShort skips a test under -short that takes long and whose result does not depend on the version of the API server.
+func SkipShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("left out with -short: it takes long, and the version of the API server does not matter to it")
@@ -163,8 +163,8 @@ func Create(t *testing.T, c client.Client, objects ...client.Object) {
 	}
 }
 
-// Lend creates objects and deletes them at the end of the test.
-func Lend(t *testing.T, c client.Client, objects ...client.Object) {
+// CreateForTest creates objects and deletes them at the end of the test.
+func CreateForTest(t *testing.T, c client.Client, objects ...client.Object) {
 	t.Helper()
 	for _, o := range objects {
 		Create(t, c, o)
@@ -172,15 +172,15 @@ func Lend(t *testing.T, c client.Client, objects ...client.Object) {
 	}
 }
 
-// Forbid creates a ValidatingAdmissionPolicy with this name that denies all matching requests with the message "refused by a policy". The API server
+// CreateDenyingPolicy creates a ValidatingAdmissionPolicy with this name that denies all matching requests with the message "refused by a policy". The API server
 // enforces the policy once it has compiled the policy, shortly after Forbid returns.
-func Forbid(t *testing.T, c client.Client, name string, match admissionregistrationv1.MatchResources) (binding client.Object) {
+func CreateDenyingPolicy(t *testing.T, c client.Client, name string, match admissionregistrationv1.MatchResources) (binding client.Object) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: name}
 	bound := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
 		PolicyName: name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 	}}
-	Lend(t, c, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+	CreateForTest(t, c, &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		FailurePolicy:    ptr.To(admissionregistrationv1.Fail),
 		MatchConstraints: &match,
 		Validations:      []admissionregistrationv1.Validation{{Expression: "false", Message: "refused by a policy"}},
@@ -188,17 +188,17 @@ func Forbid(t *testing.T, c client.Client, name string, match admissionregistrat
 	return bound
 }
 
-// Refusing starts a webhook that calls first and then denies every request with this status code.
-func Refusing(t *testing.T, code int32, first func(context.Context)) admissionregistrationv1.WebhookClientConfig {
+// DenyingWebhook starts a webhook that calls first and then denies every request with this status code.
+func DenyingWebhook(t *testing.T, code int32, first func(context.Context)) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
-	return Answering(t, func(ctx context.Context) *admissionv1.AdmissionResponse {
+	return RespondingWebhook(t, func(ctx context.Context) *admissionv1.AdmissionResponse {
 		first(ctx)
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: "refused after a while"}}
 	})
 }
 
-// Answering starts a webhook that responds with the result of answer.
-func Answering(t *testing.T, answer func(context.Context) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
+// RespondingWebhook starts a webhook that responds with the result of answer.
+func RespondingWebhook(t *testing.T, answer func(context.Context) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
@@ -216,9 +216,9 @@ func Answering(t *testing.T, answer func(context.Context) *admissionv1.Admission
 	}
 }
 
-// AskFirst registers a validating webhook for the operations, limited to requests for which condition, a CEL expression, is true. The API server begins to
+// RegisterWebhook registers a validating webhook for the operations, limited to requests for which condition, a CEL expression, is true. The API server begins to
 // call the webhook shortly after AskFirst returns.
-func AskFirst(
+func RegisterWebhook(
 	t *testing.T, c client.Client, name string, webhook admissionregistrationv1.WebhookClientConfig, condition string, operations []admissionregistrationv1.NamedRuleWithOperations,
 ) (hook client.Object) {
 	t.Helper()
@@ -234,19 +234,19 @@ func AskFirst(
 		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"},
 	}}}
-	Lend(t, c, hook)
+	CreateForTest(t, c, hook)
 	return hook
 }
 
-// Operations returns rules for the operations on one resource of these API groups, in all versions.
-func Operations(operations []admissionregistrationv1.OperationType, resource string, groups ...string) []admissionregistrationv1.NamedRuleWithOperations {
+// RulesFor returns rules for the operations on one resource of these API groups, in all versions.
+func RulesFor(operations []admissionregistrationv1.OperationType, resource string, groups ...string) []admissionregistrationv1.NamedRuleWithOperations {
 	return []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 		Operations: operations, Rule: admissionregistrationv1.Rule{APIGroups: groups, APIVersions: []string{"*"}, Resources: []string{resource}},
 	}}}
 }
 
-// WithoutRules removes the CEL rules from a CRD. The API server enforces them until it has observed the change.
-func WithoutRules(t *testing.T, c client.Client, name string) {
+// RemoveRules removes the CEL rules from a CRD. The API server enforces them until it has observed the change.
+func RemoveRules(t *testing.T, c client.Client, name string) {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	Change(t, c, crd, func(crd *apiextensionsv1.CustomResourceDefinition) {
@@ -267,8 +267,8 @@ func forgetRules(s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// Namespace creates a namespace and returns its name.
-func Namespace(t *testing.T, c client.Client) string {
+// CreateNamespace creates a namespace and returns its name.
+func CreateNamespace(t *testing.T, c client.Client) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	Create(t, c, ns)
@@ -319,11 +319,11 @@ func Delete(t *testing.T, c client.Client, o client.Object) {
 	if err := c.Delete(t.Context(), o); err != nil {
 		t.Fatalf("delete %T %s: %v", o, o.GetName(), err)
 	}
-	Gone(t, c, o)
+	AwaitGone(t, c, o)
 }
 
-// Stored reads an object into o and returns o.
-func Stored[T client.Object](t *testing.T, c client.Reader, o T) T {
+// Read reads an object into o and returns o.
+func Read[T client.Object](t *testing.T, c client.Reader, o T) T {
 	t.Helper()
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
 		t.Fatal(err)
@@ -331,8 +331,8 @@ func Stored[T client.Object](t *testing.T, c client.Reader, o T) T {
 	return o
 }
 
-// Gone waits until an object is gone.
-func Gone(t *testing.T, c client.Reader, o client.Object) {
+// AwaitGone waits until an object is gone.
+func AwaitGone(t *testing.T, c client.Reader, o client.Object) {
 	t.Helper()
 	Eventually(t, Soon, func(ctx context.Context) error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
@@ -342,8 +342,8 @@ func Gone(t *testing.T, c client.Reader, o client.Object) {
 	})
 }
 
-// Becomes reads an object into o until missing returns "". missing returns what the object lacks.
-func Becomes[T client.Object](t *testing.T, c client.Reader, o T, missing func(T) string) {
+// AwaitObject reads an object into o until missing returns "". missing returns what the object lacks.
+func AwaitObject[T client.Object](t *testing.T, c client.Reader, o T, missing func(T) string) {
 	t.Helper()
 	Eventually(t, Soon, func(ctx context.Context) error {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
@@ -356,8 +356,8 @@ func Becomes[T client.Object](t *testing.T, c client.Reader, o T, missing func(T
 	})
 }
 
-// Get returns the body of an HTTP response with status 200.
-func Get(ctx context.Context, url string) (string, error) {
+// GetURL returns the body of an HTTP response with status 200.
+func GetURL(ctx context.Context, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
@@ -374,8 +374,8 @@ func Get(ctx context.Context, url string) (string, error) {
 	return string(body), err
 }
 
-// Says waits until the result of text contains part.
-func Says(t *testing.T, text func(context.Context) (string, error), part string) {
+// AwaitText waits until the result of text contains part.
+func AwaitText(t *testing.T, text func(context.Context) (string, error), part string) {
 	t.Helper()
 	Eventually(t, Soon, func(ctx context.Context) error {
 		got, err := text(ctx)
@@ -386,9 +386,9 @@ func Says(t *testing.T, text func(context.Context) (string, error), part string)
 	})
 }
 
-// Hears waits for an event of an object with this reason and a message that contains part. It returns the reasons of all events of the object. A manager
+// AwaitEvent waits for an event of an object with this reason and a message that contains part. It returns the reasons of all events of the object. A manager
 // writes one event at a time, so that events wait under load.
-func Hears(t *testing.T, c client.Reader, o client.Object, reason, part string) (reasons []string) {
+func AwaitEvent(t *testing.T, c client.Reader, o client.Object, reason, part string) (reasons []string) {
 	t.Helper()
 	Eventually(t, 4*Soon, func(ctx context.Context) error {
 		all := &corev1.EventList{}
@@ -426,8 +426,8 @@ func Eventually(t *testing.T, within time.Duration, holds func(context.Context) 
 	}
 }
 
-// Refused fails the test unless err is an API status with this code whose message contains all parts.
-func Refused(t *testing.T, err error, code int32, parts ...string) {
+// RequireDenied fails the test unless err is an API status with this code whose message contains all parts.
+func RequireDenied(t *testing.T, err error, code int32, parts ...string) {
 	t.Helper()
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Code != code {

@@ -42,7 +42,7 @@ func start(t *testing.T, o sandbox.Options, apis string) (s *sandbox.Sandbox, c 
 	t.Helper()
 	t.Parallel()
 	o.ManagerArgs = append(o.ManagerArgs, "--apis="+apis, "--grant-expiry="+grantLife.String(), "--shutdown-delay=0s")
-	s, c = suite.Own(t, o)
+	s, c = suite.StartSandbox(t, o)
 	namespace = load.NewPool(t, c, "10.60.0.0/28")
 	suite.Create(t, c, &novaedgev1.ProxyIPPool{
 		ObjectMeta: metav1.ObjectMeta{Name: "vips"}, Spec: novaedgev1.ProxyIPPoolSpec{AutoAssign: true, CIDRs: []string{"10.60.0.0/28"}},
@@ -81,7 +81,7 @@ func allocates(t *testing.T, c client.Client, within time.Duration, o client.Obj
 // owned fails the test unless the address is the ProxyVIP's.
 func owned(t *testing.T, c client.Client, namespace string) {
 	t.Helper()
-	suite.Refused(t, c.Create(t.Context(), pinned(namespace, "pinned")), http.StatusForbidden, address+" is owned by proxyvips/first")
+	suite.RequireDenied(t, c.Create(t.Context(), pinned(namespace, "pinned")), http.StatusForbidden, address+" is owned by proxyvips/first")
 }
 
 // rights leaves the managers the verbs for a group, none where there are none.
@@ -108,7 +108,7 @@ func rights(t *testing.T, c client.Client, group string, verbs ...string) (resto
 // record is what the journal holds, and which kinds its Lease names as unserved.
 func record(t *testing.T, c client.Client) (r journal.Snapshot, unserved string) {
 	t.Helper()
-	lease := suite.Stored(t, c, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.ManagerNamespace, Name: journal.LeaseName}})
+	lease := suite.Read(t, c, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.ManagerNamespace, Name: journal.LeaseName}})
 	b, err := base64.StdEncoding.DecodeString(lease.Annotations["butler.butlerlabs.dev/journal"])
 	if err == nil {
 		r, err = journal.Decode(b)

@@ -24,10 +24,10 @@ func TestAccess_Denied(t *testing.T) {
 	startPlane(t)
 	pool(t, "access", "10.28.0.0/24", "10.28.0.0", "10.28.0.255")
 	elastic(t, "access", "")
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	begin := func(name string) *v1alpha1.TenantCluster {
 		c := tenant(t, ns, name, "access", "")
-		suite.Lend(t, admin, c)
+		suite.CreateForTest(t, admin, c)
 		networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 		return c
 	}
@@ -40,10 +40,10 @@ func TestAccess_Denied(t *testing.T) {
 	// Whoever can write the Secret cannot have the manager run a program.
 	program := begin("program")
 	ns2 := program.Name + "-control-plane"
-	suite.Lend(t, admin, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns2}})
+	suite.CreateForTest(t, admin, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns2}})
 	withProgram := strings.Replace(string(kubeconfigOf(t, tenantPlane.Config())), "user:\n",
 		"user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/true, interactiveMode: Never}\n", 1)
-	suite.Lend(t, admin, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns2, Name: program.Name + "-admin-kubeconfig"}, Data: map[string][]byte{"admin.conf": []byte(withProgram)}})
+	suite.CreateForTest(t, admin, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns2, Name: program.Name + "-admin-kubeconfig"}, Data: map[string][]byte{"admin.conf": []byte(withProgram)}})
 	before := program.DeepCopy()
 	program.Status.TenantNamespace = ns2
 	if err := admin.Status().Patch(t.Context(), program, client.MergeFrom(before)); err != nil {
@@ -75,7 +75,7 @@ func TestAccess_HangingTenantDelaysNoOther(t *testing.T) {
 	var silent []*v1alpha1.TenantCluster
 	for i := range 20 {
 		s := tenant(t, c.Namespace, fmt.Sprintf("silent-%d", i), "hangs", "")
-		suite.Lend(t, admin, s)
+		suite.CreateForTest(t, admin, s)
 		networkReady(t, s, metav1.ConditionTrue, v1alpha1.ReasonReady)
 		giveAccess(t, s, config)
 		silent = append(silent, s)

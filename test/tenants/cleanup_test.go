@@ -43,12 +43,12 @@ func TestRelease_AfterTheMachines(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "machines", "10.30.0.0/24", "10.30.0.0", "10.30.0.31")
 	provider(t, "machines", `{mode: ipam, poolRefs: [{name: machines}]}`, true)
-	c := tenant(t, suite.Namespace(t, admin), "one", "machines", "")
-	suite.Lend(t, admin, c)
+	c := tenant(t, suite.CreateNamespace(t, admin), "one", "machines", "")
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	giveAccess(t, c, cluster.Config()) // its namespace matters here
 	m := machine(c, "worker-0")
-	suite.Lend(t, admin, m)
+	suite.CreateForTest(t, admin, m)
 	if err := admin.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestRelease_AfterTheMachines(t *testing.T) {
 	if err := admin.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
-	suite.Gone(t, admin, c)
+	suite.AwaitGone(t, admin, c)
 	freeOnce(t, p, 32, "10.30.0.0")
 	hears(t, c, "AddressesReleased", "10.30.0.0-10.30.0.4 released to pool machines")
 }
@@ -71,8 +71,8 @@ func TestRelease_AfterTheMachines(t *testing.T) {
 func TestRelease_WaitsForNodes(t *testing.T) {
 	p := pool(t, "nodes", "10.31.0.0/24", "10.31.0.0", "10.31.0.31")
 	provider(t, "nodes", `{mode: ipam, poolRefs: [{name: nodes}]}`, true)
-	c := tenant(t, suite.Namespace(t, admin), "one", "nodes", "")
-	suite.Lend(t, admin, c)
+	c := tenant(t, suite.CreateNamespace(t, admin), "one", "nodes", "")
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	node := nodeWith(t, "node-of-one", "10.31.0.3")
 	if err := admin.Delete(t.Context(), c); err != nil {
@@ -82,15 +82,15 @@ func TestRelease_WaitsForNodes(t *testing.T) {
 	if err := admin.Delete(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	suite.Gone(t, admin, c)
+	suite.AwaitGone(t, admin, c)
 	freeOnce(t, p, 32, "10.31.0.0")
 }
 
 func TestInitialAllocation_ReplacedWhenDeleted(t *testing.T) {
 	p := pool(t, "by-hand", "10.32.0.0/24", "10.32.0.0", "10.32.0.31")
 	provider(t, "by-hand", `{mode: ipam, poolRefs: [{name: by-hand}]}`, false)
-	c := tenant(t, suite.Namespace(t, admin), "one", "by-hand", "")
-	suite.Lend(t, admin, c)
+	c := tenant(t, suite.CreateNamespace(t, admin), "one", "by-hand", "")
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: c.Namespace + "-one-lb"}}
 	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
@@ -125,9 +125,9 @@ func TestDeniedWrite_IsRepeated(t *testing.T) {
 	provider(t, "refused", `{mode: ipam, poolRefs: [{name: refused}]}`, false)
 	for _, code := range []int32{http.StatusNotFound, http.StatusConflict} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			ns := suite.Namespace(t, admin)
+			ns := suite.CreateNamespace(t, admin)
 			c := tenant(t, ns, "one", "refused", "")
-			suite.Lend(t, admin, c)
+			suite.CreateForTest(t, admin, c)
 			networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 
 			t.Run("the record of a tenant", func(t *testing.T) {
@@ -136,9 +136,9 @@ func TestDeniedWrite_IsRepeated(t *testing.T) {
 					first, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationTenantUID, c.UID))
 				more := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: more-%s}, spec: {poolRef: {name: refused},
 					type: nodes, count: 1, tenantClusterRef: {namespace: %s, name: one}}}`, cluster.Namespace(), ns, ns))
-				suite.Lend(t, admin, more)
+				suite.CreateForTest(t, admin, more)
 				end()
-				suite.Becomes(t, admin, more, func(a *v1alpha1.IPAllocation) string {
+				suite.AwaitObject(t, admin, more, func(a *v1alpha1.IPAllocation) string {
 					if a.Annotations[v1alpha1.AnnotationTenantUID] != string(c.UID) {
 						return "its tenant is not recorded"
 					}
@@ -151,7 +151,7 @@ func TestDeniedWrite_IsRepeated(t *testing.T) {
 					t.Fatal(err)
 				}
 				end()
-				suite.Gone(t, admin, c)
+				suite.AwaitGone(t, admin, c)
 			})
 		})
 	}
@@ -162,8 +162,8 @@ func TestDeniedWrite_IsRepeated(t *testing.T) {
 func refusing(t *testing.T, code int32, resource, condition string, o client.Object, patch string) (end func()) {
 	t.Helper()
 	var asked atomic.Int32
-	hook := suite.AskFirst(t, admin, fmt.Sprintf("%s-%s", o.GetName(), resource), suite.Refusing(t, code, func(context.Context) { asked.Add(1) }), condition,
-		suite.Operations([]admissionregistrationv1.OperationType{admissionregistrationv1.Update}, resource, v1alpha1.GroupVersion.Group))
+	hook := suite.RegisterWebhook(t, admin, fmt.Sprintf("%s-%s", o.GetName(), resource), suite.DenyingWebhook(t, code, func(context.Context) { asked.Add(1) }), condition,
+		suite.RulesFor([]admissionregistrationv1.OperationType{admissionregistrationv1.Update}, resource, v1alpha1.GroupVersion.Group))
 	suite.Eventually(t, time.Minute, func(ctx context.Context) error {
 		if err := admin.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll); err == nil {
 			return errors.New("nothing refuses an update yet")
@@ -187,13 +187,13 @@ func refusing(t *testing.T, code int32, resource, condition string, o client.Obj
 func orphan(t *testing.T, c *v1alpha1.TenantCluster) {
 	t.Helper()
 	m := machine(c, "left-"+c.Name)
-	suite.Lend(t, admin, m)
+	suite.CreateForTest(t, admin, m)
 	if err := admin.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	hears(t, c, "AddressReleaseWaits", "")
 	suite.Change(t, admin, c, func(c *v1alpha1.TenantCluster) { c.Finalizers = nil })
-	suite.Gone(t, admin, c)
+	suite.AwaitGone(t, admin, c)
 	if err := admin.Delete(t.Context(), m); err != nil {
 		t.Fatal(err)
 	}
@@ -203,15 +203,15 @@ func TestOrphan_IsReleasedLater(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "orphan", "10.33.0.0/24", "10.33.0.0", "10.33.0.31")
 	provider(t, "orphan", `{mode: ipam, poolRefs: [{name: orphan}]}`, false)
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	c := tenant(t, ns, "one", "orphan", "")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	giveAccess(t, c, cluster.Config())
 	kept := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: kept, annotations: {butler.butlerlabs.dev/keep: "true"}}, spec: {poolRef: {name: orphan},
 		type: nodes, count: 1, tenantClusterRef: {namespace: %s, name: one}}}`, cluster.Namespace(), ns))
-	suite.Lend(t, admin, kept)
-	suite.Becomes(t, admin, kept, func(a *v1alpha1.IPAllocation) string {
+	suite.CreateForTest(t, admin, kept)
+	suite.AwaitObject(t, admin, kept, func(a *v1alpha1.IPAllocation) string {
 		if a.Annotations[v1alpha1.AnnotationTenantUID] != string(c.UID) {
 			return "its tenant is not recorded"
 		}
@@ -220,7 +220,7 @@ func TestOrphan_IsReleasedLater(t *testing.T) {
 	orphan(t, c)
 	since := time.Now()
 	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: ns + "-one-lb"}}
-	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
+	suite.AwaitObject(t, admin, a, func(a *v1alpha1.IPAllocation) string {
 		if is := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionTenantClusterMissing); is == nil || is.Reason != v1alpha1.ReasonTenantGone {
 			return fmt.Sprintf("TenantClusterMissing is %+v", is)
 		}
@@ -230,10 +230,10 @@ func TestOrphan_IsReleasedLater(t *testing.T) {
 
 	// A new tenant of the same name gets addresses of its own.
 	again := tenant(t, ns, "one", "orphan", "")
-	suite.Lend(t, admin, again)
+	suite.CreateForTest(t, admin, again)
 	networkReady(t, again, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	free(t, p, 32-8-8-1)
-	suite.Gone(t, admin, a)
+	suite.AwaitGone(t, admin, a)
 	t.Logf("released %s after its tenant was gone", time.Since(since))
 	if took := time.Since(since); took < orphanAfter-time.Second { // times in a condition are whole seconds
 		t.Errorf("released %s after its tenant was gone, want at least %s", took, orphanAfter)
@@ -252,14 +252,14 @@ func TestOrphan_WaitsForNodes(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "orphan-used", "10.36.0.0/24", "10.36.0.0", "10.36.0.31")
 	provider(t, "orphan-used", `{mode: ipam, poolRefs: [{name: orphan-used}]}`, false)
-	c := tenant(t, suite.Namespace(t, admin), "one", "orphan-used", "")
-	suite.Lend(t, admin, c)
+	c := tenant(t, suite.CreateNamespace(t, admin), "one", "orphan-used", "")
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	giveAccess(t, c, cluster.Config())
 	node := nodeWith(t, "node-of-orphan", "10.36.0.2")
 	orphan(t, c)
 	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: c.Namespace + "-one-lb"}}
-	hears(t, suite.Stored(t, admin, a), "TenantClusterMissing", "10.36.0.2 of IPAllocation "+a.Name+" is still in use by a node: the allocation is released after that use ends")
+	hears(t, suite.Read(t, admin, a), "TenantClusterMissing", "10.36.0.2 of IPAllocation "+a.Name+" is still in use by a node: the allocation is released after that use ends")
 	always(t, orphanAfter, func(ctx context.Context) error { return admin.Get(ctx, client.ObjectKeyFromObject(a), a) })
 
 	// Deleted by hand, what the node keeps is the platform's, and nobody else's.
@@ -274,7 +274,7 @@ func TestOrphan_WaitsForNodes(t *testing.T) {
 func TestRelease_FinalizerOfAnotherFieldManager(t *testing.T) {
 	pool(t, "copied", "10.44.0.0/24", "10.44.0.0", "10.44.0.31")
 	provider(t, "copied", `{mode: ipam, poolRefs: [{name: copied}]}`, false)
-	c := tenant(t, suite.Namespace(t, admin), "one", "copied", "")
+	c := tenant(t, suite.CreateNamespace(t, admin), "one", "copied", "")
 	c.Finalizers = []string{v1alpha1.FinalizerTenantAddresses}
 	suite.Create(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
@@ -286,14 +286,14 @@ func TestRestore_TenantKeepsItsAddresses(t *testing.T) {
 	installMachines(t)
 	p := pool(t, "restored", "10.43.0.0/24", "10.43.0.0", "10.43.0.31")
 	provider(t, "restored", `{mode: ipam, poolRefs: [{name: restored}]}`, false)
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	c := tenant(t, ns, "one", "restored", "")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	giveAccess(t, c, cluster.Config())
-	a := suite.Stored(t, admin, &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: ns + "-one-lb"}})
+	a := suite.Read(t, admin, &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: ns + "-one-lb"}})
 	orphan(t, c)
-	suite.Gone(t, admin, a)
+	suite.AwaitGone(t, admin, a)
 	free(t, p, 32)
 
 	a.ObjectMeta = metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name, Labels: a.Labels, Annotations: a.Annotations, Finalizers: a.Finalizers}
@@ -302,8 +302,8 @@ func TestRestore_TenantKeepsItsAddresses(t *testing.T) {
 	}
 	suite.Create(t, admin, a)
 	again := tenant(t, ns, "one", "restored", "")
-	suite.Lend(t, admin, again)
-	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
+	suite.CreateForTest(t, admin, again)
+	suite.AwaitObject(t, admin, a, func(a *v1alpha1.IPAllocation) string {
 		if got := a.Annotations[v1alpha1.AnnotationTenantUID]; got != string(again.UID) {
 			return fmt.Sprintf("its tenant is %q, want %q", got, again.UID)
 		}

@@ -219,7 +219,7 @@ func TestQuota_AllowsAPart(t *testing.T) {
 	for i := range 5 {
 		all = append(all, balancer(t, fmt.Sprintf("s-%d", i)))
 	}
-	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+	suite.AwaitObject(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable)
 		if is == nil || is.Status != metav1.ConditionFalse || is.Reason != v1alpha1.ReasonQuotaExceeded ||
 			!strings.Contains(is.Message, "2 addresses more") || !strings.Contains(is.Message, "maxLoadBalancerIPs 3") {
@@ -284,7 +284,7 @@ func TestMetalLBPool_EditIsReverted(t *testing.T) {
 	suite.Change(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) {
 		_ = unstructured.SetNestedStringSlice(p.Object, []string{"nobody"}, "spec", "serviceAllocation", "namespaces")
 	})
-	suite.Becomes(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) string {
+	suite.AwaitObject(t, tenantPlane.Client, metallbPool(), func(p *unstructured.Unstructured) string {
 		if _, limited, _ := unstructured.NestedMap(p.Object, "spec", "serviceAllocation"); limited {
 			return "the pool is for Services of namespace nobody"
 		}
@@ -298,7 +298,7 @@ func TestMetalLBPool_EditIsReverted(t *testing.T) {
 	suite.Change(t, tenantPlane.Client, advertisement, func(a *unstructured.Unstructured) {
 		_ = unstructured.SetNestedStringSlice(a.Object, []string{"other"}, "spec", "ipAddressPools")
 	})
-	suite.Becomes(t, tenantPlane.Client, advertisement, func(a *unstructured.Unstructured) string {
+	suite.AwaitObject(t, tenantPlane.Client, advertisement, func(a *unstructured.Unstructured) string {
 		pools, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "ipAddressPools")
 		return cmp.Diff([]string{"default-pool"}, pools)
 	})
@@ -321,13 +321,13 @@ func TestGrowth_ProviderWithoutPools(t *testing.T) {
 	suite.Change(t, admin, p, func(p *v1alpha1.ProviderConfig) {
 		p.Spec.Network = &v1alpha1.ProviderNetwork{Mode: v1alpha1.NetworkModeCloud}
 	})
-	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+	suite.AwaitObject(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		if meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable) != nil || c.Status.LBAllocationRef == nil {
 			return fmt.Sprintf("reference %v, conditions %v", c.Status.LBAllocationRef, c.Status.Conditions)
 		}
 		return ""
 	})
-	suite.Becomes(t, admin, p, func(p *v1alpha1.ProviderConfig) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.ProviderConfig) string {
 		if p.Status.Capacity != nil || len(p.Status.Conditions) > 0 {
 			return fmt.Sprintf("it has %+v and says %v", p.Status.Capacity, p.Status.Conditions)
 		}
@@ -439,7 +439,7 @@ func TestAccess_TenantComesBack(t *testing.T) {
 		}
 	})
 	other := tenant(t, c.Namespace, "other", "back", "")
-	suite.Lend(t, admin, other)
+	suite.CreateForTest(t, admin, other)
 	networkReady(t, other, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	giveAccess(t, other, elsewhere.Config())
 	var took []time.Duration
@@ -465,7 +465,7 @@ func TestAccess_TenantComesBack(t *testing.T) {
 	// What changes here while it is away is brought there when it is back.
 	a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: by-hand}, spec: {poolRef: {name: back}, type: loadbalancer,
 		tenantClusterRef: {namespace: %s, name: back}, pinnedRange: {startAddress: 10.26.0.100, endAddress: 10.26.0.101}}}`, cluster.Namespace(), c.Namespace))
-	suite.Lend(t, admin, a)
+	suite.CreateForTest(t, admin, a)
 	bringUp(t, tenantPlane.APIServer())
 	back := time.Now()
 	offers(t, "10.26.0.0-10.26.0.1", "10.26.0.100-10.26.0.101")

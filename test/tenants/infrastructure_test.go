@@ -20,7 +20,7 @@ import (
 // uses waits until a pool shows exactly these addresses of the platform.
 func uses(t *testing.T, p *v1alpha1.NetworkPool, want ...v1alpha1.InfrastructureAllocation) {
 	t.Helper()
-	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		if p.Status.InfrastructureConsumedIPs != int64(len(want)) {
 			return fmt.Sprintf("infrastructureConsumedIPs is %d, want %d: %+v", p.Status.InfrastructureConsumedIPs, len(want), p.Status.InfrastructureAllocations)
 		}
@@ -31,7 +31,7 @@ func uses(t *testing.T, p *v1alpha1.NetworkPool, want ...v1alpha1.Infrastructure
 func nodeWith(t *testing.T, name string, addresses ...string) *corev1.Node {
 	t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	suite.Lend(t, admin, n)
+	suite.CreateForTest(t, admin, n)
 	for _, a := range addresses {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
@@ -45,19 +45,19 @@ func TestInfrastructure_InPoolStatus(t *testing.T) {
 	installMachines(t)
 	p := read[v1alpha1.NetworkPool](t, fmt.Sprintf(`{metadata: {namespace: %s, name: platform}, spec: {cidr: 10.50.0.0/24, reserved: [{cidr: 10.50.0.16/28}],
 		tenantAllocation: {ranges: [{start: 10.50.0.64, end: 10.50.0.127}]}}}`, cluster.Namespace()))
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	node := nodeWith(t, "platform-0", "10.50.0.9", "10.50.0.200")
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: "ingress"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 443}}},
 	}
-	suite.Lend(t, admin, service)
+	suite.CreateForTest(t, admin, service)
 	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.50.0.17"}}
 	if err := admin.Status().Update(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
 	machine := machineAt(cluster.Namespace(), "platform-0")
-	suite.Lend(t, admin, machine)
+	suite.CreateForTest(t, admin, machine)
 	if err := unstructured.SetNestedSlice(machine.Object, []any{map[string]any{"type": "InternalIP", "address": "10.50.0.9"}}, "status", "addresses"); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestInfrastructure_InPoolStatus(t *testing.T) {
 func TestInfrastructure_AddressOfAClaim(t *testing.T) {
 	p := pool(t, "claimed", "10.52.0.0/28", "10.52.0.0", "10.52.0.7")
 	c := read[ipamv1.IPAddressClaim](t, fmt.Sprintf(`{metadata: {namespace: %s, name: claimed-node, annotations: {ipAddress: 10.52.0.1}}, spec: {poolRef: {apiGroup: butler.butlerlabs.dev, kind: NetworkPool, name: claimed}}}`, cluster.Namespace()))
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	nodeWith(t, "of-claim", "10.52.0.1")
 	nodeWith(t, "of-nobody", "10.52.0.2")
 	uses(t, p, v1alpha1.InfrastructureAllocation{IP: "10.52.0.2", Source: "node", NodeRef: &v1alpha1.NodeReference{Name: "of-nobody"}})

@@ -21,9 +21,9 @@ import (
 func TestInitialAllocation_WithinASecond(t *testing.T) {
 	p := pool(t, "first", "10.1.0.0/24", "10.1.0.0", "10.1.0.255")
 	provider(t, "first", `{mode: ipam, poolRefs: [{name: first}]}`, true)
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	c := tenant(t, ns, "one", "first", "")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	prefix := ns + "-one"
 	has(t, c, prefix+"-lb 10.1.0.5-10.1.0.12", prefix+"-nodes 10.1.0.0-10.1.0.4")
@@ -61,7 +61,7 @@ func TestInitialAllocation_WithinASecond(t *testing.T) {
 func TestInitialAllocation_OperationsGuide(t *testing.T) {
 	p := pool(t, "guide", "10.92.90.0/23", "10.92.90.32", "10.92.90.63")
 	provider(t, "guide", `{mode: ipam, poolRefs: [{name: guide}], loadBalancer: {allocationMode: elastic, initialPoolSize: 2, growthIncrement: 1}}`, false)
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	made := 0
 	for _, row := range []struct {
 		tenants         int
@@ -76,10 +76,10 @@ func TestInitialAllocation_OperationsGuide(t *testing.T) {
 	} {
 		for ; made < row.tenants; made++ {
 			c := tenant(t, ns, fmt.Sprintf("tenant-%d", made+1), "guide", "")
-			suite.Lend(t, admin, c)
+			suite.CreateForTest(t, admin, c)
 			networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 		}
-		suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+		suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 			var raised []string
 			for _, kind := range []string{v1alpha1.ConditionCapacityWarning, v1alpha1.ConditionCapacityCritical, v1alpha1.ConditionCapacityExhausted} {
 				is := meta.FindStatusCondition(p.Status.Conditions, kind)
@@ -100,14 +100,14 @@ func TestInitialAllocation_OperationsGuide(t *testing.T) {
 		}
 	}
 	late := tenant(t, ns, "tenant-17", "guide", "")
-	suite.Lend(t, admin, late)
+	suite.CreateForTest(t, admin, late)
 	message := networkReady(t, late, metav1.ConditionFalse, v1alpha1.ReasonPoolExhausted)
 	if !strings.Contains(message, "guide") || !strings.Contains(message, "2") {
 		t.Errorf("the condition does not say what is missing where: %s", message)
 	}
 	hears(t, late, v1alpha1.ReasonPoolExhausted, "no pool has room")
 	batch := tenant(t, ns, "batch", "guide", `, addons: {ingress: {enabled: false}}`)
-	suite.Lend(t, admin, batch)
+	suite.CreateForTest(t, admin, batch)
 	networkReady(t, batch, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, batch)
 
@@ -122,20 +122,20 @@ func TestInitialAllocation_NextPool(t *testing.T) {
 	pool(t, "large", "10.2.1.0/24", "10.2.1.0", "10.2.1.255")
 	// Five free addresses, but no three in a row.
 	for _, address := range []string{"10.2.0.2", "10.2.0.3", "10.2.0.6"} {
-		a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: held-%s}, spec: {poolRef: {name: small}, type: nodes,
+		a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: owned-%s}, spec: {poolRef: {name: small}, type: nodes,
 			tenantClusterRef: {namespace: elsewhere, name: none}, pinnedRange: {startAddress: %s, endAddress: %s}}}`,
 			cluster.Namespace(), strings.ReplaceAll(address, ".", "-"), address, address))
-		suite.Lend(t, admin, a)
+		suite.CreateForTest(t, admin, a)
 	}
 	// By priority small comes first, in the list large.
 	provider(t, "two", `{mode: ipam, poolRefs: [{name: large, priority: 2}, {name: missing, priority: 0}, {name: small, priority: 1}], loadBalancer: {defaultPoolSize: 3}}`, false)
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	c := tenant(t, ns, "fragmented", "two", "")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, c, ns+"-fragmented-lb 10.2.1.0-10.2.1.2")
 	fits := tenant(t, ns, "fits", "two", ", networking: {lbPoolSize: 2}")
-	suite.Lend(t, admin, fits)
+	suite.CreateForTest(t, admin, fits)
 	networkReady(t, fits, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, fits, ns+"-fits-lb 10.2.0.0-10.2.0.1")
 }
@@ -143,17 +143,17 @@ func TestInitialAllocation_NextPool(t *testing.T) {
 func TestQuota_InitialAllocation(t *testing.T) {
 	pool(t, "quota", "10.3.0.0/24", "10.3.0.0", "10.3.0.255")
 	provider(t, "quota", `{mode: ipam, poolRefs: [{name: quota}], quotaPerTenant: {maxNodeIPs: 3, maxLoadBalancerIPs: 4}}`, true)
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	c := tenant(t, ns, "one", "quota", ", networking: {lbPoolSize: 20}")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, c, ns+"-one-lb 10.3.0.3-10.3.0.6", ns+"-one-nodes 10.3.0.0-10.3.0.2")
 }
 
 func TestInitialAllocation_CloudProvider(t *testing.T) {
 	provider(t, "cloud", `{mode: cloud}`, true)
-	c := tenant(t, suite.Namespace(t, admin), "one", "cloud", "")
-	suite.Lend(t, admin, c)
+	c := tenant(t, suite.CreateNamespace(t, admin), "one", "cloud", "")
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, c)
 	if len(c.Finalizers) > 0 {
@@ -165,10 +165,10 @@ func TestInitialAllocation_ProviderOfAnotherTeam(t *testing.T) {
 	pool(t, "team", "10.45.0.0/24", "10.45.0.0", "10.45.0.127")
 	p := read[v1alpha1.ProviderConfig](t, fmt.Sprintf(`{metadata: {namespace: %s, name: team}, spec: {provider: harvester, scope: {type: team, teamRef: {name: blue}},
 		network: {mode: ipam, poolRefs: [{name: team}]}}}`, cluster.Namespace()))
-	suite.Lend(t, admin, p)
-	ns := suite.Namespace(t, admin)
+	suite.CreateForTest(t, admin, p)
+	ns := suite.CreateNamespace(t, admin)
 	red, nobody, blue := tenant(t, ns, "red", "team", ", teamRef: {name: red}"), tenant(t, ns, "nobody", "team", ""), tenant(t, ns, "blue", "team", ", teamRef: {name: blue}")
-	suite.Lend(t, admin, red, nobody, blue)
+	suite.CreateForTest(t, admin, red, nobody, blue)
 	networkReady(t, blue, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	const alone = "ProviderConfig team is for team blue alone (spec.scope), and the TenantCluster "
 	for c, want := range map[*v1alpha1.TenantCluster]string{
@@ -185,9 +185,9 @@ func TestInitialAllocation_ProviderOfAnotherTeam(t *testing.T) {
 }
 
 func TestInitialAllocation_BeforeProviderAndPool(t *testing.T) {
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	c := tenant(t, ns, "early", "later", "")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady)
 	provider(t, "later", `{mode: ipam, poolRefs: [{name: later}]}`, false)
 	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonPoolNotFound)
@@ -199,11 +199,11 @@ func TestInitialAllocation_BeforeProviderAndPool(t *testing.T) {
 func TestInitialAllocation_KeepsEarlierAllocations(t *testing.T) {
 	pool(t, "before", "10.5.0.0/24", "10.5.0.0", "10.5.0.255")
 	provider(t, "before", `{mode: ipam, poolRefs: [{name: before}]}`, false)
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	a := read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: from-git}, spec: {poolRef: {name: before}, type: loadbalancer,
 		tenantClusterRef: {namespace: %s, name: one}, pinnedRange: {startAddress: 10.5.0.100, endAddress: 10.5.0.103}}}`, cluster.Namespace(), ns))
-	suite.Lend(t, admin, a)
-	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
+	suite.CreateForTest(t, admin, a)
+	suite.AwaitObject(t, admin, a, func(a *v1alpha1.IPAllocation) string {
 		c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ConditionTenantClusterMissing)
 		if c == nil || c.Reason != v1alpha1.ReasonTenantNeverSeen {
 			return fmt.Sprintf("TenantClusterMissing is %+v", c)
@@ -211,16 +211,16 @@ func TestInitialAllocation_KeepsEarlierAllocations(t *testing.T) {
 		return ""
 	})
 	c := tenant(t, ns, "one", "before", "")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, c, "from-git 10.5.0.100-10.5.0.103")
-	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+	suite.AwaitObject(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		if ref := c.Status.LBAllocationRef; ref == nil || ref.Name != "from-git" {
 			return fmt.Sprintf("lbAllocationRef is %v", ref)
 		}
 		return ""
 	})
-	suite.Becomes(t, admin, a, func(a *v1alpha1.IPAllocation) string {
+	suite.AwaitObject(t, admin, a, func(a *v1alpha1.IPAllocation) string {
 		if uid := a.Annotations[v1alpha1.AnnotationTenantUID]; uid != string(c.UID) {
 			return "records UID " + uid
 		}
@@ -234,13 +234,13 @@ func TestInitialAllocation_KeepsEarlierAllocations(t *testing.T) {
 func TestInitialAllocation_AmbiguousNames(t *testing.T) {
 	pool(t, "names", "10.6.0.0/24", "10.6.0.0", "10.6.0.255")
 	provider(t, "names", `{mode: ipam, poolRefs: [{name: names}], loadBalancer: {defaultPoolSize: 1}}`, false)
-	short := suite.Namespace(t, admin)
+	short := suite.CreateNamespace(t, admin)
 	long := short + "-x"
-	suite.Lend(t, admin, read[corev1.Namespace](t, "{metadata: {name: "+long+"}}"))
+	suite.CreateForTest(t, admin, read[corev1.Namespace](t, "{metadata: {name: "+long+"}}"))
 	a, b := tenant(t, short, "x-z", "names", ""), tenant(t, long, "z", "names", "")
-	suite.Lend(t, admin, a)
+	suite.CreateForTest(t, admin, a)
 	networkReady(t, a, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	suite.Lend(t, admin, b)
+	suite.CreateForTest(t, admin, b)
 	networkReady(t, b, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, a, short+"-x-z-lb 10.6.0.0-10.6.0.0")
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
@@ -251,7 +251,7 @@ func TestInitialAllocation_AmbiguousNames(t *testing.T) {
 		return err
 	})
 	endless := tenant(t, short, strings.Repeat("long", 60), "names", "")
-	suite.Lend(t, admin, endless)
+	suite.CreateForTest(t, admin, endless)
 	networkReady(t, endless, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
@@ -260,7 +260,7 @@ func TestProviderConfig_EstimatedTenants(t *testing.T) {
 	p := provider(t, "left", `{mode: ipam, poolRefs: [{name: left}], loadBalancer: {allocationMode: elastic, initialPoolSize: 3}}`, true)
 	says := func(want v1alpha1.ProviderCapacity) {
 		t.Helper()
-		suite.Becomes(t, admin, p, func(p *v1alpha1.ProviderConfig) string {
+		suite.AwaitObject(t, admin, p, func(p *v1alpha1.ProviderConfig) string {
 			if p.Status.Capacity == nil || *p.Status.Capacity != want || !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionPoolAvailable) {
 				return fmt.Sprintf("%+v %+v", p.Status.Capacity, p.Status.Conditions)
 			}
@@ -268,23 +268,23 @@ func TestProviderConfig_EstimatedTenants(t *testing.T) {
 		})
 	}
 	says(v1alpha1.ProviderCapacity{AvailableIPs: 64, EstimatedTenants: 8}) // 5 for nodes, 3 for load balancers
-	suite.Lend(t, admin, tenant(t, suite.Namespace(t, admin), "one", "left", ""))
+	suite.CreateForTest(t, admin, tenant(t, suite.CreateNamespace(t, admin), "one", "left", ""))
 	says(v1alpha1.ProviderCapacity{AvailableIPs: 56, EstimatedTenants: 7})
 }
 
 func TestProviderConfig_Denials(t *testing.T) {
 	pool(t, "used", "10.8.0.0/26", "10.8.0.0", "10.8.0.63")
 	p := provider(t, "used", `{mode: ipam, poolRefs: [{name: used}]}`, false)
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	c := tenant(t, ns, "one", "used", "")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	err := admin.Delete(t.Context(), p)
 	if err == nil || !strings.Contains(err.Error(), "TenantClusters name the ProviderConfig ("+ns+"/one)") {
 		t.Errorf("deleting a provider in use: %v", err)
 	}
 	// Where Butler is installed, its own CRD has no such rules.
-	suite.WithoutRules(t, admin, "providerconfigs.butler.butlerlabs.dev")
+	suite.RemoveRules(t, admin, "providerconfigs.butler.butlerlabs.dev")
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		bad := read[v1alpha1.ProviderConfig](t, fmt.Sprintf(`{metadata: {namespace: %s, name: bad}, spec: {provider: aws, scope: {type: team}, network: {mode: ipam}}}`, cluster.Namespace()))
 		err := admin.Create(ctx, bad, client.DryRunAll)
@@ -304,11 +304,11 @@ func TestProviderConfig_Denials(t *testing.T) {
 
 func TestProviderConfig_DeletionWithItsNamespace(t *testing.T) {
 	pool(t, "goes", "10.9.0.0/26", "10.9.0.0", "10.9.0.63")
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	p := read[v1alpha1.ProviderConfig](t, "{metadata: {namespace: "+ns+", name: goes}, spec: {provider: harvester, network: {mode: ipam, poolRefs: [{name: goes}]}}}")
-	suite.Lend(t, admin, p)
-	c := read[v1alpha1.TenantCluster](t, "{metadata: {namespace: "+suite.Namespace(t, admin)+", name: one}, spec: {providerConfigRef: {namespace: "+ns+", name: goes}}}")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, p)
+	c := read[v1alpha1.TenantCluster](t, "{metadata: {namespace: "+suite.CreateNamespace(t, admin)+", name: one}, spec: {providerConfigRef: {namespace: "+ns+", name: goes}}}")
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	if err := admin.Delete(t.Context(), p); err == nil || !strings.Contains(err.Error(), "cannot be deleted while") {
 		t.Fatalf("deleting a provider in use: %v", err)
@@ -324,9 +324,9 @@ func TestProviderConfig_DeletionWithItsNamespace(t *testing.T) {
 // Both names that its first block can have are somebody's: who looks at the tenant is told, and nobody asks all the time.
 func TestInitialAllocation_NameTaken(t *testing.T) {
 	pool(t, "taken", "10.53.0.0/24", "10.53.0.0", "10.53.0.63")
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 	c := tenant(t, ns, "one", "taken", "")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionFalse, v1alpha1.ReasonNetworkNotReady) // its ProviderConfig comes later
 	sum := sha256.Sum256([]byte(ns + "/one/" + string(c.UID)))
 	var others []client.Object
@@ -334,9 +334,9 @@ func TestInitialAllocation_NameTaken(t *testing.T) {
 		others = append(others, read[v1alpha1.IPAllocation](t, fmt.Sprintf(`{metadata: {namespace: %s, name: %s}, spec: {poolRef: {name: taken}, type: nodes, count: 1,
 			tenantClusterRef: {namespace: elsewhere, name: none}}}`, cluster.Namespace(), name)))
 	}
-	suite.Lend(t, admin, others...)
+	suite.CreateForTest(t, admin, others...)
 	provider(t, "taken", `{mode: ipam, poolRefs: [{name: taken}]}`, false)
-	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+	suite.AwaitObject(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionNetworkReady); ready == nil || !strings.Contains(ready.Message, "every name for the allocation is in use") {
 			return fmt.Sprintf("%+v", ready)
 		}

@@ -28,7 +28,7 @@ func TestCRDs_InstalledLater(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	early, err := suite.Client(box)
+	early, err := suite.NewClient(box)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	o := sandbox.Options{Tenants: true, ClusterAPI: true, Replicas: 2, Restart: true, ManagerArgs: append(patience(), "--shutdown-delay=0s", "--tenants", fmt.Sprintf("--tenants-max-services=%d", maxServices))}
 	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
-		admin, err = suite.Client(s)
+		admin, err = suite.NewClient(s)
 		return err
 	}, stopPlane)
 }
@@ -57,8 +57,8 @@ func pool(t *testing.T, name, cidr, start, end string) *v1alpha1.NetworkPool {
 	t.Helper()
 	p := read[v1alpha1.NetworkPool](t, fmt.Sprintf(`{metadata: {namespace: %s, name: %s}, spec: {cidr: %s, tenantAllocation: {ranges: [{start: %s, end: %s}]}}}`,
 		cluster.Namespace(), name, cidr, start, end))
-	suite.Lend(t, admin, p)
-	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+	suite.CreateForTest(t, admin, p)
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady) {
 			return ""
 		}
@@ -74,7 +74,7 @@ func provider(t *testing.T, name, network string, nodes bool) *v1alpha1.Provider
 	if !nodes {
 		p.Annotations = map[string]string{v1alpha1.AnnotationNodeAddresses: v1alpha1.NodeAddressesExternal}
 	}
-	suite.Lend(t, admin, p)
+	suite.CreateForTest(t, admin, p)
 	return p
 }
 
@@ -107,7 +107,7 @@ func networkReady(t *testing.T, c *v1alpha1.TenantCluster, status metav1.Conditi
 
 func conditionIs(t *testing.T, c *v1alpha1.TenantCluster, kind string, status metav1.ConditionStatus, reason string) string {
 	t.Helper()
-	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+	suite.AwaitObject(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		if is := meta.FindStatusCondition(c.Status.Conditions, kind); is == nil || is.Status != status || is.Reason != reason {
 			return fmt.Sprintf("%s is %+v, want %s/%s", kind, is, status, reason)
 		}
@@ -173,7 +173,7 @@ func hears(t *testing.T, o client.Object, reason, part string) {
 // free waits until a pool has so many addresses left.
 func free(t *testing.T, p *v1alpha1.NetworkPool, want int64) {
 	t.Helper()
-	suite.Becomes(t, admin, p, func(p *v1alpha1.NetworkPool) string {
+	suite.AwaitObject(t, admin, p, func(p *v1alpha1.NetworkPool) string {
 		if p.Status.AvailableIPs == want {
 			return ""
 		}

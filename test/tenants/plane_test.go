@@ -83,7 +83,7 @@ func live(t *testing.T, name, provider string, more ...string) *v1alpha1.TenantC
 // liveAs is live, with the client configuration by which the tenant is reached.
 func liveAs(t *testing.T, config *rest.Config, name, provider string, more ...string) *v1alpha1.TenantCluster {
 	t.Helper()
-	c := tenant(t, suite.Namespace(t, admin), name, provider, strings.Join(more, ""))
+	c := tenant(t, suite.CreateNamespace(t, admin), name, provider, strings.Join(more, ""))
 	t.Cleanup(func() {
 		ctx := context.Background()
 		if t.Failed() {

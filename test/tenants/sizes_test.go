@@ -18,16 +18,16 @@ func TestInitialAllocation_Sizes(t *testing.T) {
 		p.Spec.TenantAllocation.Defaults = &v1alpha1.AllocationDefaults{NodesPerTenant: 5, LBPoolPerTenant: 3}
 	})
 	provider(t, "sizes", `{mode: ipam, poolRefs: [{name: sizes}, {name: sizes-small}, {name: sizes-none}]}`, false)
-	ns := suite.Namespace(t, admin)
+	ns := suite.CreateNamespace(t, admin)
 
 	c := tenant(t, ns, "pools-number", "sizes", "")
-	suite.Lend(t, admin, c)
+	suite.CreateForTest(t, admin, c)
 	networkReady(t, c, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	has(t, c, ns+"-pools-number-lb 10.46.0.0-10.46.0.2")
 	suite.Change(t, admin, c, func(c *v1alpha1.TenantCluster) {
 		c.Spec.Networking = &v1alpha1.TenantNetworking{LBPoolSize: ptr.To[int32](6)}
 	})
-	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+	suite.AwaitObject(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		const want = "spec.networking.lbPoolSize is 6, and the tenant has 3 addresses for load balancers"
 		for _, is := range c.Status.Conditions {
 			if is.Type == v1alpha1.ConditionNetworkReady && strings.Contains(is.Message, want) {
@@ -37,8 +37,8 @@ func TestInitialAllocation_Sizes(t *testing.T) {
 		return "no condition says " + want
 	})
 	more := read[v1alpha1.IPAllocation](t, `{metadata: {namespace: `+cluster.Namespace()+`, name: more}, spec: {poolRef: {name: sizes}, type: loadbalancer, count: 3, tenantClusterRef: {namespace: `+ns+`, name: pools-number}}}`)
-	suite.Lend(t, admin, more)
-	suite.Becomes(t, admin, c, func(c *v1alpha1.TenantCluster) string {
+	suite.CreateForTest(t, admin, more)
+	suite.AwaitObject(t, admin, c, func(c *v1alpha1.TenantCluster) string {
 		for _, is := range c.Status.Conditions {
 			if is.Type == v1alpha1.ConditionNetworkReady && is.Message == "loadbalancer 10.46.0.3-10.46.0.5, loadbalancer 10.46.0.0-10.46.0.2" {
 				return ""
@@ -48,7 +48,7 @@ func TestInitialAllocation_Sizes(t *testing.T) {
 	})
 
 	late := tenant(t, ns, "too-large", "sizes", ", networking: {lbPoolSize: 9}")
-	suite.Lend(t, admin, late)
+	suite.CreateForTest(t, admin, late)
 	message := networkReady(t, late, metav1.ConditionFalse, v1alpha1.ReasonPoolExhausted)
 	for _, part := range []string{"/sizes: 9 addresses requested, 2 free", "/sizes-small: 9 addresses requested, 2 free", "pool sizes-none does not exist"} {
 		if !strings.Contains(message, part) {

@@ -13,10 +13,12 @@
 //	the leader renews the journal but does not answer    after 1 s: HTTP 503, so the API server calls another replica
 //	this replica can reach neither leader nor journal    HTTP 503, likewise
 //	this replica stops                                   HTTP 503 with Retry-After 0 and Connection: close
-//	the deadline is near                                 first entry: HTTP error. Other entries: denial with code 503 and retryAfterSeconds,
-//	                                                     upon which the client repeats its create
+//	the leader is overloaded                             HTTP 503 with Retry-After 1
+//	the deadline is near                                 webhook with failurePolicy Ignore (FirstEntry, see Entry): HTTP error, and the API server calls
+//	                                                     SecondEntry. Other webhooks: denial with code 503 and retryAfterSeconds, so the client repeats its create
 //
-// The API server repeats a call answered with 503 and Retry-After over a new connection, at most ten times. A call answered twice costs one unused grant.
+// The API server repeats a call answered with 503 and Retry-After over a new connection, at most ten times. If an answer is lost
+// on its way, the repeated call gets a grant of its own, and the first grant stays unused until it expires.
 //
 // A Handler is safe for concurrent use. Handlers of one Transport share the limiter and the retry deadlines.
 package review

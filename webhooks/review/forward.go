@@ -11,11 +11,14 @@ import (
 	"time"
 
 	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
 const (
 	// forwardedHeader carries the identity of the replica that forwarded the call. A forwarded call is not forwarded again.
 	forwardedHeader = "Butler-Ipam-Forwarded-By"
+	// overloadedHeader marks HTTP 503 of a replica that has no room for a call.
+	overloadedHeader = "Butler-Ipam-Overloaded"
 	// forwardMargin is the part of a forwarded call's timeout that is reserved for the way back.
 	forwardMargin = 50 * time.Millisecond
 	// journalPoll is the interval at which a waiting call has the journal polled.
@@ -31,16 +34,20 @@ const (
 )
 
 var (
-	// errNotLeader means that the replica called no longer leads, or does not lead yet.
+	// errNotLeader means that the replica called answered 503: it no longer leads, does not lead yet, or stops.
 	errNotLeader = errors.New("the replica asked does not lead")
 	// errLeaderUnreachable means that the leader does not answer this replica, although other replicas may reach the leader.
 	errLeaderUnreachable = errors.New("the leader is unreachable")
+	// errLeaderOverloaded means that the leader has no room for the call. The API server repeats the call after a second: a call forwarded again every
+	// journalPoll would add to the load.
+	errLeaderOverloaded = &ledger.NotServingError{RetryAfter: time.Second, Reason: "the leader has more calls than it can work on"}
 )
 
 // forwardToLeader forwards a call that this replica cannot serve, and waits while no replica leads.
 //
 //	answer, nil                     the leader's answer
 //	nil, errLeaderUnreachable       another replica should be called
+//	nil, errLeaderOverloaded        the call should be repeated later
 //	nil, nil                        this replica leads now, stops, or ctx has ended
 func (e *Handler) forwardToLeader(ctx context.Context, r *http.Request, body []byte) (answer []byte, err error) {
 	var (
@@ -48,7 +55,7 @@ func (e *Handler) forwardToLeader(ctx context.Context, r *http.Request, body []b
 		since time.Time // when the leader was first called, or has last answered
 		tried bool      // the leader was called since the last poll, and could not answer
 	)
-	for ctx.Err() == nil && !e.isStopping() && !e.Ledger.LeadsForCertain() { // a replica that leads answers the call itself
+	for ctx.Err() == nil && !e.isStopping() && !e.Ledger.HasCurrentProof() { // a replica that leads answers the call itself
 		leader, changed := e.Ledger.Leader()
 		if leader != known || since.IsZero() {
 			known, since, tried = leader, time.Now(), false
@@ -60,6 +67,8 @@ func (e *Handler) forwardToLeader(ctx context.Context, r *http.Request, body []b
 			}
 			e.Log.V(1).Info("The leader does not answer", "leader", leader, "reason", err.Error())
 			switch {
+			case errors.Is(err, errLeaderOverloaded):
+				return nil, err
 			case errors.Is(err, errNotLeader):
 				since = time.Now()
 			case errors.Is(err, syscall.ECONNREFUSED):
@@ -67,7 +76,7 @@ func (e *Handler) forwardToLeader(ctx context.Context, r *http.Request, body []b
 			}
 			tried = true
 		}
-		inDoubt := e.Ledger.Serving() // this replica led, and does not know whether it still leads
+		inDoubt := e.Ledger.MayGrant() // this replica led, and does not know whether it still leads
 		if e.isLeaderUnreachable(since) || inDoubt && time.Since(since) > leaseDoubtTimeout {
 			return nil, errLeaderUnreachable
 		}
@@ -130,6 +139,8 @@ func (e *Handler) callLeader(ctx context.Context, leader string, since time.Time
 	switch {
 	case err != nil:
 		return nil, err
+	case response.StatusCode == http.StatusServiceUnavailable && response.Header.Get(overloadedHeader) != "":
+		return nil, errLeaderOverloaded
 	case response.StatusCode == http.StatusServiceUnavailable:
 		return nil, errNotLeader
 	case response.StatusCode != http.StatusOK:

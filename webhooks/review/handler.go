@@ -108,6 +108,9 @@ func (e *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer.retryAfter >= 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(answer.retryAfter))
 	}
+	if answer.overloaded {
+		w.Header().Set(overloadedHeader, "true")
+	}
 	if answer.tryElsewhere {
 		w.Header().Set("Connection", "close") // a repetition over a new connection may reach another replica
 	}
@@ -133,6 +136,7 @@ type httpResponse struct {
 	err          error
 	retryAfter   int // seconds; negative: no Retry-After
 	tryElsewhere bool
+	overloaded   bool // this replica has no room for the call
 }
 
 func httpError(code int, err error) *httpResponse {
@@ -141,7 +145,7 @@ func httpError(code int, err error) *httpResponse {
 
 // overloaded makes the API server repeat a call after a second.
 func overloaded(err error) *httpResponse {
-	return &httpResponse{code: http.StatusServiceUnavailable, err: err, retryAfter: 1}
+	return &httpResponse{code: http.StatusServiceUnavailable, err: err, retryAfter: 1, overloaded: true}
 }
 
 // answerBody answers a call whose body was read.
@@ -200,7 +204,7 @@ func (e *Handler) answerOrForward(ctx context.Context, r *http.Request, body []b
 	for {
 		answer, c.result, unavailable = e.answerRequest(ctx, req)
 		// No other replica can serve a call that the leader cannot serve.
-		if unavailable == nil || unavailable.NoOtherReplica || ctx.Err() != nil || e.Ledger.LeadsForCertain() || !e.mayForward(r) {
+		if unavailable == nil || unavailable.NoOtherReplica || ctx.Err() != nil || e.Ledger.HasCurrentProof() || !e.mayForward(r) {
 			return answer, nil, unavailable
 		}
 		forwarded, err := e.forwardToLeader(ctx, r, body)
@@ -209,6 +213,7 @@ func (e *Handler) answerOrForward(ctx context.Context, r *http.Request, body []b
 			return answer, forwarded, nil
 		}
 		if err != nil {
+			_ = errors.As(err, &unavailable) // otherwise this replica's own reason
 			return answer, nil, unavailable
 		}
 	}

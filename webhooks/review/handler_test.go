@@ -4,18 +4,23 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
-	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // allowing is a webhook that allows everything, with room for one call.
@@ -111,6 +116,35 @@ func TestLimiter_DelaysCallsAboveTheBound(t *testing.T) {
 			}
 			if w := post(e, "/mutate", tc.body); w.Code != http.StatusOK {
 				t.Errorf("after its end: %d %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
+// A follower does not forward a call again to a leader that has no room for it.
+func TestForward_LeaderOverloaded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		calls int
+		want  error
+	}{
+		"no room": {0, errLeaderOverloaded},
+		"stops":   {1, errNotLeader},
+	} {
+		t.Run(name, func(t *testing.T) {
+			called := newTestHandler(newLimiter(tc.calls, maxLargeBodies), func(context.Context, *admission.Request) (admission.Response, error) {
+				return admission.Response{}, &ledger.NotServingError{Reason: "this replica does not lead"}
+			})
+			server := httptest.NewTLSServer(called)
+			defer server.Close()
+			called.Ledger = ledger.New(ledger.Config{Identity: "leader"})
+			follower := newTestHandler(newLimiter(1, maxLargeBodies), nil)
+			follower.Ledger, follower.Peers, follower.Identity = ledger.New(ledger.Config{Identity: "follower"}), server.Client(), "follower"
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			leader := journal.NewIdentity("leader", server.Listener.Addr().String())
+			_, err := follower.callLeader(ctx, leader, time.Now(), make(chan struct{}), "/mutate", []byte(reviewOf("CREATE", "{}", "null")))
+			if !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
 			}
 		})
 	}

@@ -170,7 +170,7 @@ func ownedMessage(err error, owned *ledger.OwnedError, place string) string {
 	}
 	switch {
 	case owned.Withheld:
-		return where + owned.SeenFrom(place) + ": ask for another range, or try again then"
+		return where + owned.SeenFrom(place) + ": ask for another range, or try again later"
 	case owned.Moved:
 		return where + owned.SeenFrom(place) + fmt.Sprintf(": ask for another range or, if it is free there, remove the entry of the range from annotation %s of its former pool",
 			v1alpha1.AnnotationCooldown)

@@ -33,7 +33,7 @@ func addresses(first, last string) allocator.Range {
 func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 	const namespace = "team-a"
 	pool := butler.NetworkPoolKey(namespace, "vlan40")
-	held := addresses("10.0.0.0", "10.0.0.3")
+	owned := addresses("10.0.0.0", "10.0.0.3")
 	until := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
 	in := func(err error) error { return &ledger.PoolError{Pool: pool, Err: err} }
 
@@ -53,7 +53,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 			wantCauses:  []metav1.StatusCause{{Type: metav1.CauseTypeFieldValueRequired, Field: "spec.type", Message: "Required value: say which"}},
 		},
 		"a range outside the pool": {
-			err:        in(&allocator.OutsideError{Range: held, Window: []allocator.Range{addresses("10.1.0.0", "10.1.0.9")}}),
+			err:        in(&allocator.OutsideError{Range: owned, Window: []allocator.Range{addresses("10.1.0.0", "10.1.0.9")}}),
 			wantCode:   http.StatusUnprocessableEntity,
 			wantReason: metav1.StatusReasonInvalid,
 			wantMessage: `IPAllocation.butler.butlerlabs.dev "web" is invalid: spec.pinnedRange: Invalid value: ` +
@@ -62,7 +62,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 				"pool team-a/vlan40: 10.0.0.0-10.0.0.3 is outside the pool: it must lie inside one of 10.1.0.0-10.1.0.9"}},
 		},
 		"a range that is reserved": {
-			err:        in(&allocator.BlockedError{Range: held}),
+			err:        in(&allocator.BlockedError{Range: owned}),
 			wantCode:   http.StatusUnprocessableEntity,
 			wantReason: metav1.StatusReasonInvalid,
 			wantMessage: `IPAllocation.butler.butlerlabs.dev "web" is invalid: spec.pinnedRange: Invalid value: ` +
@@ -99,7 +99,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 				"or wait: released addresses are in cooldown, the first of them until 2026-05-04T03:02:01Z"}},
 		},
 		"a range that a neighbour holds": {
-			err:         in(&ledger.OwnedError{Range: held, Owner: butler.IPAllocationKey(namespace, "db")}),
+			err:         in(&ledger.OwnedError{Range: owned, Owner: butler.IPAllocationKey(namespace, "db")}),
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is owned by ipallocations/db: ask for another range, or have the owner deleted first",
@@ -108,7 +108,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 				{Type: v1alpha1.CauseOwner, Message: "ipallocations.butler.butlerlabs.dev/team-a/db"}},
 		},
 		"a range that a stranger holds": {
-			err:         in(&ledger.OwnedError{Range: held, Owner: butler.IPAllocationKey("team-b", "secret")}),
+			err:         in(&ledger.OwnedError{Range: owned, Owner: butler.IPAllocationKey("team-b", "secret")}),
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is owned in another namespace: ask for another range, or have the owner deleted first",
@@ -116,7 +116,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is owned in another namespace: ask for another range, or have the owner deleted first"}},
 		},
 		"a range that a create under way has": {
-			err:         in(&ledger.OwnedError{Range: held, Owner: butler.IPAllocationKey(namespace, ""), Promised: true}),
+			err:         in(&ledger.OwnedError{Range: owned, Owner: butler.IPAllocationKey(namespace, ""), Promised: true}),
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is owned by a create that is in flight: ask for another range, or try again in two minutes: a grant of a failed create has ended by then",
@@ -125,7 +125,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 				{Type: v1alpha1.CauseTransient, Message: "10.0.0.0-10.0.0.3"}},
 		},
 		"a range that a create of a name has": {
-			err:         in(&ledger.OwnedError{Range: held, Owner: butler.IPAllocationKey(namespace, "db"), Promised: true}),
+			err:         in(&ledger.OwnedError{Range: owned, Owner: butler.IPAllocationKey(namespace, "db"), Promised: true}),
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is owned by ipallocations/db, whose create is in flight or has failed: ask for another range, or try again in two minutes: a grant of a failed create has ended by then",
@@ -134,7 +134,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 				{Type: v1alpha1.CauseTransient, Message: "10.0.0.0-10.0.0.3"}},
 		},
 		"a range in cooldown": {
-			err:         in(&ledger.OwnedError{Range: held, Until: until}),
+			err:         in(&ledger.OwnedError{Range: owned, Until: until}),
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 was released and is in cooldown until 2026-05-04T03:02:01Z: wait, or ask for another range",
@@ -142,14 +142,14 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 was released and is in cooldown until 2026-05-04T03:02:01Z: wait, or ask for another range"}},
 		},
 		"a range that a change under way takes away": {
-			err:        in(&ledger.OwnedError{Range: held, Owner: pool, Withheld: true, Until: until}),
+			err:        in(&ledger.OwnedError{Range: owned, Owner: pool, Withheld: true, Until: until}),
 			wantCode:   http.StatusForbidden,
 			wantReason: metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is withheld, as an update of pool team-a/vlan40 that removes it was admitted and is not observed yet: " +
-				"if the update is not stored, it is free again at 2026-05-04T03:02:01Z: ask for another range, or try again then",
+				"if the update is not stored, it is free again at 2026-05-04T03:02:01Z: ask for another range, or try again later",
 			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.pinnedRange",
 				Message: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 is withheld, as an update of pool team-a/vlan40 that removes it was admitted and is not observed yet: " +
-					"if the update is not stored, it is free again at 2026-05-04T03:02:01Z: ask for another range, or try again then"},
+					"if the update is not stored, it is free again at 2026-05-04T03:02:01Z: ask for another range, or try again later"},
 				{Type: v1alpha1.CauseTransient, Message: "10.0.0.0-10.0.0.3"}},
 		},
 		"a pool that is going": {
@@ -165,7 +165,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 			wantMessage: "pool team-a/vlan40 breaks a rule and allocates no addresses until it is corrected: spec.cidr: no",
 		},
 		"a pool change that takes away what a neighbour holds": {
-			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Else: "leave the range out of the reserved ranges", Range: held, Owner: butler.IPAllocationKey(namespace, "db")},
+			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Else: "leave the range out of the reserved ranges", Range: owned, Owner: butler.IPAllocationKey(namespace, "db")},
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 would become reserved while it is owned by ipallocations/db: delete the owner first, or leave the range out of the reserved ranges",
@@ -173,7 +173,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 				"would become reserved while it is owned by ipallocations/db: delete the owner first, or leave the range out of the reserved ranges"}},
 		},
 		"a pool change that takes away what a stranger holds": {
-			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Else: "leave the range out of the reserved ranges", Range: held, Owner: butler.IPAllocationKey("team-b", "secret")},
+			err:         &ledger.InUseError{Pool: pool, What: "would become reserved", Else: "leave the range out of the reserved ranges", Range: owned, Owner: butler.IPAllocationKey("team-b", "secret")},
 			wantCode:    http.StatusForbidden,
 			wantReason:  metav1.StatusReasonForbidden,
 			wantMessage: "pool team-a/vlan40: 10.0.0.0-10.0.0.3 would become reserved while it is owned in another namespace: delete the owner first, or leave the range out of the reserved ranges",

@@ -78,15 +78,15 @@ func TestClaimHoldsTheRangeThatItsObjectStates(t *testing.T) {
 			if text := message(err); text != tc.wantErr {
 				t.Errorf("want error %q, got %q", tc.wantErr, text)
 			}
-			held := butler.ConvertClaim(a).Ranges
+			owned := butler.ConvertClaim(a).Ranges
 			if tc.wantRange == "" {
-				if got.IsValid() || len(held) > 0 {
-					t.Errorf("want no range, got %s, held %v", got, held)
+				if got.IsValid() || len(owned) > 0 {
+					t.Errorf("want no range, got %s, owned %v", got, owned)
 				}
 				return
 			}
-			if diff := cmp.Diff(ranges(t, tc.wantRange), held, compareAddresses); diff != "" || got != held[0] {
-				t.Errorf("range %s, held (-want +got):\n%s", got, diff)
+			if diff := cmp.Diff(ranges(t, tc.wantRange), owned, compareAddresses); diff != "" || got != owned[0] {
+				t.Errorf("range %s, owned (-want +got):\n%s", got, diff)
 			}
 		})
 	}

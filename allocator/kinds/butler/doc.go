@@ -7,7 +7,9 @@
 //	  else spec.cidr, every address     ─┘
 //	  spec.reserved, spec.gateway        ──▶   Blocked
 //	  spec.routingDomain                 ──▶   Space
-//	  status.releases[].reusableAt       ──▶   Recorded
+//	  status.releases[].reusableAt,
+//	  annotation cooldown                ──▶   Recorded
+//	  spec.reuseDelay                    ──▶   ReuseDelay
 //
 //	IPAllocation                               ledger.Claim
 //	  spec.pinnedRange, else the range

@@ -46,7 +46,7 @@ func ValidateIPAllocation(a *v1alpha1.IPAllocation) field.ErrorList {
 // or in an earlier allocator's status, an update may only add absent fields of spec, and correct a count that differs from the size of the range.
 func ValidateIPAllocationUpdate(old, updated *v1alpha1.IPAllocation) field.ErrorList {
 	errs := object.NewErrors(ValidateIPAllocation(old), ValidateIPAllocation(updated))
-	held, source, err := FindRange(old)
+	owned, source, err := FindRange(old)
 	if source == RangeMissing || err != nil && source == RangeInStatus {
 		return errs
 	}
@@ -69,7 +69,7 @@ func ValidateIPAllocationUpdate(old, updated *v1alpha1.IPAllocation) field.Error
 	}
 	was := o.PinnedRange
 	if source == RangeInStatus {
-		was = FormatPinnedRange(held)
+		was = FormatPinnedRange(owned)
 	}
 	switch {
 	case u.PinnedRange == nil && source == RangeInSpec:

@@ -95,22 +95,22 @@ func TestValidateIPAllocation(t *testing.T) {
 }
 
 func TestValidateIPAllocationUpdate(t *testing.T) {
-	const held = `{spec: {count: 10, ` + pinned + `}}`
+	const owned = `{spec: {count: 10, ` + pinned + `}}`
 	const adopted = `{spec: {count: 2}, status: {phase: Allocated, startAddress: 10.40.0.1, endAddress: 10.40.0.2}}`
 	cases := map[string]struct {
 		old, updated string
 		want         []string
 	}{
-		"the same": {old: held, updated: held},
+		"the same": {old: owned, updated: owned},
 		"a pending claim changes everything": {
 			old:     `{spec: {count: 2}}`,
 			updated: `{spec: {count: 3, poolRef: {name: other}, tenantClusterRef: {name: other, namespace: other}, type: nodes}}`,
 		},
-		"a pending claim is answered":           {old: `{spec: {count: 10}}`, updated: held},
-		"the answer's count arrives later":      {old: `{spec: {` + pinned + `}}`, updated: held},
+		"a pending claim is answered":           {old: `{spec: {count: 10}}`, updated: owned},
+		"the answer's count arrives later":      {old: `{spec: {` + pinned + `}}`, updated: owned},
 		"an earlier allocator's claim is taken": {old: adopted, updated: `{spec: {count: 2, pinnedRange: {startAddress: 10.40.0.1, endAddress: 10.40.0.2}}}`},
-		"everything changes while held": {
-			old:     held,
+		"everything changes while owned": {
+			old:     owned,
 			updated: `{spec: {count: 11, poolRef: {name: other}, tenantClusterRef: {name: other, namespace: team-backend}, type: nodes, pinnedRange: {startAddress: 10.40.0.100, endAddress: 10.40.0.110}}}`,
 			want: []string{
 				`spec.poolRef: Forbidden: cannot be changed while addresses are owned: create another IPAllocation in the other pool and delete this one`,
@@ -121,14 +121,14 @@ func TestValidateIPAllocationUpdate(t *testing.T) {
 			},
 		},
 		"count and range go": {
-			old: held, updated: `{}`,
+			old: owned, updated: `{}`,
 			want: []string{
 				`spec.count: Forbidden: cannot be changed while addresses are owned: create another IPAllocation for more addresses, or a smaller one and delete this one`,
 				`spec.pinnedRange: Forbidden: cannot be changed while addresses are owned: delete the IPAllocation to release them`,
 			},
 		},
 		"an earlier allocator's claim asks for other addresses": {
-			old: adopted, updated: held,
+			old: adopted, updated: owned,
 			want: []string{
 				`spec.count: Forbidden: cannot be changed while addresses are owned: create another IPAllocation for more addresses, or a smaller one and delete this one`,
 				`spec.pinnedRange: Forbidden: cannot be changed while addresses are owned: they are 10.40.0.1-10.40.0.2; create another IPAllocation to move to others, and delete this one`,

@@ -20,7 +20,7 @@ const (
 	warningIgnored    = "spec.tenantAllocation.start and end are ignored because ranges is set: remove them"
 	warningRepeated   = "%s %s lies inside %s %s already: remove it"
 	warningEdge       = "%s, the %s address of spec.cidr, can be allocated, and no machine can use it: add %s to spec.reserved, unless the pool is for load balancers alone"
-	warningEdgeHeld   = "%s, the %s address of spec.cidr, which no machine can use, is owned %s: unless the pool is for load balancers alone, delete the owner, and add %s to spec.reserved then"
+	warningEdgeOwned  = "%s, the %s address of spec.cidr, which no machine can use, is owned %s: unless the pool is for load balancers alone, delete the owner, and add %s to spec.reserved then"
 	warningMisplaced  = "%s %s counts for nothing on a NetworkPool: set %s instead"
 	warningNothing    = "%s every address that spec offers to tenants: nothing can be allocated from this pool"
 )
@@ -66,9 +66,9 @@ func ValidateNetworkPoolUpdate(old, updated *v1alpha1.NetworkPool) field.ErrorLi
 	return errs
 }
 
-// FindPoolWarnings returns warnings about valid but probably unintended fields of a pool, one line each. held returns the owner of an address in the pool's
+// FindPoolWarnings returns warnings about valid but probably unintended fields of a pool, one line each. describeOwner returns the owner of an address in the pool's
 // routing domain as "by ipallocations/web", or "" for a free address.
-func FindPoolWarnings(p *v1alpha1.NetworkPool, held func(netip.Addr) string) []string {
+func FindPoolWarnings(p *v1alpha1.NetworkPool, describeOwner func(netip.Addr) string) []string {
 	var warnings []string
 	if domain, is := p.Labels[v1alpha1.LabelRoutingDomain]; is && domain != p.Spec.RoutingDomain {
 		warnings = append(warnings, fmt.Sprintf(warningMisplaced, "label", v1alpha1.LabelRoutingDomain, "spec.routingDomain"))
@@ -108,8 +108,8 @@ func FindPoolWarnings(p *v1alpha1.NetworkPool, held func(netip.Addr) string) []s
 				continue
 			}
 			alone := netip.PrefixFrom(edge.address, edge.address.BitLen())
-			if by := held(edge.address); by != "" {
-				warnings = append(warnings, fmt.Sprintf(warningEdgeHeld, edge.address, edge.name, by, alone))
+			if by := describeOwner(edge.address); by != "" {
+				warnings = append(warnings, fmt.Sprintf(warningEdgeOwned, edge.address, edge.name, by, alone))
 			} else {
 				warnings = append(warnings, fmt.Sprintf(warningEdge, edge.address, edge.name, alone))
 			}

@@ -227,12 +227,12 @@ func TestValidateNetworkPoolUpdate(t *testing.T) {
 
 func nobody(netip.Addr) string { return "" }
 
-func TestWarningsFor_EndsOfANetworkThatAreHeld(t *testing.T) {
-	held := func(a netip.Addr) string { return map[string]string{"10.30.0.0": "by ipallocations/web"}[a.String()] }
+func TestFindPoolWarnings_OwnedEndsOfANetwork(t *testing.T) {
+	describeOwner := func(a netip.Addr) string { return map[string]string{"10.30.0.0": "by ipallocations/web"}[a.String()] }
 	if diff := cmp.Diff([]string{
 		"10.30.0.0, the network address of spec.cidr, which no machine can use, is owned by ipallocations/web: unless the pool is for load balancers alone, delete the owner, and add 10.30.0.0/32 to spec.reserved then",
 		"10.30.0.255, the broadcast address of spec.cidr, can be allocated, and no machine can use it: add 10.30.0.255/32 to spec.reserved, unless the pool is for load balancers alone",
-	}, butler.FindPoolWarnings(poolWith(t, `{cidr: 10.30.0.0/24}`), held)); diff != "" {
+	}, butler.FindPoolWarnings(poolWith(t, `{cidr: 10.30.0.0/24}`), describeOwner)); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
 }

@@ -34,7 +34,7 @@ type place struct {
 	policy allocator.Policy
 }
 
-func newPlace(t testing.TB, p *v1alpha1.IPPool, held ...netip.Addr) *place {
+func newPlace(t testing.TB, p *v1alpha1.IPPool, owned ...netip.Addr) *place {
 	t.Helper()
 	known, errs := metal3.ConvertPool(p, random())
 	if len(errs) > 0 {
@@ -44,13 +44,13 @@ func newPlace(t testing.TB, p *v1alpha1.IPPool, held ...netip.Addr) *place {
 	for _, part := range known.Window {
 		pl.parts = append(pl.parts, pl.space.SetPool(part.String(), []allocator.Range{part}, known.Blocked))
 	}
-	for _, a := range held {
+	for _, a := range owned {
 		pl.space.Assign(single(a), 1)
 	}
 	return pl
 }
 
-// give is the address that a claim gets, which is held from then on.
+// give is the address that a claim gets, which is owned from then on.
 func (p *place) give(name, asked string) (netip.Addr, error) {
 	want, err := metal3.BuildRequest(p.pool, name, asked)
 	failure := metal3.Failure("")
@@ -66,7 +66,7 @@ func (p *place) give(name, asked string) (netip.Addr, error) {
 			if err = part.AllocateExact(single(want.Address), 1); err == nil {
 				return want.Address, nil
 			}
-			if held := new(allocator.OwnedError); errors.As(err, &held) {
+			if owned := new(allocator.OwnedError); errors.As(err, &owned) {
 				return netip.Addr{}, metal3.FailureUnavailable
 			}
 			continue

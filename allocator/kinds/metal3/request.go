@@ -92,8 +92,8 @@ func FindAddressObject(pool ledger.Key, named netip.Addr, objects ...ledger.Clai
 
 // BuildObjectRequest requests the address of an address object, even if the IPPool reserves the address: the claim may have owned the address before the
 // reservation, and only the manager and pool admins create address objects.
-func BuildObjectRequest(held ledger.Claim) []ledger.RangeRequest {
-	return []ledger.RangeRequest{{Exact: held.Ranges[0], IgnorePoolBlocks: held.Pool.Resource == ResourceIPPool}}
+func BuildObjectRequest(owned ledger.Claim) []ledger.RangeRequest {
+	return []ledger.RangeRequest{{Exact: owned.Ranges[0], IgnorePoolBlocks: owned.Pool.Resource == ResourceIPPool}}
 }
 
 // BuildClaimRequest returns the request of a claim of either kind.

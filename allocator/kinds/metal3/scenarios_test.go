@@ -29,7 +29,7 @@ func run(t *testing.T, tc scenarios.Scenario) {
 	if errs := metal3.ValidateIPPool(p); len(errs) > 0 != tc.Stored {
 		t.Fatalf("pool: %v", errs)
 	}
-	place := newPlace(t, p, tc.Held...)
+	place := newPlace(t, p, tc.Owned...)
 	has := map[string]netip.Addr{} // claim -> address
 	for _, step := range tc.Steps {
 		if step.Release != "" {
@@ -45,8 +45,8 @@ func run(t *testing.T, tc scenarios.Scenario) {
 			}
 			continue
 		}
-		for other, held := range has {
-			if held == a && other != claim {
+		for other, owned := range has {
+			if owned == a && other != claim {
 				t.Errorf("claim %s: got %s, which %s has", claim, a, other)
 			}
 		}

@@ -20,7 +20,7 @@ func texts(errs field.ErrorList) []string {
 
 const notRandom = `: cannot be used with allocationStrategy "random", which needs an end and no more than 2^63-1 addresses: set end, or a longer prefix`
 
-func TestIPPoolIsHeldToItsRules(t *testing.T) {
+func TestIPPoolFollowsItsRules(t *testing.T) {
 	cases := map[string]struct {
 		spec string
 		want []string
@@ -106,7 +106,7 @@ func TestIPPoolIsHeldToItsRules(t *testing.T) {
 	}
 }
 
-func TestUpdateOfAnIPPoolIsHeldToWhatItChanges(t *testing.T) {
+func TestIPPoolUpdate_ChecksChangedFieldsOnly(t *testing.T) {
 	cases := map[string]struct {
 		old, updated string
 		want         []string

@@ -254,11 +254,11 @@ func CompleteMetadata(v *v1alpha1.ProxyVIP, space string) bool {
 // ChangesAddresses reports whether an update requests other addresses, or an additional family.
 func ChangesAddresses(old, updated *v1alpha1.ProxyVIP) bool {
 	named, _ := ParseSpecAddresses(updated)
-	held := FindAddresses(old)
+	owned := FindAddresses(old)
 	has := named
-	has.fillAbsent(held)
+	has.fillAbsent(owned)
 	switch changed := EffectiveFamily(old) != EffectiveFamily(updated); {
-	case named.IPv4.IsValid() && named.IPv4 != held.IPv4, named.IPv6.IsValid() && named.IPv6 != held.IPv6:
+	case named.IPv4.IsValid() && named.IPv4 != owned.IPv4, named.IPv6.IsValid() && named.IPv6 != owned.IPv6:
 		return true
 	case EffectiveFamily(updated) == v1alpha1.FamilyDual:
 		return !has.IPv4.IsValid() || !has.IPv6.IsValid()

@@ -91,16 +91,16 @@ func TestFormatList_FitsIntoTheAnnotation(t *testing.T) {
 	add(5000, cooldown)
 	pool := &metav1.ObjectMeta{Annotations: map[string]string{"example.com/large": strings.Repeat("x", 64<<10), butlerv1.AnnotationCooldown: "earlier text"}}
 	const room = 176 << 10
-	text, lacking := FormatList(pool, all, 1)
-	if found := read(text); len(text) > room || len(lacking) != 0 || len(found) != len(all) {
-		t.Errorf("of %d, %d lack and %d are read, in %d bytes", len(all), len(lacking), len(found), len(text))
+	text, omitted := FormatList(pool, all, 1)
+	if found := read(text); len(text) > room || len(omitted) != 0 || len(found) != len(all) {
+		t.Errorf("of %d, %d lack and %d are read, in %d bytes", len(all), len(omitted), len(found), len(text))
 	}
 
 	add(20000, cooldown)
-	text, lacking = FormatList(pool, all, 1)
+	text, omitted = FormatList(pool, all, 1)
 	found := read(text)
-	if len(text) > room || len(lacking) == 0 || len(found) != len(all)-len(lacking) {
-		t.Errorf("of %d, %d lack and %d are read, in %d bytes", len(all), len(lacking), len(found), len(text))
+	if len(text) > room || len(omitted) == 0 || len(found) != len(all)-len(omitted) {
+		t.Errorf("of %d, %d lack and %d are read, in %d bytes", len(all), len(omitted), len(found), len(text))
 	}
 	var first, last time.Time // earliest end of a listed cooldown, latest end of a cooldown left out
 	for _, c := range all {
@@ -119,8 +119,8 @@ func TestFormatList_FitsIntoTheAnnotation(t *testing.T) {
 		t.Errorf("the cooldown until %s is listed, and the cooldown until %s is left out", first, last)
 	}
 	pool.Annotations["example.com/large"] = strings.Repeat("x", 256<<10)
-	if text, lacking := FormatList(pool, all, 1); text != "" || len(lacking) != len(all) {
-		t.Errorf("without room %d of %d lack, in %d bytes", len(lacking), len(all), len(text))
+	if text, omitted := FormatList(pool, all, 1); text != "" || len(omitted) != len(all) {
+		t.Errorf("without room %d of %d lack, in %d bytes", len(omitted), len(all), len(text))
 	}
 	if _, err := readEntries(text[:len(text)/2]); err == nil {
 		t.Error("half of a text decodes")

@@ -38,7 +38,8 @@ const (
 	FinalizerNetworkPool = "butler.butlerlabs.dev/networkpool"
 	// FinalizerIPAllocation keeps an IPAllocation until the release is recorded.
 	FinalizerIPAllocation = "butler.butlerlabs.dev/ipallocation"
-	// FinalizerIPAddressClaim keeps a Cluster API IPAddressClaim with a NetworkPool until the IPAddress of the claim is gone.
+	// FinalizerIPAddressClaim keeps a Cluster API IPAddressClaim with a NetworkPool until the IPAddress of the claim is gone and the pool has
+	// the cooldown.
 	FinalizerIPAddressClaim = "butler.butlerlabs.dev/ipaddressclaim"
 	// FinalizerIPAddress keeps the IPAddress while the claim owns the address.
 	FinalizerIPAddress = "butler.butlerlabs.dev/ipaddress"

@@ -22,7 +22,7 @@ const (
 	PhasePending IPAllocationPhase = "Pending"
 	// PhaseAllocated owns its range.
 	PhaseAllocated IPAllocationPhase = "Allocated"
-	// PhaseReleased is being deleted; the range is free when the object is gone.
+	// PhaseReleased is being deleted; the range is released when the object is gone: free, or in cooldown for the reuseDelay of the pool.
 	PhaseReleased IPAllocationPhase = "Released"
 	// PhaseFailed cannot get the requested addresses; condition Ready has the reason.
 	PhaseFailed IPAllocationPhase = "Failed"

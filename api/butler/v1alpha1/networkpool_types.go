@@ -199,7 +199,7 @@ type NetworkPoolStatus struct {
 	InfrastructureAllocations []InfrastructureAllocation `json:"infrastructureAllocations,omitempty"`
 
 	// releases lists the last released ranges, oldest first, as an audit record. An entry in cooldown is never dropped; with 1,024 entries in cooldown,
-	// further releases wait. The last 32 entries after cooldown are kept; the allocator's log has every release.
+	// further releases wait. Entries after cooldown are dropped, oldest first, while there are more than 32 entries; the allocator's log has every release.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024

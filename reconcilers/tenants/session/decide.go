@@ -20,7 +20,7 @@ import (
 // decide makes a decision and carries out each step, even after an error in another step. The result is the time of the next decision without a change
 // before; zero for never.
 func (s *session) decide(ctx context.Context, c *remote.Connection) (time.Time, error) {
-	if !s.Serving() {
+	if !s.Leads() {
 		return time.Time{}, nil // another replica leads, and this session is about to be stopped
 	}
 	cluster, t, p := s.currentCluster()

@@ -147,7 +147,7 @@ const observeTimeout = 5 * time.Second
 
 // writeCondition writes condition LoadBalancerIPsAvailable if it differs from the stored condition, and records an event if its reason is new.
 func (s *session) writeCondition(ctx context.Context, c metav1.Condition) error {
-	if !s.Serving() {
+	if !s.Leads() {
 		return nil // this session is about to be stopped
 	}
 	cluster := &v1alpha1.TenantCluster{}

@@ -33,10 +33,10 @@ type Deps struct {
 	Timing plan.Timing
 	// MaxServices bounds the Services of type LoadBalancer of one tenant that are read.
 	MaxServices int
-	// Serving reports whether this replica leads.
-	Serving func() bool
-	Now     func() time.Time // clock of durations
-	Wall    func() time.Time // clock of times in objects
+	// Leads reports whether this replica leads.
+	Leads func() bool
+	Now   func() time.Time // clock of durations
+	Wall  func() time.Time // clock of times in objects
 }
 
 // Manager starts and stops sessions. Safe for concurrent use. Invariant: at most one session of a name runs at a time; the next session waits
@@ -71,7 +71,7 @@ func (m *Manager) Ensure(c *v1alpha1.TenantCluster, t plan.Tenant, p plan.Policy
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.Serving() {
+	if !m.Leads() {
 		return // the term ended meanwhile: StopAll was called or will be
 	}
 	s := m.running[name]
