@@ -73,8 +73,8 @@ type Ledger struct {
 	journalVersionReadAt time.Time // first read of journalVersion
 	// recordsDenied is since when the right to read the records of moved ranges is missing; zero if the right exists.
 	recordsDenied time.Time
-	writeError    error                  // of the last write to the journal; nil after a success
-	unreadable    state.UnreadableResources // what the journal claims of resources that this replica cannot read
+	writeError    error                     // of the last write to the journal; nil after a success
+	unreadable    state.UnreadableResources // resources that the journal lists and this replica cannot read
 
 	logged map[string]loggedMessage // message -> when it was last logged
 }

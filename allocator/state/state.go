@@ -53,8 +53,8 @@ type State struct {
 	recordClockAhead time.Duration
 	lastOwnerID      allocator.OwnerID
 
-	granting            bool // leads and has caught up: may grant
-	grantingSince       time.Time
+	granting           bool // leads and has caught up: may grant
+	grantingSince      time.Time
 	quarantined        bool // leads, but does not know the entries of an earlier journal that was lost
 	earlierWritesEnded bool // has served for longer than a write of an earlier leader can take to be stored
 
