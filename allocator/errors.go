@@ -101,13 +101,13 @@ func (e *OwnedError) Error() string {
 const maxNamed = 8
 
 func formatRanges(ranges []Range) string {
-	told := ranges[:min(len(ranges), maxNamed)]
-	all := make([]string, len(told))
-	for i, r := range told {
+	named := ranges[:min(len(ranges), maxNamed)]
+	all := make([]string, len(named))
+	for i, r := range named {
 		all[i] = r.String()
 	}
 	text := strings.Join(all, ", ")
-	if more := len(ranges) - len(told); more > 0 {
+	if more := len(ranges) - len(named); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

@@ -59,7 +59,7 @@ func failedStatus(a *v1alpha1.IPAllocation, phase v1alpha1.IPAllocationPhase, re
 
 // releasedStatus returns the status of an allocation that is being deleted and releases its addresses. The time of the first call stays.
 func releasedStatus(a *v1alpha1.IPAllocation, now metav1.Time) *v1alpha1.IPAllocationStatus {
-	s := failedStatus(a, v1alpha1.PhaseReleased, v1alpha1.ReasonReleased, "the addresses are released when this object is gone: free, or in cooldown for the reuseDelay of the pool")
+	s := failedStatus(a, v1alpha1.PhaseReleased, v1alpha1.ReasonReleased, "the addresses are free when this object is gone and the reuseDelay of the pool, counted from status.releasedAt, has passed")
 	if s.ReleasedAt == nil {
 		s.ReleasedAt = &now
 	}

@@ -23,7 +23,7 @@ import (
 // pass, and the text of a fault has a thousand times the size of a finalizer.
 const maxEntries = 4096
 
-// findMetadataFaults returns faults for which the API server would deny the object later, after the object has cost a grant.
+// findMetadataFaults returns lists and maps with more than maxEntries entries, and faults for which the API server would deny the object later, after the object has cost a grant.
 func findMetadataFaults(o metav1.Object) field.ErrorList {
 	for _, part := range []struct {
 		name    string

@@ -27,7 +27,7 @@ type Snapshot struct {
 	// Unserved lists the resources in Applied whose stored objects the leader counts although it does not serve their API. Encode does not include the
 	// list, because earlier releases read the encoding: a Store keeps the list separately.
 	Unserved []string
-	// Entries are the open grants.
+	// Entries are the open grants, without those of a resource that the leader could not read for a grant life.
 	Entries []Entry
 }
 

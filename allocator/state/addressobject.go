@@ -72,7 +72,7 @@ func (s *State) passHolding(c *claim) bool {
 		c.holding, h.claim, object.holding = nil, object, h
 		s.setHoldingPool(h, object.Pool)
 		s.indexOwner(object)
-		if c.mayHaveMoved() { // the range is kept for the claim, also when the address object is gone
+		if p := s.pools[c.Pool]; c.mayHaveMoved() && p != nil && !p.Deleting { // the range is kept for the claim, also when the address object is gone
 			s.awaitMoveDecision(h, c)
 		}
 		s.reevaluateConflicts(h)

@@ -15,7 +15,9 @@ func (s *State) BeginCommit() journal.Snapshot {
 	r := journal.Snapshot{Quarantine: s.quarantined, Applied: make(map[string]uint64, len(s.applied)), Entries: make([]journal.Entry, 0, len(s.grants))}
 	withGrants := map[string]bool{} // resources with open grants
 	for _, g := range s.grants {
-		if s.readDenied[g.Resource].expired { // whether the object of the grant is stored is not known
+		if s.readDenied[g.Resource].expired {
+			// The journal stops listing a resource that could not be read for a grant life (readaccess.go). This leader keeps the ranges; a new leader may grant
+			// them again, although the object may be stored.
 			continue
 		}
 		if g.state == grantQueued {
@@ -25,13 +27,13 @@ func (s *State) BeginCommit() journal.Snapshot {
 		r.Entries = append(r.Entries, g.Entry)
 	}
 	for k, v := range s.applied {
-		switch mayOwn := withGrants[k] || s.storedCount[k] > 0 && !s.readDenied[k].expired; { // objects of k own addresses, or may own granted ones
-		case mayOwn && s.unserved[k]:
+		switch inUse := withGrants[k] || s.storedCount[k] > 0 && !s.readDenied[k].expired; { // objects of k are stored, or grants for k are open
+		case inUse && s.unserved[k]:
 			r.Unserved = append(r.Unserved, k)
 		case s.unserved[k]: // a replica that serves k then serves more resources than the journal lists, and takes the journal over
 			continue
-		case !mayOwn:
-			v = 0 // a new leader has nothing to wait for
+		case !inUse:
+			v = 0 // a replica that cannot read the resource need not wait before it leads; another replica lists the resource from the API server
 		}
 		r.Applied[k] = v
 	}

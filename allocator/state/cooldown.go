@@ -114,7 +114,9 @@ func (s *State) applyRecordedRanges(now time.Time, p *pool) {
 	for h := range s.withFreeAt[p.Key] {
 		if !h.isMoved() {
 			for _, r := range h.ranges {
-				known[r] = h
+				if known[r] == nil || h.freeAt.After(known[r].freeAt) {
+					known[r] = h
+				}
 			}
 		}
 	}
@@ -172,6 +174,7 @@ func (s *State) applyRecordedCooldown(p *pool, h *holding, c RecordedRange, r co
 	if releasing := h.claim; releasing != nil && !r.freeAt.Before(h.freeAt) && isRecordOf(releasing, c) {
 		releasing.cooldownRecorded = true
 		s.changed[releasing.Key] = struct{}{}
+		s.indexFreeAt(h) // so that the next cooldown list still has the range
 	}
 	if r.freeAt.After(h.freeAt) {
 		h.releasedAt, h.freeAt = r.releasedAt, r.freeAt
@@ -196,7 +199,7 @@ const maxCooldowns = 8192
 // claim. A claim whose cooldown has begun, or is recorded, has a place in the list, also when the place is the last one. A claim that owns nothing needs no
 // place.
 func (s *State) CooldownsFull(pool Key, uid string) bool {
-	if c := s.claims[uid]; c == nil || c.holding == nil || !c.cooldownBegan.IsZero() || c.cooldownRecorded {
+	if c := s.claims[uid]; c != nil && (c.holding == nil || !c.cooldownBegan.IsZero() || c.cooldownRecorded) {
 		return false
 	}
 	return s.cooldownsFull(pool)
@@ -226,9 +229,12 @@ func (s *State) recheckReleasing(pool Key) {
 	}
 }
 
-// cooldownHasBegun reports whether the cooldown of a holding in withFreeAt has begun. An address object may have taken over the holding from a claim whose
-// cooldown had begun, or a further grant of the holding may have been fulfilled. The new owner may be stored for long: its range is not in cooldown yet.
-func (h *holding) cooldownHasBegun() bool { return h.claim == nil || !h.claim.cooldownBegan.IsZero() }
+// isReleased reports whether the freeAt of a holding in withFreeAt is the end of the cooldown of its present owner, or the holding has no owner. Otherwise the
+// freeAt is left over from an earlier owner: an address object took the holding over, or a second create of the same name, which was granted the same range
+// (repeatableHolding), was stored after the first object was gone. The present owner may be stored for long.
+func (h *holding) isReleased() bool {
+	return h.claim == nil || !h.claim.cooldownBegan.IsZero() || h.claim.cooldownRecorded
+}
 
 // cooldownSum sums up the cooldowns of a pool.
 type cooldownSum struct {
@@ -239,7 +245,7 @@ type cooldownSum struct {
 // sumCooldowns sums up the cooldowns of a pool. A contested range counts as owned.
 func (s *State) sumCooldowns(pool Key) (all cooldownSum) {
 	for h := range s.withFreeAt[pool] {
-		if h.isMoved() || h.contested || !h.cooldownHasBegun() {
+		if h.isMoved() || h.contested || !h.isReleased() {
 			continue
 		}
 		for _, r := range h.ranges {
@@ -266,7 +272,7 @@ func (s *State) firstFreeAt(pool Key, missing int64) time.Time {
 func (s *State) RangesToRecord(k Key) []RecordedRange {
 	var list []RecordedRange
 	for h := range s.withFreeAt[k] {
-		if h.isMoved() && s.isUndecided(h) || !h.isMoved() && !h.cooldownHasBegun() {
+		if h.isMoved() && s.isUndecided(h) || !h.isMoved() && !h.isReleased() {
 			continue
 		}
 		for _, r := range h.ranges {

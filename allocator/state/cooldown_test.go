@@ -325,11 +325,12 @@ func TestCooldownsFull_NotForAClaimWithAPlace(t *testing.T) {
 	observe(maxCooldowns - 1)
 	s.observeStored("last", "10.0.60.1", journal.Token{}, deleting)
 	s.observeStored("next", "10.0.60.2", journal.Token{}, deleting)
+	s.observeStored("without addresses", "10.9.0.1", journal.Token{}, deleting) // deferred: the pool does not offer the address
 	expect("with room for one cooldown", map[string]bool{"last": false, "next": false, "not stored": false})
 	if s.BeginCooldown(s.now, "last") == 0 {
 		t.Fatal("the cooldown of the last claim did not begin")
 	}
-	expect("after the last place is taken", map[string]bool{"last": false, "next": true, "not stored": true})
+	expect("after the last place is taken", map[string]bool{"last": false, "next": true, "without addresses": false, "not stored": true})
 
 	// The claims of this leader, whose cooldowns an earlier leader began and the pool has recorded.
 	s = newTestState(t)
@@ -337,4 +338,37 @@ func TestCooldownsFull_NotForAClaimWithAPlace(t *testing.T) {
 	s.observeStored("next", "10.0.60.2", journal.Token{}, deleting)
 	observe(maxCooldowns + 1)
 	expect("after a change of the leader", map[string]bool{"recorded": false, "next": true})
+}
+
+// A new leader, which has observed the record of a claim that is still stored, keeps the record in the next list: the finalizer of the claim is removed since
+// the record exists, and only the record shows the cooldown to a leader that starts after the claim is gone.
+func TestRangesToRecord_KeepsTheRecordOfAStoredClaim(t *testing.T) {
+	s := newTestState(t)
+	deleting := func(c *Claim) { c.Deleting, c.Created = true, s.now.Add(-time.Minute) }
+	s.observeStored("a", "10.0.0.1", journal.Token{}, deleting)
+	p := s.nextPool("10.0.0.0-10.0.0.9")
+	p.ReuseDelay = time.Hour
+	p.Recorded = []RecordedRange{{Range: mustRange("10.0.0.1"), Since: s.now, Until: s.now.Add(time.Hour)}}
+	s.ObservePool(s.now, p)
+	if wait := s.BeginCooldown(s.now, "a"); wait != 0 {
+		t.Fatalf("the finalizer waits %s although the cooldown is recorded", wait)
+	}
+	if list := s.RangesToRecord(modelPool); len(list) != 1 || list[0].Range != p.Recorded[0].Range {
+		t.Errorf("the next list is %v, want %v", list, p.Recorded)
+	}
+}
+
+// The move of a claim and its pool: the pool is gone first, then the claim, then the address object. Nothing keeps the range then.
+func TestMoved_WithoutPool(t *testing.T) {
+	s := newTestState(t)
+	s.observeStored("claim", "10.0.0.1", journal.Token{})
+	moved := func(c *Claim) { c.MarkedMoved = true }
+	s.observeStored("claim", "10.0.0.1", journal.Token{}, moved)
+	s.observeStored("object", "10.0.0.1", journal.Token{}, moved, func(c *Claim) { c.OwnerClaim = s.claims["claim"].Key })
+	s.RemovePool(modelPool, 0)
+	s.RemoveClaim(s.now, modelClaims, "claim", 0)
+	s.RemoveClaim(s.now, modelClaims, "object", 0)
+	if !isFree(s.State, mustRange("10.0.0.1")) {
+		t.Error("the range is kept for a claim whose pool is gone")
+	}
 }

@@ -199,15 +199,16 @@ func (s *State) endFulfilledGrants(h *holding, c *claim) (ended bool) {
 	return ended
 }
 
-// endSpentGrant ends the grant of a claim's token if the claim names further ranges that it owned before, or only a part of the grant.
+// endSpentGrant ends the grant that a claim without a holding of the grant fulfils: no holding has exactly the claim's ranges, as the claim also names ranges
+// that it owned before, or names only a part of the grant.
 func (s *State) endSpentGrant(c *claim) {
 	if g := s.grants[c.Token]; g != nil && g.Space == s.routingDomainOf(c) && g.isFulfilledBy(c) {
 		c.hadGrant = s.endFulfilledGrants(g.holding, c)
 	}
 }
 
-// findHoldingOf returns the holding of an open grant that a claim fulfils: by token, or by name if the token was removed from the object before the object
-// was observed. An address object of a moved claim gets the holding that is kept for the claim. The result is nil if the claim has no holding.
+// findHoldingOf returns the holding of an open grant that a claim fulfils: by token; by name if the token was removed from the object before the object was
+// observed; or by the hash of the name if the grant is one of several that an earlier leader gave to the create. An address object of a moved claim gets the holding that is kept for the claim. The result is nil if the claim has no holding.
 func (s *State) findHoldingOf(c *claim) *holding {
 	fits := func(h *holding) bool {
 		return (h.claim == nil || h.isAddressObjectOf(c.Key, c.Pool)) && h.space == s.routingDomainOf(c) && slices.Equal(h.ranges, c.Ranges)
@@ -218,6 +219,13 @@ func (s *State) findHoldingOf(c *claim) *holding {
 	for _, h := range s.holdingsByKey[c.Key] {
 		if fits(h) && (len(h.grants) > 0 || h.claim != nil || h.isMoved()) {
 			return h
+		}
+	}
+	if !c.Token.IsZero() { // one of several grants of the create: the grant of this token has left the journal, as an earlier leader observed the claim
+		for owned := range s.space(s.routingDomainOf(c)).core.OwnedIn(c.Ranges[0]) {
+			if h := s.holdings[owned.OwnerID]; h.inherited && fits(h) && len(h.grants) > 0 && h.grants[0].NameHash != 0 && h.grants[0].isFor(c.Key, c.UID) {
+				return h
+			}
 		}
 	}
 	for _, h := range s.holdingsByKey[c.OwnerClaim] {

@@ -190,7 +190,7 @@ func (s *State) markChanged(h *holding) {
 	}
 	for _, r := range h.ranges {
 		for p := range s.space(h.space).core.PoolsOffering(r) {
-			s.changed[s.poolByOffer[p]] = struct{}{}
+			s.changed[s.poolByWindow[p]] = struct{}{}
 		}
 	}
 }

@@ -138,7 +138,7 @@ func (s *State) bindClaim(c *claim) {
 }
 
 // RemoveClaim applies the delete event of a claim: the claim is gone. The range is in cooldown for the pool's reuse delay, or until the end of the cooldown
-// that has begun or that the pool has recorded.
+// that has begun or that the pool has recorded. A claim that may have moved waits for DecideMoved. Without a pool or a reuse delay the range is free.
 func (s *State) RemoveClaim(now time.Time, resource, uid string, resourceVersion uint64) {
 	s.RecordApplied(resource, resourceVersion)
 	c := s.claims[uid]

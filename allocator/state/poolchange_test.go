@@ -48,7 +48,7 @@ func TestWithheldRanges_CountInTheShareOfTheirNamespace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n == 0 || n > 4 || full == nil || !strings.Contains(full.Reason, "namespace ns has its share of open grants and withheld ranges") {
+	if n == 0 || n > 4 || full == nil || !strings.Contains(full.Reason, "namespace ns has used up its share of the journal") {
 		t.Errorf("%d updates were admitted, then: %v", n, full)
 	}
 	if _, err := s.requestGrant(Request{Claim: Key{Resource: modelClaims, Namespace: "other", Name: "a"}}); err != nil {

@@ -126,12 +126,12 @@ func (s *State) markBlockChanges(space string, before, after []allocator.Range) 
 func (s *State) showPool(p *pool) {
 	core, name := s.space(p.Space).core, p.Key.coreName()
 	for _, part := range p.families {
-		delete(s.poolByOffer, part)
+		delete(s.poolByWindow, part)
 	}
 	s.showOrderedParts(p)
 	p.core = core.SetPool(name, p.Window, p.Blocked)
 	p.exactChecker, p.families = p.core, map[int]*allocator.Pool{}
-	s.poolByOffer[p.core] = p.Key
+	s.poolByWindow[p.core] = p.Key
 	for _, bits := range families {
 		part := slices.DeleteFunc(slices.Clone(p.Window), func(r allocator.Range) bool { return r.First.BitLen() != bits })
 		switch {
@@ -142,7 +142,7 @@ func (s *State) showPool(p *pool) {
 			core.RemovePool(partName(name, bits))
 		default:
 			p.families[bits] = core.SetPool(partName(name, bits), part, nil)
-			s.poolByOffer[p.families[bits]] = p.Key
+			s.poolByWindow[p.families[bits]] = p.Key
 		}
 	}
 }
@@ -170,13 +170,13 @@ func (s *State) setOrderedParts(p *pool, ranges []allocator.Range) {
 	for i, r := range p.orderedRanges {
 		if !stay[r] {
 			gone = append(gone, orderedName(p.Key.coreName(), r))
-			delete(s.poolByOffer, p.orderedParts[i])
+			delete(s.poolByWindow, p.orderedParts[i])
 		}
 	}
 	core.RemovePools(gone...)
 	p.orderedRanges, p.orderedParts = ranges, core.SetPools(shown...)
 	for _, part := range p.orderedParts {
-		s.poolByOffer[part] = p.Key
+		s.poolByWindow[part] = p.Key
 	}
 }
 
@@ -184,10 +184,10 @@ func (s *State) setOrderedParts(p *pool, ranges []allocator.Range) {
 func (s *State) hidePool(p *pool) {
 	core, name := s.space(p.Space).core, p.Key.coreName()
 	core.RemovePool(name)
-	delete(s.poolByOffer, p.core)
+	delete(s.poolByWindow, p.core)
 	for _, bits := range families {
 		core.RemovePool(partName(name, bits))
-		delete(s.poolByOffer, p.families[bits])
+		delete(s.poolByWindow, p.families[bits])
 	}
 	s.setOrderedParts(p, nil)
 }

@@ -56,7 +56,8 @@ func (s *State) OwnershipOf(uid string) Ownership {
 }
 
 // LandingWindow returns for how long the API server may still store an address object after a create for the claim. The create came from this leader at the time
-// sent (zero for never), or from an earlier leader that knew the claim.
+// sent (zero for never), or from an earlier leader. An earlier leader can have known only a claim that was bound before this term (boundAtCommit 0): its last
+// create can be stored for a grant life after this leader began to grant.
 func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Duration {
 	c := s.claims[uid]
 	if c != nil && c.holding != nil && s.granting && c.boundAtCommit == 0 && s.grantingSince.After(sent) {

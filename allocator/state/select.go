@@ -42,7 +42,7 @@ func (s *State) previewRange(p *pool, w RangeRequest, own *holding) (r allocator
 	if w.Exact.IsValid() {
 		return w.Exact, s.poolError(p, s.checkExactIgnoring(p, w, own))
 	}
-	offers, err := p.offersFor(w)
+	offers, err := p.windowsFor(w)
 	for _, offer := range offers {
 		if r, err = offer.Preview(w.Count, p.Policy); err == nil {
 			return r, nil
@@ -99,7 +99,7 @@ func (s *State) allocateRange(p *pool, w RangeRequest, id allocator.OwnerID, own
 		}
 		return w.Exact, s.poolError(p, err)
 	}
-	offers, err := p.offersFor(w)
+	offers, err := p.windowsFor(w)
 	for _, offer := range offers {
 		if r, err = offer.Allocate(w.Count, p.Policy, id); err == nil {
 			return r, nil
@@ -138,9 +138,14 @@ func (s *State) poolForRequest(q Request) (*pool, error) {
 	return p, nil
 }
 
-// repeatableHolding returns a holding of this claim that still meets the request; nil if there is none. Three kinds of requests get the same ranges again: a
-// repeated call of one admission request, a create of a name that is stored already (which the API server will deny), and a claim that comes back from
-// another cluster. A second grant of the holding, under a token of its own, is safe: at most one object of a name is stored, and an admission request stores
+// repeatableHolding returns a holding of this claim that still meets the request; nil if there is none. These requests get the same ranges again:
+//
+//	a create of a name with an open grant: a repeated call, or a new create after a failed one
+//	a create without a name: a repeated call with the same RequestUID
+//	a create of a name that is stored already, which the API server will deny
+//	a claim that comes back from another cluster
+//
+// A second grant of the holding, under a token of its own, is safe: at most one object of a name is stored, and an admission request stores
 // at most one object.
 func (s *State) repeatableHolding(p *pool, q Request) *holding {
 	requests := s.missingRanges(q)

@@ -14,9 +14,9 @@ type State struct {
 	limits   Limits
 	newToken func() journal.Token
 
-	spaces      map[string]*space       // routing domain -> its addresses
-	pools       map[Key]*pool           // pool key -> known pool
-	poolByOffer map[*allocator.Pool]Key // pool in its routing domain, or the pool's part for a family or a range -> pool key
+	spaces       map[string]*space       // routing domain -> its addresses
+	pools        map[Key]*pool           // pool key -> known pool
+	poolByWindow map[*allocator.Pool]Key // window of a pool in its routing domain (pool.core, pool.families, pool.orderedParts) -> pool key
 	// UID -> stored claim or address object, with a range or without. Invariant: c.holding == nil || c.holding.claim == c
 	claims         map[string]*claim
 	addressObjects map[Key][]*claim            // claim, stored or not -> address objects whose OwnerClaim is the claim
@@ -40,10 +40,9 @@ type State struct {
 	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not (DecideMoved). Invariants: h.freeAt is set for each listed h; each
 	// holding with a freeAt and without a claim is listed.
 	//
-	// A listed holding has a claim if (a) the claim has begun its cooldown (BeginCooldown), or (b) an address object took the holding over, or a further grant
-	// of the holding was fulfilled (cooldownHasBegun), or (c) the pool's list or the moved record shows the range as moved (keepMoved) before this replica has
-	// observed that the moved object is gone, or while an address object of the claim owns the range. A holding whose cooldown only the pool's record shows (claim.cooldownRecorded) is not listed before the
-	// claim is gone.
+	// A listed holding has a claim if (a) the cooldown of the claim has begun (BeginCooldown) or is recorded (claim.cooldownRecorded), or (b) the freeAt is left
+	// over from an earlier owner (isReleased is false), or (c) the pool's list or the moved record shows the range as moved (keepMoved) before this replica has
+	// observed that the moved object is gone, or while an address object of the claim owns the range.
 	withFreeAt   map[Key]map[*holding]struct{}
 	cooldownSums map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
 	movedRecords map[Key]MovedRecord // pool -> stored record of its moved ranges
@@ -86,11 +85,11 @@ type space struct {
 	contested map[*holding]struct{} // holdings that own only a part of their ranges, since other holdings own the remaining addresses
 }
 
-// pool is a known pool.
+// pool is a known pool; or, with a zero Key and without core, a stand-in for a request for exact ranges that no pool serves (poolForRequest).
 type pool struct {
 	Pool
 	exactChecker
-	core              *allocator.Pool               // nil for exact ranges that no pool needs to offer
+	core              *allocator.Pool               // nil in a stand-in
 	families          map[int]*allocator.Pool       // bits of an address -> part of the pool with that family; core itself if the pool has a single family
 	orderedRanges     []allocator.Range             // the pool's ranges if allocated in order; nil otherwise
 	orderedParts      []*allocator.Pool             // a part for each of orderedRanges
@@ -104,18 +103,18 @@ type exactChecker interface {
 	CheckExact(allocator.Range) error
 }
 
-// offersFor lists the parts of a pool from which a range request may be served, in the order in which to try them. The last part covers the whole pool (of the
+// windowsFor lists the parts of a pool from which a range request may be served, in the order in which to try them. The last part covers the whole pool (of the
 // wanted family), so the error of the last part has the numbers of the pool.
-func (p *pool) offersFor(w RangeRequest) ([]*allocator.Pool, error) {
-	offer, err := p.familyOffer(w)
+func (p *pool) windowsFor(w RangeRequest) ([]*allocator.Pool, error) {
+	offer, err := p.familyWindow(w)
 	if err != nil {
 		return nil, err
 	}
 	return append(slices.Clone(p.orderedParts), offer), nil
 }
 
-// familyOffer returns the part of a pool that has addresses of the wanted family.
-func (p *pool) familyOffer(w RangeRequest) (*allocator.Pool, error) {
+// familyWindow returns the part of a pool that has addresses of the wanted family.
+func (p *pool) familyWindow(w RangeRequest) (*allocator.Pool, error) {
 	family := p.families[w.Bits]
 	switch {
 	case p.core == nil:
@@ -139,7 +138,8 @@ type claim struct {
 	hadGrant    bool     // an open grant of this leader or an earlier leader covered the ranges
 	// unverified: the addresses changed after the status became Ready and no grant covers the new addresses, so Ready does not prove ownership.
 	unverified bool
-	// boundAtCommit is the value of commitsBegun when the claim was bound: a commit that begins later confirms the claim. Invariant: boundAtCommit <=
+	// boundAtCommit is the value of commitsBegun when the claim was bound: a commit that begins later confirms the claim. StartGranting sets 0 for
+	// the claims bound before the term. Invariant: boundAtCommit <=
 	// commitsBegun while granting
 	boundAtCommit uint64
 	// cooldownBegan is when the cooldown of the range began, before the claim is gone; zero if the cooldown has not begun.
@@ -157,7 +157,7 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		newToken:         newToken,
 		spaces:           map[string]*space{},
 		pools:            map[Key]*pool{},
-		poolByOffer:      map[*allocator.Pool]Key{},
+		poolByWindow:     map[*allocator.Pool]Key{},
 		claims:           map[string]*claim{},
 		addressObjects:   map[Key][]*claim{},
 		ownersByPool:     map[Key]map[*claim]struct{}{},

@@ -452,6 +452,26 @@ func TestTakeOver_InheritedGrantIsNotGrantedAgain(t *testing.T) {
 	successor.expectOwnership("a", "confirmed")
 }
 
+// A repeated create has two grants. The grant of the stored object has left the journal; the new leader observes the object after the take-over.
+func TestTakeOver_ClaimOfARepeatedCreate(t *testing.T) {
+	s := newTestState(t)
+	s.mustGrant(Request{Claim: key("a")})
+	g := s.mustGrant(Request{Claim: key("a")})
+	s.observeStored("a", g.Ranges[0].String(), g.Token)
+	record := s.commit()
+	if len(record.Entries) != 1 {
+		t.Fatalf("the journal has %d grants, want the first one of the repeated create", len(record.Entries))
+	}
+	successor := newTestState(t)
+	successor.TakeOver(journal.Revision{Snapshot: record})
+	successor.observeStored("a", g.Ranges[0].String(), g.Token)
+	successor.StartGranting(successor.now)
+	successor.commit()
+	successor.expectOwnership("a", "confirmed")
+	successor.observeStored("b", g.Ranges[0].String(), journal.Token{98}) // of another name: the grant is not its own
+	successor.expectOwnership("b", "in conflict with a")
+}
+
 func TestTakeOver_ExpiredGrantReportsItsPoolAsChanged(t *testing.T) {
 	s := newTestState(t)
 	s.mustGrant(Request{Claim: key("a")})
@@ -1184,7 +1204,7 @@ func TestObservePool_UpdatesItsOrderedParts(t *testing.T) {
 	expectGrant("10.0.0.2", "10.0.0.0-10.0.0.9")
 	expectGrant("10.0.0.5", "10.0.0.4-10.0.0.7", "10.0.0.2-10.0.0.3")
 	s.RemovePool(p.Key, 1<<40)
-	if l := len(s.poolByOffer); l > 0 {
+	if l := len(s.poolByWindow); l > 0 {
 		t.Errorf("%d parts of a deleted pool remain", l)
 	}
 }

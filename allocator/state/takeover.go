@@ -17,15 +17,16 @@ func (s *State) TakeOver(v journal.Revision) {
 	seen := s.claimsByToken(v.Entries)
 	entries := slices.Clone(v.Entries)
 	slices.SortFunc(entries, func(x, y journal.Entry) int { return bytes.Compare(x.Token[:], y.Token[:]) })
+	var open []*OpenGrant
 	for _, entry := range entries {
 		g := &OpenGrant{Entry: entry.Clone(), state: grantCommitted}
 		if c := seen[g.Token]; c != nil && s.routingDomainOf(c) == g.Space && g.isFulfilledBy(c) {
 			c.hadGrant = true // observed already
-			continue
+		} else if len(g.Ranges) > 0 { // earlier versions of the manager wrote entries without ranges
+			open = append(open, g)
 		}
-		if len(g.Ranges) == 0 { // earlier versions of the manager wrote such entries
-			continue
-		}
+	}
+	for _, g := range open { // after all hadGrant are known, which decide conflicts
 		s.inheritGrant(g)
 	}
 }
@@ -44,10 +45,12 @@ func (s *State) claimsByToken(entries []journal.Entry) map[journal.Token]*claim 
 	return found
 }
 
-// inheritGrant adds a grant of an earlier leader.
+// inheritGrant adds a grant of an earlier leader. A repeated create has several grants of one holding (repeatableHolding). These grants share one holding here
+// too: an inherited holding of the same named claim, or the holding of the claim itself if the claim was observed before the take-over. A grant without a
+// name gets a holding of its own, as its claim is not known.
 func (s *State) inheritGrant(g *OpenGrant) {
 	domain := s.space(g.Space)
-	for owned := range domain.core.OwnedIn(g.Ranges[0]) { // the ranges of a holding are owned together
+	for owned := range domain.core.OwnedIn(g.Ranges[0]) { // all ranges of a holding have one owner: the first range is enough
 		h := s.holdings[owned.OwnerID]
 		if h.inherited && h.claim == nil && len(h.grants) > 0 && slices.Equal(h.ranges, g.Ranges) && h.grants[0].isForSameClaim(g) ||
 			h.claim != nil && slices.Equal(h.ranges, g.Ranges) && g.isFor(h.claim.Key, h.claim.UID) && g.NameHash != 0 {

@@ -170,7 +170,7 @@ type Request struct {
 	UID   string // of a stored claim; "" for a create
 	// Version is the resourceVersion of the stored claim that the response overwrites: a response based on a different version cannot be stored.
 	Version    uint64
-	RequestUID string // UID of the admission request, equal in each repetition of a call; "" for a reconciler
+	RequestUID string // UID of the admission request, equal in each HTTP repetition of a call; the call of another webhook has another UID; "" for a reconciler
 	Pool       Key    // zero for a claim that requests exact ranges without naming a pool
 	Space      string // routing domain of a claim without a pool
 	// IgnorePoolRules requests exact ranges of the pool's routing domain regardless of what the pool offers, because an address object owns the range that

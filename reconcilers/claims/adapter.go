@@ -27,7 +27,7 @@ type Adapter[T client.Object] interface {
 	HasAddresses(T) bool
 	// AllocatedByUs reports whether the claim carries an allocation of this manager.
 	AllocatedByUs(T) bool
-	// AllocatedEarlier reports whether an earlier allocator recorded the claim's addresses, or other addresses: the returned ones.
+	// AllocatedEarlier reports whether an earlier allocator recorded addresses for the claim, and returns these addresses if they differ from the claim's.
 	AllocatedEarlier(context.Context, *Deps, T) (others []allocator.Range, yes bool, err error)
 	// IsFlagged reports whether the claim is marked as one in conflict.
 	IsFlagged(T) bool

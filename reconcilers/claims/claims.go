@@ -228,7 +228,7 @@ func (r *Reconciler[T]) mirrorStatus(ctx context.Context, c T, routingDomain str
 	was, is := r.api.OwnershipCondition(before), r.api.OwnershipCondition(c)
 	written, err := r.SaveStatus(ctx, before, c)
 	switch {
-	case !written || !isNew && is.Message == was.Message: // another message has other addresses
+	case !written || !isNew && is.Message == was.Message: // only a new message reports a new allocation
 	case is.Status == metav1.ConditionTrue:
 		r.reportAllocated(c, r.api.ToClaim(c).Pool, is.Message)
 	default:

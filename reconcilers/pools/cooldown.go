@@ -83,8 +83,8 @@ func (d *deps) writeCooldownList(ctx context.Context, p client.Object, pool ledg
 }
 
 // recordMoved stores the moved ranges of a pool in the moved record of the pool (allocator/state/movedrecord.go). The next cooldown list, whose revision is the
-// resourceVersion of p, will not show the unlisted ranges. Error: the list must not be written, as the stored moved record would take an unlisted range that
-// was listed before as removed by a person.
+// resourceVersion of p, will not show the unlisted ranges. On an error the caller must not write the list: a
+// replica that reads list and moved record would conclude that a person removed the unlisted range, and free it.
 func (d *deps) recordMoved(ctx context.Context, p client.Object, pool ledger.Key, unlisted map[ledger.Moved]bool, m *memory) error {
 	moved, stored, known := d.Ledger.MovedOf(pool, string(p.GetUID()))
 	if stored.UID != "" && stored.UID != string(p.GetUID()) {

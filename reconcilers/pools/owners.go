@@ -51,7 +51,7 @@ func (d *deps) describeOwners(pool ledger.Key, total int) string {
 	for _, o := range d.Ledger.OwnedThrough(pool) {
 		keys = append(keys, o.Owner)
 	}
-	return fmt.Sprintf("addresses are owned %s, being deleted: remove what keeps %s (metadata.finalizers)",
+	return fmt.Sprintf("addresses are owned %s, being deleted: remove what keeps %s (metadata.finalizers other than Butler IPAM's)",
 		nameOwners(keys, total, place), allocator.Agree(total, "it", "them"))
 }
 

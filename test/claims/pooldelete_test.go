@@ -273,7 +273,7 @@ func TestPoolDeletion_WaitsForTheLastOwner(t *testing.T) {
 		if k.Name == "Service" { // readers of events in namespace default may not know the Service
 			owner = "for a Service of another namespace"
 		}
-		suite.AwaitEvent(t, admin, stored, "WaitingForOwners", owner+", being deleted: remove what keeps it (metadata.finalizers), and the pool is deleted")
+		suite.AwaitEvent(t, admin, stored, "WaitingForOwners", owner+", being deleted: remove what keeps it (metadata.finalizers other than Butler IPAM's), and the pool is deleted")
 		suite.Change(t, admin, kept, func(o *unstructured.Unstructured) {
 			var others []string
 			for _, f := range o.GetFinalizers() {

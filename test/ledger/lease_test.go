@@ -33,15 +33,15 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// desk is a journal in a namespace of its own.
-type desk struct {
+// testJournal is a journal in a namespace of its own.
+type testJournal struct {
 	t         *testing.T
 	store     *journal.LeaseStore
 	client    kubernetes.Interface
 	namespace string
 }
 
-func newDesk(t *testing.T) *desk {
+func newTestJournal(t *testing.T) *testJournal {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(box.Config())
 	if err != nil {
@@ -55,10 +55,10 @@ func newDesk(t *testing.T) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &desk{t: t, store: store, client: client, namespace: ns.Name}
+	return &testJournal{t: t, store: store, client: client, namespace: ns.Name}
 }
 
-func (d *desk) write(v journal.Revision) journal.Revision {
+func (d *testJournal) write(v journal.Revision) journal.Revision {
 	d.t.Helper()
 	rv, err := d.store.Write(d.t.Context(), v)
 	if err != nil {
@@ -68,7 +68,7 @@ func (d *desk) write(v journal.Revision) journal.Revision {
 	return v
 }
 
-func (d *desk) read() journal.Revision {
+func (d *testJournal) read() journal.Revision {
 	d.t.Helper()
 	v, err := d.store.Read(d.t.Context())
 	if err != nil {
@@ -77,7 +77,7 @@ func (d *desk) read() journal.Revision {
 	return v
 }
 
-func (d *desk) lease() *coordinationv1.Lease {
+func (d *testJournal) lease() *coordinationv1.Lease {
 	d.t.Helper()
 	l, err := d.client.CoordinationV1().Leases(d.namespace).Get(d.t.Context(), journal.LeaseName, metav1.GetOptions{})
 	if err != nil {
@@ -86,7 +86,7 @@ func (d *desk) lease() *coordinationv1.Lease {
 	return l
 }
 
-func (d *desk) update(l *coordinationv1.Lease) {
+func (d *testJournal) update(l *coordinationv1.Lease) {
 	d.t.Helper()
 	if _, err := d.client.CoordinationV1().Leases(d.namespace).Update(d.t.Context(), l, metav1.UpdateOptions{}); err != nil {
 		d.t.Fatal(err)
@@ -94,7 +94,7 @@ func (d *desk) update(l *coordinationv1.Lease) {
 }
 
 // taken is a session that holds the journal.
-func (d *desk) taken() *journal.Session {
+func (d *testJournal) taken() *journal.Session {
 	d.t.Helper()
 	s := journal.NewSession(d.store, "a", nil, journal.Timing{})
 	if _, err := s.Follow(d.t.Context(), func(journal.Revision, error) {}); err != nil {
@@ -120,7 +120,7 @@ func snapshotOf(lines int) journal.Snapshot {
 
 func TestLease_RevisionRoundTrip(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestJournal(t)
 	if v := d.read(); v.ResourceVersion != "" || v.Term != 0 {
 		t.Errorf("before the first: %+v", v)
 	}
@@ -134,7 +134,7 @@ func TestLease_RevisionRoundTrip(t *testing.T) {
 
 func TestLease_SecondWriteOfARevisionConflicts(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestJournal(t)
 	if _, err := d.store.Write(t.Context(), d.read().WithLeader("a")); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestLease_SecondWriteOfARevisionConflicts(t *testing.T) {
 
 func TestLease_LargestSnapshotFits(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestJournal(t)
 	r := snapshotOf(6000)
 	if n := len(r.Encode()); n > journal.MaxEncoded {
 		t.Fatalf("6,000 lines take %d bytes, allowed are %d", n, journal.MaxEncoded)
@@ -170,7 +170,7 @@ func TestLease_LargestSnapshotFits(t *testing.T) {
 
 func TestLease_KeepsLabelsOfOthers(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestJournal(t)
 	d.write(d.read().WithLeader("a"))
 	l := d.lease()
 	l.Labels = map[string]string{"backup": "no"}
@@ -183,7 +183,7 @@ func TestLease_KeepsLabelsOfOthers(t *testing.T) {
 
 // An earlier release reads and writes the record as before, and leaves the annotation with the unserved kinds as it is: its next commit makes that void.
 func TestLease_NamesUnservedKinds(t *testing.T) {
-	d := newDesk(t)
+	d := newTestJournal(t)
 	v := journal.Revision{Leader: "a", Term: 1, Commit: 5, Snapshot: journal.Snapshot{Applied: map[string]uint64{"claims.test": 7, "vips.test": 3}, Unserved: []string{"vips.test"}}}
 	d.write(v)
 	read := func() []string {
@@ -213,7 +213,7 @@ func TestLease_NamesUnservedKinds(t *testing.T) {
 
 func TestLease_HasNoManagedFields(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestJournal(t)
 	v := d.write(d.read().WithLeader("a"))
 	for i := range 2 {
 		v = d.write(v.Next(snapshotOf(i)))
@@ -225,7 +225,7 @@ func TestLease_HasNoManagedFields(t *testing.T) {
 
 func TestLease_WithoutAJournalMeansQuarantine(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newTestJournal(t)
 	d.write(d.read().WithLeader("a").Next(snapshotOf(1)))
 	l := d.lease()
 	l.Annotations = nil
@@ -248,7 +248,7 @@ func TestSession_CorruptJournalEndsTheTerm(t *testing.T) {
 		"butler.butlerlabs.dev/journal":        "butler.butlerlabs.dev/journal: journal is corrupt",
 		"butler.butlerlabs.dev/journal-commit": "butler.butlerlabs.dev/journal-commit: journal is corrupt",
 	} {
-		d := newDesk(t)
+		d := newTestJournal(t)
 		s := d.taken()
 		l := d.lease()
 		if _, there := l.Annotations[annotation]; !there {
@@ -263,7 +263,7 @@ func TestSession_CorruptJournalEndsTheTerm(t *testing.T) {
 }
 
 func TestSession_SurvivesAPIServerRestart(t *testing.T) {
-	d := newDesk(t)
+	d := newTestJournal(t)
 	s := d.taken()
 	if err := box.APIServer().Kill(); err != nil {
 		t.Fatal(err)

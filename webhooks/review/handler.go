@@ -96,8 +96,8 @@ func (e *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &callRecord{started: time.Now(), result: resultBroken}
 	defer func() { e.Metrics.observeCall(e.hook.Name, c.operation, c.result, time.Since(c.started)) }()
 	if e.isStopping() || e.entry == SecondEntry {
-		// The next call should reach a replica that does not stop. A call of the second entry is often sent the moment after a replica died: it
-		// must not use a kept connection whose end the API server has not noticed yet.
+		// The API server keeps no connection to a replica that stops, nor any connection of the second entry, so that each call of the second entry dials. Such a
+		// call is often sent the moment after a replica died, and a kept connection to that replica would look alive.
 		w.Header().Set("Connection", "close")
 	}
 	body, answer := readBody(w, r)

@@ -5,7 +5,8 @@
 //	  spec.tenantAllocation.ranges      ─┐
 //	  else its start and end             ├──▶  Window
 //	  else spec.cidr, every address     ─┘
-//	  spec.reserved, spec.gateway        ──▶   Blocked
+//	  spec.reserved, spec.gateway,
+//	  status.infrastructureAllocations   ──▶   Blocked
 //	  spec.routingDomain                 ──▶   Space
 //	  status.releases[].reusableAt,
 //	  annotation cooldown                ──▶   Recorded

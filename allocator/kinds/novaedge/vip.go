@@ -194,7 +194,7 @@ func FillSpec(v *v1alpha1.ProxyVIP, ranges []allocator.Range) {
 func RestoreSpec(stored, updated *v1alpha1.ProxyVIP) {
 	named, _ := ParseSpecAddresses(updated)
 	family := EffectiveFamily(updated)
-	wants := func(value string) bool {
+	isNeeded := func(value string) bool {
 		a, _, err := parseAddress(fieldtext.Text{Value: value})
 		switch {
 		case err != nil:
@@ -205,10 +205,10 @@ func RestoreSpec(stored, updated *v1alpha1.ProxyVIP) {
 			return a.Is4() && family != v1alpha1.FamilyIPv6 && !named.IPv4.IsValid() || a.Is6() && family != v1alpha1.FamilyIPv4 && !named.IPv6.IsValid()
 		}
 	}
-	if updated.Spec.Address == "" && wants(stored.Spec.Address) {
+	if updated.Spec.Address == "" && isNeeded(stored.Spec.Address) {
 		updated.Spec.Address = stored.Spec.Address
 	}
-	if updated.Spec.IPv6Address == "" && wants(stored.Spec.IPv6Address) {
+	if updated.Spec.IPv6Address == "" && isNeeded(stored.Spec.IPv6Address) {
 		updated.Spec.IPv6Address = stored.Spec.IPv6Address
 	}
 }

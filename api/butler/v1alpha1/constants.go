@@ -59,7 +59,8 @@ const (
 // Annotations on pools.
 const (
 	// AnnotationCooldown on a pool is a JSON list, written by the allocator, of ranges without an owner in this cluster that are not free: each range is in
-	// cooldown until a time, or moved to another cluster with its claim. An administrator may remove the entry of a range that is unused. A list that does
+	// cooldown until a time, or moved to another cluster with its claim. An administrator may remove the entry of a moved range that is unused; to
+	// end cooldowns, shorten the reuse delay. A list that does
 	// not fit beside the pool's other annotations is compressed: "gzip:", and the compressed JSON in base64.
 	AnnotationCooldown = "butler.butlerlabs.dev/cooldown"
 	// AnnotationReuseDelay on an IPPool is the cooldown of released addresses, such as 10m. NetworkPools have spec.reuseDelay.
@@ -92,7 +93,7 @@ const NodeAddressesExternal = "external"
 const (
 	OriginAuto    = "auto"    // chosen by the allocator
 	OriginPinned  = "pinned"  // an exact range was requested: by the author, by the pool for this claim, or by a restored object
-	OriginAdopted = "adopted" // found on the object, written by an earlier allocator or without admission
+	OriginAdopted = "adopted" // found on the object: written by an earlier allocator, without admission, or before its pool existed
 )
 
 // Condition types.
@@ -141,7 +142,7 @@ const (
 	ReasonPoolPaused       = "PoolPaused"       // the pool carries the annotation cluster.x-k8s.io/paused
 	ReasonAllocationFailed = "AllocationFailed" // the requested range cannot be allocated
 	ReasonAddressConflict  = "AddressConflict"  // another claim owns the range, or a part of the range
-	ReasonReleased         = "Released"         // the claim is being deleted and its addresses are released
+	ReasonReleased         = "Released"         // the claim is being deleted; its cooldown counts from releasedAt
 
 	ReasonPoolAvailable   = "PoolAvailable"   // ProviderConfig PoolAvailable=True
 	ReasonNetworkNotReady = "NetworkNotReady" // the provider of a TenantCluster names no pool, does not exist, or is for another team

@@ -18,11 +18,12 @@ const (
 type IPAllocationPhase string
 
 const (
-	// PhasePending waits for the pool to exist.
+	// PhasePending waits for its pool: missing, paused or being deleted.
 	PhasePending IPAllocationPhase = "Pending"
 	// PhaseAllocated owns its range.
 	PhaseAllocated IPAllocationPhase = "Allocated"
-	// PhaseReleased is being deleted; the range is released when the object is gone: free, or in cooldown for the reuseDelay of the pool.
+	// PhaseReleased is being deleted and still owns its range. The cooldown (reuseDelay of the pool) counts from releasedAt; the range is free when the object
+	// is gone and the cooldown is over.
 	PhaseReleased IPAllocationPhase = "Released"
 	// PhaseFailed cannot get the requested addresses; condition Ready has the reason.
 	PhaseFailed IPAllocationPhase = "Failed"
