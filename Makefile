@@ -19,6 +19,7 @@ KEEP ?=
 CLUSTERAPI ?=
 CONTROLLERS ?=
 TENANTS ?=
+ALL ?=
 FUZZTIME ?= 10m
 SCHEDULES ?= 50000
 PACKAGES ?= $(shell getconf _NPROCESSORS_ONLN)
@@ -198,8 +199,8 @@ chaos: controlplane $(BIN)/clusterapi ## Hurt REPLICAS (3) managers under CLIENT
 	exec $(BIN)/chaos -duration '$(or $(DURATION),2m)' -replicas $(if $(filter command line environment,$(origin REPLICAS)),$(REPLICAS),3) $(if $(CLIENTS),-clients $(CLIENTS)) $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults '$(FAULTS)')
 
 .PHONY: bench
-bench: controlplane build metallb $(BIN)/clusterapi ## Measure, print a table, write bin/bench.json
-	$(GO) run ./test/bench
+bench: controlplane build metallb $(BIN)/clusterapi ## Measure creates and the core, print a table, write bin/bench.json; ALL=1 measures everything, for hours
+	$(GO) run ./test/bench $(if $(ALL),-all)
 
 ##@ Cluster (Linux, root)
 

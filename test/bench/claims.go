@@ -69,7 +69,7 @@ func (b *bench) complete(ctx context.Context, of subject, clients, n int) ([]fig
 	})
 	group.Go(func() error { return claims.until(following, stamp(ready, index, (*object).name, (*object).ready)) })
 	start := time.Now()
-	_, err = timed(clients, n, func(i int) error {
+	_, err = timed(clients, n, 0, func(i int) error {
 		began[i] = time.Now()
 		err := c.create(following, bodies[i])
 		answered[i] = time.Now()

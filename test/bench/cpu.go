@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -55,21 +53,6 @@ func (b *bench) readCPU() clocks {
 		}
 	}
 	return c
-}
-
-// allocated is how many bytes of heap the API server has allocated since its start: what a call costs it, however fast the machine is just now.
-func (b *bench) allocated(ctx context.Context) (float64, error) {
-	const name = "\ngo_memstats_alloc_bytes_total "
-	metrics, err := b.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
-	if err != nil {
-		return 0, err
-	}
-	_, value, found := bytes.Cut(metrics, []byte(name))
-	if !found {
-		return 0, fmt.Errorf("the API server's metrics have no %s", strings.TrimSpace(name))
-	}
-	value, _, _ = bytes.Cut(value, []byte("\n"))
-	return strconv.ParseFloat(string(value), 64)
 }
 
 func ticks(fields []string) []time.Duration {

@@ -21,6 +21,8 @@
 // The rows of the table, and of the JSON file, which is a list of figures (see type figure):
 //
 //   - "create": time from the call to its response.
+//   - "create, 30 ms apart": one client pauses 30 ms after each create, as people and controllers do. The allocator has no other create to share a write
+//     with.
 //   - "create, statuses written": the same creates; their rate is counted until the last object is Ready. The time is that from the
 //     last response until then, as its median and its maximum over the rounds.
 //   - "CR, two webhooks create and status" and "create, another object and status": no allocator; the client itself writes what an allocator
@@ -45,8 +47,13 @@
 //   - "core": time of the median call. Calls are timed one by one, so each time contains about 50 ns for reading the clock.
 //
 // CPU values are milliseconds per object and process, including work after the response. "others" is the share of the machine that programs
-// outside the sandbox used: repeat the run if the share is large. Both need /proc. "apiserver KB" is memory that the API server allocated per
-// object: the value does not depend on the current speed of the machine, and differs by a few percent between runs.
+// outside the sandbox used: repeat the run if the share is large. Both need /proc. "the three" is the sum of API server, etcd and manager.
+//
+// "apiserver KB" is memory that the API server allocated per object, and "API writes" are requests per object that changed a stored object, the create
+// included (counter apiserver_request_total, without dry runs and reviews). Both do not depend on the speed of the machine; the memory differs by a few percent
+// between runs.
+//
+// Without -all and -only, bench measures the creates of each kind and the core.
 //
 // A value beyond its limit is marked and fails nothing.
 package main

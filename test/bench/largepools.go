@@ -85,7 +85,7 @@ func (b *bench) fill(ctx context.Context, p largePool, n int) ([]figure, error) 
 	}
 	bodies := c.bodies("vip", n)
 	began = time.Now()
-	calls, err := timed(fillClients, n, func(i int) error { return c.create(ctx, bodies[i]) })
+	calls, err := timed(fillClients, n, 0, func(i int) error { return c.create(ctx, bodies[i]) })
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ type options struct {
 	rounds  int   // of every variant
 	clients []int // numbers of clients to measure with
 	only    *regexp.Regexp
+	all     bool // measure every part, not only creates and the core
 	json    string
 	tenants tenantGroup
 }
@@ -56,7 +57,8 @@ func parse() (options, error) {
 	flag.IntVar(&o.n, "n", 1000, "creates of every variant in a round; with few clients fewer, see the table")
 	flag.IntVar(&o.rounds, "rounds", 5, "times that every variant is measured")
 	clients := flag.String("clients", "1,16,64", "numbers of clients at the same time")
-	only := flag.String("only", "", "regular expression: measure what has a matching name, and what that is compared with")
+	only := flag.String("only", "", "regular expression: measure what has a matching name, and what that is compared with (default: creates and the core)")
+	flag.BoolVar(&o.all, "all", false, "measure everything: also deletes, bounds of the machine, replicas, outages, take-overs, large pools, tenants")
 	flag.StringVar(&o.json, "json", filepath.Join("bin", "bench.json"), "file that takes the figures")
 	flag.IntVar(&o.tenants.all, "tenants", 200, "TenantClusters of one manager")
 	flag.IntVar(&o.tenants.real, "answering", 4, "of them with control planes of their own")
@@ -78,9 +80,15 @@ func parse() (options, error) {
 		return o, fmt.Errorf("-rounds %d: use 1 or more", o.rounds)
 	}
 	var err error
+	if *only == "" && !o.all {
+		*only = mainRows
+	}
 	o.only, err = regexp.Compile(*only)
 	return o, err
 }
+
+// mainRows matches the creates of each kind, the bound for IPAllocations, and the core.
+const mainRows = ` create(, 30 ms apart)?$|^CR, two webhooks create and status$|^core `
 
 // measure is everything that has a matching name, part by part: each has a sandbox of its own.
 func measure(ctx context.Context, o options) ([]figure, error) {

@@ -37,8 +37,9 @@ type figure struct {
 
 	CPU    map[string]float64 `json:"cpu_ms_per_op,omitempty"` // process ->
 	Others float64            `json:"others_cpu_percent,omitempty"`
-	// Allocated is bytes of the API server's heap for each.
+	// Counters of the API server, for each operation: allocated bytes of heap, and requests that change a stored object.
 	Allocated float64 `json:"apiserver_allocated_bytes_per_op,omitempty"`
+	Writes    float64 `json:"api_writes_per_op,omitempty"`
 
 	// Of outages:
 	Failed int `json:"failed,omitempty"` // creates, of all rounds
@@ -70,7 +71,8 @@ func figureOf(clients int, samples, base []sample) figure {
 	f.P99 = over(func(i int) float64 { return ms(samples[i].p99) })
 	f.PerSecond = over(func(i int) float64 { return samples[i].perSecond })
 	f.Others = over(func(i int) float64 { return 100 * samples[i].cpu.others })
-	f.Allocated = over(func(i int) float64 { return samples[i].allocated })
+	f.Allocated = over(func(i int) float64 { return samples[i].counters.allocated })
+	f.Writes = over(func(i int) float64 { return samples[i].counters.writes })
 	for process := range samples[0].cpu.perOp {
 		f.CPU[process] = over(func(i int) float64 { return ms(samples[i].cpu.perOp[process]) })
 	}
@@ -88,7 +90,7 @@ func printTable(w io.Writer, figures []figure) {
 		heading string
 		row     func(figure) []string
 	}{
-		{answerTable, "clients,calls,p50 ms,p99 ms,per second,+ p50 ms,× p50,× per second,CPU: apiserver,etcd,manager,bench,others,apiserver KB,  name", figure.answerRow},
+		{answerTable, "clients,calls,p50 ms,p99 ms,per second,+ p50 ms,× p50,× per second,CPU: apiserver,etcd,manager,the three,bench,others,apiserver KB,API writes,  name", figure.answerRow},
 		{outageTable, "clients,rounds,median ms,largest ms,failed creates,others,  name", figure.outageRow},
 		{memoryTable, "stored,bytes of each: live heap,resident,resident at start,  name", figure.memoryRow},
 		{coreTable, "calls,p50 µs,p99 µs,allocations,bytes per range,  name", figure.coreRow},
@@ -119,14 +121,26 @@ func printRows(w io.Writer, heading string, rows [][]string) {
 func (f figure) answerRow() []string {
 	row := []string{strconv.Itoa(f.Clients), strconv.Itoa(f.N), decimals(f.P50), decimals(f.P99), fmt.Sprintf("%.0f", f.PerSecond),
 		unlessZero(f.MoreP50), unlessZero(f.RatioP50), unlessZero(f.RatioPerSecond)}
-	for _, process := range []string{"kube-apiserver", "etcd", "manager-1", "bench"} {
+	for _, process := range servers {
 		row = append(row, unlessZero(f.CPU[process]))
 	}
+	row = append(row, unlessZero(f.serverCPU()), unlessZero(f.CPU["bench"]))
 	allocated := ""
 	if f.Allocated > 0 {
 		allocated = fmt.Sprintf("%.0f", f.Allocated/1000)
 	}
-	return append(row, fmt.Sprintf("%.0f %%", f.Others), allocated, "  "+f.Name)
+	return append(row, fmt.Sprintf("%.0f %%", f.Others), allocated, unlessZero(f.Writes), "  "+f.Name)
+}
+
+// servers are the processes that do the work of a create.
+var servers = []string{"kube-apiserver", "etcd", "manager-1"}
+
+// serverCPU returns the CPU time of the servers, in milliseconds for each operation.
+func (f figure) serverCPU() (all float64) {
+	for _, process := range servers {
+		all += f.CPU[process]
+	}
+	return all
 }
 
 func (f figure) outageRow() []string {

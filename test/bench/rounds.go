@@ -21,6 +21,9 @@ const (
 	fullLoad = 4
 	// loops is the share of creates that the variants with deletion make: one takes far longer.
 	loops = 10
+	// apart is the pause of a client between two creates, as people and controllers make one. With a pause, the allocator has no other create to share a
+	// write with.
+	apart = 30 * time.Millisecond
 	// statusesWritten follows the name of a variant where the time counts until all objects have their status.
 	statusesWritten = ", statuses written"
 )
@@ -30,8 +33,9 @@ type variant struct {
 	subject
 	name     string
 	deletes  bool
-	writes   writes // after each create, by its client
-	baseline string // name of the variant that it is compared with
+	pause    time.Duration // after each call; such a variant is measured with one client only
+	writes   writes        // after each create, by its client
+	baseline string        // name of the variant that it is compared with
 }
 
 // writes are what an allocator must write beside a create, in the order in which it does. Done by the clients, without an allocator, they
@@ -55,11 +59,12 @@ func variantsFor(only *regexp.Regexp) []variant {
 	for _, op := range []struct {
 		name    string
 		deletes bool
-	}{{" create", false}, {" create and delete", true}} {
+		pause   time.Duration
+	}{{name: " create"}, {name: fmt.Sprintf(" create, %d ms apart", apart/time.Millisecond), pause: apart}, {name: " create and delete", deletes: true}} {
 		var group []variant
 		matches := false
 		for _, s := range []subject{hookedCR, plainCR, service, alloc, vip, ipClaim, addressClaim} {
-			v := variant{subject: s, name: s.name + op.name, deletes: op.deletes, baseline: hookedCR.name + op.name}
+			v := variant{subject: s, name: s.name + op.name, deletes: op.deletes, pause: op.pause, baseline: hookedCR.name + op.name}
 			if match := only.MatchString(v.name); match || s == hookedCR {
 				group = append(group, v)
 				matches = matches || match
@@ -68,7 +73,7 @@ func variantsFor(only *regexp.Regexp) []variant {
 		for _, s := range []subject{committedCR, hookedCR, hookedClaim} {
 			for _, w := range []writes{{}, {status: true}, {object: true, status: true}} {
 				v := variant{subject: s, name: s.name + op.name + w.String(), writes: w, baseline: hookedCR.name + op.name}
-				if v.name != v.baseline && !op.deletes && only.MatchString(v.name) {
+				if v.name != v.baseline && !op.deletes && op.pause == 0 && only.MatchString(v.name) {
 					group, matches = append(group, v), true
 				}
 			}
@@ -83,8 +88,11 @@ func variantsFor(only *regexp.Regexp) []variant {
 // ops is how many operations of a variant are timed in a round.
 func (v *variant) ops(n, clients int) int {
 	creates := max(1, n*min(clients, fullLoad)/fullLoad)
-	if v.deletes {
+	switch {
+	case v.deletes:
 		return max(creates/loops, 4*clients)
+	case v.pause > 0:
+		return max(creates/2, 10)
 	}
 	return creates
 }
@@ -97,7 +105,7 @@ type sample struct {
 	perSecond float64
 	failed    int
 	cpu       usage
-	allocated float64 // bytes of the API server's heap for each
+	counters  apiServerCounters // for each
 }
 
 // compare measures the variants in rounds.
@@ -113,6 +121,9 @@ func (b *bench) compare(ctx context.Context, o options, variants []variant) ([]f
 		for _, clients := range o.clients {
 			for turn := range variants {
 				v := variants[(turn+round)%len(variants)]
+				if v.pause > 0 && clients > 1 {
+					continue
+				}
 				measured, err := b.run(ctx, &v, clients, v.ops(o.n, clients))
 				if err != nil {
 					return nil, fmt.Errorf("%s, %d clients: %w", v.name, clients, err)
@@ -155,7 +166,7 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 	}
 	var measured []sample
 	before := b.readCPU()
-	allocated, err := b.allocated(ctx)
+	counted, err := b.readCounters(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -168,12 +179,13 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 		return nil, err
 	}
 	spent := b.readCPU().since(before, n)
-	since, err := b.allocated(ctx)
+	counters, err := b.readCounters(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range measured {
-		measured[i].cpu, measured[i].allocated = spent, (since-allocated)/float64(n)
+		measured[i].cpu = spent
+		measured[i].counters = apiServerCounters{(counters.allocated - counted.allocated) / float64(n), (counters.writes - counted.writes) / float64(n)}
 	}
 	calls, err := b.idleCalls()
 	if err != nil {
@@ -193,7 +205,7 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 // warm lets each client create its first objects, and waits until nothing of them is under way any more.
 func (c *collection) warm(ctx context.Context, clients int) error {
 	bodies := c.bodies("warm", warmUp*clients)
-	if _, err := timed(clients, len(bodies), func(i int) error { return c.create(ctx, bodies[i]) }); err != nil || !c.hasPool {
+	if _, err := timed(clients, len(bodies), 0, func(i int) error { return c.create(ctx, bodies[i]) }); err != nil || !c.hasPool {
 		return err
 	}
 	return c.awaitReady(ctx, len(bodies))
@@ -203,7 +215,7 @@ func (c *collection) warm(ctx context.Context, clients int) error {
 func (c *collection) createAll(ctx context.Context, v *variant, clients, n, exist int) ([]sample, error) {
 	name, bodies := v.name, c.bodies("bench", n)
 	start := time.Now()
-	calls, err := timed(clients, n, func(i int) error {
+	calls, err := timed(clients, n, v.pause, func(i int) error {
 		answer, err := c.created(ctx, bodies[i])
 		if err != nil {
 			return err
@@ -252,7 +264,7 @@ func (c *collection) createAndDelete(ctx context.Context, name string, clients, 
 	}
 	group.Go(func() error {
 		start := time.Now()
-		calls, err := timed(clients, n, func(i int) error {
+		calls, err := timed(clients, n, 0, func(i int) error {
 			object := nameOf("bench", i)
 			if err := c.create(ctx, bodies[i]); err != nil {
 				return err
@@ -275,8 +287,8 @@ func (c *collection) createAndDelete(ctx context.Context, name string, clients, 
 	return measured, group.Wait()
 }
 
-// timed calls do for 0 to n-1 from a number of clients and returns how long each call took. It stops at the first error.
-func timed(clients, n int, do func(i int) error) ([]time.Duration, error) {
+// timed calls do for 0 to n-1 from a number of clients, each with a pause after a call, and returns the duration of each call. It stops at the first error.
+func timed(clients, n int, pause time.Duration, do func(i int) error) ([]time.Duration, error) {
 	var next atomic.Int64
 	var group errgroup.Group
 	calls := make([]time.Duration, n)
@@ -289,6 +301,7 @@ func timed(clients, n int, do func(i int) error) ([]time.Duration, error) {
 					return err
 				}
 				calls[i] = time.Since(start)
+				time.Sleep(pause)
 			}
 			return nil
 		})

@@ -55,7 +55,7 @@ func TestMissingPools_ReadsAreBounded(t *testing.T) {
 			switch r := answer.Response; {
 			case r.Allowed:
 				return nil
-			case r.Result.Code == 503 && r.Result.Details.RetryAfterSeconds == 1 && strings.Contains(r.Result.Message, "more objects read from the API server"):
+			case r.Result.Code == 503 && r.Result.Details.RetryAfterSeconds == 1 && strings.Contains(r.Result.Message, "reads of the API server per second"):
 				denied.Add(1)
 				return nil
 			default:
