@@ -16,7 +16,7 @@ type order uint8
 const (
 	// BestFit takes the head of the smallest run that is large enough, the lowest of runs of equal size: large runs stay whole.
 	BestFit order = iota
-	// Sequential takes the lowest addresses that are large enough.
+	// Sequential takes the head of the lowest run that is large enough.
 	Sequential
 )
 

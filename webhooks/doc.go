@@ -18,7 +18,7 @@
 //
 //	request                                         outcome
 //	create with free addresses                      patch with addresses, token, origin and finalizer
-//	create that the pool cannot serve               denied; a Metal3 or Cluster API claim for any address, and an IPAllocation of a paused pool, are stored
+//	create that the pool cannot serve               denied; a Metal3 or Cluster API claim that names no address, and an IPAllocation of a paused pool, are stored
 //	                                                without addresses, and served later
 //	create whose pool is missing                    stored without a grant, with a warning; the claim gets its addresses, also exact ones, when the pool exists
 //	update of a claim with addresses                absent fields of the allocation are restored from the stored object, on any replica

@@ -160,7 +160,7 @@ func (k *claims[T]) allocate(ctx context.Context, q *ledger.Request, c T, dryRun
 	if !dryRun {
 		k.ledger.CountDenied(q.Pool, err)
 	}
-	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) { // for any range or for an exact range
+	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) { // also of a request for an exact range
 		return nil, []string{fmt.Sprintf("pool %s does not exist: the claim waits, and its request is served when the pool is created", missing.Pool)}, nil
 	}
 	warning, denial := k.admitPending(c, err)

@@ -260,7 +260,7 @@ func (l *Ledger) catchUp(ctx context.Context, source Source, before journal.Revi
 		switch {
 		case access.Denied != nil && !caughtUp && !l.unreadable.HasExpired(time.Now(), resource, rv, l.cfg.GrantLife):
 			return fmt.Errorf("reading %s: %w", resource, access.Denied)
-		case access.Denied != nil && !(caughtUp && rv > 0): // the objects observed before still own their addresses
+		case access.Denied != nil && !(caughtUp && rv > 0): // no read is possible: the denial has lasted for a grant life, or the journal lists no objects. This replica leads with the objects that it has observed
 			continue
 		}
 		live := rv == 0 || !caughtUp

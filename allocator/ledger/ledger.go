@@ -276,6 +276,7 @@ const (
 //
 // If the informers have not delivered the stored version of the claim (state.ErrBehind), withLeadership waits for them and runs ask again.
 func (l *Ledger) withLeadership(ctx context.Context, freshProof bool, ask func(*state.State) error) (err error) {
+	renewed := false
 	for began := time.Now(); ; {
 		proven := false
 		l.withState(func(s *state.State) {
@@ -284,7 +285,7 @@ func (l *Ledger) withLeadership(ctx context.Context, freshProof bool, ask func(*
 			} else {
 				err = ask(s)
 			}
-			proven = time.Since(l.provenAt) < leadershipProof && !freshProof
+			proven = renewed || time.Since(l.provenAt) < leadershipProof && !freshProof
 		})
 		if err == state.ErrBehind && time.Since(began) < informerWait && l.awaitInformers(ctx) {
 			continue
@@ -296,7 +297,7 @@ func (l *Ledger) withLeadership(ctx context.Context, freshProof bool, ask func(*
 		if err := l.renewNow(ctx); err != nil {
 			return err
 		}
-		freshProof = false
+		renewed = true // however long the commit took: leaseError above still holds
 	}
 }
 

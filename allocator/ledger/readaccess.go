@@ -14,7 +14,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// updateUnreadable updates which objects the journal counts of resources that this replica cannot read and has not observed up to the journal's version.
+// updateUnreadable updates l.unreadable: the resources that the journal lists and this replica cannot count, as this release does not know the resource, or as
+// the API server denies reading it and this replica has not observed the listed version.
 func (l *Ledger) updateUnreadable(source Source, snapshot journal.Snapshot) {
 	l.unreadable.Update(time.Now(), snapshot, func(resource string, version uint64) bool {
 		return !l.isCounted(resource) || source.ReadAccess(resource).Denied != nil && source.AppliedVersion(resource) < version

@@ -75,7 +75,7 @@ func (s *State) reevaluateConflicts(h *holding) {
 // compareStrength orders two holdings that name an address, the stronger first. The stronger holding keeps the address:
 //
 //	4  claim stored as Ready
-//	3  claim whose token the journal contains or contained, or open grant
+//	3  claim whose grant this process has known as open (hadGrant), or open grant
 //	2  claim without a grant
 //	1  cooldown, moved range
 //	0  withheld

@@ -15,6 +15,7 @@
 //	                                                               └──▶ free, when a person removes the range from the pool's cooldown list, or the pool is gone
 //
 //	bound ──▶ free              detachClaim: the pool has no reuse delay, as the pool of a ProxyVIP, or the claim does not name the range any more
+//	moved ──▶ reserved          addGrant: the claim comes back. If that grant ends, the range is moved again
 //	moved ──▶ free              DecideMoved: not moved, and the pool has no reuse delay
 //	free  ──▶ bound             bindClaim: a claim is stored without a grant
 //	free  ──▶ cooldown, moved   applyRecordedCooldown, keepMoved: a process that started after the release reads the records of the pool, or the moved record
@@ -32,9 +33,10 @@
 // Confirmation. A claim may be marked as Ready only after a commit that began after the claim got its holding: the commit proves that this replica still led
 // when it observed the claim. Until then Ownership.Confirmed is false, also in a new term of the same replica.
 //
-// Stored objects count. A claim stored without admission owns its addresses if they are free and one of these holds: (a) the claim carries a grant token: the
-// validating webhook denies a token without an open grant, so the claim passed admission at some time; (b) its status records an earlier allocation; (c) its
-// pool offers the addresses and no pool blocks them. Otherwise the claim is deferred: it owns nothing and is evaluated again when its pool changes, before
+// Stored objects count. A claim with ranges of which this process knows no grant, such as a claim stored without admission, owns the addresses that are free if
+// one of these holds: (a) the claim carries a token: the validating webhook admits a token only with an open grant, so the grant has left the journal (a token
+// that a person invented while the webhooks were not installed counts too); (b) its status records an earlier allocation; (c) its pool offers the addresses
+// and no pool blocks them. Otherwise the claim is deferred: it owns nothing and is evaluated again when its pool changes, before
 // the pool allocates further addresses. Without this rule, every user with the right to create claims could own every address.
 //
 // Conflicts. If two claims name an address, the stronger claim owns the address (compareStrength): stored as Ready, then with a token that the journal

@@ -162,6 +162,9 @@ type OpenGrant struct {
 	waiter       chan error // see NotifyCommit; nil if no caller waits
 }
 
+// isUnnamed reports whether the grant is to a create for which the API server had yet to generate the name.
+func (g *OpenGrant) isUnnamed() bool { return g.NameHash == 0 && g.StoredName == "" }
+
 // withholds reports whether the grant withholds ranges that a pool update removes.
 func (g *OpenGrant) withholds() bool { return g.StoredName != "" && g.UID == "" }
 
@@ -187,11 +190,14 @@ func (g *OpenGrant) isFor(k Key, uid string) bool {
 		(g.NameHash == 0 || g.NameHash == journal.HashName(k.Name)) && (g.UID == "" || g.UID == uid)
 }
 
-// endFulfilledGrants ends the grants of a holding that its observed claim fulfils: the grant with the claim's token, and grants to the stored claim that
-// were to overwrite an older version and cannot be stored any more.
+// endFulfilledGrants ends the grants of a holding that its observed claim fulfils, or that cannot be stored any more:
+//
+//	the grant with the claim's token
+//	further grants to a create without a name: an admission request stores at most one object
+//	grants to the stored claim that were to overwrite an older version
 func (s *State) endFulfilledGrants(h *holding, c *claim) (ended bool) {
 	for _, g := range slices.Clone(h.grants) {
-		if g.Token == c.Token || g.UID != "" && g.UID == c.UID && g.state == grantCommitted && 0 < g.basedOn && g.basedOn < c.ResourceVersion {
+		if g.Token == c.Token || g.isUnnamed() || g.UID != "" && g.UID == c.UID && g.state == grantCommitted && 0 < g.basedOn && g.basedOn < c.ResourceVersion {
 			s.endGrant(g)
 			ended = true
 		}

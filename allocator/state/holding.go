@@ -109,8 +109,8 @@ const (
 	stateWithheld
 )
 
-// state derives the state from the fields: the first matching case applies. A bound holding may have further grants and a recorded cooldown; a moved
-// holding may have a grant by which its claim comes back.
+// state derives the state from the fields: the first matching case applies. A bound holding may have further grants and a recorded cooldown. A moved
+// range that is granted to its returning claim counts as reserved, and as moved again if that grant ends.
 func (h *holding) state() holdingState {
 	switch {
 	case h.claim != nil:
@@ -142,7 +142,7 @@ type holding struct {
 	requestUID       string    // admission request of an unnamed claim
 	releasedAt       time.Time // begin of the cooldown; zero if not known
 	freeAt           time.Time // end of the cooldown; noEnd if moved; zero if neither in cooldown nor moved
-	inherited        bool      // granted by an earlier leader: never granted again
+	inherited        bool      // granted by an earlier leader and not bound since: pool and claim are not known, so the range is not granted again
 	contested        bool      // further holdings own some of the addresses. Invariant: h.contested == h is in space.contested
 	listedSince      uint64    // see Moved
 	ignoreListsUntil uint64    // see Moved

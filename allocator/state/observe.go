@@ -124,7 +124,7 @@ func (s *State) bindClaim(c *claim) {
 	if h.isMoved() && c.OwnerClaim == (Key{}) && h.movedUID != c.UID {
 		s.clearMoved(h)
 	}
-	h.claim, c.holding, c.unverified = c, h, false
+	h.claim, h.inherited, c.holding, c.unverified = c, false, h, false
 	s.setHoldingPool(h, c.Pool)
 	delete(s.holdingByRequest, h.requestUID)
 	s.indexByKey(h, c.owner())

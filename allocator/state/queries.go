@@ -21,7 +21,7 @@ type Ownership struct {
 	//   - each rival is stored as flagged, so that no older write can mark the rival Ready; or the API of the rival is switched off, and the writes of earlier leaders have ended, so that no write can mark the rival Ready
 	Confirmed bool
 	Space     string // routing domain of the claim's addresses
-	Granted   bool   // the journal contained the claim's token: this leader or an earlier leader granted the ranges
+	Granted   bool   // this process has known an open grant of the claim's ranges; false proves nothing after a take-over
 	// Deferred is why the claim does not own the ranges that it names: a *NoPoolError, *FaultyPoolError or *PoolError; nil if the claim is not deferred.
 	Deferred error
 	// Conflict is set if the claim does not own some of its addresses, and describes the owner of the first.

@@ -71,12 +71,12 @@ type finding struct {
 
 // Update applies a snapshot of the journal. The time of a resource begins anew if the listed version changed, or if the resource was readable meanwhile or may
 // have been.
-func (c UnreadableResources) Update(now time.Time, r journal.Snapshot, unknown func(resource string, version uint64) bool) {
+func (c UnreadableResources) Update(now time.Time, r journal.Snapshot, cannotCount func(resource string, version uint64) bool) {
 	maps.DeleteFunc(c, func(resource string, _ finding) bool {
-		return r.Applied[resource] == 0 || !unknown(resource, r.Applied[resource])
+		return r.Applied[resource] == 0 || !cannotCount(resource, r.Applied[resource])
 	})
 	for resource, version := range r.Applied {
-		if version == 0 || !unknown(resource, version) {
+		if version == 0 || !cannotCount(resource, version) {
 			continue
 		}
 		f := c[resource]

@@ -472,6 +472,37 @@ func TestTakeOver_ClaimOfARepeatedCreate(t *testing.T) {
 	successor.expectOwnership("b", "in conflict with a")
 }
 
+// The same of a create without a name: when its object is stored, no further grant of the admission request can be.
+func TestGrant_RepeatedWithoutANameEndsWithItsObject(t *testing.T) {
+	s := newTestState(t)
+	unnamed := Request{Claim: key(""), RequestUID: "request"}
+	first, g := s.mustGrant(unnamed), s.mustGrant(unnamed)
+	if first.Ranges[0] != g.Ranges[0] {
+		t.Fatalf("the repeated call got %v after %v", g.Ranges, first.Ranges)
+	}
+	s.observeStored("a-x7k2p", g.Ranges[0].String(), g.Token)
+	if record := s.commit(); len(record.Entries) != 0 {
+		t.Errorf("the journal still has %v", record.Entries)
+	}
+	s.expectOwnership("a-x7k2p", "confirmed")
+}
+
+// A claim that was granted by an earlier leader is moved to another cluster, and comes back.
+func TestMoved_ClaimOfAnInheritedGrantComesBack(t *testing.T) {
+	s := newTestState(t)
+	g := s.mustGrant(Request{Claim: key("a")})
+	successor := newTestState(t)
+	successor.TakeOver(journal.Revision{Snapshot: s.commit()})
+	successor.StartGranting(successor.now)
+	successor.observeStored("a", g.Ranges[0].String(), g.Token, markedMoved)
+	successor.observeDeleted("a")
+	successor.DecideMoved(successor.now, "a", true)
+	again, err := successor.requestGrant(Request{Claim: key("a"), Ranges: []RangeRequest{{Exact: g.Ranges[0]}}})
+	if err != nil || again.Ranges[0] != g.Ranges[0] {
+		t.Errorf("the returning claim got %v: %v, want %v", again.Ranges, err, g.Ranges)
+	}
+}
+
 func TestTakeOver_ExpiredGrantReportsItsPoolAsChanged(t *testing.T) {
 	s := newTestState(t)
 	s.mustGrant(Request{Claim: key("a")})

@@ -103,7 +103,6 @@ type Pool struct {
 	// revision or an earlier revision showed a range that the list lacks, a person removed the range. The revision is 0 if the absence of a range means
 	// nothing: the list is missing, unreadable, or of a pool with a different UID.
 	MovedListRevision uint64
-	Flagged           bool // the stored status reports that the claim lost an address conflict
 	Deleting          bool
 	Paused            bool   // allocates only ranges that are requested by address
 	Cluster           string // Cluster API Cluster, in the pool's namespace, to which the pool belongs; "" for none

@@ -76,7 +76,7 @@ func (e *Handler) forwardToLeader(ctx context.Context, r *http.Request, body []b
 			}
 			tried = true
 		}
-		inDoubt := e.Ledger.MayGrant() // this replica led, and does not know whether it still leads
+		inDoubt := e.Ledger.MayGrant() // without a current proof, as the loop requires: this replica led, and does not know whether it still leads
 		if e.isLeaderUnreachable(since) || inDoubt && time.Since(since) > leaseDoubtTimeout {
 			return nil, errLeaderUnreachable
 		}
