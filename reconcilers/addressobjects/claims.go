@@ -5,8 +5,7 @@
 //	deletion of the claim requested, no foreign finalizer ──▶ address object deleted ──▶ gone ──▶ cooldown recorded ──▶ claim's finalizer removed ──▶ gone
 //
 // Invariant: no claim ends while an address object of the claim may still be on its way to the API server, or from there to the informers, which may be
-// behind the informers of the claims. Such an object would keep the address until
-// the orphan age has passed.
+// behind the informers of the claims. Such an object would keep the address until the orphan age has passed.
 //
 // Other clients may create an address object too, before or after its claim. The claim owns such an object: the manager adds owner references and finalizer,
 // also to an object restored without them. An address object is deleted after the orphan age, when no restore can be expected to create the claim, if the
