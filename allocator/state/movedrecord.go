@@ -110,6 +110,7 @@ func (s *State) applyMovedRecord(p *pool) {
 func (s *State) MovedRecordSaved(r MovedRecord) {
 	if len(r.Parts) == 0 {
 		delete(s.movedRecords, r.Pool)
+		delete(s.recordFaults, r.UID)
 		return
 	}
 	s.movedRecords[r.Pool] = r

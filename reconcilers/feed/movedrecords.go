@@ -23,8 +23,8 @@ func (f *Feed) MovedRecords(ctx context.Context) ([]ledger.MovedRecord, error) {
 			continue
 		}
 		stored, err := f.isPoolStored(ctx, pools, record)
-		if err == nil && !stored && record.Fault == nil {
-			_, err = f.movedRecords.SavePool(ctx, record, nil)
+		if err == nil && !stored {
+			err = f.movedRecords.DeletePool(ctx, record.UID)
 		}
 		if stored || err != nil { // a record kept too long keeps no range from being allocated, since no pool has its UID
 			kept = append(kept, record)

@@ -1,5 +1,5 @@
 // Package movedrecords stores moved records: the ranges of a pool that moved to other clusters, in ConfigMaps in the manager's namespace. The cooldown list in
-// the annotations of a pool has little room, and is lost when a person replaces the pool. The ledger keeps the ranges in the moved records from being
+// the annotations of a pool has little room, and is lost when an update of the pool drops the annotation (kubectl replace). The ledger keeps the ranges in the moved records from being
 // allocated, so a writer of the ConfigMaps decides which addresses are free.
 package movedrecords
 
@@ -155,6 +155,25 @@ func (s *Store) SavePool(ctx context.Context, stored ledger.MovedRecord, want []
 		}
 	}
 	return after, errors.Join(errs...)
+}
+
+// DeletePool deletes the moved record of the pool with this UID, which is gone, also a part that cannot be read.
+func (s *Store) DeletePool(ctx context.Context, uid string) error {
+	if s == nil {
+		return nil
+	}
+	list, err := s.maps.List(ctx, metav1.ListOptions{LabelSelector: labelPool + "=" + uid})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, m := range list.Items {
+		err := s.maps.Delete(ctx, m.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
+		if !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // write replaces a part of a moved record, and returns the resourceVersion of the ConfigMap.

@@ -144,7 +144,7 @@ func (d *deps) recordMoved(ctx context.Context, p client.Object, pool ledger.Key
 // deleteMovedRecord deletes the moved record of a pool that is gone.
 func (d *deps) deleteMovedRecord(ctx context.Context, pool ledger.Key) error {
 	_, stored, _ := d.Ledger.MovedOf(pool, "")
-	if len(stored.Parts) == 0 {
+	if len(stored.Parts) == 0 && stored.Fault == nil {
 		return nil
 	}
 	o := d.NewPool(pool.Resource)
@@ -152,9 +152,11 @@ func (d *deps) deleteMovedRecord(ctx context.Context, pool ledger.Key) error {
 	if client.IgnoreNotFound(err) != nil || err == nil && string(o.GetUID()) == stored.UID {
 		return client.IgnoreNotFound(err)
 	}
-	after, err := d.movedRecords.SavePool(ctx, stored, nil)
-	d.Ledger.MovedRecordSaved(after)
-	return err
+	if err := d.movedRecords.DeletePool(ctx, stored.UID); err != nil {
+		return err
+	}
+	d.Ledger.MovedRecordSaved(ledger.MovedRecord{Pool: pool, UID: stored.UID})
+	return nil
 }
 
 // rangesForList returns the ranges for the cooldown list of a NetworkPool: the moved ranges, and the cooldowns without a release record. Such cooldowns are of

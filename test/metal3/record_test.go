@@ -338,4 +338,12 @@ func TestMovedRecord_Broken(t *testing.T) {
 	suite.AwaitObject(t, c, p.pool, func(o client.Object) string { return o.GetAnnotations()[butlerv1.AnnotationCooldown] })
 	recorded(t, c, p.pool, 1, 0)
 	p.owned(t, c, "unlisted")
+
+	// A record that cannot be read goes with its pool too.
+	suite.Change(t, c, record, func(m *corev1.ConfigMap) { m.Data["moved"] = text[:len(text)/2] })
+	if err := errors.Join(manager.Terminate(), manager.Wait(t.Context()), manager.Start(), manager.Ready(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	suite.Delete(t, c, p.pool)
+	suite.AwaitGone(t, c, record)
 }
