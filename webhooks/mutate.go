@@ -70,7 +70,7 @@ func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c
 func (k *claims[T]) isUnmetRequest(ctx context.Context, stored T) (bool, error) {
 	named := k.toClaim(stored)
 	if len(named.Ranges) == 0 && !k.adapter.hasAddresses(stored) || !named.Flagged && !k.adapter.isDeniedByStatus(stored) {
-		return false, nil // on any replica
+		return false, nil // known without the ledger, so a follower answers too
 	}
 	owns, err := k.ledger.OwnsAll(ctx, named.UID, named.ResourceVersion)
 	return !owns, err

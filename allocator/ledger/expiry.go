@@ -132,7 +132,7 @@ func (e *expirer) expireGrants(ctx context.Context, due []*state.OpenGrant) (fai
 // expireCreateGrants ends grants to creates of claims of one resource in one namespace. It reads a claim with a final name by name, and finds the other
 // claims in a list of all claims: one list ends all grants that had expired when the list began. The pause between lists bounds their share of the time;
 // the grants stay open meanwhile.
-func (e *expirer) expireCreateGrants(ctx context.Context, in listing, grants []*state.OpenGrant) error {
+func (e *expirer) expireCreateGrants(ctx context.Context, in listing, grants []*state.OpenGrant) (failed error) {
 	byName := map[string][]*state.OpenGrant{}
 	var unnamed []*state.OpenGrant
 	e.withState(func(*state.State) {
@@ -148,7 +148,8 @@ func (e *expirer) expireCreateGrants(ctx context.Context, in listing, grants []*
 	for name, grants := range byName {
 		c, found, err := e.source.ReadClaim(ctx, Key{Resource: in.resource, Namespace: in.namespace, Name: name})
 		if err != nil {
-			return err
+			failed = err
+			continue
 		}
 		e.withState(func(s *state.State) {
 			for _, g := range grants {
@@ -162,7 +163,7 @@ func (e *expirer) expireCreateGrants(ctx context.Context, in listing, grants []*
 	}
 	now := time.Now()
 	if len(unnamed) == 0 || now.Before(e.scans[in]) {
-		return nil
+		return failed
 	}
 	carriers := map[journal.Token][]string{} // -> UIDs
 	err := e.source.ScanClaims(ctx, in.resource, in.namespace, func(c Claim) { carriers[c.Token] = append(carriers[c.Token], c.UID) })
@@ -176,5 +177,5 @@ func (e *expirer) expireCreateGrants(ctx context.Context, in listing, grants []*
 			s.RecordCarriers(g, carriers[g.Token])
 		}
 	})
-	return nil
+	return failed
 }

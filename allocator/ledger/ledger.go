@@ -297,7 +297,7 @@ func (l *Ledger) withLeadership(ctx context.Context, freshProof bool, ask func(*
 		if err := l.renewNow(ctx); err != nil {
 			return err
 		}
-		renewed = true // however long the commit took: leaseError above still holds
+		renewed = true // a proof, even if the commit took longer than leadershipProof: the next round checks leaseError again
 	}
 }
 

@@ -33,7 +33,7 @@ func (s *State) BeginCommit() journal.Snapshot {
 		case s.unserved[k]: // a replica that serves k then serves more resources than the journal lists, and takes the journal over
 			continue
 		case !inUse:
-			v = 0 // a replica that cannot read the resource need not wait before it leads; another replica lists the resource from the API server
+			v = 0 // the next leader lists the resource from the API server if it may read it, and otherwise need not wait
 		}
 		r.Applied[k] = v
 	}

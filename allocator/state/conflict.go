@@ -80,7 +80,8 @@ func (s *State) reevaluateConflicts(h *holding) {
 //	1  cooldown, moved range
 //	0  withheld
 //
-// Holdings of equal strength are ordered: claim before grant, then a claim whose API is served, then the older claim, then the smaller UID. Holdings
+// Holdings of equal strength are ordered: claim before grant, then a claim whose API is served, then a claim with a token (its create was answered with the
+// addresses, by an earlier leader), then the older claim, then the smaller UID. Holdings
 // without claims are ordered by age of the holding.
 func compareStrength(a, o *holding) int {
 	if c := cmp.Compare(o.strength(), a.strength()); c != 0 {
@@ -91,6 +92,9 @@ func compareStrength(a, o *holding) int {
 	}
 	if a.claim != nil {
 		if c := cmp.Compare(boolToInt(a.claim.unserved), boolToInt(o.claim.unserved)); c != 0 {
+			return c
+		}
+		if c := cmp.Compare(boolToInt(a.claim.Token.IsZero()), boolToInt(o.claim.Token.IsZero())); c != 0 {
 			return c
 		}
 		if c := a.claim.Created.Compare(o.claim.Created); c != 0 {

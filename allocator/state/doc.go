@@ -39,8 +39,8 @@
 // and no pool blocks them. Otherwise the claim is deferred: it owns nothing and is evaluated again when its pool changes, before
 // the pool allocates further addresses. Without this rule, every user with the right to create claims could own every address.
 //
-// Conflicts. If two claims name an address, the stronger claim owns the address (compareStrength): stored as Ready, then with a token that the journal
-// contains or contained, then older, then the smaller UID. The weaker claim keeps the addresses without a conflict and is flagged: its
+// Conflicts. If two claims name an address, the stronger claim owns the address (compareStrength): stored as Ready, then with a grant that this process
+// has known as open, then with a token, then older, then the smaller UID. The weaker claim keeps the addresses without a conflict and is flagged: its
 // status reports the conflict.
 //
 // Address objects. An IPAddress owns a range for its claim. While the claim owns the range too, claim and address object are one owner; the range is free

@@ -120,19 +120,19 @@ func (e *OwnedError) Error() string { return e.SeenFrom(placeOfLog) }
 
 // SeenFrom returns the message for a reader in a namespace, without the names of owners in namespaces that are not the reader's; "" is the place of readers
 // of cluster-scoped objects.
-func (e *OwnedError) SeenFrom(namespace string) string {
+func (e *OwnedError) SeenFrom(place string) string {
 	switch {
 	case e.Moved:
-		return fmt.Sprintf("%s was moved to another cluster, where it is owned %s", e.Range, e.Owner.SeenFrom(namespace))
-	case e.Withheld && e.Owner.isHiddenFrom(namespace):
+		return fmt.Sprintf("%s was moved to another cluster, where it is owned %s", e.Range, e.Owner.SeenFrom(place))
+	case e.Withheld && e.Owner.isHiddenFrom(place):
 		return withheldText(e.Range, "a pool", e.Until)
 	case e.Withheld:
 		return withheldText(e.Range, "pool "+e.Owner.String(), e.Until)
 	case !e.Until.IsZero():
 		return fmt.Sprintf("%s was released and is in cooldown until %s", e.Range, e.Until.UTC().Format(time.RFC3339))
 	}
-	text := fmt.Sprintf("%s is owned %s", e.Range, e.Owner.SeenFrom(namespace))
-	if e.Promised && e.Owner.Name != "" && !e.Owner.isHiddenFrom(namespace) {
+	text := fmt.Sprintf("%s is owned %s", e.Range, e.Owner.SeenFrom(place))
+	if e.Promised && e.Owner.Name != "" && !e.Owner.isHiddenFrom(place) {
 		text += ", whose create is in flight or has failed"
 	}
 	return text
@@ -142,10 +142,10 @@ func (e *OwnedError) SeenFrom(namespace string) string {
 //
 //   - the range is in cooldown, withheld or moved
 //   - the range is granted to a create that is in flight or has failed
-//   - a reader in the namespace may not know the owner
-func (e *OwnedError) OwnerSeenFrom(namespace string) (Key, bool) {
+//   - a reader in the place may not know the owner
+func (e *OwnedError) OwnerSeenFrom(place string) (Key, bool) {
 	owned := !e.Moved && !e.Withheld && !e.Promised && e.Until.IsZero() && e.Owner.Name != ""
-	return e.Owner, owned && !e.Owner.isHiddenFrom(namespace)
+	return e.Owner, owned && !e.Owner.isHiddenFrom(place)
 }
 
 // ErrForged reports that the ranges and the token of an object do not belong to an open grant of the object.
@@ -184,6 +184,6 @@ func (e *InUseError) Error() string { return e.SeenFrom(placeOfLog) }
 
 // SeenFrom returns the message for a reader in a namespace, without the names of owners in namespaces that are not the reader's; "" is the place of readers
 // of cluster-scoped objects.
-func (e *InUseError) SeenFrom(namespace string) string {
-	return fmt.Sprintf("pool %s: %s %s while it is owned %s: delete the owner first, or %s", e.Pool, e.Range, e.What, e.Owner.SeenFrom(namespace), e.Else)
+func (e *InUseError) SeenFrom(place string) string {
+	return fmt.Sprintf("pool %s: %s %s while it is owned %s: delete the owner first, or %s", e.Pool, e.Range, e.What, e.Owner.SeenFrom(place), e.Else)
 }

@@ -205,8 +205,8 @@ func (s *State) endFulfilledGrants(h *holding, c *claim) (ended bool) {
 	return ended
 }
 
-// endSpentGrant ends the grant that a claim without a holding of the grant fulfils: no holding has exactly the claim's ranges, as the claim also names ranges
-// that it owned before, or names only a part of the grant.
+// endSpentGrant ends the grant whose token a claim carries, if the claim cannot take over the holding of that grant because the ranges differ: the claim also
+// names ranges that it owned before, or names only a part of the granted ranges.
 func (s *State) endSpentGrant(c *claim) {
 	if g := s.grants[c.Token]; g != nil && g.Space == s.routingDomainOf(c) && g.isFulfilledBy(c) {
 		c.hadGrant = s.endFulfilledGrants(g.holding, c)

@@ -40,8 +40,9 @@ type State struct {
 	// pool -> holdings of the pool with a freeAt: in cooldown, or moved, decided or not (DecideMoved). Invariants: h.freeAt is set for each listed h; each
 	// holding with a freeAt and without a claim is listed.
 	//
-	// A listed holding has a claim if (a) the cooldown of the claim has begun (BeginCooldown) or is recorded (claim.cooldownRecorded), or (b) the freeAt is left
-	// over from an earlier owner (isReleased is false), or (c) the pool's list or the moved record shows the range as moved (keepMoved) before this replica has
+	// A listed holding has a claim if (a) the cooldown of the claim has begun (BeginCooldown) or is recorded (claim.cooldownRecorded), or (b) the freeAt is the end
+	// of an earlier owner's cooldown, since a second create of the same name was granted the range before the first object was gone, or an address object took
+	// the holding over (isReleased is false), or (c) the pool's list or the moved record shows the range as moved (keepMoved) before this replica has
 	// observed that the moved object is gone, or while an address object of the claim owns the range.
 	withFreeAt   map[Key]map[*holding]struct{}
 	cooldownSums map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
@@ -135,7 +136,7 @@ type claim struct {
 	unserved    bool     // the API of the claim is switched off
 	holding     *holding // nil if the claim has no range, is deferred, or is an address object whose owner claim owns the range
 	deferredFor Key      // pool for which the claim is deferred; zero if the claim is not deferred
-	hadGrant    bool     // an open grant of this leader or an earlier leader covered the ranges
+	hadGrant    bool     // this process has known an open grant of the ranges: as leader, or in the journal that it took over
 	// unverified: the addresses changed after the status became Ready and no grant covers the new addresses, so Ready does not prove ownership.
 	unverified bool
 	// boundAtCommit is the value of commitsBegun when the claim was bound: a commit that begins later confirms the claim. StartGranting sets 0 for

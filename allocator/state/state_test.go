@@ -472,6 +472,18 @@ func TestTakeOver_ClaimOfARepeatedCreate(t *testing.T) {
 	successor.expectOwnership("b", "in conflict with a")
 }
 
+// A claim that was stored without admission is older than a claim whose create was answered. The new leader knows no grant of either.
+func TestTakeOver_AnsweredCreateKeepsItsRange(t *testing.T) {
+	s := newTestState(t)
+	s.TakeOver(journal.Revision{})
+	s.observeStored("older", "10.0.0.1", journal.Token{})
+	s.observeStored("answered", "10.0.0.1", journal.Token{97})
+	s.StartGranting(s.now)
+	s.commit()
+	s.expectOwnership("answered", "unconfirmed") // until the older claim is flagged
+	s.expectOwnership("older", "in conflict with answered")
+}
+
 // The same of a create without a name: when its object is stored, no further grant of the admission request can be.
 func TestGrant_RepeatedWithoutANameEndsWithItsObject(t *testing.T) {
 	s := newTestState(t)

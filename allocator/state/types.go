@@ -23,7 +23,7 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
-// Places of readers without a namespace. No namespace can have either name.
+// A place is where a message is read: a namespace; "" for the status of a cluster-scoped object; or one of these, which no namespace can be named.
 const (
 	placeOfLog   = "*" // the log, whose readers may know every owner
 	placeUnknown = "-" // the response to a create of a cluster-scoped object: any user may read it, as a dry run is enough to get one
@@ -34,7 +34,7 @@ const (
 func (k Key) Place() string { return cmp.Or(k.StatusPlace(), placeUnknown) }
 
 // StatusPlace returns where readers of a stored object read messages in its status: the namespace of the object; for a ProxyVIP of a Service, the namespace
-// of the Service, whose events repeat the messages. The place of every further cluster-scoped object is "".
+// of the Service, whose events repeat the messages. The place of every other cluster-scoped object is "".
 func (k Key) StatusPlace() string { return cmp.Or(k.Namespace, k.serviceNamespace()) }
 
 // SeenFrom names an owner as far as a reader in a place may know the owner: "by ipallocations/web". Readers of cluster-scoped objects have the place "" and
@@ -87,8 +87,8 @@ type Pool struct {
 	Fault           string                             // rule that the pool breaks; Window is empty then. "" for a valid pool
 	Readable        []allocator.Range                  // readable ranges of a pool with a fault: the pool may have allocated from them earlier
 	Ordered         bool                               // allocates from the ranges of Window in their order; otherwise the ranges are one set
-	Blocked         []allocator.Range                  // ranges that the whole routing domain allocates only to a claim for which a RangeRequest or KeptFor keeps the range
-	KeptFor         func(claim string) allocator.Range // the range of Blocked that is kept for the claim with a name; nil if no range is kept for a claim
+	Blocked         []allocator.Range                  // ranges that no pool of the routing domain allocates, but for a request with IgnorePoolBlocks
+	KeptFor         func(claim string) allocator.Range // the range of Blocked that the pool keeps for the claim with a name; nil if no range is kept for a claim. A grant uses IgnorePoolBlocks instead
 	// WhatIsBlocked describes a range of Blocked and names its field: "is the gateway (spec.gateway)". WhyOutside returns why the pool leaves a range out
 	// of Window, "" if the pool never offered the range. Each of the two may be nil.
 	WhatIsBlocked func(allocator.Range) string
@@ -154,8 +154,8 @@ func (c *Claim) owner() Key {
 type RangeRequest struct {
 	// Exact requests exactly this range. If Exact is not valid, the pool's policy chooses Count addresses.
 	Exact allocator.Range
-	// IgnorePoolBlocks: ranges that the claim's own pool blocks do not count, as the caller has checked that this claim may have Exact. Ranges that further
-	// pools block count.
+	// IgnorePoolBlocks: Exact may be a range that the claim's own pool blocks, as the caller has checked that this claim may have it. A block by another pool
+	// still denies the request.
 	IgnorePoolBlocks bool
 	Count            int64
 	// Bits of the addresses to choose, 32 or 128; 0 if the pool has a single family.
