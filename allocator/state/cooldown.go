@@ -177,7 +177,10 @@ func (s *State) applyRecordedCooldown(p *pool, h *holding, c RecordedRange, r co
 		s.indexFreeAt(h) // so that the next cooldown list still has the range
 	}
 	if r.freeAt.After(h.freeAt) {
-		h.releasedAt, h.freeAt = r.releasedAt, r.freeAt
+		h.freeAt = r.freeAt
+		if r.releasedAt.After(h.releasedAt) { // the clock of the record may have been behind: a shorter reuse delay must not end the cooldown earlier
+			h.releasedAt = r.releasedAt
+		}
 	}
 }
 

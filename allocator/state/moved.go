@@ -24,6 +24,9 @@ func (c RecordedRange) IsMoved() bool { return c.Until.IsZero() }
 func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 	for _, h := range s.holdingsByKey[c.Claim] {
 		if h.space == p.Space && slices.Contains(h.ranges, c.Range) && (h.isMoved() || h.isAddressObjectOf(c.Claim, p.Key) || h.claim != nil && h.claim.UID == c.MovedUID) {
+			if h.isMoved() && !h.isOfMove(c.MovedUID) {
+				return h
+			}
 			s.endMoveDecision(h) // the leader that recorded it has decided
 			h.freeAt, h.movedUID = noEnd, cmp.Or(h.movedUID, c.MovedUID)
 			s.indexFreeAt(h)
@@ -42,9 +45,15 @@ func (s *State) keepMoved(p *pool, c RecordedRange) *holding {
 	return h
 }
 
+// isOfMove reports whether a moved holding belongs to the move of the object with this UID; "" is not known. A claim that came back and was moved again has two
+// moves: the removal of the first from a list says nothing about the second.
+func (h *holding) isOfMove(uid string) bool {
+	return h.movedUID == uid || h.movedUID == "" || uid == ""
+}
+
 // recordListed applies that the cooldown list of a pool shows a range as moved.
 func (s *State) recordListed(p *pool, c RecordedRange) {
-	if h := s.keepMoved(p, c); h != nil && h.listedSince == 0 && p.MovedListRevision > h.ignoreListsUntil && p.MovedListRevision != EmptiedList {
+	if h := s.keepMoved(p, c); h != nil && h.isOfMove(c.MovedUID) && h.listedSince == 0 && p.MovedListRevision > h.ignoreListsUntil && p.MovedListRevision != EmptiedList {
 		h.listedSince = p.MovedListRevision
 	}
 }

@@ -91,8 +91,12 @@ func (s *State) applyMovedRecord(p *pool) {
 	}
 	for _, part := range r.Parts {
 		for _, m := range part.Moved {
-			if h := s.keepMoved(p, RecordedRange{Range: m.Range, Claim: m.Claim, MovedUID: m.MovedUID}); h != nil {
+			switch h := s.keepMoved(p, RecordedRange{Range: m.Range, Claim: m.Claim, MovedUID: m.MovedUID}); {
+			case h == nil:
+			case h.isOfMove(m.MovedUID):
 				h.listedSince, h.ignoreListsUntil = m.ListedSince, m.IgnoreListsUntil
+			default: // the claim came back and was moved again, and the order of the two moves is not known here: no list known so far frees the range
+				h.listedSince, h.ignoreListsUntil = 0, max(h.ignoreListsUntil, m.IgnoreListsUntil, p.ResourceVersion)
 			}
 		}
 	}
