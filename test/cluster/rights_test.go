@@ -51,6 +51,7 @@ var unused = map[right]string{
 	{group: "butler.butlerlabs.dev", resource: "ipallocations", verb: "get"}:                                              "a stored claim is read again where nobody knows what became of the range that was being written to it",
 	{namespace: namespace, group: "cert-manager.io", resource: "certificates", name: "butler-ipam-webhook", verb: "list"}: "API servers that do not stream what is there at the begin of a watch",
 	{resource: "events", verb: "patch"}:                                                   "an event that is said again is counted up",
+	{resource: "namespaces", verb: "get"}:                                                 "the namespace of a pool is read if an owner of the pool is not being deleted",
 	{group: "butler.butlerlabs.dev", resource: "networkpools/finalizers", verb: "update"}: "an IPAddress of Cluster API is owned by its NetworkPool",
 }
 
