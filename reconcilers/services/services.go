@@ -183,6 +183,9 @@ func (r *reconciler) ensureVIP(ctx context.Context, s *corev1.Service, vip *unst
 		if !errors.As(err, &refused) {
 			return err
 		}
+		if !refused.forPool { // a policy, a quota or a webhook of another program denies the ProxyVIP, and not its addresses: other addresses would stay for good
+			return errors.Join(r.setIngress(ctx, s, nil), err)
+		}
 		if refused.transient {
 			r.reportDenial(s, &denial{refused.reason, "the addresses that the Service had are not free yet, and are requested again: " + refused.message, refused.forPool, true})
 			return errAwaitsAddresses

@@ -13,6 +13,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -142,6 +144,38 @@ func TestRestoredServices_GetOtherAddressesWhereTheirsCannotBeHad(t *testing.T) 
 	suite.CreateForTest(t, admin, pool("other-"+ns, "10.72.1.0/28"))
 	shows(t, moved, "10.72.1.1")
 	shows(t, s, "10.72.0.1")
+}
+
+// A mutating webhook of another program, which the API server calls before that of the allocator, denies the ProxyVIP for some time. The Service waits, since
+// other addresses would stay for good.
+func TestRestoredServices_WaitWhileAnotherWebhookDenies(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	suite.CreateForTest(t, admin, pool("denied-"+ns, "10.76.0.0/28"))
+	operations := suite.RulesFor([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "proxyvips", v1alpha1.GroupVersion.Group)
+	hook := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: ns}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+		Name:                    "others.example.com",
+		ClientConfig:            suite.DenyingWebhook(t, 403, func(context.Context) {}),
+		Rules:                   []admissionregistrationv1.RuleWithOperations{operations[0].RuleWithOperations},
+		MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "condition", Expression: "object.spec.?address.orValue('').startsWith('10.76.0.4')"}},
+		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"},
+	}}}
+	suite.CreateForTest(t, admin, hook)
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		err := admin.Create(ctx, vip("try-"+ns, "denied-"+ns, at("10.76.0.4/32")), client.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), "refused after a while") {
+			return fmt.Errorf("the webhook does not deny yet: %w", err)
+		}
+		return nil
+	})
+	web := service(ns, "web", "vip-mode", "BGP", "address-pool", "denied-"+ns)
+	web.Annotations[v1alpha1.AnnotationServiceUID], web.Annotations[v1alpha1.AnnotationVIPAddresses] = "that-of-the-backup", "10.76.0.4"
+	suite.CreateForTest(t, admin, web)
+	told(t, web, "IPAllocationFailed", "refused after a while")
+	if err := admin.Delete(t.Context(), hook); err != nil {
+		t.Fatal(err)
+	}
+	shows(t, web, "10.76.0.4")
 }
 
 // A create that fails after the allocator's response keeps its addresses for the life of a grant: at a change of the leader often those of the Service's own

@@ -173,7 +173,7 @@ func CreateForTest(t *testing.T, c client.Client, objects ...client.Object) {
 }
 
 // CreateDenyingPolicy creates a ValidatingAdmissionPolicy with this name that denies all matching requests with the message "refused by a policy". The API server
-// enforces the policy once it has compiled the policy, shortly after Forbid returns.
+// enforces the policy once it has compiled the policy, shortly after CreateDenyingPolicy returns.
 func CreateDenyingPolicy(t *testing.T, c client.Client, name string, match admissionregistrationv1.MatchResources) (binding client.Object) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: name}
@@ -217,7 +217,7 @@ func RespondingWebhook(t *testing.T, answer func(context.Context) *admissionv1.A
 }
 
 // RegisterWebhook registers a validating webhook for the operations, limited to requests for which condition, a CEL expression, is true. The API server begins to
-// call the webhook shortly after AskFirst returns.
+// call the webhook shortly after RegisterWebhook returns.
 func RegisterWebhook(
 	t *testing.T, c client.Client, name string, webhook admissionregistrationv1.WebhookClientConfig, condition string, operations []admissionregistrationv1.NamedRuleWithOperations,
 ) (hook client.Object) {
