@@ -21,8 +21,8 @@ type Snapshot struct {
 	// Quarantine: an earlier journal was lost with its grants. The leader grants nothing for one grant life, and then clears the flag.
 	Quarantine bool
 	// Applied maps each served resource of claims and pools, and each resource that is not served but has objects or open grants, to the resourceVersion of
-	// the last event that the leader has applied. The next leader grants after it has applied the same events. Version 0 means that the resource has neither stored objects nor open
-	// grants, or that the leader has applied no event: the next leader reads the resource from the API server first.
+	// the last event that the leader has applied. The next leader grants after it has applied the same events. Version 0 means that the resource has neither
+	// stored objects nor open grants, or that the leader has applied no event: the next leader reads the resource from the API server first.
 	Applied map[string]uint64
 	// Unserved lists the resources in Applied whose stored objects the leader counts although it does not serve their API. Encode does not include the
 	// list, because earlier releases read the encoding: a Store keeps the list separately.

@@ -118,7 +118,8 @@ func (l *Ledger) processTime(t time.Time) time.Time {
 }
 
 // After the clock of recorded times has differed from the expected time by recordClockTolerance for recordClockSettled, the ledger uses the new
-// time for later records and for the end of the cooldowns that it observes from then on. Smaller or shorter differences come from a clock that is being adjusted, or from API servers whose clocks differ.
+// time for later records and for the end of the cooldowns that it observes from then on. Smaller or shorter differences come from a clock that is being
+// adjusted, or from API servers whose clocks differ.
 const (
 	recordClockTolerance = 2 * time.Second
 	recordClockSettled   = 10 * time.Second

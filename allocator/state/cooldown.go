@@ -261,8 +261,8 @@ func (s *State) sumCooldowns(pool Key) (all cooldownSum) {
 	return all
 }
 
-// firstFreeAt returns when the first cooldown of a pool ends; zero if fewer addresses are in cooldown than the pool is missing for a request. The sum is from the last Tick:
-// a pool may have thousands of cooldowns, and every denial reads the sum.
+// firstFreeAt returns when the first cooldown of a pool ends; zero if fewer addresses are in cooldown than the pool is missing for a request. The sum is from
+// the last Tick: a pool may have thousands of cooldowns, and every denial reads the sum.
 func (s *State) firstFreeAt(pool Key, missing int64) time.Time {
 	if all := s.cooldownSums[pool]; all.addresses >= missing {
 		return all.firstFreeAt.Add(s.recordClockAhead)
@@ -270,8 +270,8 @@ func (s *State) firstFreeAt(pool Key, missing int64) time.Time {
 	return time.Time{}
 }
 
-// RangesToRecord lists the ranges that the release records or the cooldown list of a pool should contain, in address order: ranges in cooldown and moved ranges. If several claims in conflict
-// released a range, only the longest cooldown is listed.
+// RangesToRecord lists the ranges that the release records or the cooldown list of a pool should contain, in address order: ranges in cooldown and moved
+// ranges. If several claims in conflict released a range, only the longest cooldown is listed.
 func (s *State) RangesToRecord(k Key) []RecordedRange {
 	var list []RecordedRange
 	for h := range s.withFreeAt[k] {

@@ -66,10 +66,10 @@
 //	IPClaim, IPAddressClaim    BeginCooldown sets the end, and the finalizer waits for the cooldown list
 //	each claim, at the latest  RemoveClaim sets the end, as for a flagged IPAllocation, or a claim whose finalizer was removed by another client
 //
-// The times in a record are by the API server's clock, as the author of the record estimated it. A process converts the times to its own monotonic clock when it first observes the record, by the offset
-// recordClockAhead (SetRecordClockAhead), and keeps the result: later settings of a clock change no known cooldown. Bounds: the cooldown ends at most the
-// pool's reuse delay after the observation, so the record of a clock that was ahead does not last; and not before deletingSince + reuse delay, so the record of a
-// clock that was behind does not shorten the cooldown.
+// The times in a record are by the API server's clock, as the author of the record estimated it. A process converts the times to its own monotonic clock when
+// it first observes the record, by the offset recordClockAhead (SetRecordClockAhead), and keeps the result: later settings of a clock change no known
+// cooldown. Bounds: the cooldown ends at most the pool's reuse delay after the observation, so the record of a clock that was ahead does not last; and not
+// before deletingSince + reuse delay, so the record of a clock that was behind does not shorten the cooldown.
 //
 // Pool updates. Addresses that a pool update removes are withheld from the time the update is admitted until the new version is observed or can no longer
 // be stored. Current owners keep their addresses; after release those addresses are not allocated again.

@@ -214,7 +214,8 @@ func (s *State) endSpentGrant(c *claim) {
 }
 
 // findHoldingOf returns the holding of an open grant that a claim fulfils: by token; by name if the token was removed from the object before the object was
-// observed; or by the hash of the name if the grant is one of several that an earlier leader gave to the create. An address object of a moved claim gets the holding that is kept for the claim. The result is nil if the claim has no holding.
+// observed; or by the hash of the name if the grant is one of several that an earlier leader gave to the create. An address object of a moved claim gets the
+// holding that is kept for the claim. The result is nil if the claim has no holding.
 func (s *State) findHoldingOf(c *claim) *holding {
 	fits := func(h *holding) bool {
 		return (h.claim == nil || h.isAddressObjectOf(c.Key, c.Pool)) && h.space == s.routingDomainOf(c) && slices.Equal(h.ranges, c.Ranges)

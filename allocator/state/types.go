@@ -108,8 +108,8 @@ type Pool struct {
 	Cluster           string // Cluster API Cluster, in the pool's namespace, to which the pool belongs; "" for none
 }
 
-// RecordedRange is a range of a pool's records: its release records and its cooldown list. With Until set, the range is in cooldown until then. With a zero Until, the range is moved: its claim owns
-// the range in another cluster, and only a claim of that name gets the range back.
+// RecordedRange is a range of a pool's records: its release records and its cooldown list. With Until set, the range is in cooldown until then. With a zero
+// Until, the range is moved: its claim owns the range in another cluster, and only a claim of that name gets the range back.
 type RecordedRange struct {
 	Range    allocator.Range
 	Since    time.Time // begin of the cooldown, zero if not known: a shorter ReuseDelay ends the cooldown earlier

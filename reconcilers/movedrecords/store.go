@@ -1,6 +1,6 @@
 // Package movedrecords stores moved records: the ranges of a pool that moved to other clusters, in ConfigMaps in the manager's namespace. The cooldown list in
-// the annotations of a pool has little room, and is lost when an update of the pool drops the annotation (kubectl replace). The ledger keeps the ranges in the moved records from being
-// allocated, so a writer of the ConfigMaps decides which addresses are free.
+// the annotations of a pool has little room, and is lost when an update of the pool drops the annotation (kubectl replace). The ledger keeps the ranges in
+// the moved records from being allocated, so a writer of the ConfigMaps decides which addresses are free.
 package movedrecords
 
 import (

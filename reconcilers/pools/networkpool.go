@@ -52,8 +52,8 @@ func (networkPools) hasReleasedAllocations(ctx context.Context, d *deps, pool ty
 	return len(released) > 0, err
 }
 
-// writeStatus writes the cooldown list, or, if the list is up to date or cannot be written now, the status with the release records: the event of the first write requeues the pool
-// for the second.
+// writeStatus writes the cooldown list, or, if the list is up to date or cannot be written now, the status with the release records: the event of the first
+// write requeues the pool for the second.
 func (n networkPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.NetworkPool, usage ledger.Usage, m *memory) (reconcile.Result, error) {
 	key := butler.NetworkPoolKey(p.Namespace, p.Name)
 	ranges := rangesForList(d.Ledger.RangesToRecord(key), p.Status.Releases, d.Wall())
