@@ -126,7 +126,8 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 }
 
 // endWithholding ends the withholding of ranges of which the pool's observed version offers no address. While the observed version offers some address of
-// the ranges, the update that removes the ranges can still be stored: the ranges stay withheld until the journal entry expires.
+// the ranges, the update that removes the ranges can still be stored: the ranges stay withheld until the journal entry expires. So do ranges that an earlier
+// leader withheld: the observed version may be older than the version that the update replaces.
 func (s *State) endWithholding(p *pool) {
 	withheld := slices.Clone(s.holdingsByKey[p.Key])
 	if len(withheld) == 0 {
@@ -134,7 +135,7 @@ func (s *State) endWithholding(p *pool) {
 	}
 	isOffered := allocator.OverlapsAny(allocator.Subtract(p.Window, p.Blocked))
 	for _, h := range withheld {
-		if isOffered(h.ranges) {
+		if h.inherited || isOffered(h.ranges) {
 			continue
 		}
 		for _, g := range slices.Clone(h.grants) {
