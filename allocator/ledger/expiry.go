@@ -33,15 +33,21 @@ func (l *Ledger) tickEverySecond(ctx context.Context, source Source) {
 
 // expireEverySecond ends grants whose life has passed, while the term lasts.
 func (l *Ledger) expireEverySecond(ctx context.Context, source Source) {
-	reread := time.Now()
+	nextReread := time.Now().Add(logEvery)
+	lateRecords, lateTried := true, false // records that earlier leaders wrote late: to be read, and whether a read was tried
 	e := &expirer{
 		Ledger: l, source: source, scans: map[listing]time.Time{},
 		failures: workqueue.NewTypedItemExponentialFailureRateLimiter[Key](fenceRetryMin, fenceRetryMax),
 	}
 	for journal.Pause(ctx, expireEvery) == nil {
-		if now := time.Now(); now.Sub(reread) >= logEvery {
-			reread = now
-			l.rereadMovedRecords(ctx, source)
+		late := false
+		l.withState(func(s *state.State) { late = lateRecords && s.EarlierWritesEnded() })
+		// The first read precedes the expiry of inherited grants, one of which may be of a range that an earlier leader recorded late.
+		if now := time.Now(); !now.Before(nextReread) || late && !lateTried {
+			nextReread, lateTried = now.Add(logEvery), late
+			if l.rereadMovedRecords(ctx, source, late) && late {
+				lateRecords = false
+			}
 		}
 		var due []*state.OpenGrant
 		l.withState(func(s *state.State) { due = s.ExpiredGrants(l.now()) })

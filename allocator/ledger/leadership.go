@@ -306,25 +306,32 @@ func (l *Ledger) recordsDeniedFor() (d time.Duration) {
 	return d
 }
 
-// rereadMovedRecords reads the records of moved ranges again while a record has a fault or the right to read them was missing, so that the pools allocate
-// again soon after a person has corrected the cause. After a fault it applies only the faulty records: this replica may just have written newer versions of
-// the others.
-func (l *Ledger) rereadMovedRecords(ctx context.Context, source Source) {
+// rereadMovedRecords reads the records of moved ranges again in two cases, and reports whether nothing is left to read:
+//
+//   - A record has a fault, or the right to read the records was missing. The pools allocate again soon after a person has corrected the cause. After a
+//     fault only the faulty records are applied: this replica may just have written newer versions of the others.
+//   - afterEarlierWrites: writes of earlier leaders have ended. An earlier leader may have written a record after this leader read the records. If this
+//     replica wrote a record meanwhile, the records read may be older than its own: the next round reads again.
+func (l *Ledger) rereadMovedRecords(ctx context.Context, source Source, afterEarlierWrites bool) (done bool) {
 	var faulty map[string]error
 	denied := false
-	l.withState(func(s *state.State) { faulty, denied = s.RecordFaults(), !l.recordsDenied.IsZero() })
-	if len(faulty) == 0 && !denied {
-		return
+	var changes uint64
+	l.withState(func(s *state.State) {
+		faulty, denied, changes = s.RecordFaults(), !l.recordsDenied.IsZero(), s.MovedRecordChanges()
+	})
+	if len(faulty) == 0 && !denied && !afterEarlierWrites {
+		return true
 	}
 	all, err := source.MovedRecords(ctx)
 	if err != nil {
 		l.logErrorLimited(err, "Reading the records of moved ranges failed; retrying")
-		return
+		return false
 	}
 	l.withState(func(s *state.State) {
 		l.recordsDenied = time.Time{}
+		done = s.MovedRecordChanges() == changes
 		for _, r := range all {
-			if _, again := faulty[r.UID]; again || denied {
+			if _, again := faulty[r.UID]; again || denied || afterEarlierWrites && done {
 				s.SetMovedRecord(r)
 			}
 			delete(faulty, r.UID)
@@ -333,4 +340,5 @@ func (l *Ledger) rereadMovedRecords(ctx context.Context, source Source) {
 			s.ClearRecordFault(uid)
 		}
 	})
+	return done
 }

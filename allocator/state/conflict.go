@@ -178,6 +178,9 @@ func (s *State) cannotBecomeReady(c *claim) bool {
 	return c.unserved && s.earlierWritesEnded && !c.Ready
 }
 
+// EarlierWritesEnded reports whether this leader has served for longer than a write of an earlier leader can take to be stored.
+func (s *State) EarlierWritesEnded() bool { return s.granting && s.earlierWritesEnded }
+
 // endEarlierWrites ends, a grant life after granting began, the time in which writes of earlier leaders can be stored. An owner whose rival belongs to an
 // API that is switched off becomes Ready only after that time.
 func (s *State) endEarlierWrites(now time.Time) {

@@ -160,7 +160,7 @@ func (w *world) catchUp(r *replica) {
 			}
 		}
 	}
-	r.phase = phaseLeading
+	r.phase, r.recordsReread = phaseLeading, false
 	r.state.SetMovedRecords([]MovedRecord{w.storedMovedRecord()})
 	r.state.StartGranting(w.now)
 	w.tally.takeOvers++
@@ -195,6 +195,10 @@ func (w *world) lead(r *replica) {
 // expireGrants expires grants in two steps: the first fences stored claims and reads the tokens of all stored objects, the second expires the grants whose
 // tokens were not found.
 func (w *world) expireGrants(r *replica) {
+	if r.state.EarlierWritesEnded() && !r.recordsReread { // an earlier leader may have written the record since this leader read it
+		r.recordsReread = true
+		r.state.SetMovedRecord(w.storedMovedRecord())
+	}
 	if r.scannedGrants != nil {
 		for _, g := range r.scannedGrants {
 			if !r.foundTokens[g.Token] {
@@ -383,6 +387,7 @@ type replica struct {
 	committedAt      time.Time
 	sentAt           time.Time               // of commitInFlight
 	leaseConfirmedAt time.Time               // the last stored commit was sent then, so this replica led at that time
+	recordsReread    bool                    // the record of moved ranges was read again after the writes of earlier leaders had ended
 	scannedGrants    []*OpenGrant            // expired grants, between consistent read and expiry
 	foundTokens      map[journal.Token]bool  // tokens of stored objects in that read
 	storedGrants     map[string]*storedGrant // UID of a stored claim -> grant to the claim

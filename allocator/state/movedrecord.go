@@ -70,8 +70,12 @@ func (s *State) SetMovedRecords(all []MovedRecord) {
 	}
 }
 
+// MovedRecordChanges counts the moved records that this state was told of. Between two equal counts no record was read or written by this replica.
+func (s *State) MovedRecordChanges() uint64 { return s.movedRecordChanges }
+
 // SetMovedRecord applies the moved record of a pool as read.
 func (s *State) SetMovedRecord(r MovedRecord) {
+	s.movedRecordChanges++
 	if r.Fault != nil {
 		s.recordFaults[r.UID] = r.Fault
 	} else {
@@ -112,6 +116,7 @@ func (s *State) applyMovedRecord(p *pool) {
 // MovedRecordSaved applies a moved record that was stored, or deleted if it has no parts. The record may declare that cooldown lists up to a revision do not
 // show a range (IgnoreListsUntil).
 func (s *State) MovedRecordSaved(r MovedRecord) {
+	s.movedRecordChanges++
 	if len(r.Parts) == 0 {
 		delete(s.movedRecords, r.Pool)
 		delete(s.recordFaults, r.UID)

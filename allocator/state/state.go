@@ -44,11 +44,12 @@ type State struct {
 	// of an earlier owner's cooldown, since a second create of the same name was granted the range before the first object was gone, or an address object took
 	// the holding over (isReleased is false), or (c) the pool's list or the moved record shows the range as moved (keepMoved) before this replica has
 	// observed that the moved object is gone, or while an address object of the claim owns the range.
-	withFreeAt   map[Key]map[*holding]struct{}
-	cooldownSums map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
-	movedRecords map[Key]MovedRecord // pool -> stored record of its moved ranges
-	recordFaults map[string]error    // UID of a pool -> why the record of the pool's moved ranges cannot be read
-	undecided    map[string]*holding // UID of a deleted claim that was marked as moved -> its holding, until DecideMoved
+	withFreeAt         map[Key]map[*holding]struct{}
+	cooldownSums       map[Key]cooldownSum // pool -> sum of its cooldowns, as of the last Tick
+	movedRecords       map[Key]MovedRecord // pool -> stored record of its moved ranges
+	movedRecordChanges uint64              // see MovedRecordChanges
+	recordFaults       map[string]error    // UID of a pool -> why the record of the pool's moved ranges cannot be read
+	undecided          map[string]*holding // UID of a deleted claim that was marked as moved -> its holding, until DecideMoved
 	// recordClockAhead is by how much the clock of recorded times (the API server's, as estimated) is ahead of the callers' clock.
 	recordClockAhead time.Duration
 	lastOwnerID      allocator.OwnerID
