@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/state"
 )
 
 var errRecordsDenied = apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no right"))
@@ -75,4 +76,20 @@ func expectDeniedByRecord(t *testing.T, l *Ledger) {
 	if down := (*NotServingError)(nil); !errors.As(err, &down) || !down.NoOtherReplica || !strings.Contains(err.Error(), "broken") {
 		t.Errorf("got %v, want NotServingError that names the record", err)
 	}
+}
+
+// An earlier leader may write a record after the new leader has read the records. The new leader reads them again when such writes have ended.
+func TestRecords_WrittenLateByAnEarlierLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fakeSource{}
+		l, stop := startLeader(t, &memoryStore{}, "a", source)
+		defer stop()
+		late := mustRange("10.0.0.0-10.0.0.0")
+		source.setRecords([]MovedRecord{{Pool: modelPool, UID: "pool", Parts: []state.MovedRecordPart{{Name: "1", Version: "7", Moved: []Moved{{Range: late, Claim: key("moved")}}}}}}, nil)
+		time.Sleep(DefaultGrantLife + 2*logEvery)
+		g, err := l.Grant(t.Context(), request("x"))
+		if err != nil || g.Ranges[0] == late {
+			t.Errorf("got %v, %v: want an address that no record contains", g.Ranges, err)
+		}
+	})
 }
