@@ -18,6 +18,9 @@ import (
 // goneWithin bounds the wait for the end of what is to be restored.
 const goneWithin = 5 * time.Second
 
+// deletedWithin bounds the time for which a deletion is repeated: longer than the outages of the API server.
+const deletedWithin = 30 * time.Second
+
 // saved is what a backup has of an object: no UID, version, owners, finalizers or status.
 func saved(o client.Object) client.Object {
 	s := o.DeepCopyObject().(client.Object)
@@ -74,8 +77,17 @@ func (w *worker) restore(ctx context.Context) {
 	}
 	for _, o := range all { // a person puts right what the backup had wrong: another has it by now
 		if claim := claimOf(o); claim != "" && !given[claim] {
-			w.removeFinalizers(ctx, o)
-			_ = w.client.Delete(ctx, o)
+			w.deleteSurely(ctx, o)
+		}
+	}
+}
+
+// deleteSurely deletes an object without its finalizers, again while the API server fails.
+func (w *worker) deleteSurely(ctx context.Context, o client.Object) {
+	for limit := time.Now().Add(deletedWithin); time.Now().Before(limit); pause(ctx) {
+		w.removeFinalizers(ctx, o)
+		if apierrors.IsNotFound(w.client.Delete(ctx, o.DeepCopyObject().(client.Object))) {
+			return
 		}
 	}
 }
