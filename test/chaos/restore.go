@@ -77,16 +77,25 @@ func (w *worker) restore(ctx context.Context) {
 	}
 	for _, o := range all { // a person puts right what the backup had wrong: another has it by now
 		if claim := claimOf(o); claim != "" && !given[claim] {
-			w.deleteSurely(ctx, o)
+			w.deleteAddressObject(ctx, o)
 		}
 	}
 }
 
-// deleteSurely deletes an object without its finalizers, again while the API server fails.
-func (w *worker) deleteSurely(ctx context.Context, o client.Object) {
+// deleteAddressObject deletes an address object and its finalizers, again while the API server fails. An object of the same name that belongs to another claim
+// stays.
+func (w *worker) deleteAddressObject(ctx context.Context, o client.Object) {
 	for limit := time.Now().Add(deletedWithin); time.Now().Before(limit); pause(ctx) {
-		w.removeFinalizers(ctx, o)
-		if apierrors.IsNotFound(w.client.Delete(ctx, o.DeepCopyObject().(client.Object))) {
+		stored := o.DeepCopyObject().(client.Object)
+		err := w.client.Get(ctx, client.ObjectKeyFromObject(o), stored)
+		if apierrors.IsNotFound(err) || err == nil && claimOf(stored) != claimOf(o) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		w.removeFinalizers(ctx, stored)
+		if client.IgnoreNotFound(w.client.Delete(ctx, stored)) == nil {
 			return
 		}
 	}
