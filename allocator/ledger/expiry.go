@@ -34,20 +34,18 @@ func (l *Ledger) tickEverySecond(ctx context.Context, source Source) {
 // expireEverySecond ends grants whose life has passed, while the term lasts.
 func (l *Ledger) expireEverySecond(ctx context.Context, source Source) {
 	nextReread := time.Now().Add(logEvery)
-	lateRecords, lateTried := true, false // records that earlier leaders wrote late: to be read, and whether a read was tried
+	lateRead, lateTried := false, false // the read after the writes of earlier leaders: whether it has succeeded, and whether it was tried
 	e := &expirer{
 		Ledger: l, source: source, scans: map[listing]time.Time{},
 		failures: workqueue.NewTypedItemExponentialFailureRateLimiter[Key](fenceRetryMin, fenceRetryMax),
 	}
 	for journal.Pause(ctx, expireEvery) == nil {
 		late := false
-		l.withState(func(s *state.State) { late = lateRecords && s.EarlierWritesEnded() })
-		// The first read precedes the expiry of inherited grants, one of which may be of a range that an earlier leader recorded late.
+		l.withState(func(s *state.State) { late = !lateRead && s.EarlierWritesEnded() })
+		// The first late read precedes the expiry of inherited grants: an inherited grant may be of a range that an earlier leader recorded late.
 		if now := time.Now(); !now.Before(nextReread) || late && !lateTried {
 			nextReread, lateTried = now.Add(logEvery), late
-			if l.rereadMovedRecords(ctx, source, late) && late {
-				lateRecords = false
-			}
+			lateRead = l.rereadMovedRecords(ctx, source, late) || lateRead
 		}
 		var due []*state.OpenGrant
 		l.withState(func(s *state.State) { due = s.ExpiredGrants(l.now()) })

@@ -306,12 +306,12 @@ func (l *Ledger) recordsDeniedFor() (d time.Duration) {
 	return d
 }
 
-// rereadMovedRecords reads the records of moved ranges again in two cases, and reports whether nothing is left to read:
+// rereadMovedRecords reads the records of moved ranges again in two cases, and reports whether the second is done:
 //
 //   - A record has a fault, or the right to read the records was missing. The pools allocate again soon after a person has corrected the cause. After a
 //     fault only the faulty records are applied: this replica may just have written newer versions of the others.
 //   - afterEarlierWrites: writes of earlier leaders have ended. An earlier leader may have written a record after this leader read the records. If this
-//     replica wrote a record meanwhile, the records read may be older than its own: the next round reads again.
+//     replica saved a record during the read, the read may show an older record: nothing is applied, and the next round reads again.
 func (l *Ledger) rereadMovedRecords(ctx context.Context, source Source, afterEarlierWrites bool) (done bool) {
 	var faulty map[string]error
 	denied := false
@@ -320,7 +320,7 @@ func (l *Ledger) rereadMovedRecords(ctx context.Context, source Source, afterEar
 		faulty, denied, changes = s.RecordFaults(), !l.recordsDenied.IsZero(), s.MovedRecordChanges()
 	})
 	if len(faulty) == 0 && !denied && !afterEarlierWrites {
-		return true
+		return false
 	}
 	all, err := source.MovedRecords(ctx)
 	if err != nil {
@@ -329,9 +329,9 @@ func (l *Ledger) rereadMovedRecords(ctx context.Context, source Source, afterEar
 	}
 	l.withState(func(s *state.State) {
 		l.recordsDenied = time.Time{}
-		done = s.MovedRecordChanges() == changes
+		done = afterEarlierWrites && s.MovedRecordChanges() == changes
 		for _, r := range all {
-			if _, again := faulty[r.UID]; again || denied || afterEarlierWrites && done {
+			if _, again := faulty[r.UID]; again || denied || done {
 				s.SetMovedRecord(r)
 			}
 			delete(faulty, r.UID)

@@ -70,7 +70,8 @@ func (s *State) SetMovedRecords(all []MovedRecord) {
 	}
 }
 
-// MovedRecordChanges counts the moved records that this state was told of. Between two equal counts no record was read or written by this replica.
+// MovedRecordChanges counts the calls of SetMovedRecord and MovedRecordSaved. A save in flight is not counted yet: a record that was read during that save may be
+// older than the saved record. Such a record can only keep a range that is free, never free a range.
 func (s *State) MovedRecordChanges() uint64 { return s.movedRecordChanges }
 
 // SetMovedRecord applies the moved record of a pool as read.
