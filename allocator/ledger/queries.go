@@ -74,6 +74,12 @@ func (l *Ledger) MovedOf(pool Key, uid string) (list []Moved, stored MovedRecord
 	return list, stored, known
 }
 
+// MayBeListed reports whether a stored cooldown list, up to this version of a pool, may show a moved range that the moved record does not declare as left out.
+func (l *Ledger) MayBeListed(pool Key, version uint64, m Moved) (yes bool) {
+	l.withState(func(s *state.State) { yes = s.MayBeListed(pool, version, m) })
+	return yes
+}
+
 // CountMoved counts the moved ranges of a pool.
 func (l *Ledger) CountMoved(pool Key) (n MovedCount) {
 	l.withState(func(s *state.State) { n = s.CountMoved(pool) })

@@ -194,6 +194,29 @@ func TestMovedRecord(t *testing.T) {
 			t.Errorf("listed again and removed: %d free", s.available())
 		}
 	})
+	t.Run("left out after a list that was not observed", func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			stored Moved
+			listed uint64
+			may    bool
+		}{
+			"no list is observed":             {hidden(40), 0, true},
+			"a later list is observed":        {hidden(40), 50, true},
+			"a person emptied the list":       {hidden(40), EmptiedList, true},
+			"the list shows the range":        {shown(40), 40, true},
+			"the record covers the last list": {hidden(40), 40, false},
+		} {
+			s := newTestState(t)
+			p := pool(s, tc.listed, false)
+			s.ObservePool(s.now, p)
+			if got := s.MayBeListed(modelPool, p.ResourceVersion, tc.stored); got != tc.may {
+				t.Errorf("%s: may be listed: %t", name, got)
+			}
+			if !s.MayBeListed(modelPool, p.ResourceVersion+1, tc.stored) {
+				t.Errorf("%s: not listed in a version that is not observed", name)
+			}
+		}
+	})
 	t.Run("owned by a claim", func(t *testing.T) {
 		s := newTestState(t)
 		s.ObservePool(s.now, pool(s, 0, false))

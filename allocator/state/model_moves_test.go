@@ -329,7 +329,7 @@ func (w *world) decideMoves(r *replica) {
 func (w *world) recordMoved(r *replica, p *pool, omitted RecordedRange) bool {
 	moved, stored, _ := r.state.MovedOf(modelPool, "")
 	for i, m := range moved {
-		if m.Range == omitted.Range && m.Claim == omitted.Claim && (m.ListedSince > 0 || m.IgnoreListsUntil == 0) {
+		if m.Range == omitted.Range && m.Claim == omitted.Claim && r.state.MayBeListed(modelPool, p.ResourceVersion, m) {
 			moved[i].ListedSince, moved[i].IgnoreListsUntil = 0, p.ResourceVersion
 		}
 	}

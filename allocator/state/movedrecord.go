@@ -159,6 +159,15 @@ func (s *State) MovedOf(k Key, uid string) (list []Moved, stored MovedRecord, kn
 	return list, s.movedRecords[k], true
 }
 
+// MayBeListed reports whether a stored cooldown list, up to this version of the pool, may show a moved range that the moved record does not declare as left out.
+// Before a list without the range is written, the moved record must declare the range as left out (IgnoreListsUntil). Otherwise a replica that observed the
+// earlier list would conclude that a person removed the range. The result is false only if IgnoreListsUntil covers the list that this version of the pool has:
+// a list between two observed versions may show the range.
+func (s *State) MayBeListed(k Key, version uint64, m Moved) bool {
+	p := s.pools[k]
+	return p == nil || p.ResourceVersion != version || p.MovedListRevision == 0 || m.ListedSince > 0 || m.IgnoreListsUntil < p.MovedListRevision
+}
+
 // CountMoved counts the moved ranges of a pool.
 func (s *State) CountMoved(k Key) (n MovedCount) {
 	p := s.pools[k]

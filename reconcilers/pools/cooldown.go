@@ -95,10 +95,8 @@ func (d *deps) recordMoved(ctx context.Context, p client.Object, pool ledger.Key
 	}
 	mustRecord := false
 	for i := range moved {
-		// Once IgnoreListsUntil is set and no later list has been observed to show the range (ListedSince), further lists without the range need no write of the
-		// moved record.
-		mayBeListed := moved[i].ListedSince > 0 || moved[i].IgnoreListsUntil == 0
-		if unlisted[moved[i].Identity()] && mayBeListed {
+		// Once IgnoreListsUntil covers the stored list, further lists without the range need no write of the moved record.
+		if unlisted[moved[i].Identity()] && d.Ledger.MayBeListed(pool, object.ResourceVersion(p), moved[i]) {
 			moved[i].ListedSince, moved[i].IgnoreListsUntil = 0, object.ResourceVersion(p)
 			mustRecord = true
 		}
