@@ -31,12 +31,22 @@ type Snapshot struct {
 	Entries []Entry
 }
 
+// OpenGrants counts the entries that are not standby grants.
+func (r *Snapshot) OpenGrants() (n int) {
+	for i := range r.Entries {
+		if !r.Entries[i].IsStandby() {
+			n++
+		}
+	}
+	return n
+}
+
 // Entry is one open grant, or the ranges that one pool update withholds.
 type Entry struct {
 	Token     Token
 	Space     string
 	Ranges    []allocator.Range
-	Resource  string // of the claim, as in state.Key
+	Resource  string // of the claim, as in state.Key; "" for a standby grant
 	Namespace string
 	NameHash  uint64 // HashName of the claim's name; 0 if the API server had yet to generate it
 	// StoredName and UID identify a claim that was stored before the grant. StoredName alone is the name of a pool whose update withholds the ranges. Both
@@ -44,6 +54,9 @@ type Entry struct {
 	StoredName string
 	UID        string
 }
+
+// IsStandby reports whether the entry was written before a create requested its ranges: Resource, Namespace and NameHash are not known.
+func (e *Entry) IsStandby() bool { return e.Resource == "" }
 
 // Next returns the revision that follows v in the same term, with content r.
 func (v Revision) Next(r Snapshot) Revision {

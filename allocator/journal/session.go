@@ -233,6 +233,13 @@ func (s *Session) writeUntilSettled(ctx context.Context, attempt Revision) error
 	}
 }
 
+// ReadAlongside reads the journal for another goroutine, while the goroutine of the Session may be writing. Current does not change.
+func (s *Session) ReadAlongside(ctx context.Context) (Revision, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timing.Call)
+	defer cancel()
+	return s.store.Read(ctx)
+}
+
 func (s *Session) writeOnce(ctx context.Context, v Revision) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timing.Call)
 	defer cancel()

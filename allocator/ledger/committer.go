@@ -47,9 +47,12 @@ func (l *Ledger) commitOnce(ctx context.Context, commit func(context.Context, jo
 	if err := commit(ctx, snapshot); err != nil {
 		return err
 	}
-	l.cfg.Metrics.observeCommit(time.Since(started), batch, len(snapshot.Entries))
+	l.cfg.Metrics.observeCommit(time.Since(started), batch, snapshot.OpenGrants())
 	l.withState(func(s *state.State) {
 		l.provenAt, l.writeError = started, nil
+		if l.proofs != nil {
+			l.proofs.notBefore = l.session.Current().ResourceVersion
+		}
 		s.CommitLanded(l.now())
 	})
 	return nil
@@ -57,8 +60,8 @@ func (l *Ledger) commitOnce(ctx context.Context, commit func(context.Context, jo
 
 // awaitCommitDue returns true when a commit is due, and false when ctx ends. A commit is due
 //
-//	at once              for a grant, or a call of renewNow
-//	after confirmAfter   if it would confirm an owner or remove a grant
+//	at once              for a grant, for a call of renewNow, or if few standby grants are left
+//	after confirmAfter   if it would confirm an owner that no read can confirm
 //	after renewAfter     in any case, to keep leadership
 func (l *Ledger) awaitCommitDue(ctx context.Context) bool {
 	deadline := time.Now().Add(renewAfter)
@@ -69,7 +72,7 @@ func (l *Ledger) awaitCommitDue(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if pending.Grants > 0 || pending.Waiters > 0 {
+		if pending.Grants > 0 || pending.Waiters > 0 || pending.Refill {
 			return true
 		}
 		if pending.Confirm && !confirming {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -66,7 +67,7 @@ type expirer struct {
 	scans    map[listing]time.Time           // -> earliest time of the next list
 }
 
-// listing identifies one list: the claims of a resource in one namespace.
+// listing identifies one list: the claims of a resource in one namespace. The listing of standby grants is the zero value: all claims of all resources.
 type listing struct{ resource, namespace string }
 
 // expireGrants ends the grants whose life has passed and whose object is not stored. It returns the first error; an object that cannot be read or written
@@ -74,6 +75,7 @@ type listing struct{ resource, namespace string }
 //
 //	grant                               ends when
 //	to a create                         no stored claim has its token, or the claims with its token have been observed
+//	standby, of an earlier leader       the same, after a list of all claims of each resource
 //	to a stored claim, or to a pool     the object was fenced (written to), so that no older write can store the range, and the fence has been observed
 //	to a resource of a later release    at once: this release cannot read its objects
 //
@@ -94,7 +96,7 @@ func (e *expirer) expireGrants(ctx context.Context, due []*state.OpenGrant) (fai
 	stored, creates := map[object][]*state.OpenGrant{}, map[listing][]*state.OpenGrant{}
 	for _, g := range due {
 		ended := false
-		e.withState(func(s *state.State) { ended = s.ExpireObserved(g, !e.isCounted(g.Resource)) })
+		e.withState(func(s *state.State) { ended = s.ExpireObserved(g, !g.IsStandby() && !e.isCounted(g.Resource)) })
 		switch o := (object{g.StoredObject(), g.UID}); {
 		case ended:
 		case g.StoredName != "":
@@ -127,7 +129,7 @@ func (e *expirer) expireGrants(ctx context.Context, due []*state.OpenGrant) (fai
 	}
 	for in, grants := range creates {
 		if err := e.expireCreateGrants(ctx, in, grants); err != nil {
-			fail(fmt.Errorf("%s in namespace %q: %w", in.resource, in.namespace, err))
+			fail(fmt.Errorf("%s in namespace %q: %w", cmp.Or(in.resource, "all claims"), in.namespace, err))
 		}
 	}
 	return failed
@@ -170,7 +172,16 @@ func (e *expirer) expireCreateGrants(ctx context.Context, in listing, grants []*
 		return failed
 	}
 	carriers := map[journal.Token][]string{} // -> UIDs
-	err := e.source.ScanClaims(ctx, in.resource, in.namespace, func(c Claim) { carriers[c.Token] = append(carriers[c.Token], c.UID) })
+	resources := []string{in.resource}
+	if in.resource == "" { // standby grants of an earlier leader
+		resources = e.cfg.ClaimResources
+	}
+	var err error
+	for _, resource := range resources {
+		if err == nil {
+			err = e.source.ScanClaims(ctx, resource, in.namespace, func(c Claim) { carriers[c.Token] = append(carriers[c.Token], c.UID) })
+		}
+	}
 	maps.DeleteFunc(e.scans, func(_ listing, until time.Time) bool { return until.Before(now) })
 	e.scans[in] = time.Now().Add(max(scanEvery, scanShare*time.Since(now)))
 	if err != nil {

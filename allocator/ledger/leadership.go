@@ -177,16 +177,26 @@ func (l *Ledger) leadTerm(ctx context.Context, source Source, why string) error 
 		return err
 	}
 	l.checkReadAccess(source)
+	p := &proofs{term: v.Term, notBefore: l.session.Current().ResourceVersion, wake: make(chan struct{}, 1)}
 	l.withState(func(s *state.State) {
 		s.Tick(l.now())
 		s.StartGranting(l.now())
+		l.proofs = p
 	})
 	l.setLeader(v.Leader, nil)
 	l.cfg.Metrics.setLeading(true)
 	l.cfg.Log.Info("Leading", "term", v.Term, "why", why, "inheritedGrants", len(v.Entries), "took", time.Since(started).String())
 
 	term, stop := context.WithCancel(ctx)
-	defer stop()
+	proofsEnded := make(chan struct{})
+	go func() {
+		l.proveUntilDone(term, p)
+		close(proofsEnded)
+	}()
+	defer func() {
+		stop()
+		<-proofsEnded
+	}()
 	go l.expireEverySecond(term, source)
 	go l.requeueAll(term)
 	return l.commitUntilDone(ctx)

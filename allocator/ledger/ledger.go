@@ -50,6 +50,12 @@ const (
 	maxNamespaceBytes = maxJournalBytes / 4
 )
 
+// Bounds of the grants that the journal contains before a create requests them (package state, standby grants).
+const (
+	maxStandbyGrants = 64 // for the creates of one size from one pool
+	standbyShare     = 8  // at most one in standbyShare of a pool's free addresses
+)
+
 // Ledger decides which claim owns which address, and grants free ranges. The package documentation lists its guarantees.
 type Ledger struct {
 	cfg           Config
@@ -60,6 +66,8 @@ type Ledger struct {
 
 	mu    sync.Mutex
 	state *state.State
+	// proofs are the reads of the present term; nil while this replica may not grant.
+	proofs *proofs
 	// recordClockSince is when the clock of recorded times last agreed with state.RecordClockAhead.
 	recordClockSince     time.Time
 	leader               string // identity, as last read
@@ -103,7 +111,7 @@ func New(cfg Config) *Ledger {
 	served := slices.DeleteFunc(l.countedResources(), func(resource string) bool { return slices.Contains(cfg.Unserved, resource) })
 	l.session = journal.NewSession(cfg.Store, cfg.Identity, served, cfg.Timing)
 	l.session.OnWriteError = l.recordWriteError
-	l.state = state.New(l.countedResources(), state.Limits{GrantLife: cfg.GrantLife, JournalBytes: maxJournalBytes, NamespaceBytes: maxNamespaceBytes}, randomToken)
+	l.state = state.New(l.countedResources(), state.Limits{GrantLife: cfg.GrantLife, JournalBytes: maxJournalBytes, NamespaceBytes: maxNamespaceBytes, StandbyGrants: maxStandbyGrants, StandbyShare: standbyShare}, randomToken)
 	l.state.SetUnserved(cfg.Unserved)
 	return l
 }
@@ -175,23 +183,31 @@ func (l *Ledger) runLocked(f func(*state.State)) (due bool, changed []Key) {
 	f(l.state)
 	checkState(l.state)
 	after := l.state.Pending()
-	due = after.Grants > before.Grants || after.Confirm && !before.Confirm || after.Waiters > before.Waiters
+	due = after.Grants > before.Grants || after.Confirm && !before.Confirm || after.Refill && !before.Refill || after.Waiters > before.Waiters
+	if after.Proofs > before.Proofs || after.Proof && !before.Proof {
+		l.wakeProofs()
+	}
 	return due, l.state.TakeChanged()
 }
 
-// Grant allocates ranges for a claim and returns after the journal commit. If ctx ends before the commit, no range is granted. Errors: *NoPoolError,
+// Grant allocates ranges for a claim and returns when the journal contains them and this replica is proven to have led after the call began. If ctx ends
+// before, no range is granted. Errors: *NoPoolError,
 // *PoolDeletingError, *PoolPausedError, *FaultyPoolError, *NotAutomaticError, *FamilyError, *PoolError (wraps an error of package allocator), *OwnedError,
 // *NotServingError.
 func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	var granted *state.OpenGrant
 	committed := make(chan error, 1)
+	awaitsCommit := false
 	err := l.withLeadership(ctx, false, func(s *state.State) (err error) {
-		if granted, err = s.Grant(l.now(), q); err == nil {
+		if granted, err = s.Grant(l.now(), q); err != nil {
+			return err
+		}
+		if awaitsCommit = granted.AwaitsCommit(); awaitsCommit {
 			granted.NotifyCommit(committed)
 		}
-		return err
+		return nil
 	})
-	if err == nil && !granted.NeedsNoCommit() {
+	if err == nil && awaitsCommit {
 		err = l.awaitCommit(ctx, granted, committed)
 	}
 	if err != nil {
@@ -327,7 +343,19 @@ func (l *Ledger) renewNow(ctx context.Context) (err error) {
 // token t. uid and version are those of the stored claim that is overwritten, "" and 0 for a create. Errors: ErrForged (ErrNoGrant wraps it),
 // *NotServingError.
 func (l *Ledger) CheckGrant(ctx context.Context, k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
-	return l.withLeadership(ctx, true, func(s *state.State) error { return s.CheckGrant(k, uid, version, ranges, t) })
+	proven, awaitsProof := make(chan error, 1), false
+	err := l.withLeadership(ctx, true, func(s *state.State) error {
+		err := s.CheckGrant(k, uid, version, ranges, t)
+		if awaitsProof = err == state.ErrUnproven; awaitsProof {
+			s.NotifyProven(t, proven)
+			return nil
+		}
+		return err
+	})
+	if err == nil && awaitsProof {
+		return l.awaitOutcome(ctx, proven, func() {})
+	}
+	return err
 }
 
 // errNotOwner makes the result false of OwnsAll an error, which a fresh proof of leadership confirms.

@@ -11,12 +11,15 @@ import (
 type Pending struct {
 	Grants  int  // grants whose responses wait
 	Waiters int  // calls of NotifyOfNextCommit
-	Confirm bool // a commit would confirm an owner or remove a grant from the journal; no response waits for that commit
+	Confirm bool // a commit would confirm an owner; no response waits for that commit
+	Refill  bool // few standby grants are left, or a read that was to be a proof has failed: a commit is due
+	Proofs  int  // used standby grants that await a proof
+	Proof   bool // a consistent read of the journal would confirm an owner; no response waits for that read
 }
 
 // Pending returns what waits for the next commit.
 func (s *State) Pending() Pending {
-	return Pending{Grants: s.queuedGrants, Waiters: len(s.waitersForNext), Confirm: s.lazyCommitDue}
+	return Pending{Grants: s.queuedGrants, Waiters: len(s.waitersForNext), Confirm: s.lazyCommitDue, Refill: s.refillDue || s.commitForProof, Proofs: len(s.unproven), Proof: s.proofDue}
 }
 
 // TakeChanged returns the claims and pools whose ownership or usage may have changed since the last call, in no order.
@@ -92,5 +95,5 @@ func (s *State) RequireConfirmation(uid string) {
 // NotifyCommit registers a buffered channel for the outcome of the grant's commit: nil once the journal contains the grant.
 func (g *OpenGrant) NotifyCommit(committed chan error) { g.waiter = committed }
 
-// NeedsNoCommit reports whether the grant is empty: the claim owns every requested range already.
-func (g *OpenGrant) NeedsNoCommit() bool { return len(g.Ranges) == 0 }
+// AwaitsCommit reports whether a commit must land before the response of the grant may leave.
+func (g *OpenGrant) AwaitsCommit() bool { return g.state != grantCommitted }

@@ -11,7 +11,7 @@ import (
 // Check verifies the invariants of the state, and returns the first violation. The cost grows with the number of holdings, claims and grants. The model
 // check and the fuzzers call Check after each step, and so does a manager that is built for the chaos test.
 func (s *State) Check() error {
-	for _, check := range []func() error{s.checkCommits, s.checkGrants, s.checkHoldings, s.checkClaims, s.checkAddresses} {
+	for _, check := range []func() error{s.checkCommits, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses} {
 		if err := check(); err != nil {
 			return fmt.Errorf("invariant: %w", err)
 		}
@@ -54,6 +54,29 @@ func (s *State) checkGrants() error {
 	}
 	if bytes != s.grantBytes {
 		return fmt.Errorf("namespaces use %d bytes of the journal, counted %d", bytes, s.grantBytes)
+	}
+	return nil
+}
+
+func (s *State) checkStandby() error {
+	for name, domain := range s.spaces {
+		for i, g := range domain.standby {
+			switch {
+			case g.holding != nil || g.unproven || !g.IsStandby():
+				return fmt.Errorf("standby grant %s is used", g.Token)
+			case s.grants[g.Token] != nil:
+				return fmt.Errorf("standby grant %s is an open grant", g.Token)
+			case g.state == grantQueued || g.state == grantInFlight && s.commitsLanded == s.commitsBegun:
+				return fmt.Errorf("standby grant %s is in no commit", g.Token)
+			case domain.overlappingStandby(g.Ranges) != i:
+				return fmt.Errorf("standby grant %s of %v in domain %q overlaps another", g.Token, g.Ranges, name)
+			}
+			for _, r := range g.Ranges {
+				for owned := range domain.core.OwnedIn(r) {
+					return fmt.Errorf("standby grant %s: %s is owned by %s", g.Token, owned.Range, s.holdings[owned.OwnerID].key)
+				}
+			}
+		}
 	}
 	return nil
 }

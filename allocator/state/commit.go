@@ -10,7 +10,8 @@ import (
 // BeginCommit returns the snapshot of the next commit to the journal.
 func (s *State) BeginCommit() journal.Snapshot {
 	s.commitsBegun++
-	s.lazyCommitDue, s.queuedGrants = false, 0
+	s.lazyCommitDue, s.commitForProof, s.queuedGrants = false, false, 0
+	s.planStandby()
 	s.waitersForNext, s.waitersForCurrent = nil, append(s.waitersForCurrent, s.waitersForNext...)
 	r := journal.Snapshot{Quarantine: s.quarantined, Applied: make(map[string]uint64, len(s.applied)), Entries: make([]journal.Entry, 0, len(s.grants))}
 	withGrants := map[string]bool{} // resources with open grants
@@ -26,6 +27,7 @@ func (s *State) BeginCommit() journal.Snapshot {
 		withGrants[g.Resource] = true
 		r.Entries = append(r.Entries, g.Entry)
 	}
+	r.Entries = append(r.Entries, s.standbyEntries()...)
 	for k, v := range s.applied {
 		switch inUse := withGrants[k] || s.storedCount[k] > 0 && !s.readDenied[k].expired; { // objects of k are stored, or grants for k are open
 		case inUse && s.unserved[k]:
@@ -57,16 +59,12 @@ func (s *State) CommitLanded(now time.Time) {
 			}
 		}
 	}
-	later := s.unconfirmed[:0]
-	for _, c := range s.unconfirmed {
-		if c.boundAtCommit < s.commitsLanded {
-			s.changed[c.Key] = struct{}{}
-		} else {
-			later = append(later, c)
+	for _, domain := range s.spaces {
+		for _, g := range domain.standby {
+			g.state = grantCommitted
 		}
 	}
-	clear(s.unconfirmed[len(later):])
-	s.unconfirmed = later
+	s.applyProofs(now)
 }
 
 // notifyWaiters sends the outcome of the commit in flight to the callers of NotifyOfNextCommit.

@@ -41,6 +41,9 @@ func (s *State) resolveConflict(h *holding) {
 // setContested records whether h lacks some of its addresses. A holding that owns all its addresses again is confirmed by the next commit.
 func (s *State) setContested(domain *space, h *holding, contested bool) {
 	if h.contested && !contested {
+		if h.claim != nil {
+			h.claim.journaled = false
+		}
 		s.requireConfirmation(h)
 	}
 	h.contested = contested
@@ -51,15 +54,16 @@ func (s *State) setContested(domain *space, h *holding, contested bool) {
 	}
 }
 
-// requireConfirmation makes the next commit confirm the holding's claim. In a follower, the claim is confirmed by the first commit of a later term.
+// requireConfirmation makes the next commit, or the next read of the journal, confirm the holding's claim. In a follower, the claim is confirmed by the first commit of a later term.
 func (s *State) requireConfirmation(h *holding) {
 	if h.claim == nil {
 		return
 	}
-	h.claim.boundAtCommit = s.commitsBegun
+	h.claim.boundAtCommit, h.claim.boundAtProof = s.commitsBegun, s.proofsBegun
 	if s.granting {
 		s.unconfirmed = append(s.unconfirmed, h.claim)
-		s.lazyCommitDue = true
+		s.proofDue = s.proofDue || h.claim.journaled
+		s.lazyCommitDue = s.lazyCommitDue || !h.claim.journaled
 	}
 }
 

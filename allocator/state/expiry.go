@@ -83,6 +83,7 @@ func (s *State) Tick(now time.Time) {
 		s.quarantined, s.lazyCommitDue = false, true
 	}
 	s.endEarlierWrites(now)
+	s.endIdleDemands(now)
 	clear(s.cooldownSums)
 	for k, holdings := range s.withFreeAt {
 		wasFull := s.cooldownsFull(k)
@@ -102,9 +103,16 @@ func (s *State) Tick(now time.Time) {
 
 // canExpire reports whether a grant can end once its life has passed. Conditions, without which the range is kept:
 //
-//   - the API server lets this replica read the resource of the grant's object
+//   - the API server lets this replica read the resource of the grant's object; every resource, for a standby grant of an earlier leader
 //   - for a stored claim, this replica serves the API: the claim is fenced first, which only such a replica may do
 func (s *State) canExpire(g *OpenGrant) bool {
+	if g.IsStandby() {
+		for _, d := range s.readDenied {
+			if !d.expired {
+				return false
+			}
+		}
+	}
 	return s.readDenied[g.Resource].err == nil && (!s.unserved[g.Resource] || g.UID == "")
 }
 

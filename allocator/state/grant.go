@@ -36,13 +36,10 @@ func (s *State) Grant(now time.Time, q Request) (*OpenGrant, error) {
 	if len(s.missingRanges(q)) == 0 { // the claim owns them all: there is nothing to commit
 		return &OpenGrant{Entry: journal.Entry{Token: s.newToken(), Space: p.Space}, state: grantCommitted, lifeBegan: now}, nil
 	}
-	h := s.repeatableHolding(p, q)
-	if h == nil {
-		if h, err = s.reserveRanges(p, q); err != nil {
-			return nil, err
-		}
+	if h := s.repeatableHolding(p, q); h != nil {
+		return s.addGrant(h, q), nil
 	}
-	return s.addGrant(h, q), nil
+	return s.grantFree(now, p, q)
 }
 
 // checkJournalRoom returns why the journal has no room for a grant of size bytes. Grants and withheld ranges of a namespace share a bound.
@@ -126,10 +123,14 @@ func (s *State) endGrant(g *OpenGrant) {
 		g.waiter <- &NotServingError{Reason: "the pool or the claim has changed meanwhile"}
 		g.waiter = nil
 	}
+	if g.unproven {
+		s.unproven = slices.DeleteFunc(s.unproven, func(other *OpenGrant) bool { return other == g })
+		g.notifyProven(&NotServingError{Reason: "the pool or the claim has changed meanwhile"})
+	}
 	h := g.holding
 	h.grants = slices.DeleteFunc(h.grants, func(other *OpenGrant) bool { return other == g })
 	s.accountGrant(g, -1)
-	s.lazyCommitDue = s.lazyCommitDue || g.state == grantCommitted
+	s.lazyCommitDue = s.lazyCommitDue || s.grantBytes > s.limits.JournalBytes/2 // room is short; otherwise the entry leaves the journal with the next commit
 	s.freeIfUnused(h)
 }
 
@@ -151,6 +152,11 @@ type OpenGrant struct {
 	journal.Entry
 	holding      *holding
 	state        grantState
+	demand       *demand // of a standby grant that is not used yet
+	unproven     bool    // awaits a proof, see requireProof
+	usedAtCommit uint64  // commitsBegun when the proof was required
+	usedAtProof  uint64  // proofsBegun when the proof was required
+	proofWaiters []chan<- error
 	withdrawn    bool      // no caller waits for the response: the grant ends when its commit has landed
 	lifeBegan    time.Time // when the commit of the grant landed; for an inherited grant, when this leader began to serve
 	basedOn      uint64    // resourceVersion of the stored claim that the response overwrites; 0 if not known
@@ -184,9 +190,9 @@ func (g *OpenGrant) isFulfilledBy(c *claim) bool {
 		(g.UID != "" || isSubset(c.Ranges, g.Ranges))
 }
 
-// isFor reports whether the grant is to the claim with this key and UID.
+// isFor reports whether the grant is to the claim with this key and UID, or may be: the claim of an earlier leader's standby grant is not known.
 func (g *OpenGrant) isFor(k Key, uid string) bool {
-	return g.Resource == k.Resource && g.Namespace == k.Namespace &&
+	return g.IsStandby() || g.Resource == k.Resource && g.Namespace == k.Namespace &&
 		(g.NameHash == 0 || g.NameHash == journal.HashName(k.Name)) && (g.UID == "" || g.UID == uid)
 }
 

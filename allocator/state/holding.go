@@ -7,12 +7,13 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// addHolding creates a holding for the ranges, without assigning the addresses.
+// addHolding creates a holding for the ranges, without assigning the addresses. Standby grants of the addresses are given up.
 func (s *State) addHolding(key, poolKey Key, spaceName string, ranges ...allocator.Range) *holding {
 	s.lastOwnerID++
 	h := &holding{id: s.lastOwnerID, key: key, pool: poolKey, space: spaceName, ranges: ranges}
 	s.holdings[h.id] = h
 	s.indexByKey(h, key)
+	s.dropStandby(s.space(spaceName), ranges)
 	return h
 }
 

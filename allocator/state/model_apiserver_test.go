@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -59,8 +60,12 @@ type createRequest struct {
 	call          *admissionCall
 	response      Grant
 	responded     bool
-	validate      bool // the API server calls the validating webhook before it stores the object
-	over          bool // stored, denied or failed
+	validate      bool     // the API server calls the validating webhook before it stores the object
+	validator     *replica // replica that the validating webhook calls; nil before the call
+	validatorLife int
+	validatedAt   time.Time // begin of the validating call
+	approved      bool      // the validating webhook has approved the object
+	over          bool      // stored, denied or failed
 }
 
 // admissionCall is a call of the mutating webhook for a create, or of the validating webhook for a pool update.
@@ -215,7 +220,10 @@ func (w *world) mutateCreate(c *createRequest, k *admissionCall) {
 	case err != nil:
 		w.logf("%s: deny create %d: %v", k.to.name(), c.id, err)
 		k.ended = true
-	case g.state == grantCommitted: // granted without a commit: only with a break
+	case g.state == grantCommitted: // a standby grant, or granted without a commit by a break
+		if g.unproven {
+			w.tally.standbyUsed++
+		}
 		k.ended = true
 		k.grant = g
 		w.respond(c, k, Grant{Ranges: g.Ranges, Token: g.Token})
@@ -242,6 +250,10 @@ func (w *world) storeCreate(c *createRequest) {
 	if w.rng.IntN(2) > 0 { // the object is stored in a later step
 		return
 	}
+	if c.validate && !c.byLeader && !c.approved && w.objects[c.name] == nil {
+		w.validateCreate(c)
+		return
+	}
 	c.over = true
 	if w.rng.IntN(4) == 0 || c.name != "" && w.objects[c.name] != nil {
 		w.logf("api: drop create %d after its response", c.id)
@@ -259,21 +271,49 @@ func (w *world) storeCreate(c *createRequest) {
 			w.logf("api: drop create %d, validation: %v", c.id, err)
 			return
 		}
-	} else if c.validate {
-		if v.unserved && o.Key.Resource == modelOthers {
-			return
-		}
-		if err := v.state.CheckGrant(o.Key, "", 0, c.response.Ranges, c.response.Token); err != nil {
-			w.logf("api: drop create %d, validation: %v", c.id, err)
-			return
-		}
 	}
 	o.Ranges, o.Token = c.response.Ranges, c.response.Token
 	o.unadmitted = c.outlivesClaim
+	if c.call != nil && c.call.grant != nil && c.call.grant.unproven && !c.approved {
+		o.unadmitted = true
+		w.tally.unapproved++
+	}
 	w.store(o, fmt.Sprintf("create %d", c.id))
 	w.tally.creates++
 	if c.fromBackup {
 		w.tally.recreated++
+	}
+}
+
+// validateCreate calls the validating webhook, which answers in a later step if the grant awaits a proof. The call fails after 10 s.
+func (w *world) validateCreate(c *createRequest) {
+	if c.validator == nil {
+		c.validator = w.replicas[w.rng.IntN(len(w.replicas))]
+		c.validatorLife, c.validatedAt = c.validator.life, w.now
+	}
+	v := c.validator
+	key := c.objectKey()
+	key.Name = cmp.Or(key.Name, "gen")
+	switch {
+	case w.now.Sub(c.validatedAt) > 10*time.Second, v.life != c.validatorLife, v.unserved && key.Resource == modelOthers:
+		c.over = true
+		return
+	case w.now.Before(v.pausedUntil):
+		return
+	}
+	before := v.state.grants[c.response.Token]
+	inherited := before != nil && before.IsStandby()
+	switch err := v.state.CheckGrant(key, "", 0, c.response.Ranges, c.response.Token); {
+	case err == ErrUnproven: //nolint:errorlint // as the ledger compares it
+	case err != nil:
+		w.logf("api: drop create %d, validation by %s: %v", c.id, v.name(), err)
+		c.over = true
+	default:
+		w.logf("%s: approve create %d", v.name(), c.id)
+		c.approved = true
+	}
+	if inherited {
+		w.tally.approvedInherited++
 	}
 }
 

@@ -3,6 +3,9 @@ package state
 import (
 	"slices"
 	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
 )
 
 // breaks switches off rules of the state machine. The model check must find a violation for each break; modelBreaks has the breaks of the replicas.
@@ -12,13 +15,19 @@ type breaks struct {
 	noInheritance      bool // an address object does not inherit the holding of its claim
 	ownByName          bool // a claim owns every address object that names the claim, whatever ranges the address object has
 	freeMoved          bool // the range of a moved claim becomes free
+	approveUnproven    bool // a create is approved although no proof of leadership has followed its request
+	oldProof           bool // a read of the journal that began before the request counts as a proof
+	reuseStandby       bool // the token of a used standby grant is used again
+	dropStandby        bool // a new leader does not inherit the standby grants of the earlier leader
+	trustInherited     bool // a new leader approves the token of an inherited standby grant without a proof of its own, and its life does not begin anew
 	missingListFrees   bool // a pool stored without its list of moved ranges frees the moved ranges
 }
 
 // brokenState is a State with breaks.
 type brokenState struct {
 	*State
-	breaks breaks
+	breaks      breaks
+	usedStandby *OpenGrant // the standby grant that was used last
 }
 
 func (b *brokenState) Grant(now time.Time, q Request) (*OpenGrant, error) {
@@ -30,7 +39,37 @@ func (b *brokenState) Grant(now time.Time, q Request) (*OpenGrant, error) {
 		b.queuedGrants--
 		return g, nil
 	}
-	return b.State.Grant(now, q)
+	if g := b.usedStandby; g != nil && b.breaks.reuseStandby && q.UID == "" && b.checkCanGrant(q) == nil && b.grants[g.Token] == g && len(q.Ranges) == len(g.Ranges) && !q.Ranges[0].Exact.IsValid() {
+		return g, nil
+	}
+	g, err := b.State.Grant(now, q)
+	if err != nil || !g.unproven {
+		return g, err
+	}
+	if b.breaks.oldProof {
+		g.usedAtProof = 0
+		b.applyProofs(now)
+	}
+	b.usedStandby = g
+	return g, nil
+}
+
+func (b *brokenState) CheckGrant(k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
+	if g := b.grants[t]; g != nil && g.IsStandby() && b.breaks.trustInherited {
+		return nil
+	}
+	err := b.State.CheckGrant(k, uid, version, ranges, t)
+	if err == ErrUnproven && b.breaks.approveUnproven {
+		return nil
+	}
+	return err
+}
+
+func (b *brokenState) TakeOver(v journal.Revision) {
+	if b.breaks.dropStandby {
+		v.Entries = slices.DeleteFunc(slices.Clone(v.Entries), func(e journal.Entry) bool { return e.IsStandby() })
+	}
+	b.State.TakeOver(v)
 }
 
 // repeatedGrant returns the holding with open grants that Grant would grant again; nil if there is none.

@@ -93,6 +93,11 @@ func TestModel_NoAddressIsOwnedTwice(t *testing.T) {
 		{"denied reads", total.readsDenied, 8},
 		{"objects recreated from a backup", total.recreated, 192},
 		{"removed finalizers", total.finalizersRemoved, 32},
+		{"used standby grants", total.standbyUsed, 2},
+		{"proofs by a read", total.proofsRead, 2},
+		{"reads that prove nothing", total.proofsFailed, 16},
+		{"approved inherited standby grants", total.approvedInherited, 64},
+		{"creates stored without proof and validation", total.unapproved, 16},
 	} {
 		if count >= 100 && covered.times*covered.n < count { // fewer schedules are run to debug one of them
 			t.Errorf("%d schedules covered too few %s: %d, want at least one in %d schedules", count, covered.what, covered.times, covered.n)
@@ -129,6 +134,11 @@ func TestModel_FindsEachBreak(t *testing.T) {
 		"a pool without its list frees the moved ranges":                     {breaks: breaks{missingListFrees: true}},
 		"claims of an API that is switched off are not observed":             {ignoreUnserved: true},
 		"a new leader does not wait for claims that it cannot read":          {ignoreUnreadable: true},
+		"a create is approved without a proof of leadership":                 {breaks: breaks{approveUnproven: true}},
+		"a proof that is older than the request counts":                      {breaks: breaks{oldProof: true}},
+		"a standby grant is used twice":                                      {breaks: breaks{reuseStandby: true}},
+		"a new leader does not inherit standby grants":                       {breaks: breaks{dropStandby: true}},
+		"an inherited standby grant is approved without a proof":             {breaks: breaks{trustInherited: true}},
 		"a restored address object belongs to its claim, whatever its range": {breaks: breaks{ownByName: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

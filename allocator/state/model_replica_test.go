@@ -42,6 +42,7 @@ func (w *world) stepReplica(r *replica) {
 		w.decideMoves(r)
 	}
 	switch {
+	case w.stepProof(r):
 	case r.commitInFlight != nil:
 		w.resolveCommit(r)
 	case r.phase == phaseFollowing:
@@ -74,8 +75,45 @@ func (w *world) resolveCommit(r *replica) {
 			w.logf("%s: step down", r.name())
 			r.commitInFlight, r.phase, r.current, r.unchangedSince = nil, phaseFollowing, v, w.now
 			r.state.StepDown()
+			r.proof = nil
 		}
 	}
+}
+
+// proofRead is a consistent read of the journal that is to prove leadership.
+type proofRead struct {
+	number    uint64
+	notBefore uint64            // resourceVersion of the newest commit that had landed when the read began
+	shown     *journal.Revision // what the API server returned; nil before
+}
+
+// stepProof begins a read of the journal, lets the API server return it, or applies it: each in a step of its own, with pauses in between. It reports whether it
+// did one of these.
+func (w *world) stepProof(r *replica) bool {
+	b := r.state
+	switch p := r.proof; {
+	case !b.granting || w.rng.IntN(2) == 0:
+		return false
+	case p == nil && (len(b.unproven) > 0 || b.proofDue):
+		r.proof = &proofRead{number: b.BeginProof(), notBefore: parseVersion(r.current.ResourceVersion)}
+		w.logf("%s: begin read %d of the journal", r.name(), r.proof.number)
+	case p == nil:
+		return false
+	case p.shown == nil:
+		shown := w.lease
+		p.shown = &shown
+	case p.shown.Leader == r.name() && p.shown.Term == r.current.Term && parseVersion(p.shown.ResourceVersion) >= p.notBefore:
+		w.logf("%s: read %d shows its own term", r.name(), p.number)
+		w.tally.proofsRead++
+		b.ProofLanded(w.now, p.number)
+		r.proof = nil
+	default:
+		w.logf("%s: read %d shows term %d, leader %s", r.name(), p.number, p.shown.Term, p.shown.Leader)
+		w.tally.proofsFailed++
+		b.ProofFailed()
+		r.proof = nil
+	}
+	return true
 }
 
 // commitLanded applies the outcome of a stored commit.
@@ -84,12 +122,13 @@ func (w *world) commitLanded(r *replica, v journal.Revision) {
 	switch r.phase {
 	case phaseAcquiring:
 		w.logf("%s: lead term %d", r.name(), v.Term)
-		r.phase = phaseCatchingUp
+		r.phase, r.proof = phaseCatchingUp, nil
 		r.state.TakeOver(v)
 	case phaseResigning:
 		w.logf("%s: hand over", r.name())
 		r.state.CommitLanded(w.now)
 		r.state.StepDown()
+		r.proof = nil
 		r.phase, r.unchangedSince = phaseFollowing, w.now
 	default:
 		w.logf("%s: commit %d landed", r.name(), v.Commit)
@@ -174,7 +213,7 @@ func (w *world) catchUp(r *replica) {
 func (w *world) lead(r *replica) {
 	b := r.state
 	switch n := w.rng.IntN(20); {
-	case n < 8 && (b.queuedGrants > 0 || b.lazyCommitDue || w.now.Sub(r.committedAt) > time.Second):
+	case n < 8 && (b.queuedGrants > 0 || b.lazyCommitDue || b.refillDue || b.commitForProof || w.now.Sub(r.committedAt) > time.Second):
 		w.sendCommit(r, r.current.Next(b.BeginCommit()))
 	case r.restoredUnder && !w.breaks.ignoreRestore: // every action that writes addresses to stored claims follows a commit, which reads the journal
 	case n < 11:
@@ -372,8 +411,10 @@ type replica struct {
 	applyShare   int     // applyShare of 400 steps apply events: a low share makes the replica lag
 	unserved     bool    // started without the API of modelOthers
 	hiddenEvents []event // events of modelOthers that are applied when reads are allowed again
-	unreadable   UnreadableResources
-	pausedUntil  time.Time
+	// hiddenVersion is the newest resourceVersion of the hidden events that were applied since hiddenEvents was last empty.
+	hiddenVersion uint64
+	unreadable    UnreadableResources
+	pausedUntil   time.Time
 
 	phase            replicaPhase
 	newestJournal    uint64           // newest resourceVersion of the Lease that the replica has read or written
@@ -381,6 +422,7 @@ type replica struct {
 	current          journal.Revision // last revision that the replica read or committed
 	unchangedSince   time.Time        // time of the last observed change of the journal
 	commitInFlight   *journal.Revision
+	proof            *proofRead // nil if no read is in flight
 	reply            leaseReply
 	replyVersion     string           // resourceVersion in the reply
 	predecessor      journal.Revision // last revision of the previous leader
@@ -430,11 +472,12 @@ func (w *world) startReplica(r *replica) {
 		binary.BigEndian.PutUint64(t[:], w.rng.Uint64())
 		return t
 	}
-	r.state = &brokenState{breaks: w.breaks.breaks, State: New(modelResources, Limits{GrantLife: DefaultGrantLife, JournalBytes: 50 * usualEntryBytes, NamespaceBytes: 50 * usualEntryBytes}, token)}
+	r.state = &brokenState{breaks: w.breaks.breaks, State: New(modelResources, Limits{GrantLife: DefaultGrantLife, JournalBytes: 50 * usualEntryBytes, NamespaceBytes: 50 * usualEntryBytes, StandbyGrants: w.standbyGrants, StandbyShare: 2}, token)}
+	r.hiddenVersion = 0
 	r.relisted, r.hiddenEvents, r.unreadable, r.unserved = nil, nil, UnreadableResources{}, w.servesPartly && !w.settling && w.rng.IntN(2) == 0
 	r.state.unserved[modelOthers] = r.unserved
 	r.position, r.readPosition, r.phase, r.newestJournal, r.restoredUnder, r.current = 0, 0, phaseFollowing, 0, false, journal.Revision{}
-	r.unchangedSince, r.commitInFlight, r.scannedGrants = time.Time{}, nil, nil
+	r.unchangedSince, r.commitInFlight, r.scannedGrants, r.proof = time.Time{}, nil, nil, nil
 	r.storedGrants = map[string]*storedGrant{}
 	w.list(r, len(w.events)/2+w.rng.IntN(len(w.events)/2+1))
 }
@@ -448,6 +491,10 @@ func (w *world) deliver(r *replica) bool {
 	switch {
 	case len(r.hiddenEvents) > 0 && !w.isUnreadable(modelOthers):
 		e, r.hiddenEvents = r.hiddenEvents[0], r.hiddenEvents[1:]
+		r.hiddenVersion = max(r.hiddenVersion, e.resourceVersion)
+		if e.resourceVersion = 0; len(r.hiddenEvents) == 0 { // some of them may be from a list, which counts as a whole only
+			e.resourceVersion, r.hiddenVersion = r.hiddenVersion, 0
+		}
 	case len(r.relisted) > 0:
 		e, r.relisted = r.relisted[0], r.relisted[1:]
 	case r.position < len(w.events):

@@ -15,7 +15,8 @@ import (
 //
 // Modelled: an API server (admission calls, writes conditional on resourceVersion, watch events, restores of etcd from a backup), the journal Lease
 // (compare-and-swap), two or three replicas (each a State, a watch position and a phase of follower or leader), and clients (users, tools that move claims to
-// other clusters, writers that bypass admission). Faults: lost replies, late and stalled writes, repeated calls, replicas that pause or restart between any
+// other clusters, writers that bypass admission). Half of the creates are not validated: a create that was answered from a standby grant without a proof counts
+// as stored without admission then. Faults: lost replies, late and stalled writes, repeated calls, replicas that pause or restart between any
 // two steps, watches that end and relist, denied reads.
 //
 // One step (world.step) advances the clock by a random duration and runs one action of a client, the API server, the network or one replica.
@@ -73,6 +74,10 @@ type modelBreaks struct {
 // focus enables the faults in which the break shows, so that few schedules are needed to find a violation.
 func (m modelBreaks) focus(w *world) {
 	switch {
+	case m.trustInherited:
+		w.standbyGrants, w.coarseClock, w.bypassesAdmission, w.movesClaims, w.servesPartly, w.restoresEtcd = 3, true, false, false, false, false
+	case m.approveUnproven, m.oldProof, m.reuseStandby, m.dropStandby:
+		w.standbyGrants, w.bypassesAdmission, w.movesClaims, w.servesPartly = 3, false, false, false
 	case m.ignoreRestore:
 		w.restoresEtcd, w.servesPartly = true, false
 	case m.staleValidation:
@@ -125,7 +130,9 @@ type world struct {
 	relists           bool // watches end, and replicas list again
 	servesPartly      bool // replicas are started with and without the API of modelOthers
 	restoresEtcd      bool // etcd is restored from backups
+	standbyGrants     int  // of one demand; 0 for none
 	stallOdds         int  // one of stallOdds writes to claims stalls in its connection
+	coarseClock       bool // steps often take seconds, so that grants expire while creates are in flight
 	settling          bool // the schedule has ended and no more faults occur
 
 	// Memory of the clients and of the checks.
@@ -157,6 +164,11 @@ type tally struct {
 	ledUnserved        uint64 // replicas that led while claims of an API that they do not serve were stored
 	readsDenied        uint64 // periods of denied reads
 	recreated          uint64 // objects recreated from a backup
+	standbyUsed        uint64 // creates answered from a standby grant
+	proofsRead         uint64 // reads of the journal that proved leadership
+	proofsFailed       uint64 // reads that did not
+	approvedInherited  uint64 // creates from a standby grant of an earlier leader that validation approved
+	unapproved         uint64 // creates from a standby grant without proof, stored without validation
 	finalizersRemoved  uint64 // claims deleted by a removed finalizer while their address object was in flight
 }
 
@@ -178,6 +190,11 @@ func (t *tally) add(o tally) {
 	t.readsDenied += o.readsDenied
 	t.recreated += o.recreated
 	t.finalizersRemoved += o.finalizersRemoved
+	t.standbyUsed += o.standbyUsed
+	t.proofsRead += o.proofsRead
+	t.proofsFailed += o.proofsFailed
+	t.approvedInherited += o.approvedInherited
+	t.unapproved += o.unapproved
 }
 
 // newWorld returns the cluster of a schedule. The seed chooses the faults, as far as the breaks do not.
@@ -196,6 +213,7 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 		w.servesPartly = w.rng.IntN(2) == 0
 	}
 	w.restoresEtcd, w.updatesPool, w.relists = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0, w.rng.IntN(3) == 0
+	w.standbyGrants, w.coarseClock = []int{0, 1, 3}[w.rng.IntN(3)], w.rng.IntN(8) == 0
 	breaks.focus(w)
 	if w.servesPartly {
 		w.bypassesAdmission, w.movesClaims, w.restoresEtcd, w.relists = false, false, false, false
@@ -274,6 +292,8 @@ func (w *world) step() {
 func (w *world) advanceClock() {
 	var d time.Duration
 	switch n := w.rng.IntN(1000); {
+	case n < 30 && w.coarseClock:
+		d = time.Duration(w.rng.IntN(20)) * time.Second
 	case n < 960:
 		d = time.Duration(w.rng.IntN(10)) * time.Millisecond
 	case n < 992:

@@ -77,6 +77,12 @@ func (s *State) awaitMoveDecision(h *holding, c *claim) {
 	if h.isMoved() { // of an address object whose claim was moved before
 		return
 	}
+	for _, o := range s.holdingsByKey[c.owner()] {
+		// The pool's record, written by an earlier leader, keeps the range by a second holding: this claim was bound by an inherited grant.
+		if o != h && o.isMoved() && o.movedUID == c.UID && o.space == h.space && slices.Equal(o.ranges, h.ranges) {
+			return
+		}
+	}
 	h.freeAt, h.movedUID, h.clusters = noEnd, c.UID, c.Clusters
 	s.undecided[c.UID] = h
 	s.indexFreeAt(h)

@@ -129,6 +129,8 @@ func (s *State) bindClaim(c *claim) {
 	delete(s.holdingByRequest, h.requestUID)
 	s.indexByKey(h, c.owner())
 	s.endMovedOfReturned(c)
+	g := s.grants[c.Token]
+	c.journaled = g != nil && g.holding == h && g.state == grantCommitted
 	c.hadGrant = s.endFulfilledGrants(h, c) || len(h.grants) > 0
 	s.requireConfirmation(h)
 	if h.contested || len(s.space(h.space).contested) > 0 {

@@ -17,7 +17,7 @@ type Ownership struct {
 	// Confirmed: only a confirmed claim may be marked Ready. A claim is confirmed if all of these hold:
 	//
 	//   - the claim owns all its ranges
-	//   - a commit of this term began after the claim was bound, and has landed
+	//   - a commit of this term began after the claim was bound, and has landed; if the journal contained the claim's grant, a consistent read is enough
 	//   - each rival is stored as flagged, so that no older write can mark the rival Ready; or the API of the rival is switched off, and the writes of earlier leaders have ended, so that no write can mark the rival Ready
 	Confirmed bool
 	Space     string // routing domain of the claim's addresses
@@ -46,7 +46,7 @@ func (s *State) OwnershipOf(uid string) Ownership {
 		st.Conflict = s.firstConflict(h)
 		return st
 	}
-	st.Confirmed = s.granting && s.commitsLanded > c.boundAtCommit
+	st.Confirmed = s.granting && s.isProven(c)
 	for o := range s.space(h.space).contested {
 		if o.claim != nil && !o.claim.Flagged && !s.cannotBecomeReady(o.claim) && o.overlapsAny(h.ranges) {
 			st.Confirmed = false
@@ -69,7 +69,7 @@ func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Du
 	return max(0, sent.Add(s.limits.GrantLife).Sub(now))
 }
 
-// CheckGrant returns nil if a claim that is about to be stored carries the ranges of its own open grant, in addition to the ranges that the stored claim
+// CheckGrant returns nil, or ErrUnproven where the grant awaits a proof, if a claim that is about to be stored carries the ranges of its own open grant, in addition to the ranges that the stored claim
 // owns already. For a create, CheckGrant also records the final name of the claim in the grant.
 func (s *State) CheckGrant(k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
 	if !s.granting {
@@ -93,6 +93,15 @@ func (s *State) CheckGrant(k Key, uid string, version uint64, ranges []allocator
 	// name (NameHash 0) is not final: after a collision the API server generates another name for the same request.
 	if uid == "" && g.NameHash != 0 {
 		g.finalName = k.Name
+	}
+	if g.IsStandby() { // used by an earlier leader, which may not have led any more
+		s.accountGrant(g, -1)
+		g.Resource, g.Namespace = k.Resource, k.Namespace
+		s.accountGrant(g, 1)
+		s.requireProof(g)
+	}
+	if g.unproven {
+		return ErrUnproven
 	}
 	return nil
 }

@@ -188,8 +188,27 @@ func (w RangeRequest) isMetBy(r allocator.Range, window []allocator.Range) bool 
 	return r.Size() == w.Count && (w.Bits == 0 || w.Bits == r.First.BitLen()) && len(allocator.Subtract([]allocator.Range{r}, window)) == 0
 }
 
-// reserveRanges allocates free ranges for all range requests of a request, or for none.
-func (s *State) reserveRanges(p *pool, q Request) (*holding, error) {
+// grantFree grants free ranges, under the token of a standby grant of exactly these ranges if there is one.
+func (s *State) grantFree(now time.Time, p *pool, q Request) (*OpenGrant, error) {
+	k, predictable := s.demandOf(p, q)
+	ranges, err := s.allocateRanges(p, q)
+	if err != nil {
+		return nil, err
+	}
+	var ready *OpenGrant
+	if predictable {
+		ready = s.takeStandby(s.space(p.Space), s.noteDemand(now, k), ranges)
+	}
+	h := s.reserveRanges(p, q, ranges)
+	if ready == nil {
+		return s.addGrant(h, q), nil
+	}
+	s.useStandby(now, ready, h, q)
+	return ready, nil
+}
+
+// allocateRanges allocates free ranges for all range requests of a request, or for none. The caller adds the holding that owns them.
+func (s *State) allocateRanges(p *pool, q Request) ([]allocator.Range, error) {
 	id, own := s.lastOwnerID+1, s.contestedHoldingOf(q.UID) // addHolding below gives the new holding this ID
 	var ranges []allocator.Range
 	for _, w := range s.missingRanges(q) {
@@ -205,13 +224,18 @@ func (s *State) reserveRanges(p *pool, q Request) (*holding, error) {
 		}
 		ranges = append(ranges, r)
 	}
+	return ranges, nil
+}
+
+// reserveRanges adds the holding of ranges that were just allocated to a request.
+func (s *State) reserveRanges(p *pool, q Request, ranges []allocator.Range) *holding {
 	h := s.addHolding(q.Claim, q.Pool, p.Space, ranges...)
 	if q.Claim.Name == "" && q.RequestUID != "" {
 		h.requestUID = q.RequestUID
 		s.holdingByRequest[q.RequestUID] = h
 	}
 	s.markChanged(h)
-	return h, nil
+	return h
 }
 
 // poolError adds the names of pools and owners to an error of package allocator.

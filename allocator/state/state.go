@@ -52,6 +52,7 @@ type State struct {
 	undecided          map[string]*holding // UID of a deleted claim that was marked as moved -> its holding, until DecideMoved
 	// recordClockAhead is by how much the clock of recorded times (the API server's, as estimated) is ahead of the callers' clock.
 	recordClockAhead time.Duration
+	demands          map[demandKey]*demand // see standby.go; empty in a follower
 	lastOwnerID      allocator.OwnerID
 
 	granting           bool // leads and has caught up: may grant
@@ -63,7 +64,14 @@ type State struct {
 	commitsBegun      uint64         // commits of this term that have begun
 	commitsLanded     uint64         // commits of this term that are stored. Invariant: commitsBegun-1 <= commitsLanded <= commitsBegun
 	unconfirmed       []*claim       // owners bound since the begin of the last commit that landed; empty in a follower
-	lazyCommitDue     bool           // a commit would confirm an owner or remove a grant; no response waits for that commit
+	lazyCommitDue     bool           // a commit would confirm an owner; no response waits for that commit
+	refillDue         bool           // few standby grants are left: a commit is due, for which no response waits
+	proofsBegun       uint64         // consistent reads of the journal that have begun
+	proofsLanded      uint64         // newest read that has shown this term
+	proofsBeforeTerm  uint64         // reads that began before this term
+	proofDue          bool           // a read would confirm an owner; no response waits for that read
+	commitForProof    bool           // a read has failed: a commit is to prove what awaits a proof
+	unproven          []*OpenGrant   // used standby grants that await a proof
 	waitersForNext    []chan<- error // callers of NotifyOfNextCommit, for the next commit
 	waitersForCurrent []chan<- error // callers of NotifyOfNextCommit, for the commit in flight
 }
@@ -73,6 +81,8 @@ type Limits struct {
 	GrantLife      time.Duration // of a grant, from its commit
 	JournalBytes   int           // of all open grants
 	NamespaceBytes int           // of the open grants of one namespace
+	StandbyGrants  int           // of one demand; 0 for none
+	StandbyShare   int64         // standby grants use at most one in StandbyShare of a pool's free addresses
 }
 
 // namespaceUsage counts the open grants of a namespace and their bytes in the journal.
@@ -85,6 +95,7 @@ type namespaceDomain struct{ namespace, space string }
 type space struct {
 	core      *allocator.Space
 	contested map[*holding]struct{} // holdings that own only a part of their ranges, since other holdings own the remaining addresses
+	standby   []*OpenGrant          // grants that no create has used yet, see standby.go
 }
 
 // pool is a known pool; or, with a zero Key and without core, a stand-in for a request for exact ranges that no pool serves (poolForRequest).
@@ -144,6 +155,10 @@ type claim struct {
 	// the claims bound before the term. Invariant: boundAtCommit <=
 	// commitsBegun while granting
 	boundAtCommit uint64
+	boundAtProof  uint64 // proofsBegun when the claim was bound
+	// journaled: the claim was bound by a grant that the journal contained. The next leader either inherits the grant, or waits until it has observed the claim:
+	// so a consistent read that began after the claim was bound and shows this term confirms the claim, as a commit does.
+	journaled bool
 	// cooldownBegan is when the cooldown of the range began, before the claim is gone; zero if the cooldown has not begun.
 	cooldownBegan    time.Time
 	cooldownRecorded bool // the pool has recorded the cooldown, while the claim is stored
@@ -180,6 +195,7 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		undecided:        map[string]*holding{},
 		movedRecords:     map[Key]MovedRecord{},
 		recordFaults:     map[string]error{},
+		demands:          map[demandKey]*demand{},
 	}
 	for _, resource := range resources {
 		s.applied[resource] = 0

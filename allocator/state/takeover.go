@@ -13,6 +13,7 @@ import (
 func (s *State) TakeOver(v journal.Revision) {
 	s.dropGrants()
 	s.commitsBegun, s.commitsLanded, s.lazyCommitDue = 0, 0, true
+	s.proofsBeforeTerm, s.proofsLanded = s.proofsBegun, s.proofsBegun
 	s.quarantined = v.Quarantine
 	seen := s.claimsByToken(v.Entries)
 	entries := slices.Clone(v.Entries)
@@ -79,7 +80,7 @@ func (s *State) StartGranting(now time.Time) {
 		g.lifeBegan = now
 	}
 	for _, c := range s.claims {
-		c.boundAtCommit = 0
+		c.boundAtCommit, c.journaled = 0, false
 		switch {
 		case c.holding == nil:
 			s.changed[c.Key] = struct{}{}
@@ -103,9 +104,14 @@ func (s *State) dropGrants() {
 			g.waiter <- &NotServingError{Reason: "another replica took the journal over"}
 			g.waiter = nil
 		}
+		g.notifyProven(&NotServingError{Reason: "another replica took the journal over"})
 		s.endGrant(g)
 	}
-	s.lazyCommitDue, s.queuedGrants = false, 0
+	for _, domain := range s.spaces {
+		domain.standby = nil
+	}
+	clear(s.demands)
+	s.lazyCommitDue, s.commitForProof, s.refillDue, s.proofDue, s.queuedGrants = false, false, false, false, 0
 	s.waitersForNext, s.waitersForCurrent = nil, append(s.waitersForCurrent, s.waitersForNext...)
 	s.notifyWaiters(&NotServingError{Reason: "another replica took the journal over"})
 }

@@ -1,0 +1,256 @@
+package state
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// Standby grants are grants that the journal contains before a create requests them: the leader predicts which ranges the next creates get, and commits these
+// ranges under tokens of their own, without a claim. A create whose range was predicted need not wait for a commit.
+//
+//	noteDemand ──▶ BeginCommit: planStandby ──▶ CommitLanded: ready ──▶ takeStandby: an open grant of the create
+//	                                                             └──▶ dropStandby: given up
+//
+// A standby grant never changes which range a create gets: the pool's policy chooses the range as if no standby grant existed, and a standby grant with
+// exactly that range is used if there is one. The ranges of standby grants count as free.
+//
+//	Invariant: a standby grant is used for one create at most, and each range of it is free until then.
+//	Invariant: the ranges of two standby grants of a routing domain do not overlap.
+//	Invariant: the journal contains an entry of the token of each used standby grant until the object of the create is observed, or the grant expires.
+//
+// The third invariant holds because a standby grant is used only as long as no begun commit omits it: planStandby, which begins a commit, is the only
+// function that chooses which standby grants a commit omits, and what it omits is not used any more.
+//
+// The next leader cannot know which standby grants were used. It inherits all of them as grants without a claim, which any claim with the token fulfils.
+
+const (
+	minStandby    = 8                // standby grants of one demand at first; Limits.StandbyGrants at most
+	maxDemands    = 8                // demands with standby grants at a time
+	demandLife    = 10 * time.Second // a demand ends when no create has requested its ranges for so long
+	standbyRanges = 2                // ranges that one standby grant has at most
+)
+
+// demand is a series of creates that request the same number of addresses from one pool.
+type demand struct {
+	demandKey
+	lastAt time.Time
+	target int // wanted standby grants
+	given  int // standby grants in the last commit
+	ready  int // of these, not used yet
+	recent int // creates since the last Tick
+}
+
+// demandKey identifies a demand. Its sizes are those of the range requests, followed by zeros.
+type demandKey struct {
+	pool  Key
+	sizes [standbyRanges]rangeSize
+}
+
+// rangeSize is the part of a RangeRequest that a policy needs to choose a range.
+type rangeSize struct {
+	count int64
+	bits  int
+}
+
+func (k demandKey) compare(o demandKey) int {
+	c := cmp.Or(cmp.Compare(k.pool.coreName(), o.pool.coreName()))
+	for i := range k.sizes {
+		c = cmp.Or(c, cmp.Compare(k.sizes[i].count, o.sizes[i].count), cmp.Compare(k.sizes[i].bits, o.sizes[i].bits))
+	}
+	return c
+}
+
+// requests returns the range requests of a create of the demand.
+func (k demandKey) requests() (requests []RangeRequest) {
+	for _, size := range k.sizes {
+		if size.count > 0 {
+			requests = append(requests, RangeRequest{Count: size.count, Bits: size.bits})
+		}
+	}
+	return requests
+}
+
+// demandOf returns the demand of a request; false if the ranges of the request cannot be predicted: the request is not a create, or names addresses, or the
+// pool's policy is random.
+func (s *State) demandOf(p *pool, q Request) (k demandKey, ok bool) {
+	predictable := p.Policy == nil || p.Policy == allocator.BestFit || p.Policy == allocator.Sequential
+	if s.limits.StandbyGrants == 0 || q.UID != "" || p.core == nil || !predictable || len(q.Ranges) > standbyRanges {
+		return k, false
+	}
+	k.pool = q.Pool
+	for i, w := range q.Ranges {
+		if w.Exact.IsValid() {
+			return k, false
+		}
+		k.sizes[i] = rangeSize{w.Count, w.Bits}
+	}
+	return k, true
+}
+
+// noteDemand records a create, whose ranges may be predicted from now on.
+func (s *State) noteDemand(now time.Time, k demandKey) *demand {
+	d := s.demands[k]
+	if d == nil {
+		if len(s.demands) >= maxDemands {
+			oldest := slices.MinFunc(s.demandsByAge(), func(x, y *demand) int { return x.lastAt.Compare(y.lastAt) })
+			delete(s.demands, oldest.demandKey)
+		}
+		d = &demand{demandKey: k, target: min(minStandby, s.limits.StandbyGrants)}
+		s.demands[k] = d
+	}
+	d.lastAt = now
+	d.recent++
+	return d
+}
+
+// demandsByAge lists the demands, the latest first, in an order that does not depend on the map.
+func (s *State) demandsByAge() []*demand {
+	list := make([]*demand, 0, len(s.demands))
+	for _, d := range s.demands {
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(x, y *demand) int { return cmp.Or(y.lastAt.Compare(x.lastAt), x.compare(y.demandKey)) })
+	return list
+}
+
+// endIdleDemands ends the demands without a recent create, and wants fewer standby grants where creates have become rare. The next commit gives the
+// standby grants up.
+func (s *State) endIdleDemands(now time.Time) {
+	for k, d := range s.demands {
+		if now.Sub(d.lastAt) >= demandLife {
+			delete(s.demands, k)
+		}
+		if d.recent < d.target {
+			d.target = max(min(minStandby, s.limits.StandbyGrants), d.target/2)
+		}
+		d.recent = 0
+	}
+}
+
+// planStandby chooses the standby grants of the commit that begins: for each demand the ranges that its next creates would get if nothing else happened.
+// Earlier standby grants of these ranges stay, all others are given up.
+func (s *State) planStandby() {
+	earlier := map[string][]*OpenGrant{} // routing domain ->
+	for name, domain := range s.spaces {
+		if len(domain.standby) > 0 {
+			earlier[name], domain.standby = domain.standby, nil
+		}
+	}
+	s.refillDue = false
+	if !s.granting || s.quarantined || s.grantBytes > s.limits.JournalBytes/2 {
+		return
+	}
+	for _, d := range s.demandsByAge() {
+		d.given, d.ready = 0, 0
+		p, err := s.poolForRequest(Request{Pool: d.pool, Ranges: d.requests()})
+		if err != nil || s.readDenied[d.pool.Resource].err != nil {
+			continue
+		}
+		domain := s.space(p.Space)
+		for _, ranges := range s.predictRanges(p, d) {
+			if domain.overlappingStandby(ranges) >= 0 { // of another demand, whose next create may take the range first
+				break
+			}
+			i := slices.IndexFunc(earlier[p.Space], func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) })
+			g := &OpenGrant{Entry: journal.Entry{Token: s.newToken(), Space: p.Space, Ranges: ranges}, state: grantInFlight}
+			if i >= 0 {
+				g = earlier[p.Space][i]
+			}
+			g.demand = d
+			domain.standby = append(domain.standby, g)
+			d.given++
+			d.ready++
+		}
+	}
+}
+
+// predictRanges returns the ranges that the next creates of a demand would get.
+func (s *State) predictRanges(p *pool, d *demand) (next [][]allocator.Range) {
+	requests := d.requests()
+	n := int64(d.target)
+	for _, w := range requests {
+		offer, err := p.familyWindow(w)
+		if err != nil {
+			return nil
+		}
+		n = min(n, offer.Stats().Available/s.limits.StandbyShare/w.Count)
+	}
+	id := s.lastOwnerID + 1 // of no holding
+	core := s.space(p.Space).core
+	for range n {
+		var ranges []allocator.Range
+		for _, w := range requests {
+			r, err := s.allocateRange(p, w, id, nil)
+			if err != nil {
+				break
+			}
+			ranges = append(ranges, r)
+		}
+		next = append(next, ranges)
+	}
+	for _, ranges := range next {
+		for _, r := range ranges {
+			core.Release(r, id)
+		}
+	}
+	return slices.DeleteFunc(next, func(ranges []allocator.Range) bool { return len(ranges) < len(requests) })
+}
+
+// overlappingStandby returns the index of the first standby grant that has an address of the ranges; -1 if there is none.
+func (domain *space) overlappingStandby(ranges []allocator.Range) int {
+	return slices.IndexFunc(domain.standby, func(g *OpenGrant) bool {
+		return slices.ContainsFunc(ranges, func(r allocator.Range) bool { return slices.ContainsFunc(g.Ranges, r.Overlaps) })
+	})
+}
+
+// dropStandby gives up the standby grants that have an address of the ranges.
+func (s *State) dropStandby(domain *space, ranges []allocator.Range) {
+	for i := domain.overlappingStandby(ranges); i >= 0; i = domain.overlappingStandby(ranges) {
+		domain.standby[i].demand.ready--
+		domain.standby = slices.Delete(domain.standby, i, i+1)
+	}
+}
+
+// takeStandby removes and returns the standby grant of exactly these ranges; nil if there is none. A demand that ran out of standby grants gets more.
+func (s *State) takeStandby(domain *space, d *demand, ranges []allocator.Range) *OpenGrant {
+	i := slices.IndexFunc(domain.standby, func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) })
+	if i < 0 {
+		if d.ready == 0 && d.given > 0 {
+			d.target = min(2*d.target, s.limits.StandbyGrants)
+		}
+		return nil
+	}
+	g := domain.standby[i]
+	domain.standby = slices.Delete(domain.standby, i, i+1)
+	g.demand.ready--
+	s.refillDue = s.refillDue || g.demand.ready <= g.demand.target/4
+	g.demand = nil
+	return g
+}
+
+// useStandby makes a standby grant the open grant of a create. The journal contains the claim after the next commit.
+func (s *State) useStandby(now time.Time, g *OpenGrant, h *holding, q Request) {
+	g.holding, g.lifeBegan = h, now
+	g.Resource, g.Namespace, g.NameHash = q.Claim.Resource, q.Claim.Namespace, journal.HashName(q.Claim.Name)
+	s.indexGrant(g)
+	s.requireProof(g)
+}
+
+// IsStandby reports whether the grant is a standby grant of an earlier leader: the resource of its claim is not known.
+func (g *OpenGrant) IsStandby() bool { return g.Entry.IsStandby() }
+
+// standbyEntries returns the entries of the standby grants that are not used, in an order that does not depend on maps.
+func (s *State) standbyEntries() (entries []journal.Entry) {
+	for _, domain := range s.spaces {
+		for _, g := range domain.standby {
+			entries = append(entries, g.Entry)
+		}
+	}
+	slices.SortFunc(entries, func(x, y journal.Entry) int { return bytes.Compare(x.Token[:], y.Token[:]) })
+	return entries
+}
