@@ -33,7 +33,8 @@
 //
 // # Validation of a claim
 //
-// The validating webhook denies an object whose addresses and token are not those of an open grant, and changes of a stored allocation. A claim
+// The validating webhook denies an object whose addresses and token are not those of an open grant, and changes of a stored allocation. If the create was
+// answered from a standby grant, the call waits for the proof that the replica still leads, which began with the mutating call. A claim
 // that is being deleted, or that clusterctl has marked as moved to another cluster, may give up addresses, and may not add any.
 //
 // # Address objects

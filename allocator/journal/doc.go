@@ -2,14 +2,15 @@
 //
 // A grant is ranges promised to one write whose object has not been observed: to an admission response, or to a write by a reconciler. The grant is committed
 // to the journal before the response or the write is sent. So the next leader knows the open grants of a replica that died. The ranges that a pool update
-// removes are stored in the same way until the update is observed.
+// removes are stored in the same way until the update is observed. Standby grants, for creates that are expected, are committed without a claim.
 //
 // # Guarantees
 //
 // The revisions of the journal are totally ordered: each write is a compare-and-swap on the Lease's resourceVersion. The leader of a term (the Lease's
 // leaseTransitions) writes all revisions of the term, and the take-over by the next leader is a compare-and-swap as well. So a take-over either finds a
 // grant in the journal, or makes the commit of the grant fail. The argument uses no clock: a replica that was suspended while another replica took over
-// finds out at its next commit, before it sends a response.
+// finds out at its next commit, before it sends a response. A response with a standby grant needs no commit of its own; the validating webhook then waits for
+// a read that shows the replica's own term (Session.ReadAlongside), or a commit.
 //
 //	term 7, replica a   ──[g1]──[g1 g2]──────────────[g1 g2 g3] ✗ conflict: a steps down, the response of g3 was never sent
 //	term 8, replica b                  ╲──[g1 g2]──[g1 g2 g4]──▶

@@ -3,7 +3,9 @@
 //
 // # Guarantees
 //
-//   - Grant returns a range after a journal commit that contains the range, under a token of its own.
+//   - Grant returns a range after a journal commit that contains the range, under a token of its own. The commit may be older than the request: the journal
+//     contains standby grants for the next creates. CheckGrant returns nil for such a grant only after a commit or a read of the journal that began after the
+//     request has proven that this replica still leads.
 //   - A range is free if no stored claim owns it, no open grant contains it, and it is neither in cooldown, nor moved, nor withheld (see package state).
 //   - Before a replica returns a denial, a commit proves that it leads: a commit that began at most two seconds before, or a new commit. Without this rule
 //     a replica that was suspended could deny by an old state.
@@ -21,6 +23,7 @@
 // One mutex guards a state.State. Goroutines of a Ledger:
 //
 //	Run                follows the journal, takes it over, commits (leadership.go, committer.go)
+//	proveUntilDone     proves by reads of the journal that this replica leads (proof.go); only on the leader
 //	expireEverySecond  ends grants whose life has passed (expiry.go); only on the leader
 //	requeueAll         reports all objects as changed after a take-over; only on the leader
 //	tickEverySecond    ends cooldowns

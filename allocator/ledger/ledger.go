@@ -190,8 +190,8 @@ func (l *Ledger) runLocked(f func(*state.State)) (due bool, changed []Key) {
 	return due, l.state.TakeChanged()
 }
 
-// Grant allocates ranges for a claim and returns when the journal contains them and this replica is proven to have led after the call began. If ctx ends
-// before, no range is granted. Errors: *NoPoolError,
+// Grant allocates ranges for a claim and returns when the journal contains them. If ctx ends before, no range is granted. Without a later CheckGrant, the claim of
+// a standby grant counts as stored without admission: this replica may have been replaced before the call. Errors: *NoPoolError,
 // *PoolDeletingError, *PoolPausedError, *FaultyPoolError, *NotAutomaticError, *FamilyError, *PoolError (wraps an error of package allocator), *OwnedError,
 // *NotServingError.
 func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
@@ -287,7 +287,7 @@ const (
 // withLeadership runs ask, and proves this replica's leadership before it returns an error: a replica that was suspended may deny a request that the new
 // leader would grant. A commit of the last leadershipProof is a proof; with freshProof only a commit that begins after ask. After such a commit, ask runs
 // again, as the state may have changed. A success needs no proof: the journal contains a grant before Grant returns it, and the next leader inherits the grant
-// that CheckGrant has found.
+// that CheckGrant has found. For a standby grant, CheckGrant waits for a proof.
 //
 // CheckGrant and OwnsAll ask for a fresh proof: a former leader does not know the grants of the new leader, however recent its own last commit.
 //
@@ -340,7 +340,7 @@ func (l *Ledger) renewNow(ctx context.Context) (err error) {
 }
 
 // CheckGrant returns nil if each range of a claim that is about to be stored is owned by the stored claim already, or is in the claim's own open grant with
-// token t. uid and version are those of the stored claim that is overwritten, "" and 0 for a create. Errors: ErrForged (ErrNoGrant wraps it),
+// token t, and this replica is proven to have led after the grant was requested. uid and version are those of the stored claim that is overwritten, "" and 0 for a create. Errors: ErrForged (ErrNoGrant wraps it),
 // *NotServingError.
 func (l *Ledger) CheckGrant(ctx context.Context, k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
 	proven, awaitsProof := make(chan error, 1), false

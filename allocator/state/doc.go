@@ -30,8 +30,16 @@
 // claim ends when the claim has been fenced (written to, so that no write based on an older version can be stored) and the fence has been observed: a new
 // leader waits until it has observed as much as this leader, so the new leader needs no journal entry to know the outcome of the grant.
 //
+// Standby grants (standby.go). The leader commits grants for the ranges that the next creates would get, before they are requested. A create that gets such a
+// range uses the standby grant and its token, without a commit. The ranges of unused standby grants count as free.
+//
+// Proofs (proof.go). A replica that was suspended may have been replaced. A used standby grant is approved (CheckGrant) only after a commit, or a read of the
+// journal, that began after the request and shows that this replica leads. The same holds for a standby grant of an earlier leader, which may have been used
+// after that leader was replaced: its life begins anew with the proof.
+//
 // Confirmation. A claim may be marked as Ready only after a commit that began after the claim got its holding: the commit proves that this replica still led
-// when it observed the claim. Until then Ownership.Confirmed is false, also in a new term of the same replica.
+// when it observed the claim. If the journal contained the grant of the claim, a read of the journal is a proof too. Until then Ownership.Confirmed is false,
+// also in a new term of the same replica.
 //
 // Stored objects count. A claim with ranges of which this process knows no grant, such as a claim stored without admission, owns the addresses that are free if
 // one of these holds: (a) the claim carries a token: the validating webhook admits a token only with an open grant, so the grant has left the journal (a token

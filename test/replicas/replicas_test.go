@@ -37,7 +37,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	suite.Main(m, sandbox.Options{Replicas: 3, Links: true, ManagerArgs: []string{"--log-level=debug"}}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
+	suite.Main(m, sandbox.Options{Replicas: 3, Links: true, ManagerArgs: []string{"--log-level=debug", "--grant-expiry=45s"}}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
 		admin, err = suite.NewClient(s, func(config *rest.Config) {
 			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &sentBack{next} })

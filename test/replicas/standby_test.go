@@ -1,0 +1,143 @@
+package replicas
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/load"
+	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
+	"butlerlabs.dev/ipam/webhooks"
+)
+
+// grantExpiry is the flag of the managers: how long a grant stays in the journal without an object.
+const grantExpiry = 45 * time.Second
+
+// standbyEntries returns the entries of the journal that belong to no create yet.
+func standbyEntries(t *testing.T) (entries []journal.Entry) {
+	t.Helper()
+	store, err := journal.NewLeaseStore(cluster.Config(), sandbox.ManagerNamespace, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := store.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(v.Entries, func(e journal.Entry) bool { return !e.IsStandby() })
+}
+
+// answeredFromStandby makes a manager answer a create with a standby grant, and returns the object that the API server would go on with.
+func answeredFromStandby(t *testing.T, m *sandbox.Manager, namespace, name string) *v1alpha1.IPAllocation {
+	t.Helper()
+	for i := range 20 { // the first create of an idle pool has no standby grant
+		before := standbyEntries(t)
+		a := ask(t.Context(), m, webhooks.MutateIPAllocation, load.Claim(namespace, fmt.Sprintf("%s-%d", name, i)))
+		if a.err != nil || a.response == nil || !a.response.Allowed {
+			t.Fatalf("%s: %+v", name, a)
+		}
+		token := a.stored.Annotations[v1alpha1.AnnotationGrant]
+		if slices.ContainsFunc(before, func(e journal.Entry) bool { return e.Token.String() == token }) {
+			return &a.stored
+		}
+	}
+	t.Fatal("no create is answered from a standby grant")
+	return nil
+}
+
+// approves asks a manager to validate an object, and reports whether the manager approves it.
+func approves(t *testing.T, m *sandbox.Manager, a *v1alpha1.IPAllocation) bool {
+	t.Helper()
+	is := ask(t.Context(), m, webhooks.ValidateIPAllocation, a)
+	if is.err != nil {
+		t.Errorf("%s, asked about %s: %v", m.Name(), a.Name, is.err)
+	}
+	return is.code == http.StatusOK && is.response != nil && is.response.Allowed
+}
+
+// The leader is lost between its response to a create, from a standby grant, and the validating call. The next leader knows the grant, and approves the create.
+func TestFailover_BetweenResponseAndValidation(t *testing.T) {
+	for how, lose := range map[string]func(t *testing.T, m *sandbox.Manager) (back func()){
+		"killed": func(t *testing.T, m *sandbox.Manager) func() {
+			if err := m.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			return func() { startAgain(t, m) }
+		},
+		"frozen": func(t *testing.T, m *sandbox.Manager) func() {
+			if err := m.Freeze(); err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := m.Thaw(); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+		"cut off": func(t *testing.T, m *sandbox.Manager) func() { return cutOff(t, m, true, sandbox.Silent) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			namespace := newPool(t, 24)
+			was := leader(t)
+			answered := answeredFromStandby(t, was, namespace, "answered")
+			back := sync.OnceFunc(lose(t, was))
+			t.Cleanup(back)
+			is := nextLeader(t, was)
+			suite.Eventually(t, patience, func(context.Context) error { // it may still be catching up
+				if !approves(t, is, answered) {
+					return fmt.Errorf("%s does not approve %s", is.Name(), answered.Name)
+				}
+				return nil
+			})
+			taken := load.Claim(namespace, "taken")
+			created(t, taken)
+			if taken.Spec.PinnedRange.StartAddress == answered.Spec.PinnedRange.StartAddress {
+				t.Errorf("%s is given again", taken.Spec.PinnedRange.StartAddress)
+			}
+			back()
+		})
+	}
+}
+
+// A leader is frozen after its response for longer than the life of a grant: the address belongs to another claim by then. The former leader, which finds the
+// validating call at its port when it resumes, does not approve the create, and neither does the new leader.
+func TestFailover_StandbyGrantOfAReplacedLeader(t *testing.T) {
+	namespace := newPool(t, 24)
+	was := leader(t)
+	answered := answeredFromStandby(t, was, namespace, "answered")
+	if err := was.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	thaw := sync.OnceValue(was.Thaw)
+	t.Cleanup(func() { _ = thaw() })
+	is := nextLeader(t, was)
+	taken := load.Claim(namespace, "taken")
+	taken.Spec.Count, taken.Spec.PinnedRange = nil, answered.Spec.PinnedRange
+	suite.Eventually(t, patience+2*grantExpiry, func(ctx context.Context) error { return admin.Create(ctx, taken) })
+	late := make(chan bool, 1)
+	go func() { late <- approves(t, was, answered) }()
+	again := make(chan answer, 1)
+	go func() {
+		again <- ask(t.Context(), was, webhooks.MutateIPAllocation, load.Claim(namespace, "of-the-former-leader"))
+	}()
+	time.Sleep(time.Second) // the calls wait at its port by then
+	if err := thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if <-late {
+		t.Error("the former leader approves an address that has another owner")
+	}
+	if approves(t, is, answered) {
+		t.Error("the new leader approves an address that has another owner")
+	}
+	if a := <-again; a.err == nil && a.code == http.StatusOK && a.response.Allowed {
+		inJournal(t, &a.stored) // it has forwarded the call
+	}
+}
