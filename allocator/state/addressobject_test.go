@@ -305,13 +305,16 @@ func TestLandingWindow_OfAnEarlierLeader(t *testing.T) {
 	s := newTestState(t)
 	s.observeStored("known", "10.0.0.3", journal.Token{})
 	s.observeStored("waiting", "", journal.Token{})
+	g := s.mustGrant(Request{Claim: key("inherited")})
+	snapshot := s.commit()
 	s.StepDown()
-	s.TakeOver(journal.Revision{})
+	s.TakeOver(journal.Revision{Snapshot: snapshot})
 	s.StartGranting(s.now)
 	s.commit()
 	s.observeStored("later", "10.0.0.4", journal.Token{})
+	s.observeStored("inherited", g.Ranges[0].String(), g.Token) // the earlier leader may have confirmed it by a read of the journal
 	s.now = s.now.Add(30 * time.Second)
-	for name, want := range map[string]time.Duration{"known": s.limits.GrantLife - 30*time.Second, "later": 0, "waiting": 0, "never": 0} {
+	for name, want := range map[string]time.Duration{"known": s.limits.GrantLife - 30*time.Second, "inherited": s.limits.GrantLife - 30*time.Second, "later": 0, "waiting": 0, "never": 0} {
 		if got := s.LandingWindow(s.now, name, time.Time{}); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}

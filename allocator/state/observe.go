@@ -124,6 +124,7 @@ func (s *State) bindClaim(c *claim) {
 	if h.isMoved() && c.OwnerClaim == (Key{}) && h.movedUID != c.UID {
 		s.clearMoved(h)
 	}
+	c.inheritedGrant = h.inherited
 	h.claim, h.inherited, c.holding, c.unverified = c, false, h, false
 	s.setHoldingPool(h, c.Pool)
 	delete(s.holdingByRequest, h.requestUID)

@@ -56,11 +56,11 @@ func (s *State) OwnershipOf(uid string) Ownership {
 }
 
 // LandingWindow returns for how long the API server may still store an address object after a create for the claim. The create came from this leader at the time
-// sent (zero for never), or from an earlier leader. An earlier leader can have known only a claim that was bound before this term (boundAtCommit 0): its last
-// create can be stored for a grant life after this leader began to grant.
+// sent (zero for never), or from an earlier leader: its last create can be stored for a grant life after this leader began to grant. An earlier leader can have
+// confirmed only two kinds of claims: a claim that was bound before this term (boundAtCommit 0), and a claim whose grant it left in the journal.
 func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Duration {
 	c := s.claims[uid]
-	if c != nil && c.holding != nil && s.granting && c.boundAtCommit == 0 && s.grantingSince.After(sent) {
+	if c != nil && c.holding != nil && s.granting && (c.boundAtCommit == 0 || c.inheritedGrant) && s.grantingSince.After(sent) {
 		sent = s.grantingSince
 	}
 	if sent.IsZero() {

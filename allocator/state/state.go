@@ -159,6 +159,8 @@ type claim struct {
 	// journaled: the claim was bound by a grant that the journal contained. The next leader either inherits the grant, or waits until it has observed the claim:
 	// so a consistent read that began after the claim was bound and shows this term confirms the claim, as a commit does.
 	journaled bool
+	// inheritedGrant: the claim was bound by a grant of an earlier leader. That leader may have confirmed the claim by a read, before this leader observed it.
+	inheritedGrant bool
 	// cooldownBegan is when the cooldown of the range began, before the claim is gone; zero if the cooldown has not begun.
 	cooldownBegan    time.Time
 	cooldownRecorded bool // the pool has recorded the cooldown, while the claim is stored

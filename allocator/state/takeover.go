@@ -80,7 +80,7 @@ func (s *State) StartGranting(now time.Time) {
 		g.lifeBegan = now
 	}
 	for _, c := range s.claims {
-		c.boundAtCommit, c.journaled = 0, false
+		c.boundAtCommit, c.journaled, c.inheritedGrant = 0, false, false
 		switch {
 		case c.holding == nil:
 			s.changed[c.Key] = struct{}{}

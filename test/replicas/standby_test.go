@@ -96,12 +96,12 @@ func TestFailover_BetweenResponseAndValidation(t *testing.T) {
 				}
 				return nil
 			})
+			back()
 			taken := load.Claim(namespace, "taken")
 			created(t, taken)
 			if taken.Spec.PinnedRange.StartAddress == answered.Spec.PinnedRange.StartAddress {
 				t.Errorf("%s is given again", taken.Spec.PinnedRange.StartAddress)
 			}
-			back()
 		})
 	}
 }
