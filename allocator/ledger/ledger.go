@@ -196,8 +196,8 @@ func (l *Ledger) runLocked(f func(*state.State)) (due bool, changed []Key) {
 // *NotServingError.
 func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	var granted *state.OpenGrant
-	committed := make(chan error, 1)
-	awaitsCommit := false
+	committed, proven := make(chan error, 1), make(chan error, 1)
+	awaitsCommit, awaitsProof := false, false
 	err := l.withLeadership(ctx, false, func(s *state.State) (err error) {
 		if granted, err = s.Grant(l.now(), q); err != nil {
 			return err
@@ -205,10 +205,16 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 		if awaitsCommit = granted.AwaitsCommit(); awaitsCommit {
 			granted.NotifyCommit(committed)
 		}
+		if awaitsProof = granted.AwaitsProof() && s.Pending().Proofs > maxUnproven; awaitsProof {
+			s.NotifyProven(granted.Token, proven)
+		}
 		return nil
 	})
 	if err == nil && awaitsCommit {
 		err = l.awaitCommit(ctx, granted, committed)
+	}
+	if err == nil && awaitsProof {
+		err = l.awaitCommit(ctx, granted, proven)
 	}
 	if err != nil {
 		return Grant{}, err
@@ -217,11 +223,16 @@ func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
 	return Grant{Ranges: granted.Ranges, Space: granted.Space, Token: granted.Token}, nil
 }
 
+// maxUnproven bounds the standby grants that leave before they are proven, so that few creates wait in their validating calls at a time. The API server repeats
+// a failed mutating call, which has two webhook entries, but not a validating call: if the leader is killed, the waiting creates fail. With more creates than
+// that, the wait for the proof costs them little.
+const maxUnproven = 4
+
 // CountDenied counts a request that the ledger denied, also if the claim is then stored to wait for addresses. Callers repeat some requests after a live read
 // of the pool and count only the last denial.
 func (l *Ledger) CountDenied(pool Key, err error) { l.cfg.Metrics.countDenied(pool, err) }
 
-// awaitCommit waits until the journal contains a grant. If ctx ends first, or another replica may lead by now, it withdraws the grant and returns an error.
+// awaitCommit waits until the journal contains a grant, or until the grant is proven. If ctx ends first, or another replica may lead by now, it withdraws the grant and returns an error.
 func (l *Ledger) awaitCommit(ctx context.Context, g *state.OpenGrant, committed <-chan error) error {
 	return l.awaitOutcome(ctx, committed, func() { l.withState(func(s *state.State) { s.WithdrawGrant(g) }) })
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -1009,6 +1010,40 @@ func TestStandby_FormerLeaderApprovesNothing(t *testing.T) {
 		if !slices.ContainsFunc(inherited.Entries, func(e journal.Entry) bool { return e.Token == g.Token }) {
 			t.Error("the journal that the new leader took over lacks the grant")
 		}
+	})
+}
+
+// Only a few standby grants leave before they are proven: the others wait, since a validating call that waits fails if its replica is killed.
+func TestStandby_FewLeaveUnproven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memoryStore{}
+		l, stop := startLeader(t, store, "a", &fakeSource{})
+		defer stop()
+		if _, err := l.Grant(t.Context(), request("first")); err != nil {
+			t.Fatal(err)
+		}
+		store.mu.Lock() // reads of the journal hang
+		var group sync.WaitGroup
+		var granted atomic.Int32
+		for i := range 2 * maxUnproven {
+			group.Go(func() {
+				if _, err := l.Grant(t.Context(), request(fmt.Sprint(i))); err != nil {
+					t.Error(err)
+				}
+				granted.Add(1)
+			})
+		}
+		for granted.Load() < maxUnproven {
+			runtime.Gosched()
+		}
+		for range 1000 { // time for the others
+			runtime.Gosched()
+		}
+		if n := granted.Load(); n > maxUnproven {
+			t.Errorf("%d grants left unproven, want %d at most", n, maxUnproven)
+		}
+		store.mu.Unlock()
+		group.Wait()
 	})
 }
 

@@ -24,6 +24,9 @@ func (s *State) requireProof(g *OpenGrant) {
 	s.unproven = append(s.unproven, g)
 }
 
+// AwaitsProof reports whether the grant is a used standby grant that is not proven.
+func (g *OpenGrant) AwaitsProof() bool { return g.unproven }
+
 // NotifyProven sends the outcome of the proof of the grant with this token to done, which must be buffered: at once if no proof is outstanding.
 func (s *State) NotifyProven(t journal.Token, done chan<- error) {
 	switch g := s.grants[t]; {

@@ -58,7 +58,7 @@ type rangeSize struct {
 }
 
 func (k demandKey) compare(o demandKey) int {
-	c := cmp.Or(cmp.Compare(k.pool.coreName(), o.pool.coreName()))
+	c := cmp.Compare(k.pool.coreName(), o.pool.coreName())
 	for i := range k.sizes {
 		c = cmp.Or(c, cmp.Compare(k.sizes[i].count, o.sizes[i].count), cmp.Compare(k.sizes[i].bits, o.sizes[i].bits))
 	}
