@@ -53,7 +53,7 @@ const (
 // Bounds of the grants that the journal contains before a create requests them (package state, standby grants).
 const (
 	maxStandbyGrants = 64 // for the creates of one size from one pool
-	standbyShare     = 8  // at most one in standbyShare of a pool's free addresses
+	standbyShare     = 16 // at most one in standbyShare of a pool's free addresses; so a pool with fewer free addresses has none
 )
 
 // Ledger decides which claim owns which address, and grants free ranges. The package documentation lists its guarantees.

@@ -129,8 +129,10 @@ func (s *State) endGrant(g *OpenGrant) {
 	}
 	h := g.holding
 	h.grants = slices.DeleteFunc(h.grants, func(other *OpenGrant) bool { return other == g })
+	h.journaledUntil = s.commitsBegun + 1
 	s.accountGrant(g, -1)
-	s.lazyCommitDue = s.lazyCommitDue || s.grantBytes > s.limits.JournalBytes/2 // room is short; otherwise the entry leaves the journal with the next commit
+	// The entry of a claim leaves the journal with the next commit, unless room is short: see detachClaim.
+	s.lazyCommitDue = s.lazyCommitDue || h.claim == nil || s.grantBytes > s.limits.JournalBytes/2
 	s.freeIfUnused(h)
 }
 

@@ -145,6 +145,7 @@ type holding struct {
 	freeAt           time.Time // end of the cooldown; noEnd if moved; zero if neither in cooldown nor moved
 	inherited        bool      // granted by an earlier leader and not bound since: pool and claim are not known, so the range is not granted again
 	contested        bool      // further holdings own some of the addresses. Invariant: h.contested == h is in space.contested
+	journaledUntil   uint64    // first commit without the entry of the grant that ended last; 0 if no grant has ended
 	listedSince      uint64    // see Moved
 	ignoreListsUntil uint64    // see Moved
 	movedUID         string    // UID of the object that was moved with the range
@@ -223,6 +224,8 @@ func (s *State) unindexOwner(c *claim) {
 //	after h.freeAt                     is in cooldown until cooldownEnd
 //	zero, or not after h.freeAt        stays in the cooldown that began or was recorded earlier, until h.freeAt
 //	zero, without a freeAt or a grant  is freed
+//
+// A commit is due if the journal still contains the entry of the claim's grant: the next leader, which does not observe the claim, would take the grant for open.
 func (s *State) detachClaim(c *claim, now, cooldownEnd time.Time) {
 	if s.passHolding(c) {
 		return
@@ -230,6 +233,7 @@ func (s *State) detachClaim(c *claim, now, cooldownEnd time.Time) {
 	h := c.holding
 	s.unindexOwner(c)
 	h.claim, c.holding = nil, nil
+	s.lazyCommitDue = s.lazyCommitDue || h.journaledUntil > s.commitsBegun
 	switch {
 	case cooldownEnd.Equal(noEnd):
 		s.awaitMoveDecision(h, c)

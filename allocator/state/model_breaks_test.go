@@ -19,7 +19,6 @@ type breaks struct {
 	oldProof           bool // a read of the journal that began before the request counts as a proof
 	reuseStandby       bool // the token of a used standby grant is used again
 	dropStandby        bool // a new leader does not inherit the standby grants of the earlier leader
-	trustInherited     bool // a new leader approves the token of an inherited standby grant without a proof of its own, and its life does not begin anew
 	missingListFrees   bool // a pool stored without its list of moved ranges frees the moved ranges
 }
 
@@ -55,9 +54,6 @@ func (b *brokenState) Grant(now time.Time, q Request) (*OpenGrant, error) {
 }
 
 func (b *brokenState) CheckGrant(k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
-	if g := b.grants[t]; g != nil && g.IsStandby() && b.breaks.trustInherited {
-		return nil
-	}
 	err := b.State.CheckGrant(k, uid, version, ranges, t)
 	if err == ErrUnproven && b.breaks.approveUnproven {
 		return nil

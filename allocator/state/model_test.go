@@ -74,8 +74,6 @@ type modelBreaks struct {
 // focus enables the faults in which the break shows, so that few schedules are needed to find a violation.
 func (m modelBreaks) focus(w *world) {
 	switch {
-	case m.trustInherited:
-		w.standbyGrants, w.coarseClock, w.bypassesAdmission, w.movesClaims, w.servesPartly, w.restoresEtcd = 3, true, false, false, false, false
 	case m.approveUnproven, m.oldProof, m.reuseStandby, m.dropStandby:
 		w.standbyGrants, w.bypassesAdmission, w.movesClaims, w.servesPartly = 3, false, false, false
 	case m.ignoreRestore:

@@ -108,11 +108,17 @@ func canGive(t *testing.T, within time.Duration, namespace string, count int32) 
 // openGrants is the journal's lines for claims of a namespace.
 func openGrants(t *testing.T, namespace string) []journal.Entry {
 	t.Helper()
+	return slices.DeleteFunc(journalEntries(t), func(l journal.Entry) bool { return l.Namespace != namespace })
+}
+
+// journalEntries lists the entries of the journal, those of standby grants too.
+func journalEntries(t *testing.T) []journal.Entry {
+	t.Helper()
 	v, err := grants.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.DeleteFunc(v.Entries, func(l journal.Entry) bool { return l.Namespace != namespace })
+	return v.Entries
 }
 
 // byMany calls do for 0 to n-1 from a number of goroutines and returns the errors, by number.

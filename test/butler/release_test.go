@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
@@ -203,6 +204,22 @@ func TestRelease_StaysOnRecordForAWhile(t *testing.T) {
 	}
 }
 
+// awaitEmptyJournal waits until a sandbox has no grant in its journal.
+func awaitEmptyJournal(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	store, err := journal.NewLeaseStore(s.Config(), sandbox.ManagerNamespace, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		v, err := store.Read(ctx)
+		if err == nil && len(v.Entries) > 0 {
+			err = fmt.Errorf("%d grants are in the journal", len(v.Entries))
+		}
+		return err
+	})
+}
+
 func TestRelease_WhileTheManagerDies(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
@@ -219,6 +236,7 @@ func TestRelease_WhileTheManagerDies(t *testing.T) {
 		suite.Create(t, c, p, a)
 		readyWith(t, c, a, "")
 		suite.Delete(t, c, a)
+		awaitEmptyJournal(t, s) // a grant in the journal would keep the addresses for longer than they cool down
 		restart(t)
 		if n := len(suite.Read(t, c, p).Status.Releases); n != 1 {
 			t.Fatalf("%d releases are recorded", n)

@@ -102,9 +102,7 @@ func TestDeniedWrite_ByAPolicy(t *testing.T) {
 	for i := range 50 {
 		other := claim(ns, fmt.Sprint("other-", i), 1)
 		suite.Create(t, admin, other)
-		if err := admin.Delete(t.Context(), other); err != nil {
-			t.Fatal(err)
-		}
+		suite.Delete(t, admin, other)
 	}
 	suite.Eventually(t, suite.Soon, func(context.Context) error {
 		if open := openGrants(t, ns); len(open) > 0 {
