@@ -105,8 +105,9 @@ render: $(BIN)/kustomize ## Print what config/default installs in a cluster
 BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 
 .PHONY: build
-build: ## Build bin/butler-ipam, a static binary
+build: ## Build bin/butler-ipam and bin/kubectl-ipam, static binaries
 	$(BUILD) -o $(BIN)/butler-ipam ./cmd/butler-ipam
+	$(BUILD) -o $(BIN)/kubectl-ipam ./cmd/kubectl-ipam
 
 .PHONY: image
 image: ## Write bin/butler-ipam-image.tar, an OCI archive of IMAGE:VERSION for ARCHS (this machine's), and its bill of materials

@@ -1,0 +1,168 @@
+package inventory
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/state"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// Purpose is what the addresses of a claim are for.
+type Purpose string
+
+const (
+	PurposeNodes        Purpose = "nodes"
+	PurposeLoadBalancer Purpose = "loadbalancer"
+	PurposeVIP          Purpose = "vip"
+	PurposeMachine      Purpose = "machine"
+)
+
+// ClaimState summarizes a claim.
+type ClaimState string
+
+const (
+	ClaimReady    ClaimState = "Ready"
+	ClaimNotReady ClaimState = "NotReady" // has its ranges, but its status does not report them as ready
+	ClaimPending  ClaimState = "Pending"  // has no range
+	ClaimConflict ClaimState = "Conflict" // another claim owns some of its addresses
+	ClaimDeleting ClaimState = "Deleting"
+)
+
+// Claim describes a stored claim, or an address object.
+type Claim struct {
+	Key     Key
+	UID     string
+	Pool    Key    // zero for a claim without a pool
+	Domain  string // routing domain of the ranges
+	Ranges  []allocator.Range
+	State   ClaimState
+	Reason  string // why the claim is not Ready; "" if it is
+	Purpose Purpose
+	Tenant  string // namespace/name of the TenantCluster, of the Cluster, or of the Service of a ProxyVIP; "" for none
+	Team    string
+	Origin  string // value of butlerv1.AnnotationOrigin
+	Created time.Time
+	Since   time.Time // when the range was allocated, as far as the status records it; otherwise Created
+	// OwnerClaim is the claim of an address object; zero for a claim.
+	OwnerClaim Key
+}
+
+// description is what a Claim does not get from its conversion.
+type description struct {
+	purpose        Purpose
+	tenant, reason string
+	allocatedAt    time.Time
+	object         metav1.Object
+}
+
+func describeIPAllocation(a *butlerv1.IPAllocation) description {
+	d := description{purpose: PurposeNodes, tenant: a.Spec.TenantClusterRef.Namespace + "/" + a.Spec.TenantClusterRef.Name, object: a}
+	if a.Spec.Type == butlerv1.TypeLoadBalancer {
+		d.purpose = PurposeLoadBalancer
+	}
+	d.reason = messageOf(a.Status.Conditions, butlerv1.ConditionReady)
+	d.allocatedAt = ptr.Deref(a.Status.AllocatedAt, metav1.Time{}).Time
+	return d
+}
+
+func describeIPClaim(c *metal3v1.IPClaim) description {
+	d := description{purpose: PurposeMachine, reason: ptr.Deref(c.Status.ErrorMessage, ""), object: c}
+	if cluster := c.Labels[metal3.LabelClusterName]; cluster != "" {
+		d.tenant = c.Namespace + "/" + cluster
+	}
+	return d
+}
+
+func describeIPAddressClaim(c *ipamv1.IPAddressClaim) description {
+	d := description{purpose: PurposeMachine, reason: messageOf(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), object: c}
+	if cluster := clusterapi.FindClusterName(c); cluster != "" {
+		d.tenant = c.Namespace + "/" + cluster
+	}
+	return d
+}
+
+func describeProxyVIP(v *novaedgev1.ProxyVIP) description {
+	d := description{purpose: PurposeVIP, reason: messageOf(v.Status.Conditions, novaedgev1.ConditionBound), object: v}
+	if name := v.Labels[novaedgev1.LabelServiceName]; name != "" {
+		d.tenant = v.Labels[novaedgev1.LabelServiceNamespace] + "/" + name
+	}
+	return d
+}
+
+// messageOf returns the message of a condition that is not True.
+func messageOf(conditions []metav1.Condition, name string) string {
+	if c := meta.FindStatusCondition(conditions, name); c != nil && c.Status != metav1.ConditionTrue {
+		return cmp.Or(c.Message, c.Reason)
+	}
+	return ""
+}
+
+func (i *Inventory) addClaim(c state.Claim, d description) {
+	described := &Claim{
+		Key: c.Key, UID: c.UID, Pool: c.Pool, Domain: c.Space, Ranges: c.Ranges, Purpose: d.purpose, Tenant: d.tenant, Reason: d.reason, Created: c.Created,
+		Since: c.Created, Team: d.object.GetLabels()[butlerv1.LabelTeam], Origin: d.object.GetAnnotations()[butlerv1.AnnotationOrigin], OwnerClaim: c.OwnerClaim,
+	}
+	if !d.allocatedAt.IsZero() {
+		described.Since = d.allocatedAt
+	}
+	switch {
+	case c.Deleting:
+		described.State = ClaimDeleting
+	case c.Flagged:
+		described.State = ClaimConflict
+	case len(c.Ranges) == 0:
+		described.State = ClaimPending
+	case c.Ready:
+		described.State, described.Reason = ClaimReady, ""
+	default:
+		described.State = ClaimNotReady
+	}
+	i.claims[c.Key] = described
+	i.state.ObserveClaim(i.now, c)
+}
+
+func (i *Inventory) addAddressObject(c state.Claim, o metav1.Object) {
+	i.addClaim(c, description{purpose: PurposeMachine, object: o})
+}
+
+// Claim returns a claim or an address object; nil if it is not stored.
+func (i *Inventory) Claim(k Key) *Claim { return i.claims[k] }
+
+// Claims lists the claims, without address objects, by pool and address: claims without a range last.
+func (i *Inventory) Claims() []*Claim {
+	list := slices.DeleteFunc(slices.Collect(maps.Values(i.claims)), func(c *Claim) bool { return c.OwnerClaim != (Key{}) })
+	slices.SortFunc(list, func(x, y *Claim) int {
+		return cmp.Or(compareKeys(x.Pool, y.Pool), -cmp.Compare(min(len(x.Ranges), 1), min(len(y.Ranges), 1)), compareFirst(x, y), compareKeys(x.Key, y.Key))
+	})
+	return list
+}
+
+func compareFirst(x, y *Claim) int {
+	if len(x.Ranges) == 0 || len(y.Ranges) == 0 {
+		return 0
+	}
+	return x.Ranges[0].First.Compare(y.Ranges[0].First)
+}
+
+// Conflicts returns why a claim does not own the ranges that it names: the owner of the first address that it lost, or the reason why it is deferred; nil if
+// it owns them.
+func (i *Inventory) Conflicts(c *Claim) error {
+	o := i.state.OwnershipOf(c.UID)
+	if o.Conflict != nil {
+		return o.Conflict
+	}
+	return o.Deferred
+}

@@ -1,0 +1,124 @@
+package inventory
+
+import (
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/state"
+)
+
+// Sign is the content of one square of a map: of one address, or of several consecutive addresses.
+type Sign rune
+
+const (
+	SignFree         Sign = '·'
+	SignNodes        Sign = 'N'
+	SignLoadBalancer Sign = 'L'
+	SignVIP          Sign = 'V'
+	SignMachine      Sign = 'M'
+	SignSeveral      Sign = 'x' // several of these, all addresses taken
+	SignPartly       Sign = '▒' // free addresses beside others
+	SignReserved     Sign = 'r'
+	SignCooldown     Sign = '~'
+	SignGranted      Sign = '?' // granted to a claim that is not stored yet, or withheld by an update of a pool
+	SignMoved        Sign = 'm' // owned in another cluster
+	SignConflict     Sign = '!'
+	SignNotOffered   Sign = ' '
+)
+
+// Meanings explains the signs, in the order of a legend.
+var Meanings = []struct {
+	Sign
+	Meaning string
+}{
+	{SignFree, "free"}, {SignNodes, "nodes"}, {SignLoadBalancer, "load balancers"}, {SignVIP, "VIP"}, {SignMachine, "machine"}, {SignSeveral, "several"},
+	{SignPartly, "partly free"}, {SignReserved, "reserved"}, {SignCooldown, "cooldown"}, {SignGranted, "granted"}, {SignMoved, "moved"}, {SignConflict, "conflict"},
+	{SignNotOffered, "not offered"},
+}
+
+// ASCII returns the sign for a terminal without Unicode.
+func (s Sign) ASCII() Sign {
+	switch s {
+	case SignFree:
+		return '.'
+	case SignPartly:
+		return '+'
+	}
+	return s
+}
+
+// SignOf returns the sign of a segment.
+func (i *Inventory) SignOf(g state.Segment) Sign {
+	switch g.State {
+	case state.SegmentFree:
+		return SignFree
+	case state.SegmentReserved:
+		return SignReserved
+	case state.SegmentCooldown:
+		return SignCooldown
+	case state.SegmentMoved:
+		return SignMoved
+	case state.SegmentOwned:
+		if len(g.Rivals) > 0 {
+			return SignConflict
+		}
+		return i.signOfOwner(g.Owner)
+	}
+	return SignGranted
+}
+
+func (i *Inventory) signOfOwner(k Key) Sign {
+	c := i.claims[k]
+	if c == nil {
+		return SignMachine // an address object without its claim
+	}
+	switch c.Purpose {
+	case PurposeNodes:
+		return SignNodes
+	case PurposeLoadBalancer:
+		return SignLoadBalancer
+	case PurposeVIP:
+		return SignVIP
+	}
+	return SignMachine
+}
+
+// combine returns the sign of a square whose addresses have the signs a and b.
+func (a Sign) combine(b Sign) Sign {
+	switch {
+	case a == b:
+		return a
+	case a == SignConflict || b == SignConflict:
+		return SignConflict
+	case a == SignNotOffered:
+		return b
+	case b == SignNotOffered:
+		return a
+	case a == SignFree || b == SignFree || a == SignPartly || b == SignPartly:
+		return SignPartly
+	}
+	return SignSeveral
+}
+
+// Grid returns the squares of a network of IPv4 addresses, each of 1<<shift addresses. Free addresses that the pool does not offer are SignNotOffered. The cost
+// grows with the number of squares and segments.
+func (i *Inventory) Grid(p *Pool, network allocator.Range, shift int) []Sign {
+	squares := make([]Sign, (network.Size()+(1<<shift)-1)>>shift)
+	for n := range squares {
+		squares[n] = SignNotOffered
+	}
+	draw := func(ranges []allocator.Range, offered bool) {
+		for _, g := range i.Segments(p.Domain, ranges) {
+			if g.State == state.SegmentFree && !offered {
+				continue
+			}
+			sign := i.SignOf(g)
+			first := allocator.Range{First: network.First, Last: g.Range.First}.Size() - 1
+			for n := first >> shift; n <= (first+g.Range.Size()-1)>>shift; n++ {
+				squares[n] = squares[n].combine(sign)
+			}
+		}
+	}
+	elsewhere := allocator.Subtract([]allocator.Range{network}, p.Ranges)
+	draw(elsewhere, false)
+	draw(allocator.Subtract([]allocator.Range{network}, elsewhere), true)
+	return squares
+}

@@ -1,0 +1,124 @@
+package inventory
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	"butlerlabs.dev/ipam/allocator/state"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// Key identifies an object.
+type Key = state.Key
+
+// Resources are the resources of the objects that an Inventory takes, pools first.
+var Resources = []string{
+	butler.ResourceNetworkPool, metal3.ResourceIPPool, novaedge.ResourceProxyIPPool,
+	butler.ResourceIPAllocation, metal3.ResourceIPClaim, metal3.ResourceIPAddress, clusterapi.ResourceIPAddressClaim, clusterapi.ResourceIPAddress, novaedge.ResourceProxyVIP,
+}
+
+// kinds has the kind of each resource.
+var kinds = map[string]string{
+	butler.ResourceNetworkPool: "NetworkPool", metal3.ResourceIPPool: "IPPool", novaedge.ResourceProxyIPPool: "ProxyIPPool",
+	butler.ResourceIPAllocation: "IPAllocation", metal3.ResourceIPClaim: "IPClaim", metal3.ResourceIPAddress: "IPAddress",
+	clusterapi.ResourceIPAddressClaim: "IPAddressClaim", clusterapi.ResourceIPAddress: "IPAddress", novaedge.ResourceProxyVIP: "ProxyVIP",
+}
+
+// KindOf returns the kind of an object: "IPAllocation".
+func KindOf(k Key) string { return cmp.Or(kinds[k.Resource], k.Resource) }
+
+// NameOf returns the namespace and the name of an object, separated by a slash; only the name of a cluster-scoped object.
+func NameOf(k Key) string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Inventory is the stored pools and claims, and the open grants of the journal.
+type Inventory struct {
+	now    time.Time
+	state  *state.State
+	pools  map[Key]*Pool
+	claims map[Key]*Claim
+}
+
+// New returns an Inventory without objects. grants are the entries of the journal, read before the objects; nil if the journal could not be read.
+func New(now time.Time, grants []journal.Entry) *Inventory {
+	i := &Inventory{
+		now: now, pools: map[Key]*Pool{}, claims: map[Key]*Claim{},
+		state: state.New(Resources, state.Limits{GrantLife: state.DefaultGrantLife, JournalBytes: math.MaxInt, NamespaceBytes: math.MaxInt}, newTokens()),
+	}
+	open := slices.DeleteFunc(slices.Clone(grants), func(e journal.Entry) bool { return e.IsStandby() }) // the ranges of standby grants are free
+	i.state.TakeOver(journal.Revision{Snapshot: journal.Snapshot{Entries: open}})
+	i.state.StartGranting(now)
+	return i
+}
+
+// newTokens returns a source of tokens for previews, which nobody stores.
+func newTokens() func() journal.Token {
+	var n byte
+	var t journal.Token
+	return func() journal.Token {
+		for i := range t {
+			if t[i]++; t[i] != 0 {
+				break
+			}
+		}
+		n++
+		return t
+	}
+}
+
+// Add adds a stored object. Pools should be added before claims, which saves work. An object of another type is ignored.
+func (i *Inventory) Add(o metav1.Object) {
+	switch o := o.(type) {
+	case *butlerv1.NetworkPool:
+		p, faults := butler.ConvertPool(o)
+		i.addPool(p, faults.ToAggregate(), o, o.Status.Conditions)
+	case *metal3v1.IPPool:
+		p, faults := metal3.ConvertPool(o, metal3.NewRandomSource())
+		i.addPool(p, faults.ToAggregate(), o, nil)
+	case *novaedgev1.ProxyIPPool:
+		p, faults := novaedge.ConvertPool(o)
+		i.addPool(p, faults.ToAggregate(), o, o.Status.Conditions)
+	case *butlerv1.IPAllocation:
+		i.addClaim(butler.ConvertClaim(o), describeIPAllocation(o))
+	case *metal3v1.IPClaim:
+		i.addClaim(metal3.ConvertClaim(o), describeIPClaim(o))
+	case *ipamv1.IPAddressClaim:
+		if _, ours := clusterapi.FindPoolKey(o); ours {
+			i.addClaim(clusterapi.ConvertClaim(o), describeIPAddressClaim(o))
+		}
+	case *novaedgev1.ProxyVIP:
+		i.addClaim(novaedge.ConvertClaim(o), describeProxyVIP(o))
+	case *metal3v1.IPAddress:
+		i.addAddressObject(metal3.ConvertAddress(o), o)
+	case *ipamv1.IPAddress:
+		i.addAddressObject(clusterapi.ConvertAddress(o), o)
+	}
+}
+
+// Segments lists the addresses of ranges in a routing domain, as state.State.Segments does.
+func (i *Inventory) Segments(domain string, ranges []allocator.Range) []state.Segment {
+	return i.state.Segments(domain, ranges)
+}
+
+// compareKeys orders objects by kind, namespace and name.
+func compareKeys(x, y Key) int {
+	return cmp.Or(strings.Compare(x.Resource, y.Resource), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+}

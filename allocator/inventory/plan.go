@@ -1,0 +1,98 @@
+package inventory
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	"butlerlabs.dev/ipam/allocator/state"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// Plan is the effect of an update of a pool.
+type Plan struct {
+	// Faults are the rules that the updated pool breaks. Denied is the first reason for which the allocator would deny the update; nil if it would not.
+	Faults field.ErrorList
+	Denied error
+	// Owners are all owners of addresses that the update would take from them, in address order.
+	Owners []state.Segment
+	// Before and After are the free addresses of the pool.
+	Before, After []allocator.Range
+}
+
+// PlanUpdate computes the effect of an update of a stored pool: updated is the pool's new version, of the same type.
+func (i *Inventory) PlanUpdate(p *Pool, updated metav1.Object) Plan {
+	converted, faults := convertUpdate(p.Object, updated)
+	plan := Plan{Faults: faults, Before: i.Free(p, 1)}
+	leaving := allocator.Subtract(p.Ranges, converted.Window)
+	blocked := allocator.Subtract(converted.Blocked, p.converted.Blocked)
+	for _, g := range i.Segments(p.Domain, leaving) {
+		if (g.State == state.SegmentOwned || g.State == state.SegmentGranted) && (g.Pool == p.Key || g.Pool == Key{}) {
+			plan.Owners = append(plan.Owners, g)
+		}
+	}
+	if !converted.MayBlockOwned {
+		for _, g := range i.Segments(p.Domain, allocator.Subtract(blocked, leaving)) {
+			if g.State == state.SegmentOwned || g.State == state.SegmentGranted {
+				plan.Owners = append(plan.Owners, g)
+			}
+		}
+	}
+	slices.SortFunc(plan.Owners, func(x, y state.Segment) int { return x.Range.First.Compare(y.Range.First) })
+
+	converted.ResourceVersion = p.converted.ResourceVersion + 1
+	withheld, err := i.state.UpdatePool(converted)
+	plan.Denied = err
+	if withheld != nil {
+		i.state.WithdrawGrant(withheld)
+	}
+	plan.After = i.freeAfter(p, converted)
+	return plan
+}
+
+// freeAfter returns the addresses that are free after an update of a pool. Owners that the update takes addresses from count as gone.
+func (i *Inventory) freeAfter(p *Pool, updated state.Pool) []allocator.Range {
+	blocked := slices.Clone(updated.Blocked)
+	for _, other := range i.pools {
+		if other != p && other.Domain == updated.Space {
+			blocked = append(blocked, other.converted.Blocked...)
+		}
+	}
+	usable := allocator.Subtract(updated.Window, blocked)
+	var taken []allocator.Range
+	for _, g := range i.Segments(updated.Space, usable) {
+		if g.State != state.SegmentFree && g.State != state.SegmentReserved {
+			taken = append(taken, g.Range)
+		}
+	}
+	return allocator.Subtract(usable, taken)
+}
+
+// convertUpdate converts the new version of a pool, and returns the rules that the update breaks.
+func convertUpdate(old, updated metav1.Object) (p state.Pool, faults field.ErrorList) {
+	switch updated := updated.(type) {
+	case *butlerv1.NetworkPool:
+		p, _ = butler.ConvertPool(updated)
+		if old, ok := old.(*butlerv1.NetworkPool); ok {
+			faults = butler.ValidateNetworkPoolUpdate(old, updated)
+		}
+	case *metal3v1.IPPool:
+		p, _ = metal3.ConvertPool(updated, metal3.NewRandomSource())
+		if old, ok := old.(*metal3v1.IPPool); ok {
+			faults = metal3.ValidateIPPoolUpdate(old, updated)
+		}
+	case *novaedgev1.ProxyIPPool:
+		p, _ = novaedge.ConvertPool(updated)
+		if old, ok := old.(*novaedgev1.ProxyIPPool); ok {
+			faults = novaedge.ValidateProxyIPPoolUpdate(old, updated)
+		}
+	}
+	return p, faults
+}

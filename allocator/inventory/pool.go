@@ -1,0 +1,121 @@
+package inventory
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/state"
+)
+
+// Pool describes a stored pool.
+type Pool struct {
+	Key        Key
+	Domain     string            // routing domain; "" is the default routing domain
+	Ranges     []allocator.Range // offered, in address order, merged
+	Object     metav1.Object
+	Fault      string // rule that the pool breaks; the pool offers nothing then
+	Deleting   bool
+	Paused     bool
+	Manual     bool // allocates only ranges that are requested by address
+	ReuseDelay time.Duration
+	Conditions []metav1.Condition
+
+	converted state.Pool
+}
+
+func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object, conditions []metav1.Condition) {
+	described := &Pool{
+		Key: p.Key, Domain: p.Space, Ranges: allocator.Union(p.Window), Object: o, Deleting: p.Deleting, Paused: p.Paused, Manual: p.Manual,
+		ReuseDelay: p.ReuseDelay, Conditions: conditions, converted: p,
+	}
+	if fault != nil {
+		described.Fault = fault.Error()
+	}
+	i.pools[p.Key] = described
+	i.state.ObservePool(i.now, p)
+}
+
+// Pools lists the pools by kind, namespace and name.
+func (i *Inventory) Pools() []*Pool {
+	return slices.SortedFunc(maps.Values(i.pools), func(x, y *Pool) int { return compareKeys(x.Key, y.Key) })
+}
+
+// Pool returns a pool; nil if it is not stored.
+func (i *Inventory) Pool(k Key) *Pool { return i.pools[k] }
+
+// Usage counts the addresses of a pool, as the status of the pool does.
+func (i *Inventory) Usage(k Key) state.Usage {
+	u, _ := i.state.Usage(k)
+	return u
+}
+
+// Overlapping lists the pools of a pool's routing domain that offer some of its addresses.
+func (i *Inventory) Overlapping(p *Pool) []Key { return i.state.Overlapping(p.converted) }
+
+// PoolsOffering lists the pools of a routing domain that offer an address of a range.
+func (i *Inventory) PoolsOffering(domain string, r allocator.Range) (list []*Pool) {
+	for _, p := range i.Pools() {
+		if p.Domain == domain && slices.ContainsFunc(p.Ranges, r.Overlaps) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Blocking describes why a range is reserved in a routing domain: the first pool that blocks an address of the range, and the field; nil if none does.
+func (i *Inventory) Blocking(domain string, r allocator.Range) (p *Pool, what string) {
+	for _, p := range i.Pools() {
+		if p.Domain != domain {
+			continue
+		}
+		for _, blocked := range p.converted.Blocked {
+			if !blocked.Overlaps(r) {
+				continue
+			}
+			if p.converted.WhatIsBlocked != nil {
+				what = p.converted.WhatIsBlocked(blocked)
+			}
+			return p, what
+		}
+	}
+	return nil, ""
+}
+
+// Domains lists the routing domains of the pools.
+func (i *Inventory) Domains() []string {
+	domains := map[string]bool{}
+	for _, p := range i.pools {
+		domains[p.Domain] = true
+	}
+	return slices.Sorted(maps.Keys(domains))
+}
+
+// Free lists the runs of free addresses of a pool that have at least min addresses, in address order.
+func (i *Inventory) Free(p *Pool, least int64) (list []allocator.Range) {
+	for _, g := range i.Segments(p.Domain, p.Ranges) {
+		if g.State == state.SegmentFree && g.Range.Size() >= least {
+			list = append(list, g.Range)
+		}
+	}
+	return list
+}
+
+// Total counts addresses by state.
+type Total map[state.SegmentState]int64
+
+// Totals counts the addresses of segments by state. Counts saturate at MaxInt64.
+func Totals(list []state.Segment) Total {
+	ranges := map[state.SegmentState][]allocator.Range{}
+	for _, g := range list {
+		ranges[g.State] = append(ranges[g.State], g.Range)
+	}
+	total := Total{}
+	for s, r := range ranges {
+		total[s] = allocator.Total(r)
+	}
+	return total
+}

@@ -1,0 +1,105 @@
+package state
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// SegmentState is the state of the addresses of a Segment.
+type SegmentState string
+
+const (
+	SegmentFree     SegmentState = "free"     // allocated to the next claim that requests the addresses, if a pool offers them
+	SegmentReserved SegmentState = "reserved" // blocked by a pool of the routing domain, without an owner
+	SegmentOwned    SegmentState = "owned"    // by a stored claim or address object
+	SegmentGranted  SegmentState = "granted"  // to a claim that has not been observed
+	SegmentCooldown SegmentState = "cooldown" // released, and not allocated again before Until
+	SegmentMoved    SegmentState = "moved"    // the claim owns the addresses in another cluster
+	SegmentWithheld SegmentState = "withheld" // removed from a pool by an update that has not been observed
+)
+
+// Segment is a run of addresses of a routing domain with one state and one owner.
+type Segment struct {
+	Range allocator.Range
+	State SegmentState
+	// Owner depends on State:
+	//
+	//	owned              the claim; of an address object whose claim is gone, that claim
+	//	granted            the claim that may come to own the addresses; without a name if the name is not known
+	//	moved              the claim, which is stored in another cluster
+	//	cooldown           the claim that has released the addresses; zero if it is not known
+	//	withheld           the pool that the update changes
+	//	free, reserved     zero
+	Owner Key
+	// Object is the stored object that names the addresses: the claim, or an address object without its claim. Zero if the addresses are not owned.
+	Object Key
+	Pool   Key // through which the owner got the addresses; zero if not known
+	Since  time.Time
+	Until  time.Time // of a cooldown: Since is its begin, zero if not known
+	// Rivals are the claims that name addresses of the range and lost the conflict with the owner.
+	Rivals []Key
+}
+
+// Segments lists the addresses of ranges in a routing domain, in address order. Adjacent addresses of one owner are one segment, also across the borders of
+// pools.
+func (s *State) Segments(space string, ranges []allocator.Range) (list []Segment) {
+	blocked := s.blockedIn(space)
+	for _, r := range allocator.Union(ranges) {
+		var owned []allocator.Range
+		if domain := s.spaces[space]; domain != nil {
+			for o := range domain.core.OwnedIn(r) {
+				owned = append(owned, o.Range)
+				list = append(list, s.segmentOf(o))
+			}
+		}
+		gaps := allocator.Subtract([]allocator.Range{r}, owned)
+		free := allocator.Subtract(gaps, blocked)
+		for _, gap := range free {
+			list = append(list, Segment{Range: gap, State: SegmentFree})
+		}
+		for _, gap := range allocator.Subtract(gaps, free) {
+			list = append(list, Segment{Range: gap, State: SegmentReserved})
+		}
+	}
+	slices.SortFunc(list, func(x, y Segment) int { return x.Range.First.Compare(y.Range.First) })
+	return list
+}
+
+// blockedIn returns the addresses that a pool of the routing domain blocks.
+func (s *State) blockedIn(space string) []allocator.Range {
+	var all []allocator.Range
+	for _, p := range s.pools {
+		if p.Space == space {
+			all = append(all, p.Blocked...)
+		}
+	}
+	return allocator.Union(all)
+}
+
+// segmentOf describes an owned range.
+func (s *State) segmentOf(o allocator.Owned) Segment {
+	h := s.holdings[o.OwnerID]
+	g := Segment{Range: o.Range, Owner: h.ownerClaim(), Pool: h.pool}
+	switch h.state() {
+	case stateBound:
+		g.State, g.Object = SegmentOwned, h.claim.Key
+		for rival := range s.space(h.space).contested {
+			if rival != h && rival.claim != nil && rival.overlapsAny([]allocator.Range{o.Range}) {
+				g.Rivals = append(g.Rivals, rival.claim.Key)
+			}
+		}
+		slices.SortFunc(g.Rivals, func(x, y Key) int { return strings.Compare(x.coreName(), y.coreName()) })
+	case stateReserved, stateInherited:
+		g.State = SegmentGranted
+	case stateWithheld:
+		g.State = SegmentWithheld
+	case stateMoved:
+		g.State = SegmentMoved
+	default:
+		g.State, g.Since, g.Until = SegmentCooldown, h.releasedAt, h.freeAt
+	}
+	return g
+}

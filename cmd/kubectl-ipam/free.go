@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// rangeItem is a range in the output.
+type rangeItem struct {
+	Range string `json:"range"`
+	First string `json:"first"`
+	Last  string `json:"last"`
+	Size  int64  `json:"size"` // addresses; it saturates at the largest int64
+
+	exact allocator.Range
+}
+
+func newRangeItem(r allocator.Range) rangeItem {
+	return rangeItem{Range: rangeText(r), First: r.First.String(), Last: r.Last.String(), Size: r.Size(), exact: r}
+}
+
+func (a *app) newFree() *cobra.Command {
+	var least int64
+	cmd := &cobra.Command{
+		Use: "free POOL", Short: "List the free ranges of a pool", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Long: `List the runs of free addresses of a pool, in address order, each as long as it can be.`,
+		Example: `  kubectl ipam free vlan40
+  kubectl ipam free vlan40 --min 8`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if least < 1 {
+				return fmt.Errorf("--min=%d: use 1 or more addresses", least)
+			}
+			i, err := a.load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			p, err := a.findPool(i, args[0])
+			if err != nil {
+				return err
+			}
+			l := list[rangeItem]{
+				kind: "FreeRangeList", empty: fmt.Sprintf("no free run of %s in %s", allocator.Counted(least, "address"), args[0]),
+				name: func(r rangeItem) string { return r.Range },
+				columns: []column[rangeItem]{
+					{"RANGE", false, func(r rangeItem) string { return r.exact.String() }},
+					{"SIZE", false, func(r rangeItem) string { return allocator.AmountOf(r.exact) }},
+				},
+			}
+			for _, r := range i.Free(p, least) {
+				l.items = append(l.items, newRangeItem(r))
+			}
+			return l.print(a)
+		},
+	}
+	cmd.Flags().Int64Var(&least, "min", 1, "only runs of at least this `number` of addresses")
+	return cmd
+}

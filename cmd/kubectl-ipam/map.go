@@ -1,0 +1,255 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/state"
+)
+
+const (
+	mapWidth  = 32   // signs in a row
+	mapSigns  = 1024 // most signs of a map
+	groupSize = 8    // signs between two blanks
+	// gridLimit is the largest number of addresses of one sign, as a shift, for which a map is a grid by default.
+	gridLimit = 3
+)
+
+// mapItem is a map in the output.
+type mapItem struct {
+	APIVersion    string           `json:"apiVersion"`
+	Kind          string           `json:"kind"`
+	Pool          *objectItem      `json:"pool"`
+	RoutingDomain string           `json:"routingDomain,omitempty"`
+	Network       string           `json:"network"`
+	Totals        map[string]int64 `json:"totals"`
+	Segments      []segmentItem    `json:"segments"`
+}
+
+func (a *app) newMap() *cobra.Command {
+	var in, tenant string
+	var ranges, grid bool
+	cmd := &cobra.Command{
+		Use: "map POOL", Short: "Draw the addresses of a pool", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Long: `Draw the addresses of a pool: one sign for an address, or for several consecutive addresses of a large pool. The signs are kinds of owners.
+
+IPv6 pools, and pools of more than 8,192 addresses, are drawn as a list of ranges: use --in to look at a part, or --grid.`,
+		Example: `  kubectl ipam map vlan40
+  kubectl ipam map vlan40 --in 10.40.2.0/24
+  kubectl ipam map vlan40 --ranges -o wide
+  kubectl ipam map vlan40 --tenant team-1/web`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			i, err := a.load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			p, err := a.findPool(i, args[0])
+			if err != nil {
+				return err
+			}
+			network, offered, err := mapNetwork(p, in)
+			if err != nil {
+				return err
+			}
+			segments := i.Segments(p.Domain, offered)
+			if a.output != "table" && a.output != "wide" || ranges || !grid && (network.First.Is6() || shiftFor(network) > gridLimit) || tenant != "" {
+				return a.printRanges(i, p, network, segments, tenant)
+			}
+			if network.First.Is6() {
+				return fmt.Errorf("--grid: %s is an IPv6 network: use --ranges", network)
+			}
+			return a.printGrid(i, p, network, segments)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&in, "in", "", "only this `range` or network")
+	flags.StringVar(&tenant, "tenant", "", "only the ranges of this tenant, as `namespace/name`")
+	flags.BoolVar(&ranges, "ranges", false, "list ranges instead of a grid")
+	flags.BoolVar(&grid, "grid", false, "draw a grid, however many addresses a sign has")
+	cmd.MarkFlagsMutuallyExclusive("ranges", "grid")
+	return cmd
+}
+
+// mapNetwork returns the network that a map shows, and the offered addresses in it.
+func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered []allocator.Range, err error) {
+	if len(p.Ranges) == 0 {
+		return network, nil, fmt.Errorf("pool %s offers no address", inventory.NameOf(p.Key))
+	}
+	network = enclosing(p.Ranges)
+	if in != "" {
+		if network, err = allocator.ParseRange(in); err != nil {
+			return network, nil, fmt.Errorf("--in: %w", err)
+		}
+	}
+	whole := []allocator.Range{network}
+	if offered = allocator.Subtract(whole, allocator.Subtract(whole, p.Ranges)); len(offered) == 0 {
+		return network, nil, fmt.Errorf("--in=%s: pool %s offers %s", in, inventory.NameOf(p.Key), listed(rangeTexts(p.Ranges), 3))
+	}
+	return network, offered, nil
+}
+
+// enclosing returns the smallest network that contains the ranges of the family of the first.
+func enclosing(ranges []allocator.Range) allocator.Range {
+	first, last := ranges[0].First, ranges[0].Last
+	for _, r := range ranges {
+		if r.First.BitLen() == first.BitLen() && last.Less(r.Last) {
+			last = r.Last
+		}
+	}
+	for bits := first.BitLen(); bits > 0; bits-- {
+		if network := allocator.RangeOfPrefix(netip.PrefixFrom(first, bits)); network.Contains(last) {
+			return network
+		}
+	}
+	return allocator.RangeOfPrefix(netip.PrefixFrom(first, 0))
+}
+
+// shiftFor returns how many addresses a sign has, as a shift.
+func shiftFor(network allocator.Range) (shift int) {
+	for network.Size()>>shift > mapSigns {
+		shift++
+	}
+	return shift
+}
+
+func (a *app) printGrid(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment) error {
+	shift := shiftFor(network)
+	squares := i.Grid(p, network, shift)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, %s\n", headline(i, p, network, segments), oneSignIs(shift))
+	width, previous, repeated := len(network.Last.String()), "", 0
+	flush := func() {
+		if repeated > 0 {
+			fmt.Fprintf(&text, "%*s  (%s like this)\n", width, "", allocator.Counted(repeated, "more row"))
+		}
+		repeated = 0
+	}
+	row := 0
+	for signs := range slices.Chunk(squares, mapWidth) {
+		first, _ := network.At(int64(row*mapWidth) << shift)
+		row++
+		line := a.signs(signs)
+		if row > 1 && line == previous {
+			repeated++
+			continue
+		}
+		flush()
+		previous = line
+		fmt.Fprintln(&text, strings.TrimRight(fmt.Sprintf("%*s  %s", width, first, line), " "))
+	}
+	flush()
+	text.WriteString(a.legend(squares) + "\n")
+	_, err := fmt.Fprint(a.out, text.String())
+	return err
+}
+
+func oneSignIs(shift int) string {
+	if shift == 0 {
+		return "one sign is an address"
+	}
+	return fmt.Sprintf("one sign is %d addresses", int64(1)<<shift)
+}
+
+// headline summarizes the addresses of a map.
+func headline(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment) string {
+	total := inventory.Totals(segments)
+	owners := map[inventory.Key]bool{}
+	runs := 0
+	for _, g := range segments {
+		switch g.State {
+		case state.SegmentOwned:
+			owners[g.Owner] = true
+		case state.SegmentFree:
+			runs++
+		}
+	}
+	u := i.Usage(p.Key)
+	parts := []string{rangeText(network)}
+	parts = append(parts, fmt.Sprintf("%s free in %s, largest %s", amount(segments, state.SegmentFree), allocator.Counted(runs, "run"), allocator.Amount(u.LargestFree, u.Exact.LargestFree)))
+	if n := total[state.SegmentOwned]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%s owned by %d", amount(segments, state.SegmentOwned), len(owners)))
+	}
+	for _, s := range []state.SegmentState{state.SegmentReserved, state.SegmentCooldown, state.SegmentGranted, state.SegmentMoved, state.SegmentWithheld} {
+		if total[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", amount(segments, s), map[bool]string{true: "in cooldown", false: string(s)}[s == state.SegmentCooldown]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// amount formats the number of addresses in a state.
+func amount(segments []state.Segment, s state.SegmentState) string {
+	var ranges []allocator.Range
+	for _, g := range segments {
+		if g.State == s {
+			ranges = append(ranges, g.Range)
+		}
+	}
+	if len(ranges) == 0 {
+		return "0"
+	}
+	return allocator.AmountOf(ranges...)
+}
+
+// signs returns the signs of a row, in groups.
+func (a *app) signs(signs []inventory.Sign) string {
+	var line strings.Builder
+	for n, sign := range signs {
+		if n > 0 && n%groupSize == 0 {
+			line.WriteByte(' ')
+		}
+		line.WriteRune(rune(a.sign(sign)))
+	}
+	return strings.TrimRight(line.String(), " ")
+}
+
+func (a *app) sign(s inventory.Sign) inventory.Sign {
+	if a.isTerminal() {
+		return s
+	}
+	return s.ASCII()
+}
+
+// legend explains the signs that a map contains.
+func (a *app) legend(squares []inventory.Sign) string {
+	var parts []string
+	for _, m := range inventory.Meanings {
+		if slices.Contains(squares, m.Sign) {
+			sign := string(rune(a.sign(m.Sign)))
+			if m.Sign == inventory.SignNotOffered {
+				sign = "(blank)"
+			}
+			parts = append(parts, sign+" "+m.Meaning)
+		}
+	}
+	return strings.Join(parts, "  ")
+}
+
+// printRanges prints a map as a list of ranges.
+func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment, tenant string) error {
+	items := []segmentItem{}
+	for _, g := range segments {
+		if item := newSegmentItem(i, p.Domain, g); tenant == "" || item.Tenant == tenant {
+			items = append(items, item)
+		}
+	}
+	if a.output == "json" || a.output == "yaml" {
+		m := mapItem{APIVersion: apiVersion, Kind: "AddressMap", Pool: newObjectItem(p.Key), RoutingDomain: p.Domain, Network: rangeText(network), Totals: map[string]int64{}, Segments: items}
+		for s, n := range inventory.Totals(segments) {
+			m.Totals[string(s)] = n
+		}
+		return a.printDocument(m)
+	}
+	if a.output == "table" || a.output == "wide" {
+		if _, err := fmt.Fprintln(a.out, headline(i, p, network, segments)); err != nil {
+			return err
+		}
+	}
+	return segmentList("AddressMap", items, false).print(a)
+}

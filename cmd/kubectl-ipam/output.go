@@ -1,0 +1,136 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"sigs.k8s.io/yaml"
+)
+
+// formats are the values of --output.
+var formats = []string{"table", "wide", "json", "yaml", "csv", "name"}
+
+// apiVersion is the version of the JSON that the commands print.
+const apiVersion = "kubectl-ipam.butlerlabs.dev/v1"
+
+// document is the JSON of a command.
+type document[T any] struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Items      []T    `json:"items"`
+}
+
+// column is a column of a table.
+type column[T any] struct {
+	name  string
+	wide  bool // only with -o wide and -o csv
+	value func(T) string
+}
+
+// list is the output of a command: rows in columns, and the same as JSON.
+type list[T any] struct {
+	kind    string // of the JSON document
+	columns []column[T]
+	name    func(T) string // for -o name
+	items   []T
+	empty   string // printed to stderr instead of a table without rows
+}
+
+// print prints a list in the format of the flags.
+func (l list[T]) print(a *app) error {
+	switch a.output {
+	case "json", "yaml":
+		return a.printDocument(document[T]{apiVersion, l.kind, append([]T{}, l.items...)})
+	case "name":
+		for _, item := range l.items {
+			if _, err := fmt.Fprintln(a.out, l.name(item)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case "csv":
+		return l.printCSV(a.out, !a.noHeaders)
+	}
+	if len(l.items) == 0 {
+		_, err := fmt.Fprintln(a.err, l.empty)
+		return err
+	}
+	return l.printTable(a.out, a.output == "wide", !a.noHeaders)
+}
+
+func (a *app) printDocument(d any) error {
+	text, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return err
+	}
+	if a.output == "yaml" {
+		if text, err = yaml.JSONToYAML(text); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintln(a.out, strings.TrimSuffix(string(text), "\n"))
+	return err
+}
+
+func (l list[T]) printCSV(out io.Writer, headers bool) error {
+	w := csv.NewWriter(out)
+	if headers {
+		if err := w.Write(l.cells(true, func(c column[T]) string { return strings.ToLower(c.name) })); err != nil {
+			return err
+		}
+	}
+	for _, item := range l.items {
+		if err := w.Write(l.cells(true, func(c column[T]) string { return c.value(item) })); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+func (l list[T]) printTable(out io.Writer, wide, headers bool) error {
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	row := func(cells []string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }
+	if headers {
+		row(l.cells(wide, func(c column[T]) string { return c.name }))
+	}
+	for _, item := range l.items {
+		row(l.cells(wide, func(c column[T]) string { return dashed(c.value(item)) }))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(table.String()) {
+		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l list[T]) cells(wide bool, cell func(column[T]) string) (cells []string) {
+	for _, c := range l.columns {
+		if wide || !c.wide {
+			cells = append(cells, cell(c))
+		}
+	}
+	return cells
+}
+
+// dashed returns "-" for an empty cell. Other texts are cleaned: objects come from many authors, and a terminal obeys control characters.
+func dashed(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return ' '
+		}
+		return r
+	}, text)
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+)
+
+// streams are the streams of the process.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// app is what the commands share.
+type app struct {
+	streams
+	now func() time.Time
+
+	kubeconfig       *clientcmd.ClientConfigLoadingRules
+	overrides        clientcmd.ConfigOverrides
+	allNamespaces    bool
+	domain           string
+	domainSet        bool
+	managerNamespace string
+	output           string
+	noHeaders        bool
+}
+
+func newRoot(s streams) *cobra.Command {
+	a := &app{streams: s, now: time.Now, kubeconfig: clientcmd.NewDefaultClientConfigLoadingRules()}
+	root := &cobra.Command{
+		Use:   "kubectl-ipam",
+		Short: "Show who owns which IP address",
+		Long: `Show pools, claims and addresses of Butler IPAM, across all kinds: IPAllocation, IPClaim, IPAddressClaim and ProxyVIP.
+
+The commands read API objects only, and write nothing. They count and choose addresses by the code of the manager. Kinds that you
+may not list in all namespaces are read in one namespace: that of the flag -n, or of your kubeconfig.`,
+		Example: `  kubectl ipam pools
+  kubectl ipam who 10.40.1.60
+  kubectl ipam map vlan40`,
+		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ipam"},
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkFlags(cmd) },
+		Version:           version,
+	}
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.kubeconfig.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "`file` with the access to the cluster")
+	clientcmd.BindOverrideFlags(&a.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
+	flags.BoolVarP(&a.allNamespaces, "all-namespaces", "A", false, "all namespaces: the default, unless -n names one")
+	flags.StringVar(&a.domain, "domain", "", "only the routing domain with this `name`; \"\" is the default routing domain")
+	flags.StringVar(&a.managerNamespace, "manager-namespace", "butler-ipam-system", "`namespace` of the manager, with the journal of open grants")
+	flags.StringVarP(&a.output, "output", "o", "table", "output `format`: "+strings.Join(formats, ", "))
+	flags.BoolVar(&a.noHeaders, "no-headers", false, "print tables without headers")
+	for _, complete := range []struct {
+		flag   string
+		values []string
+	}{{"output", formats}} {
+		_ = root.RegisterFlagCompletionFunc(complete.flag, cobra.FixedCompletions(complete.values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newVersion())
+	return root
+}
+
+func (a *app) newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Example: "  kubectl ipam version",
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(a.out, version)
+			return err
+		},
+	}
+}
+
+// checkFlags checks the flags that all commands share.
+func (a *app) checkFlags(cmd *cobra.Command) error {
+	if !slices.Contains(formats, a.output) {
+		return fmt.Errorf("--output=%s: use one of %s", a.output, strings.Join(formats, ", "))
+	}
+	a.domainSet = cmd.Flags().Changed("domain")
+	return nil
+}
+
+// inDomain reports whether the flags select a routing domain.
+func (a *app) inDomain(domain string) bool { return !a.domainSet || a.domain == domain }
+
+// isTerminal reports whether the output is a terminal.
+func (a *app) isTerminal() bool {
+	f, ok := a.out.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// findPool returns the pool that an argument names: NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. A name that several pools have means the pool in
+// the namespace of the flags.
+func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool, error) {
+	parts := strings.Split(argument, "/")
+	kind := ""
+	if isPoolKind(parts[0]) && len(parts) > 1 {
+		kind, parts = parts[0], parts[1:]
+	}
+	if len(parts) > 2 {
+		return nil, fmt.Errorf("pool %q: write NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME", argument)
+	}
+	var found []*inventory.Pool
+	for _, p := range i.Pools() {
+		switch name := parts[len(parts)-1]; {
+		case p.Key.Name != name, !a.inDomain(p.Domain), kind != "" && !strings.EqualFold(kind, inventory.KindOf(p.Key)), len(parts) == 2 && p.Key.Namespace != parts[0]:
+		default:
+			found = append(found, p)
+		}
+	}
+	if len(found) > 1 {
+		if here := slices.DeleteFunc(slices.Clone(found), func(p *inventory.Pool) bool { return p.Key.Namespace != a.namespace() }); len(here) == 1 {
+			return here[0], nil
+		}
+		var names []string
+		for _, p := range found {
+			names = append(names, inventory.KindOf(p.Key)+"/"+inventory.NameOf(p.Key))
+		}
+		return nil, fmt.Errorf("%d pools are named %q: write %s", len(found), argument, strings.Join(names, ", or "))
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no pool %q among those that you may read: list them with kubectl ipam pools", argument)
+	}
+	return found[0], nil
+}
+
+func isPoolKind(name string) bool {
+	return slices.ContainsFunc([]string{"networkpool", "ippool", "proxyippool"}, func(kind string) bool { return strings.EqualFold(kind, name) })
+}
+
+// completePools completes the name of a pool.
+func (a *app) completePools(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	i, err := a.loadPools(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var names []string
+	for _, p := range i.Pools() {
+		if name := inventory.NameOf(p.Key); strings.HasPrefix(name, prefix) {
+			names = append(names, name+"\t"+inventory.KindOf(p.Key))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
