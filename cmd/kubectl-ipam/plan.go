@@ -54,11 +54,11 @@ denied, and 2 if the command could not look.`,
   kubectl ipam plan vlan40 --ranges 10.40.1.0-10.40.7.255
   kubectl ipam plan vlan40 --delete`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.plan(cmd.Context(), args[0], change, out); errors.Is(err, findings{}) || err == nil {
+			err := a.plan(cmd.Context(), args[0], change, out)
+			if err == nil || errors.Is(err, findings{}) {
 				return err
-			} else {
-				return failure{err}
 			}
+			return failure{err}
 		},
 	}
 	flags := cmd.Flags()

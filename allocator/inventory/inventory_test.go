@@ -1,0 +1,169 @@
+package inventory
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	"butlerlabs.dev/ipam/allocator/state"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+var (
+	now     = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	poolKey = butler.NetworkPoolKey("ns", "pool")
+)
+
+func newPool(cidr string, reserved ...string) *butlerv1.NetworkPool {
+	p := &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool", ResourceVersion: "1"}, Spec: butlerv1.NetworkPoolSpec{CIDR: cidr}}
+	for _, network := range reserved {
+		p.Spec.Reserved = append(p.Spec.Reserved, butlerv1.ReservedRange{CIDR: network})
+	}
+	return p
+}
+
+func newAllocation(name, first, last string, purpose butlerv1.IPAllocationType) *butlerv1.IPAllocation {
+	return &butlerv1.IPAllocation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: "2"},
+		Spec: butlerv1.IPAllocationSpec{
+			PoolRef: butlerv1.LocalObjectReference{Name: "pool"}, Type: purpose, TenantClusterRef: butlerv1.NamespacedObjectReference{Namespace: "team", Name: "web"},
+			PinnedRange: &butlerv1.PinnedIPRange{StartAddress: first, EndAddress: last},
+		},
+	}
+}
+
+// newInventory has a pool of 128 addresses, with allocations at random.
+func newInventory(random *rand.Rand) *Inventory {
+	i := New(now, nil)
+	i.Add(newPool("10.0.0.0/25"))
+	next := 0
+	for n := 0; ; n++ {
+		first := next + random.IntN(20)
+		last := first + random.IntN(8)
+		if next = last + 1; last > 127 {
+			return i
+		}
+		i.Add(newAllocation(fmt.Sprint("a-", n), fmt.Sprintf("10.0.0.%d", first), fmt.Sprintf("10.0.0.%d", last), butlerv1.TypeNodes))
+	}
+}
+
+// Fits equals the number of sets that the state machine of the manager allocates before it denies one.
+func TestFits_EqualsWhatIsAllocated(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 300 {
+		i := newInventory(random)
+		sizes := []int64{1 + random.Int64N(9)}
+		if random.IntN(2) == 0 {
+			sizes = append(sizes, 1+random.Int64N(9))
+		}
+		predicted, err := i.Fits(i.Pool(poolKey), sizes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted, used := int64(0), int64(0)
+		for fits := true; fits; {
+			for n, size := range sizes {
+				claim := Key{Resource: butler.ResourceIPAllocation, Namespace: "ns", Name: fmt.Sprint("new-", granted, "-", n)}
+				if _, err := i.state.Grant(now, state.Request{Claim: claim, Pool: poolKey, Ranges: []state.RangeRequest{{Count: size}}}); err != nil {
+					fits = false
+					break
+				}
+			}
+			if fits {
+				granted++
+				for _, size := range sizes {
+					used += size
+				}
+			}
+		}
+		if predicted.Sets != granted || predicted.AtLeast {
+			t.Fatalf("round %d: %v fit %d times, predicted %+v", round, sizes, granted, predicted)
+		}
+		if free := predicted.Left + used; free > 128 || predicted.Unfragmented < predicted.Sets {
+			t.Fatalf("round %d: %+v", round, predicted)
+		}
+	}
+}
+
+// A plan is denied exactly if it takes addresses from owners, and leaves as much free as an inventory of the changed pool has.
+func TestPlanUpdate_EqualsTheChangedPool(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	denied := 0
+	for range 300 {
+		i := newInventory(random)
+		p := i.Pool(poolKey)
+		network := fmt.Sprintf("10.0.0.%d/29", 8*random.IntN(16))
+		plan := i.PlanUpdate(p, newPool("10.0.0.0/25", network))
+		if (plan.Denied != nil) != (len(plan.Owners) > 0) || len(plan.Faults) > 0 {
+			t.Fatalf("reserve %s: %v, %v, owners %v", network, plan.Faults, plan.Denied, plan.Owners)
+		}
+		if plan.Denied != nil {
+			denied++
+			continue
+		}
+		changed := newPool("10.0.0.0/25", network)
+		changed.ResourceVersion = "9"
+		i.Add(changed)
+		if free := i.Free(i.Pool(poolKey), 1); !slices.Equal(free, plan.After) {
+			t.Fatalf("reserve %s: free %v, planned %v", network, free, plan.After)
+		}
+	}
+	if denied < 30 || denied > 270 {
+		t.Errorf("%d of 300 plans are denied: the test shows nothing", denied)
+	}
+}
+
+// The signs of a grid: kinds of owners, reservations, cooldowns, grants, and the addresses that another pool offers.
+func TestGrid(t *testing.T) {
+	token := journal.Token{1}
+	granted, _ := allocator.ParseRange("10.0.0.6")
+	i := New(now, []journal.Entry{{Token: token, Ranges: []allocator.Range{granted}, Resource: butler.ResourceIPAllocation, Namespace: "ns", NameHash: 1}})
+	pool := newPool("10.0.0.0/28", "10.0.0.8/30")
+	pool.Spec.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.0.0.0", End: "10.0.0.13"}}}
+	released := metav1.NewTime(now.Add(-time.Minute))
+	reusable := metav1.NewTime(now.Add(time.Hour))
+	pool.Spec.ReuseDelay = &metav1.Duration{Duration: 2 * time.Hour}
+	pool.Status.Releases = []butlerv1.Release{{Name: "gone", StartAddress: "10.0.0.12", EndAddress: "10.0.0.12", ReleasedAt: released, ReusableAt: &reusable}}
+	i.Add(pool)
+	i.Add(&novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "edge", ResourceVersion: "1"}, Spec: novaedgev1.ProxyIPPoolSpec{Addresses: []string{"10.0.0.5", "10.0.0.14"}}})
+	i.Add(newAllocation("nodes", "10.0.0.0", "10.0.0.1", butlerv1.TypeNodes))
+	i.Add(newAllocation("lb", "10.0.0.2", "10.0.0.2", butlerv1.TypeLoadBalancer))
+	for n, address := range []string{"10.0.0.5", "10.0.0.14"} {
+		name := fmt.Sprint("vip-", n)
+		i.Add(&novaedgev1.ProxyVIP{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "3"}, Spec: novaedgev1.ProxyVIPSpec{
+			Address: novaedge.FormatAddress(mustRange(t, address).First), PoolRef: &novaedgev1.PoolReference{Name: "edge"},
+		}})
+	}
+	network := mustRange(t, "10.0.0.0/28")
+	for shift, want := range []string{"NNL··V?·rrrr~·V ", "N▒▒▒rr▒V"} {
+		if got := string(runes(i.Grid(i.Pool(poolKey), network, shift))); got != want {
+			t.Errorf("%d addresses a sign: %q, want %q", 1<<shift, got, want)
+		}
+	}
+}
+
+func runes(signs []Sign) (list []rune) {
+	for _, s := range signs {
+		list = append(list, rune(s))
+	}
+	return list
+}
+
+func mustRange(t *testing.T, text string) allocator.Range {
+	t.Helper()
+	r, err := allocator.ParseRange(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
