@@ -16,6 +16,7 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/addressobjects"
 	"butlerlabs.dev/ipam/reconcilers/claims"
 	"butlerlabs.dev/ipam/reconcilers/feed"
+	"butlerlabs.dev/ipam/reconcilers/history"
 	"butlerlabs.dev/ipam/reconcilers/pools"
 )
 
@@ -29,7 +30,7 @@ type API interface {
 	objectsByResource() map[string]client.Object
 	scope() meta.RESTScope
 	// addResources registers its claims, address objects and pools with the informers; served reports whether the API is switched on.
-	addResources(f *feed.Feed, mgr manager.Manager, served bool) error
+	addResources(f *feed.Feed, mgr manager.Manager, recorder *history.Recorder, served bool) error
 	register(ctx context.Context, mgr manager.Manager, o Options) error
 	// collect lists the pools, and counts the claims in conflict.
 	collect(ctx context.Context, informers client.Reader, l *ledger.Ledger) (pools []ledger.Key, conflicts int, err error)
@@ -107,27 +108,31 @@ func NewMapper(scheme *runtime.Scheme, apis ...API) (meta.RESTMapper, error) {
 
 // NewFeed registers with the informers of a manager that has not started, for the APIs switched on and for the APIs switched off: stored objects own their
 // addresses in either case.
-func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, on, off []API) (*feed.Feed, error) {
+//
+// The recorder records the allocations and releases of the claims of all these APIs.
+func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, recorder *history.Recorder, on, off []API) (*feed.Feed, error) {
 	f := feed.New(ctx, mgr, l)
 	for _, a := range on {
-		if err := a.addResources(f, mgr, true); err != nil {
+		if err := a.addResources(f, mgr, recorder, true); err != nil {
 			return nil, err
 		}
 	}
 	for _, a := range off {
-		if err := a.addResources(f, mgr, false); err != nil {
+		if err := a.addResources(f, mgr, recorder, false); err != nil {
 			return nil, err
 		}
 	}
 	return f, nil
 }
 
-func (a *apiAdapter[T, P]) addResources(f *feed.Feed, mgr manager.Manager, served bool) error {
+func (a *apiAdapter[T, P]) addResources(f *feed.Feed, mgr manager.Manager, recorder *history.Recorder, served bool) error {
 	api := a.newClaims()
+	convert := func(o client.Object) ledger.Claim { return api.ToClaim(o.(T)) }
 	err := f.AddClaims(feed.Claims{
 		Resource: a.claimResource, Served: served,
 		Empty: func() client.Object { return api.NewObject() }, NewList: api.NewList,
-		Convert: func(o client.Object) ledger.Claim { return api.ToClaim(o.(T)) },
+		Convert: convert,
+		Record:  func(before, after client.Object) { recorder.Observe(before, after, convert) },
 		Fence: func(ctx context.Context, k ledger.Key, uid string) (uint64, error) {
 			return api.FenceWrites(ctx, mgr.GetClient(), mgr.GetAPIReader(), k, uid)
 		},

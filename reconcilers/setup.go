@@ -21,6 +21,7 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/events"
 	"butlerlabs.dev/ipam/reconcilers/feed"
 	"butlerlabs.dev/ipam/reconcilers/flow"
+	"butlerlabs.dev/ipam/reconcilers/history"
 	"butlerlabs.dev/ipam/reconcilers/movedrecords"
 	"butlerlabs.dev/ipam/reconcilers/pools"
 )
@@ -56,6 +57,8 @@ type Options struct {
 	Changes *feed.Changes
 	// Recorder records events about claims and pools.
 	Recorder record.EventRecorder
+	// History logs allocations and releases.
+	History *history.Recorder
 	// OrphanAge is how long an address object stays without its claim; 0 for DefaultOrphanAge.
 	OrphanAge time.Duration
 	// Now is the clock that measures durations.
@@ -115,6 +118,7 @@ func (a *apiAdapter[T, P]) register(ctx context.Context, mgr manager.Manager, o 
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Ledger: o.Ledger, Clusters: o.Clusters, Queues: queues, Events: events.New(o.Recorder),
 		Now: o.Now, Wall: o.Wall, NewPool: a.newPool, MirrorPacer: flow.NewPacer(a.mirrorEvery), WholeStatus: a.wholeStatus,
 		OrphanAge: cmp.Or(o.OrphanAge, DefaultOrphanAge),
+		Released:  func(c client.Object) { o.History.Release(c, api.ToClaim(c.(T))) },
 	})
 	r := claims.New(d, api)
 	controllers := []controller{{a.claimName, queues.Claims, a.workers, r}}

@@ -185,6 +185,9 @@ func (l *Ledger) leadTerm(ctx context.Context, source Source, why string) error 
 	})
 	l.setLeader(v.Leader, nil)
 	l.cfg.Metrics.setLeading(true)
+	if l.cfg.Leading != nil {
+		l.cfg.Leading(before.Applied)
+	}
 	l.cfg.Log.Info("Leading", "term", v.Term, "why", why, "inheritedGrants", len(v.Entries), "took", time.Since(started).String())
 
 	term, stop := context.WithCancel(ctx)

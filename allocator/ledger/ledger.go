@@ -40,6 +40,9 @@ type Config struct {
 	// process estimates it, so that replicas with different clocks agree. The effect of a record by an author with a wrong
 	// clock is bounded: a cooldown ends within the pool's ReuseDelay.
 	Skew func() time.Duration
+	// Leading is called, without locks, when this replica begins to lead, with the versions of each resource up to which the previous leader had applied the
+	// events at its last commit (journal.Snapshot.Applied). It may be nil.
+	Leading func(applied map[string]uint64)
 	// Changed is called, without locks, with the claims and pools whose ownership or usage may have changed. Changed must not block.
 	Changed func([]Key)
 }

@@ -34,6 +34,7 @@ import (
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/reconcilers/clusters"
 	"butlerlabs.dev/ipam/reconcilers/flow"
+	"butlerlabs.dev/ipam/reconcilers/history"
 	"butlerlabs.dev/ipam/reconcilers/informers"
 	"butlerlabs.dev/ipam/reconcilers/movedrecords"
 	"butlerlabs.dev/ipam/reconcilers/services"
@@ -211,7 +212,7 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 }
 
 // newLedger returns the ledger, with the journal on the Lease. changed is called with the keys of changed claims and pools.
-func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.Clock, metrics *ledger.Metrics, changed func([]ledger.Key), log logr.Logger) (*ledger.Ledger, error) {
+func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.Clock, metrics *ledger.Metrics, changed func([]ledger.Key), leading func(map[string]uint64), log logr.Logger) (*ledger.Ledger, error) {
 	store, err := journal.NewLeaseStore(apiserver.ConfigForCalls(kube), o.namespace, takeOverAfter)
 	if err != nil {
 		return nil, err
@@ -230,6 +231,7 @@ func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.
 		Log:            log.WithName("ledger"),
 		Now:            now,
 		Skew:           func() time.Duration { by, _ := clock.Ahead(); return by },
+		Leading:        leading,
 		Changed:        changed,
 	}), nil
 }
@@ -253,11 +255,14 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 	changes, forServices := reconcilers.NewChanges(served...), services.New()
 	changed := func(keys []ledger.Key) { changes.Notify(keys); forServices.Notify(keys) }
 	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
-	l, err := newLedger(mgr.GetConfig(), o, identity, clock, ledgerMetrics, changed, log)
+	var recorded *history.Recorder
+	leading := func(applied map[string]uint64) { recorded.Lead(applied) }
+	l, err := newLedger(mgr.GetConfig(), o, identity, clock, ledgerMetrics, changed, leading, log)
 	if err != nil {
 		return nil, err
 	}
-	feed, err := reconcilers.NewFeed(ctx, mgr, l, served, allAPIs.without(o.apis).reconcilers())
+	recorded = history.New(log, l, clock.Now)
+	feed, err := reconcilers.NewFeed(ctx, mgr, l, recorded, served, allAPIs.without(o.apis).reconcilers())
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +280,7 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 		return nil, err
 	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: watcher, MovedRecords: moved,
+		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, History: recorded, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: watcher, MovedRecords: moved,
 		OrphanAge: o.orphanGrace,
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,17 +119,26 @@ func newAnswerItem(i *inventory.Inventory, answer inventory.Answer) segmentItem 
 }
 
 func (a *app) newWho() *cobra.Command {
-	return &cobra.Command{
+	var at, log string
+	cmd := &cobra.Command{
 		Use: "who ADDRESS | RANGE | CIDR | TENANT | KIND/[NAMESPACE/]NAME", Short: "Show who owns an address", Args: cobra.ExactArgs(1),
 		Long: `Show who owns an address, in every routing domain, through whichever pool; what is reserved, free, or in cooldown; and the recorded releases.
 
-A range is answered run by run, a tenant (namespace/name) and a claim with all their ranges.`,
+A range is answered run by run, a tenant (namespace/name) and a claim with all their ranges.
+
+With --log, show instead who owned the addresses in the past: the manager logs a line for each allocation and each release, as JSON, with logger "history". Give the
+log of all its replicas, as your log store returns it; with --at, only the owners at that time.`,
 		Example: `  kubectl ipam who 10.40.1.60
   kubectl ipam who 10.40.1.0/24
   kubectl ipam who 10.40.1.60 --domain red
   kubectl ipam who team-1/web
-  kubectl ipam who ipallocation/butler-system/web-nodes -o json`,
+  kubectl ipam who ipallocation/butler-system/web-nodes -o json
+  kubectl ipam who 10.40.1.60 --log manager.log
+  kubectl ipam who 10.40.1.60 --log - --at 2026-11-24T15:00:00Z`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if log != "" {
+				return a.past(args[0], log, at)
+			}
 			i, err := a.load(cmd.Context())
 			if err != nil {
 				return err
@@ -148,6 +158,15 @@ A range is answered run by run, a tenant (namespace/name) and a claim with all t
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&at, "at", "", "`time` of the question, in RFC 3339; needs --log")
+	cmd.Flags().StringVar(&log, "log", "", "`file` with the log of the manager, - for standard input")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if at != "" && log == "" {
+			return errors.New("--at needs --log: the cluster stores no earlier owners, the log of the manager has them")
+		}
+		return nil
+	}
+	return cmd
 }
 
 // answer returns what is known about the addresses that an argument names.

@@ -31,6 +31,8 @@ type Config struct {
 	// WholeStatus is true if no other client writes a claim's status and the Go type knows every field. The status is written whole, which costs the API
 	// server less than a patch.
 	WholeStatus bool
+	// Released is called before the finalizer of a claim is removed, with the claim.
+	Released func(client.Object)
 	// OrphanAge is how long a dependent object stays without its claim.
 	OrphanAge time.Duration
 }

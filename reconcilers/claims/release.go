@@ -21,6 +21,7 @@ func (d *Deps) RemoveFinalizer(ctx context.Context, c client.Object, finalizer s
 	if !controllerutil.RemoveFinalizer(c, finalizer) {
 		return nil
 	}
+	d.Released(before)
 	if err := d.SaveObject(ctx, before, c); err != nil {
 		return d.IgnoreStale(ctx, before, err)
 	}

@@ -33,6 +33,8 @@ type resource struct {
 	// fence implements ledger.Source.FenceWrites.
 	fence func(ctx context.Context, k ledger.Key, uid string) (resourceVersion uint64, err error)
 	claim func(client.Object) ledger.Claim // nil for pools
+	// record records an event before it is applied to the ledger, see Claims.Record.
+	record func(before, after client.Object)
 }
 
 // Claims describes a resource of claims, or of address objects.
@@ -43,6 +45,8 @@ type Claims struct {
 	Empty   func() client.Object
 	NewList func() client.ObjectList
 	Convert func(client.Object) ledger.Claim
+	// Record is called before an event is applied to the ledger: before is nil for a new object, after for a deleted object. It may be nil.
+	Record func(before, after client.Object)
 	// Fence implements ledger.Source.FenceWrites. It is nil if no client writes an address to a stored object: then no fence is needed.
 	Fence func(ctx context.Context, k ledger.Key, uid string) (resourceVersion uint64, err error)
 }
@@ -50,7 +54,7 @@ type Claims struct {
 // AddClaims registers with the informer of a resource of claims. The manager must not have started.
 func (f *Feed) AddClaims(c Claims) error {
 	r := &resource{
-		empty: c.Empty, newList: c.NewList, claim: c.Convert, fence: c.Fence,
+		empty: c.Empty, newList: c.NewList, claim: c.Convert, fence: c.Fence, record: c.Record,
 		observe: func(o client.Object) { f.ledger.ObserveClaim(c.Convert(o)) },
 		remove: func(o client.Object, version uint64) {
 			f.ledger.RemoveClaim(c.Resource, string(o.GetUID()), version)
@@ -112,6 +116,9 @@ func (f *Feed) readVersion(ctx context.Context, k ledger.Key, uid string, o clie
 }
 
 func (f *Feed) addResource(name string, served bool, r *resource) error {
+	if r.record == nil {
+		r.record = func(_, _ client.Object) {}
+	}
 	informer, err := f.mgr.GetCache().GetInformer(f.ctx, r.empty(), cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("informer for %s: %w", name, err)
@@ -144,13 +151,21 @@ func (f *Feed) eventHandler(r *resource) toolscache.ResourceEventHandler {
 		apply()
 	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { withLock(func() { r.observe(o.(client.Object)) }) },
+		AddFunc: func(o any) {
+			withLock(func() {
+				r.record(nil, o.(client.Object))
+				r.observe(o.(client.Object))
+			})
+		},
 		UpdateFunc: func(before, after any) {
 			was, is := before.(client.Object), after.(client.Object)
 			withLock(func() {
 				if was.GetUID() != is.GetUID() { // deleted and created again while the watch was broken
+					r.record(was, nil)
 					r.remove(was, 0)
+					was = nil
 				}
+				r.record(was, is)
 				r.observe(is)
 			})
 		},
@@ -162,7 +177,10 @@ func (f *Feed) eventHandler(r *resource) toolscache.ResourceEventHandler {
 			if !ok {
 				return
 			}
-			withLock(func() { r.remove(deleted, object.ResourceVersion(deleted)) })
+			withLock(func() {
+				r.record(deleted, nil)
+				r.remove(deleted, object.ResourceVersion(deleted))
+			})
 		},
 	}
 }

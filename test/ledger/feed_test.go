@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +19,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers"
+	claimhistory "butlerlabs.dev/ipam/reconcilers/history"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
@@ -44,7 +46,7 @@ func TestFeed(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := ledger.New(ledger.Config{ClaimResources: []string{butler.ResourceIPAllocation}, PoolResources: []string{butler.ResourceNetworkPool}})
-	feed, err := reconcilers.NewFeed(t.Context(), mgr, l, []reconcilers.API{reconcilers.Butler}, nil)
+	feed, err := reconcilers.NewFeed(t.Context(), mgr, l, claimhistory.New(logr.Discard(), l, time.Now), []reconcilers.API{reconcilers.Butler}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers"
 	"butlerlabs.dev/ipam/reconcilers/clusters"
+	claimhistory "butlerlabs.dev/ipam/reconcilers/history"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
@@ -58,13 +59,14 @@ func startReplica(t *testing.T, s *sandbox.Sandbox, known *runtime.Scheme, name 
 		GrantLife: grantLife, Timing: journal.Timing{Expiry: takeOverAfter}, Log: logr.Discard(), Changed: changes.Notify,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
-	feed, err := reconcilers.NewFeed(ctx, mgr, r.ledger, []reconcilers.API{reconcilers.Metal3}, nil)
+	recorded := claimhistory.New(logr.Discard(), r.ledger, time.Now)
+	feed, err := reconcilers.NewFeed(ctx, mgr, r.ledger, recorded, []reconcilers.API{reconcilers.Metal3}, nil)
 	check(err)
 	watcher, err := clusters.New(kube, logr.Discard())
 	check(err)
 	check(mgr.Add(watcher))
 	check(reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: r.ledger, APIs: []reconcilers.API{reconcilers.Metal3}, Metrics: ledger.NewMetrics(nil), Changes: changes, Recorder: &record.FakeRecorder{}, Now: time.Now, Clusters: watcher,
+		Ledger: r.ledger, History: recorded, APIs: []reconcilers.API{reconcilers.Metal3}, Metrics: ledger.NewMetrics(nil), Changes: changes, Recorder: &record.FakeRecorder{}, Now: time.Now, Clusters: watcher,
 	}))
 	var ended sync.WaitGroup
 	ended.Go(func() {

@@ -1,0 +1,189 @@
+package inventory
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/state"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+// HistoryLogger is the name of the manager's logger that logs Records.
+const HistoryLogger = "history"
+
+// Events of a Record.
+const (
+	EventAllocated = "Allocated"
+	EventReleased  = "Released"
+)
+
+// Record is one allocation or one release of a claim: a line of the manager's log.
+type Record struct {
+	Event         string    // EventAllocated or EventReleased: the message of the line
+	Time          time.Time // of the event
+	Kind          string
+	Namespace     string // "" for a cluster-scoped claim
+	Name          string
+	UID           string
+	Pool          string // kind, namespace and name of the pool, separated by slashes
+	RoutingDomain string
+	Ranges        []allocator.Range
+	Tenant        string // namespace/name; "" for none
+	Origin        string // value of butlerv1.AnnotationOrigin
+}
+
+// NewRecord returns the record of an event of a stored claim in a routing domain.
+func NewRecord(event string, at time.Time, c state.Claim, domain string, o metav1.Object) Record {
+	r := Record{
+		Event: event, Time: at, Kind: KindOf(c.Key), Namespace: c.Key.Namespace, Name: c.Key.Name, UID: c.UID, RoutingDomain: domain, Ranges: c.Ranges,
+		Tenant: describe(o).tenant, Origin: o.GetAnnotations()[butlerv1.AnnotationOrigin],
+	}
+	if c.Pool != (Key{}) {
+		r.Pool = KindOf(c.Pool) + "/" + NameOf(c.Pool)
+	}
+	return r
+}
+
+// describe returns the description of a claim.
+func describe(o metav1.Object) description {
+	switch o := o.(type) {
+	case *butlerv1.IPAllocation:
+		return describeIPAllocation(o)
+	case *metal3v1.IPClaim:
+		return describeIPClaim(o)
+	case *ipamv1.IPAddressClaim:
+		return describeIPAddressClaim(o)
+	case *novaedgev1.ProxyVIP:
+		return describeProxyVIP(o)
+	}
+	return description{purpose: PurposeMachine, object: o}
+}
+
+// line is a Record as JSON: the fields of the log line.
+type line struct {
+	Logger        string   `json:"logger"`
+	Event         string   `json:"msg"`
+	At            string   `json:"at"`
+	Kind          string   `json:"kind"`
+	Namespace     string   `json:"namespace"`
+	Name          string   `json:"name"`
+	UID           string   `json:"uid"`
+	Pool          string   `json:"pool"`
+	RoutingDomain string   `json:"routingDomain"`
+	Ranges        []string `json:"ranges"`
+	Tenant        string   `json:"tenant"`
+	Origin        string   `json:"origin"`
+}
+
+// Fields returns the fields of the log line, as names and values in turn.
+func (r Record) Fields() []any {
+	ranges := make([]string, len(r.Ranges))
+	for n, text := range r.Ranges {
+		ranges[n] = text.String()
+	}
+	return []any{
+		"at", r.Time.UTC().Format(time.RFC3339Nano), "kind", r.Kind, "namespace", r.Namespace, "name", r.Name, "uid", r.UID, "pool", r.Pool,
+		"routingDomain", r.RoutingDomain, "ranges", ranges, "tenant", r.Tenant, "origin", r.Origin,
+	}
+}
+
+// History is the records of a log, each once, in order of time.
+type History []Record
+
+// maxLine bounds a line of a log, in bytes.
+const maxLine = 1 << 20
+
+// ReadHistory reads the records of a log of the manager in JSON. Other lines are ignored; so are texts before the JSON of a line, such as the name of a pod.
+func ReadHistory(log io.Reader) (h History, err error) {
+	seen := map[string]bool{}
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		text := lines.Text()
+		begin := strings.IndexByte(text, '{')
+		if begin < 0 || !strings.Contains(text, `"`+HistoryLogger+`"`) {
+			continue
+		}
+		var l line
+		if json.Unmarshal([]byte(text[begin:]), &l) != nil || l.Logger != HistoryLogger || l.Event != EventAllocated && l.Event != EventReleased {
+			continue
+		}
+		r := Record{
+			Event: l.Event, Kind: l.Kind, Namespace: l.Namespace, Name: l.Name, UID: l.UID, Pool: l.Pool, RoutingDomain: l.RoutingDomain, Tenant: l.Tenant, Origin: l.Origin,
+		}
+		if r.Time, err = time.Parse(time.RFC3339Nano, l.At); err != nil {
+			return nil, fmt.Errorf("line of %s %s/%s: %w", l.Kind, l.Namespace, l.Name, err)
+		}
+		for _, text := range l.Ranges {
+			parsed, err := allocator.ParseRange(text)
+			if err != nil {
+				return nil, fmt.Errorf("line of %s %s/%s: %w", l.Kind, l.Namespace, l.Name, err)
+			}
+			r.Ranges = append(r.Ranges, parsed)
+		}
+		if id := l.Event + "/" + l.UID + "/" + strings.Join(l.Ranges, ","); !seen[id] {
+			seen[id] = true
+			h = append(h, r)
+		}
+	}
+	slices.SortStableFunc(h, func(x, y Record) int { return x.Time.Compare(y.Time) })
+	return h, lines.Err()
+}
+
+// Tenure is the time during which a claim owned its ranges.
+type Tenure struct {
+	Record           // of the allocation; of the release, if the allocation is not in the history
+	From   time.Time // zero if the allocation is not in the history
+	Until  time.Time // zero if the release is not in the history
+}
+
+// Owners lists the tenures of claims that owned an address of a range in a routing domain at a time, or at any time if at is zero, by their begin.
+func (h History) Owners(domain string, r allocator.Range, at time.Time) (list []Tenure) {
+	open := map[string]int{} // UID -> index of the tenure in list
+	for _, record := range h {
+		if record.RoutingDomain != domain || !slices.ContainsFunc(record.Ranges, r.Overlaps) {
+			if n, ok := open[record.UID]; ok { // the claim was extended, or owns other ranges now
+				list[n].Until = record.Time
+				delete(open, record.UID)
+			}
+			continue
+		}
+		n, ok := open[record.UID]
+		switch {
+		case record.Event == EventAllocated && !ok:
+			open[record.UID] = len(list)
+			list = append(list, Tenure{Record: record, From: record.Time})
+		case record.Event == EventReleased && ok:
+			list[n].Until = record.Time
+			delete(open, record.UID)
+		case record.Event == EventReleased:
+			list = append(list, Tenure{Record: record, Until: record.Time})
+		}
+	}
+	if !at.IsZero() {
+		list = slices.DeleteFunc(list, func(t Tenure) bool { return at.Before(t.From) || !t.Until.IsZero() && !at.Before(t.Until) })
+	}
+	slices.SortStableFunc(list, func(x, y Tenure) int { return cmp.Or(x.From.Compare(y.From), x.Until.Compare(y.Until)) })
+	return list
+}
+
+// Domains lists the routing domains of the records.
+func (h History) Domains() (domains []string) {
+	for _, r := range h {
+		domains = append(domains, r.RoutingDomain)
+	}
+	slices.Sort(domains)
+	return slices.Compact(domains)
+}
