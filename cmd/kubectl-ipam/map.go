@@ -173,7 +173,7 @@ func headline(i *inventory.Inventory, p *inventory.Pool, network allocator.Range
 	parts := []string{rangeText(network)}
 	parts = append(parts, fmt.Sprintf("%s free in %s, largest %s", amount(segments, state.SegmentFree), allocator.Counted(runs, "run"), allocator.Amount(u.LargestFree, u.Exact.LargestFree)))
 	if n := total[state.SegmentOwned]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%s owned by %d", amount(segments, state.SegmentOwned), len(owners)))
+		parts = append(parts, fmt.Sprintf("%s owned by %s", amount(segments, state.SegmentOwned), allocator.Counted(len(owners), "claim")))
 	}
 	for _, s := range []state.SegmentState{state.SegmentReserved, state.SegmentCooldown, state.SegmentGranted, state.SegmentMoved, state.SegmentWithheld} {
 		if total[s] > 0 {
