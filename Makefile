@@ -20,6 +20,7 @@ CLUSTERAPI ?=
 CONTROLLERS ?=
 TENANTS ?=
 ALL ?=
+PEERS ?=
 FUZZTIME ?= 10m
 SCHEDULES ?= 50000
 PACKAGES ?= $(shell getconf _NPROCESSORS_ONLN)
@@ -200,8 +201,8 @@ chaos: controlplane $(BIN)/clusterapi ## Hurt REPLICAS (3) managers under CLIENT
 	exec $(BIN)/chaos -duration '$(or $(DURATION),2m)' -replicas $(if $(filter command line environment,$(origin REPLICAS)),$(REPLICAS),3) $(if $(CLIENTS),-clients $(CLIENTS)) $(if $(SEED),-seed $(SEED)) $(if $(FAULTS),-faults '$(FAULTS)')
 
 .PHONY: bench
-bench: controlplane build metallb $(BIN)/clusterapi ## Measure creates and the core, print a table, write bin/bench.json; ALL=1 measures everything, for hours
-	$(GO) run ./test/bench $(if $(ALL),-all)
+bench: controlplane build metallb $(BIN)/clusterapi $(if $(filter 1,$(PEERS)),peers) ## Measure creates and the core, print a table, write bin/bench.json; ALL=1 measures everything, for hours; PEERS=1 also two other allocators
+	$(GO) run ./test/bench $(if $(ALL),-all) $(if $(filter 1,$(PEERS)),-peers)
 
 ##@ Cluster (Linux, root)
 
@@ -338,6 +339,35 @@ $(BIN)/metallb-crds: test/metallb/go.mod test/metallb/go.sum
 	@rm -rf $@ && mkdir -p $@
 	@cp $$($(GO) list -C test/metallb -m -f '{{.Dir}}' go.universe.tf/metallb)/config/crd/bases/*.yaml $@
 	@chmod -R u+w $@
+
+# The allocators that bench compares with, with the CRDs of their modules: Metal3's ip-address-manager and Cluster API's in-cluster provider. The checksum
+# database lacks ip-address-manager: go.sum pins the hash.
+.PHONY: peers
+peers: $(addprefix $(BIN)/peers/,metal3 metal3-crds in-cluster in-cluster-lifted in-cluster-crds)
+METAL3 := github.com/metal3-io/ip-address-manager
+INCLUSTER := sigs.k8s.io/cluster-api-ipam-provider-in-cluster
+$(BIN)/peers/metal3 $(BIN)/peers/metal3-crds: MODULE := metal3
+$(BIN)/peers/metal3 $(BIN)/peers/metal3-crds: PACKAGE := $(METAL3)
+$(BIN)/peers/metal3 $(BIN)/peers/metal3-crds: test/peers/metal3/go.mod test/peers/metal3/go.sum
+$(BIN)/peers/in-cluster $(BIN)/peers/in-cluster-crds $(BIN)/peers/in-cluster-lifted: MODULE := in-cluster
+$(BIN)/peers/in-cluster $(BIN)/peers/in-cluster-crds $(BIN)/peers/in-cluster-lifted: PACKAGE := $(INCLUSTER)
+$(BIN)/peers/in-cluster $(BIN)/peers/in-cluster-crds $(BIN)/peers/in-cluster-lifted: test/peers/in-cluster/go.mod test/peers/in-cluster/go.sum
+$(BIN)/peers/metal3 $(BIN)/peers/in-cluster:
+	@echo "building $(@F) from test/peers/$(MODULE)/go.mod (once)" >&2
+	@CGO_ENABLED=0 $(GO) build -C test/peers/$(MODULE) -trimpath -ldflags '-s -w' -o $@ $(PACKAGE)
+	@touch $@
+$(BIN)/peers/metal3-crds $(BIN)/peers/in-cluster-crds:
+	@rm -rf $@ && mkdir -p $@
+	@cp $$($(GO) list -C test/peers/$(MODULE) -m -f '{{.Dir}}' $(PACKAGE))/config/crd/bases/*.yaml $@
+	@chmod -R u+w $@
+# The in-cluster provider has no flag for the limit of its client. Its copy differs in one line of main.go, and has the dependencies of its own go.mod.
+$(BIN)/peers/in-cluster-lifted:
+	@echo "building $(@F): $(MODULE) without the limit of its client (once)" >&2
+	@rm -rf $@-source && cp -r "$$($(GO) list -C test/peers/$(MODULE) -m -f '{{.Dir}}' $(PACKAGE))" $@-source && chmod -R u+w $@-source
+	@sed -i 's/^\tmgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), opts)$$/\tconfig := ctrl.GetConfigOrDie()\n\tconfig.QPS = -1\n\tmgr, err := ctrl.NewManager(config, opts)/' $@-source/main.go
+	@grep -q 'config.QPS = -1' $@-source/main.go
+	@CGO_ENABLED=0 $(GO) build -C $@-source -trimpath -buildvcs=false -ldflags '-s -w' -o $@ .
+	@rm -rf $@-source
 
 CLUSTER_IMAGES := $(addprefix $(CLUSTER)/,pause.tar coredns.tar cert-manager.tar)
 CLUSTER_UP = $(CLUSTER)/node -path '$(ASSETS):$(BIN)' up $(BIN)/butler-ipam-image.tar $(CLUSTER_IMAGES); \

@@ -52,28 +52,95 @@ func (b *bench) complete(ctx context.Context, of subject, clients, n int) ([]fig
 	if err := c.warm(ctx, clients); err != nil {
 		return nil, err
 	}
-	bodies, index := c.bodies("bench", n), indexOf("bench", n)
-	began, answered, made, ready := make([]time.Time, n), make([]time.Time, n), make([]time.Time, n), make([]time.Time, n)
-	addresses, err := b.following(ctx, c.storageOf("ipaddresses"))
+	f, err := c.follow(ctx, "bench", clients, n)
 	if err != nil {
 		return nil, err
 	}
-	claims, err := b.following(ctx, c.storage())
+	var figures []figure
+	for _, reached := range []struct {
+		part string
+		at   []time.Time
+	}{{toResponse, f.answered}, {toAddress, f.made}, {toStatus, f.ready}} {
+		s := f.sample(of.part(reached.part), reached.at)
+		slices.SortFunc(reached.at, time.Time.Compare)
+		fifth, last := n/5, reached.at[n-1]
+		figure := figureOf(clients, []sample{s}, nil)
+		figure.RatioPerSecond = float64(reached.at[fifth-1].Sub(f.start)) / float64(last.Sub(reached.at[n-1-fifth]))
+		figures = append(figures, figure)
+	}
+	return figures, nil
+}
+
+// followed has the times of claims: when each create began, when it returned, and when the address object and the status were stored.
+type followed struct {
+	start                        time.Time
+	began, answered, made, ready []time.Time
+	spent                        usage
+}
+
+// sample returns the times from the beginning of each create until a state. The rate counts until the last claim has reached the state.
+func (f *followed) sample(name string, at []time.Time) sample {
+	took := make([]time.Duration, len(at))
+	for i := range took {
+		took[i] = at[i].Sub(f.began[i])
+	}
+	s := sampleOf(name, took, slices.MaxFunc(at, time.Time.Compare).Sub(f.start))
+	s.cpu = f.spent
+	return s
+}
+
+// follow creates n claims and follows each until its status names its address. If the response has no address, its client waits for the address
+// before the next create.
+func (c *collection) follow(ctx context.Context, prefix string, clients, n int) (*followed, error) {
+	bodies, index := c.bodies(prefix, n), indexOf(prefix, n)
+	f := &followed{began: make([]time.Time, n), answered: make([]time.Time, n), made: make([]time.Time, n), ready: make([]time.Time, n)}
+	known := make([]chan struct{}, n)
+	for i := range known {
+		known[i] = make(chan struct{}, 1)
+	}
+	// signal wraps a function that stamps, and signals the client of each claim that has a stamp.
+	signal := func(at []time.Time, name func(*object) string, see func(*object, bool) bool) func(*object, bool) bool {
+		return func(o *object, deleted bool) bool {
+			enough := see(o, deleted)
+			if i, ok := index[name(o)]; ok && !at[i].IsZero() {
+				select {
+				case known[i] <- struct{}{}:
+				default:
+				}
+			}
+			return enough
+		}
+	}
+	addresses, err := c.following(ctx, c.storageOf("ipaddresses"))
 	if err != nil {
 		return nil, err
 	}
-	before := b.readCPU()
+	claims, err := c.following(ctx, c.storage())
+	if err != nil {
+		return nil, err
+	}
+	before := c.readCPU()
 	group, following := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return addresses.until(following, stamp(made, index, (*object).heldFor, func(*object) bool { return true }))
+		return addresses.until(following, signal(f.made, (*object).heldFor, stamp(f.made, index, (*object).heldFor, func(*object) bool { return true })))
 	})
-	group.Go(func() error { return claims.until(following, stamp(ready, index, (*object).name, (*object).ready)) })
-	start := time.Now()
+	group.Go(func() error {
+		return claims.until(following, signal(f.ready, (*object).name, stamp(f.ready, index, (*object).name, (*object).ready)))
+	})
+	f.start = time.Now()
 	_, err = timed(clients, n, 0, func(i int) error {
-		began[i] = time.Now()
+		f.began[i] = time.Now()
 		err := c.create(following, bodies[i])
-		answered[i] = time.Now()
-		return err
+		f.answered[i] = time.Now()
+		if err != nil || c.gives != "" {
+			return err
+		}
+		select {
+		case <-known[i]:
+			return nil
+		case <-following.Done():
+			return context.Cause(following)
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -81,26 +148,8 @@ func (b *bench) complete(ctx context.Context, of subject, clients, n int) ([]fig
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	spent := b.readCPU().since(before, n)
-
-	var figures []figure
-	for _, reached := range []struct {
-		part string
-		at   []time.Time
-	}{{toResponse, answered}, {toAddress, made}, {toStatus, ready}} {
-		took := make([]time.Duration, n)
-		for i := range took {
-			took[i] = reached.at[i].Sub(began[i])
-		}
-		slices.SortFunc(reached.at, time.Time.Compare)
-		fifth, last := n/5, reached.at[n-1]
-		s := sampleOf(of.part(reached.part), took, last.Sub(start))
-		s.cpu = spent
-		f := figureOf(clients, []sample{s}, nil)
-		f.RatioPerSecond = float64(reached.at[fifth-1].Sub(start)) / float64(last.Sub(reached.at[n-1-fifth]))
-		figures = append(figures, f)
-	}
-	return figures, nil
+	f.spent = c.readCPU().since(before, n)
+	return f, nil
 }
 
 // indexOf finds the number in a name.

@@ -27,16 +27,17 @@ import (
 
 const (
 	// patience is how long the work behind the answers of one run may take.
-	patience = 2 * time.Minute
+	patience = 5 * time.Minute
 	pollGap  = 20 * time.Millisecond
 )
 
 // bench is a sandbox with what the measurements need.
 type bench struct {
 	sandbox *sandbox.Sandbox
-	idle    *idleWebhooks  // nil where nothing is compared with them
-	setup   client.Client  // for what is not measured
-	raw     rest.Interface // bytes in and bytes out: the machine is shared with what is measured
+	idle    *idleWebhooks    // nil where nothing is compared with them
+	peer    *sandbox.Process // nil where a manager of this project allocates
+	setup   client.Client    // for what is not measured
+	raw     rest.Interface   // bytes in and bytes out: the machine is shared with what is measured
 	etcd    *clientv3.Client
 	runs    int // so far; names namespaces and chooses addresses
 }
@@ -126,7 +127,9 @@ func (b *bench) newCollection(ctx context.Context, of subject) (*collection, err
 	switch of {
 	case vip:
 		c.pool = proxyPool(cidr)
-	case ipClaim, addressClaim:
+	case inClusterClaim:
+		c.pool = inClusterPool(c.namespace, cidr)
+	case ipClaim, addressClaim, metal3Claim:
 		subnet := metal3v1.Subnet(cidr)
 		c.pool = &metal3v1.IPPool{
 			ObjectMeta: metav1.ObjectMeta{Name: poolName, Namespace: c.namespace},

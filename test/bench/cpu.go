@@ -29,6 +29,9 @@ func (b *bench) readCPU() clocks {
 	for _, manager := range b.sandbox.Managers() {
 		pids[manager.Name()] = manager.Pid()
 	}
+	if b.peer != nil {
+		pids[managerProcess] = b.peer.Pid() // which runs instead of a manager
+	}
 	if b.idle != nil {
 		pids["idle webhooks"] = b.idle.server.command.Process.Pid
 	}

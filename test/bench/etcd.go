@@ -48,6 +48,7 @@ type object struct {
 	Spec     struct{ Claim, ClaimRef struct{ Name string } } // of an IPAddress of Metal3, of Cluster API
 	Status   struct {
 		Address    *struct{ Name string } // of an IPClaim, which has no conditions
+		AddressRef struct{ Name string }  // of an IPAddressClaim, to which the in-cluster provider gives no condition
 		Conditions []struct{ Type, Status string }
 	}
 }
@@ -58,7 +59,7 @@ func (o *object) ready() bool {
 			return c.Status == "True"
 		}
 	}
-	return o.Status.Address != nil
+	return o.Status.Address != nil || o.Status.AddressRef.Name != ""
 }
 
 func (o *object) name() string { return o.Metadata.Name }

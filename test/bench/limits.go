@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -35,7 +36,7 @@ func pausedCreate(kind string) string {
 	return fmt.Sprintf("%s create, %d ms apart", kind, apart/time.Millisecond)
 }
 
-var limits = []limit{
+var limits = slices.Concat(peerLimits(), []limit{
 	{name: "IPAllocation create", clients: 1, what: "p50 ratio", value: ratioP50, limit: 1.6, aim: 1.4},
 	{name: "ProxyVIP create", clients: 1, what: "p50 ratio", value: ratioP50, limit: 1.6, aim: 1.4},
 	{name: pausedCreate("IPAllocation"), clients: 1, what: "p50 ratio", value: ratioP50, limit: 1.4, aim: 1.2},
@@ -67,7 +68,7 @@ var limits = []limit{
 	{name: "core allocate, " + scenes[2].name, what: "p50 µs", value: p50Micros, limit: 10},
 	{name: "core release, " + scenes[2].name, what: "p50 µs", value: p50Micros, limit: 10},
 	{name: "core rebuild, " + scenes[2].name, what: "bytes per range", value: bytesPerRange, limit: 150},
-}
+})
 
 // printLimits says of each limit whose figure was measured what came of it.
 func printLimits(w io.Writer, figures []figure) {

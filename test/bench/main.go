@@ -19,6 +19,7 @@ type options struct {
 	clients []int // numbers of clients to measure with
 	only    *regexp.Regexp
 	all     bool // measure every part, not only creates and the core
+	peers   bool // measure the allocators of other projects too
 	json    string
 	tenants tenantGroup
 }
@@ -59,6 +60,7 @@ func parse() (options, error) {
 	clients := flag.String("clients", "1,16,64", "numbers of clients at the same time")
 	only := flag.String("only", "", "regular expression: measure what has a matching name, and what that is compared with (default: creates and the core)")
 	flag.BoolVar(&o.all, "all", false, "measure everything: also deletes, bounds of the machine, replicas, outages, take-overs, large pools, tenants")
+	flag.BoolVar(&o.peers, "peers", false, "measure also the allocators of other projects in bin/peers")
 	flag.StringVar(&o.json, "json", filepath.Join("bin", "bench.json"), "file that takes the figures")
 	flag.IntVar(&o.tenants.all, "tenants", 200, "TenantClusters of one manager")
 	flag.IntVar(&o.tenants.real, "answering", 4, "of them with control planes of their own")
@@ -93,7 +95,7 @@ const mainRows = ` create(, 30 ms apart)?$|^CR, two webhooks create and status$|
 // measure is everything that has a matching name, part by part: each has a sandbox of its own.
 func measure(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
-	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureLag, measureClaims, measureReplicas, measureOutages, measureScale, measureLargePools, measureTenants, measureCore} {
+	for _, part := range []func(context.Context, options) ([]figure, error){measureAnswers, measureLag, measureClaims, measurePeers, measureReplicas, measureOutages, measureScale, measureLargePools, measureTenants, measureCore} {
 		measured, err := part(ctx, o)
 		if err != nil {
 			return nil, err

@@ -133,7 +133,10 @@ func (f figure) answerRow() []string {
 }
 
 // servers are the processes that do the work of a create.
-var servers = []string{"kube-apiserver", "etcd", "manager-1"}
+var servers = []string{"kube-apiserver", "etcd", managerProcess}
+
+// managerProcess names the only manager.
+const managerProcess = "manager-1"
 
 // serverCPU returns the CPU time of the servers, in milliseconds for each operation.
 func (f figure) serverCPU() (all float64) {

@@ -204,11 +204,16 @@ func (b *bench) run(ctx context.Context, v *variant, clients, n int) ([]sample, 
 
 // warm lets each client create its first objects, and waits until nothing of them is under way any more.
 func (c *collection) warm(ctx context.Context, clients int) error {
-	bodies := c.bodies("warm", warmUp*clients)
-	if _, err := timed(clients, len(bodies), 0, func(i int) error { return c.create(ctx, bodies[i]) }); err != nil || !c.hasPool {
+	return c.add(ctx, "warm", clients, warmUp*clients, 0)
+}
+
+// add creates n objects beside those that exist already. Of claims it returns when all have their status.
+func (c *collection) add(ctx context.Context, prefix string, clients, n, exist int) error {
+	bodies := c.bodies(prefix, n)
+	if _, err := timed(clients, n, 0, func(i int) error { return c.create(ctx, bodies[i]) }); err != nil || !c.hasPool {
 		return err
 	}
-	return c.awaitReady(ctx, len(bodies))
+	return c.awaitReady(ctx, exist+n)
 }
 
 // createAll creates n objects beside those that exist already. Of claims a second sample says when all had their status.
