@@ -99,7 +99,7 @@ func (r *Recorder) record(what string, c ledger.Claim, o client.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !leads {
-		r.keep(event{now, c.Key.Resource, c.ResourceVersion, record})
+		r.keep(event{time.Now(), c.Key.Resource, c.ResourceVersion, record})
 		return
 	}
 	r.write(record)
@@ -113,11 +113,26 @@ func (r *Recorder) domainOf(c ledger.Claim) string {
 	return c.Space
 }
 
+// keep keeps an event for keepFor. The caller holds mu.
 func (r *Recorder) keep(e event) {
+	if len(r.kept) == 0 {
+		time.AfterFunc(keepFor, r.forget)
+	}
 	r.kept = append(r.kept, e)
-	first := slices.IndexFunc(r.kept, func(e event) bool { return r.now().Sub(e.at) < keepFor })
-	first = max(first, len(r.kept)-maxKept)
-	r.kept = slices.Delete(r.kept, 0, first)
+	r.kept = slices.Delete(r.kept, 0, max(0, len(r.kept)-maxKept))
+}
+
+// forget drops the events that are older than keepFor, and runs again until none is left.
+func (r *Recorder) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := slices.IndexFunc(r.kept, func(e event) bool { return time.Since(e.at) < keepFor })
+	if first < 0 {
+		r.kept = nil
+		return
+	}
+	r.kept = slices.Clone(r.kept[first:])
+	time.AfterFunc(keepFor/4, r.forget)
 }
 
 // write logs a record, unless it is a release that was logged already. The caller holds mu.
