@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"math"
 
 	"butlerlabs.dev/ipam/allocator"
 )
@@ -12,7 +13,7 @@ const maxFit = 200_000
 // Fit is how many sets of ranges fit into free addresses.
 type Fit struct {
 	Sets int64
-	// AtLeast: Sets is the bound of the count, and more sets fit.
+	// AtLeast: Sets is the bound of the count, more sets fit, and Left is not known.
 	AtLeast bool
 	// Left is the number of free addresses that no set uses. Unfragmented is how many sets would fit if the free addresses were one run.
 	Left, Unfragmented int64
@@ -44,7 +45,11 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 	f.Unfragmented = available / perSet
 	if len(sizes) == 1 { // each run is used from its head, so the policy does not matter
 		for _, r := range free {
-			f.Sets += r.Size() / perSet
+			sets := r.Size() / perSet
+			if sets > math.MaxInt64-f.Sets || r.Size() == math.MaxInt64 {
+				return Fit{Sets: math.MaxInt64 / perSet, AtLeast: true, Unfragmented: f.Unfragmented, Largest: f.Largest}, nil
+			}
+			f.Sets += sets
 		}
 		f.Left = available - f.Sets*perSet
 		return f, nil
@@ -53,7 +58,7 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 	for owner := allocator.OwnerID(1); ; owner++ {
 		if f.Sets == maxFit {
 			f.AtLeast = true
-			break
+			return f, nil
 		}
 		for _, size := range sizes {
 			if _, err := pool.Allocate(size, policy, owner); err != nil {
@@ -63,6 +68,4 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 		}
 		f.Sets++
 	}
-	f.Left = available - f.Sets*perSet
-	return f, nil
 }

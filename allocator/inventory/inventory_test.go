@@ -167,3 +167,17 @@ func mustRange(t *testing.T, text string) allocator.Range {
 	}
 	return r
 }
+
+// Free addresses beyond the largest int64 count as at least that many.
+func TestCountFits_Saturates(t *testing.T) {
+	free := []allocator.Range{mustRange(t, "2001:db8::/64"), mustRange(t, "2001:db8:1::/64")}
+	for _, size := range []int64{1, 3, 1 << 40} {
+		fit, err := CountFits(free, nil, []int64{size})
+		if err != nil || fit.Sets < 1<<20 || !fit.AtLeast || fit.Left != 0 {
+			t.Errorf("%d addresses: %+v, %v", size, fit, err)
+		}
+	}
+	if _, err := CountFits(free, nil, []int64{0}); err == nil {
+		t.Error("a range of no address fits")
+	}
+}

@@ -29,6 +29,7 @@ func (a *app) newFit() *cobra.Command {
 	var count int64
 	cmd := &cobra.Command{
 		Use: "fit POOL (--count N | --tenant nodes=N,loadbalancer=N)", Short: "Show how many ranges still fit into a pool", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Annotations: map[string]string{annotationFindings: "true"},
 		Long: `Show how many ranges of a size, or how many tenants, still fit into the free addresses of a pool, by the pool's own policy.
 
 The exit code is 1 if none fits, and 2 if the command could not look.`,
@@ -37,19 +38,19 @@ The exit code is 1 if none fits, and 2 if the command could not look.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sizes, err := fitSizes(count, tenant)
 			if err != nil {
-				return failure{err}
+				return err
 			}
 			i, err := a.load(cmd.Context())
 			if err != nil {
-				return failure{err}
+				return err
 			}
 			p, err := a.findPool(i, args[0])
 			if err != nil {
-				return failure{err}
+				return err
 			}
 			fit, err := i.Fits(p, sizes)
 			if err != nil {
-				return failure{err}
+				return err
 			}
 			return a.printFit(i, p, sizes, fit)
 		},

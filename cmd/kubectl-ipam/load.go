@@ -108,32 +108,24 @@ func (a *app) read(ctx context.Context, wanted func(resource) bool) (*inventory.
 	if err != nil {
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
-	r := reader{app: a, client: client, begun: time.Now()}
 	grants := a.readJournal(ctx, config) // before the claims: a grant that a claim fulfils meanwhile is known by its token
-	objects := make([][]metav1.Object, len(resources))
-	group, ctx := errgroup.WithContext(ctx)
-	for n, of := range resources {
-		if wanted(of) {
-			group.Go(func() (err error) {
-				objects[n], err = r.list(ctx, of)
-				return err
-			})
+	r := reader{app: a, client: client, begun: time.Now(), inventory: inventory.New(a.now(), grants)}
+	for _, pools := range []bool{true, false} {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, of := range resources {
+			if wanted(of) && of.pools == pools {
+				group.Go(func() error { return r.list(ctx, of) })
+			}
 		}
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
 	}
 	r.finish()
 	if r.unread == len(resources) {
 		return nil, errors.New("no resource of Butler IPAM could be read: is Butler IPAM installed, and does the viewer role apply to you?")
 	}
-	i := inventory.New(a.now(), grants)
-	for _, list := range objects {
-		for _, o := range list {
-			i.Add(o)
-		}
-	}
-	return i, nil
+	return r.inventory, nil
 }
 
 // readJournal returns the entries of the journal; nil, after a warning, if the journal cannot be read.
@@ -165,34 +157,35 @@ type reader struct {
 	client *rest.RESTClient
 	begun  time.Time
 
-	mu       sync.Mutex
-	objects  int
-	reported bool
-	unread   int // resources that are not installed or may not be read
+	mu        sync.Mutex
+	inventory *inventory.Inventory
+	objects   int // read so far
+	reported  bool
+	unread    int // resources that are not installed or may not be read
 }
 
 // list lists a resource: in all namespaces, otherwise in the namespace of the flags. A resource that is not installed, or that the user may not list, is empty.
-func (r *reader) list(ctx context.Context, of resource) ([]metav1.Object, error) {
-	list, err := r.listIn(ctx, of, "") // -n limits the output only: owners in all namespaces decide what is free
+func (r *reader) list(ctx context.Context, of resource) error {
+	err := r.listIn(ctx, of, "") // -n limits the output only: owners in all namespaces decide what is free
 	plural, _, _ := strings.Cut(of.name, ".")
 	if apierrors.IsForbidden(err) && !of.clusterScoped {
 		namespace := r.namespace()
-		if list, err = r.listIn(ctx, of, namespace); err == nil {
+		if err = r.listIn(ctx, of, namespace); err == nil {
 			r.warn("%s: only those in namespace %s, as you may not list all: others are shown as free", plural, namespace)
 		}
 	}
 	switch {
 	case apierrors.IsNotFound(err): // this API is not installed
 		r.leaveOut()
-		return nil, nil
+		return nil
 	case apierrors.IsForbidden(err):
 		r.warn("%s: not read, as you may not list them", plural)
 		r.leaveOut()
-		return nil, nil
+		return nil
 	case err != nil:
-		return nil, fmt.Errorf("list %s: %w", of.name, err)
+		return fmt.Errorf("list %s: %w", of.name, err)
 	}
-	return list, nil
+	return nil
 }
 
 func (r *reader) leaveOut() {
@@ -201,7 +194,8 @@ func (r *reader) leaveOut() {
 	r.unread++
 }
 
-func (r *reader) listIn(ctx context.Context, of resource, namespace string) (all []metav1.Object, err error) {
+// listIn adds the objects of a resource to the inventory page by page, so that the memory does not grow with the length of the list.
+func (r *reader) listIn(ctx context.Context, of resource, namespace string) error {
 	plural, group, _ := strings.Cut(of.name, ".")
 	path := []string{"apis", group, of.version}
 	if namespace != "" {
@@ -212,38 +206,40 @@ func (r *reader) listIn(ctx context.Context, of resource, namespace string) (all
 	for {
 		raw, err := r.client.Get().AbsPath(path...).Param("limit", fmt.Sprint(pageSize)).Param("continue", next).Do(ctx).Raw()
 		if apierrors.IsResourceExpired(err) && next != "" { // the list took longer than etcd keeps old versions
-			next, all = "", nil
+			next = "" // the inventory ignores the versions that it has
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		var page struct {
 			Metadata metav1.ListMeta   `json:"metadata"`
 			Items    []json.RawMessage `json:"items"`
 		}
 		if err := json.Unmarshal(raw, &page); err != nil {
-			return nil, fmt.Errorf("page of %s: %w", of.name, err)
+			return fmt.Errorf("page of %s: %w", of.name, err)
 		}
-		for _, item := range page.Items {
-			o, err := of.decode(item)
-			if err != nil {
-				return nil, fmt.Errorf("page of %s: %w", of.name, err)
+		objects := make([]metav1.Object, len(page.Items))
+		for n, item := range page.Items {
+			if objects[n], err = of.decode(item); err != nil {
+				return fmt.Errorf("page of %s: %w", of.name, err)
 			}
-			all = append(all, o)
 		}
-		r.progress(len(page.Items))
+		r.add(objects)
 		if next = page.Metadata.Continue; next == "" {
-			return all, nil
+			return nil
 		}
 	}
 }
 
-// progress reports on stderr how many objects were read, if the reading takes long.
-func (r *reader) progress(n int) {
+// add adds objects to the inventory, and reports on stderr how many were read, if the reading takes long.
+func (r *reader) add(objects []metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.objects += n; time.Since(r.begun) < patience {
+	for _, o := range objects {
+		r.inventory.Add(o)
+	}
+	if r.objects += len(objects); time.Since(r.begun) < patience {
 		return
 	}
 	r.reported = true

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/spf13/cobra"
 )
 
 // version is set when the binary is built.
@@ -16,36 +18,35 @@ var version = "dev"
 
 // Exit codes, as those of kubectl diff.
 const (
-	exitFindings = 1 // check, fit and plan: findings; other commands: no answer
-	exitFailed   = 2 // check, fit and plan: the command could not look
+	exitFindings = 1 // fit and plan: findings; other commands: no answer
+	exitFailed   = 2 // fit and plan: the command could not look
 )
+
+// annotationFindings marks the commands that have findings.
+const annotationFindings = "findings"
 
 // findings is the error of a command that has answered, with findings.
 type findings struct{}
 
 func (findings) Error() string { return "findings" }
 
-// failure is the error of a command with findings that could not look.
-type failure struct{ error }
-
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := newRoot(streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}).ExecuteContext(ctx)
+	cmd, err := newRoot(streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}).ExecuteContextC(ctx)
 	cancel()
-	os.Exit(exitCode(err))
+	if err != nil && !errors.Is(err, findings{}) {
+		fmt.Fprintln(os.Stderr, "error:", err)
+	}
+	os.Exit(exitCode(cmd, err))
 }
 
-// exitCode prints an error, and returns the exit code of the process.
-func exitCode(err error) int {
+// exitCode returns the exit code of the process after a command.
+func exitCode(cmd *cobra.Command, err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, findings{}):
+	case errors.Is(err, findings{}), cmd.Annotations[annotationFindings] == "":
 		return exitFindings
 	}
-	fmt.Fprintln(os.Stderr, "error:", err)
-	if errors.As(err, &failure{}) {
-		return exitFailed
-	}
-	return exitFindings
+	return exitFailed
 }

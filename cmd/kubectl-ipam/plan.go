@@ -45,6 +45,7 @@ func (a *app) newPlan() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use: "plan POOL", Short: "Show what a change of a NetworkPool would do", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Annotations: map[string]string{annotationFindings: "true"},
 		Long: `Show whether a change of a NetworkPool, or its deletion, would be denied, who owns the addresses that it concerns, and what is free before and after.
 
 The command writes nothing. It also asks the API server, by a dry run, if you may update the pool. The exit code is 1 if the change would be
@@ -53,13 +54,7 @@ denied, and 2 if the command could not look.`,
   kubectl ipam plan vlan40 --cidr 10.40.0.0/20 --out patch.yaml
   kubectl ipam plan vlan40 --ranges 10.40.1.0-10.40.7.255
   kubectl ipam plan vlan40 --delete`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			err := a.plan(cmd.Context(), args[0], change, out)
-			if err == nil || errors.Is(err, findings{}) {
-				return err
-			}
-			return failure{err}
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args[0], change, out) },
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&change.reserve, "reserve", nil, "add these `networks` to spec.reserved")

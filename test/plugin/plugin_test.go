@@ -327,10 +327,20 @@ func TestHelp_ExamplesRun(t *testing.T) {
 		}
 	}
 	t.Chdir(t.TempDir())
+	var log []byte
+	suite.Eventually(t, suite.Soon, func(context.Context) (err error) { // the file of the examples
+		if log, err = os.ReadFile(cluster.Managers()[0].LogPath()); err == nil && !bytes.Contains(log, []byte(`"web-nodes"`)) {
+			err = errors.New("the log lacks the allocation of web-nodes")
+		}
+		return err
+	})
+	if err := os.WriteFile("manager.log", log, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, line := range commands {
 		command := exec.CommandContext(t.Context(), "kubectl", strings.Fields(line)[1:]...)
 		command.Env = append(append(os.Environ(), cluster.KubectlEnv()...), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
-		command.Path = filepath.Join(filepath.Dir(binary), "kubectl")
+		command.Path, command.Stdin = filepath.Join(filepath.Dir(binary), "kubectl"), bytes.NewReader(log)
 		out, err := command.CombinedOutput()
 		if strings.Contains(string(out), "error:") || err != nil && command.ProcessState.ExitCode() != 1 {
 			t.Errorf("%s: %v: %s", line, err, out)
