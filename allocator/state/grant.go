@@ -131,9 +131,17 @@ func (s *State) endGrant(g *OpenGrant) {
 	h.grants = slices.DeleteFunc(h.grants, func(other *OpenGrant) bool { return other == g })
 	h.journaledUntil = s.commitsBegun + 1
 	s.accountGrant(g, -1)
-	// The entry of a claim leaves the journal with the next commit, unless room is short: see detachClaim.
+	// The entry of a stored claim leaves the journal with the next commit, unless room is short: see removeEntryOf.
 	s.lazyCommitDue = s.lazyCommitDue || h.claim == nil || s.grantBytes > s.limits.JournalBytes/2
 	s.freeIfUnused(h)
+}
+
+// removeEntryOf makes a commit due if the journal still contains the entry of the grant of a claim that is being deleted: the next leader would not observe the
+// claim, and take the grant for open for the life of a grant. The commit begins at once, so that it usually lands before the claim is gone.
+func (s *State) removeEntryOf(c *claim) {
+	if c.holding != nil && c.holding.journaledUntil > s.commitsBegun {
+		s.refillDue = true
+	}
 }
 
 // WithdrawGrant ends a grant whose response never left. A grant in the commit in flight ends when that commit has landed.

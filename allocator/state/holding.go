@@ -224,16 +224,14 @@ func (s *State) unindexOwner(c *claim) {
 //	after h.freeAt                     is in cooldown until cooldownEnd
 //	zero, or not after h.freeAt        stays in the cooldown that began or was recorded earlier, until h.freeAt
 //	zero, without a freeAt or a grant  is freed
-//
-// A commit is due if the journal still contains the entry of the claim's grant: the next leader, which does not observe the claim, would take the grant for open.
 func (s *State) detachClaim(c *claim, now, cooldownEnd time.Time) {
 	if s.passHolding(c) {
 		return
 	}
+	s.removeEntryOf(c)
 	h := c.holding
 	s.unindexOwner(c)
 	h.claim, c.holding = nil, nil
-	s.lazyCommitDue = s.lazyCommitDue || h.journaledUntil > s.commitsBegun
 	switch {
 	case cooldownEnd.Equal(noEnd):
 		s.awaitMoveDecision(h, c)

@@ -23,6 +23,7 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 	before := known.Claim
 	if before.UID != "" && !before.Deleting && c.Deleting {
 		known.deletingSince = now
+		s.removeEntryOf(known)
 	}
 	s.undeferClaim(known)
 	if c.MarkedMoved && len(before.Ranges) > 0 {

@@ -65,7 +65,7 @@ type State struct {
 	commitsLanded     uint64         // commits of this term that are stored. Invariant: commitsBegun-1 <= commitsLanded <= commitsBegun
 	unconfirmed       []*claim       // owners bound since the begin of the last commit that landed; empty in a follower
 	lazyCommitDue     bool           // a commit would confirm an owner; no response waits for that commit
-	refillDue         bool           // few standby grants are left: a commit is due, for which no response waits
+	refillDue         bool           // a commit is due at once, for which no response waits: few standby grants are left, or an entry is to be removed
 	proofsBegun       uint64         // consistent reads of the journal that have begun
 	proofsLanded      uint64         // newest read that has shown this term
 	proofsBeforeTerm  uint64         // reads that began before this term
