@@ -33,7 +33,7 @@ type resource struct {
 	// fence implements ledger.Source.FenceWrites.
 	fence func(ctx context.Context, k ledger.Key, uid string) (resourceVersion uint64, err error)
 	claim func(client.Object) ledger.Claim // nil for pools
-	// record records an event before it is applied to the ledger, see Claims.Record.
+	// record records an event before it is applied to the ledger, see Claims.Record; nil for pools and address objects.
 	record func(before, after client.Object)
 }
 
@@ -116,9 +116,6 @@ func (f *Feed) readVersion(ctx context.Context, k ledger.Key, uid string, o clie
 }
 
 func (f *Feed) addResource(name string, served bool, r *resource) error {
-	if r.record == nil {
-		r.record = func(_, _ client.Object) {}
-	}
 	informer, err := f.mgr.GetCache().GetInformer(f.ctx, r.empty(), cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("informer for %s: %w", name, err)
@@ -153,7 +150,7 @@ func (f *Feed) eventHandler(r *resource) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
 			withLock(func() {
-				r.record(nil, o.(client.Object))
+				r.recordEvent(nil, o.(client.Object))
 				r.observe(o.(client.Object))
 			})
 		},
@@ -161,11 +158,11 @@ func (f *Feed) eventHandler(r *resource) toolscache.ResourceEventHandler {
 			was, is := before.(client.Object), after.(client.Object)
 			withLock(func() {
 				if was.GetUID() != is.GetUID() { // deleted and created again while the watch was broken
-					r.record(was, nil)
+					r.recordEvent(was, nil)
 					r.remove(was, 0)
 					was = nil
 				}
-				r.record(was, is)
+				r.recordEvent(was, is)
 				r.observe(is)
 			})
 		},
@@ -178,10 +175,17 @@ func (f *Feed) eventHandler(r *resource) toolscache.ResourceEventHandler {
 				return
 			}
 			withLock(func() {
-				r.record(deleted, nil)
+				r.recordEvent(deleted, nil)
 				r.remove(deleted, object.ResourceVersion(deleted))
 			})
 		},
+	}
+}
+
+// recordEvent calls record, if there is one.
+func (r *resource) recordEvent(before, after client.Object) {
+	if r.record != nil {
+		r.record(before, after)
 	}
 }
 
