@@ -60,7 +60,7 @@ func (l *Ledger) commitOnce(ctx context.Context, commit func(context.Context, jo
 
 // awaitCommitDue returns true when a commit is due, and false when ctx ends. A commit is due
 //
-//	at once              for a grant, for a call of renewNow, or if few standby grants are left
+//	at once              for a grant, for a call of renewNow, or for what state.Pending.Commit lists
 //	after confirmAfter   if it would confirm an owner that no read can confirm
 //	after renewAfter     in any case, to keep leadership
 func (l *Ledger) awaitCommitDue(ctx context.Context) bool {
@@ -72,7 +72,7 @@ func (l *Ledger) awaitCommitDue(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if pending.Grants > 0 || pending.Waiters > 0 || pending.Refill {
+		if pending.Grants > 0 || pending.Waiters > 0 || pending.Commit {
 			return true
 		}
 		if pending.Confirm && !confirming {

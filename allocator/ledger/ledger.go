@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/state"
 )
@@ -114,7 +113,10 @@ func New(cfg Config) *Ledger {
 	served := slices.DeleteFunc(l.countedResources(), func(resource string) bool { return slices.Contains(cfg.Unserved, resource) })
 	l.session = journal.NewSession(cfg.Store, cfg.Identity, served, cfg.Timing)
 	l.session.OnWriteError = l.recordWriteError
-	l.state = state.New(l.countedResources(), state.Limits{GrantLife: cfg.GrantLife, JournalBytes: maxJournalBytes, NamespaceBytes: maxNamespaceBytes, StandbyGrants: maxStandbyGrants, StandbyShare: standbyShare}, randomToken)
+	limits := state.Limits{
+		GrantLife: cfg.GrantLife, JournalBytes: maxJournalBytes, NamespaceBytes: maxNamespaceBytes, StandbyGrants: maxStandbyGrants, StandbyShare: standbyShare,
+	}
+	l.state = state.New(l.countedResources(), limits, randomToken)
 	l.state.SetUnserved(cfg.Unserved)
 	return l
 }
@@ -186,61 +188,18 @@ func (l *Ledger) runLocked(f func(*state.State)) (due bool, changed []Key) {
 	f(l.state)
 	checkState(l.state)
 	after := l.state.Pending()
-	due = after.Grants > before.Grants || after.Confirm && !before.Confirm || after.Refill && !before.Refill || after.Waiters > before.Waiters
+	due = after.Grants > before.Grants || after.Confirm && !before.Confirm || after.Commit && !before.Commit || after.Waiters > before.Waiters
 	if after.Proofs > before.Proofs || after.Proof && !before.Proof {
 		l.wakeProofs()
 	}
 	return due, l.state.TakeChanged()
 }
 
-// Grant allocates ranges for a claim and returns when the journal contains them. If ctx ends before, no range is granted. Without a later CheckGrant, the claim of
-// a standby grant counts as stored without admission: this replica may have been replaced before the call. Errors: *NoPoolError,
-// *PoolDeletingError, *PoolPausedError, *FaultyPoolError, *NotAutomaticError, *FamilyError, *PoolError (wraps an error of package allocator), *OwnedError,
-// *NotServingError.
-func (l *Ledger) Grant(ctx context.Context, q Request) (Grant, error) {
-	var granted *state.OpenGrant
-	committed, proven := make(chan error, 1), make(chan error, 1)
-	awaitsCommit, awaitsProof := false, false
-	err := l.withLeadership(ctx, false, func(s *state.State) (err error) {
-		if granted, err = s.Grant(l.now(), q); err != nil {
-			return err
-		}
-		if awaitsCommit = granted.AwaitsCommit(); awaitsCommit {
-			granted.NotifyCommit(committed)
-		}
-		if awaitsProof = granted.AwaitsProof() && s.Pending().Proofs > maxUnproven; awaitsProof {
-			s.NotifyProven(granted.Token, proven)
-		}
-		return nil
-	})
-	if err == nil && awaitsCommit {
-		err = l.awaitCommit(ctx, granted, committed)
-	}
-	if err == nil && awaitsProof {
-		err = l.awaitCommit(ctx, granted, proven)
-	}
-	if err != nil {
-		return Grant{}, err
-	}
-	l.cfg.Metrics.countGranted(q.Pool)
-	return Grant{Ranges: granted.Ranges, Space: granted.Space, Token: granted.Token}, nil
-}
-
-// maxUnproven bounds the standby grants that leave before they are proven, so that few creates wait in their validating calls at a time. The API server repeats
-// a failed mutating call, which has two webhook entries, but not a validating call: if the leader is killed, the waiting creates fail. With more creates than
-// that, the wait for the proof costs them little.
-const maxUnproven = 4
-
 // CountDenied counts a request that the ledger denied, also if the claim is then stored to wait for addresses. Callers repeat some requests after a live read
 // of the pool and count only the last denial.
 func (l *Ledger) CountDenied(pool Key, err error) { l.cfg.Metrics.countDenied(pool, err) }
 
-// awaitCommit waits until the journal contains a grant, or until the grant is proven. If ctx ends first, or another replica may lead by now, it withdraws the grant and returns an error.
-func (l *Ledger) awaitCommit(ctx context.Context, g *state.OpenGrant, committed <-chan error) error {
-	return l.awaitOutcome(ctx, committed, func() { l.withState(func(s *state.State) { s.WithdrawGrant(g) }) })
-}
-
-// awaitOutcome waits for the outcome of a commit. If ctx ends first, or another replica may lead by now, it calls giveUp and returns an error.
+// awaitOutcome waits for the outcome of a commit or a proof. If ctx ends first, or another replica may lead by now, it calls giveUp and returns an error.
 func (l *Ledger) awaitOutcome(ctx context.Context, committed <-chan error, giveUp func()) error {
 	for {
 		l.mu.Lock()
@@ -272,20 +231,6 @@ func (l *Ledger) leaseError() error {
 	return &NotServingError{
 		Reason: fmt.Sprintf("the journal could not be written for %s: another replica may have taken it over", l.session.Expiry()), RetryAfter: time.Second,
 	}
-}
-
-// Withdraw ends the open grant with this token. The caller must not have sent the response that contains the token.
-func (l *Ledger) Withdraw(t journal.Token) {
-	l.withState(func(s *state.State) { s.WithdrawToken(t) })
-}
-
-// Preview returns the result that Grant would return, without a token, and reserves nothing. Errors as with Grant.
-func (l *Ledger) Preview(ctx context.Context, q Request) (g Grant, err error) {
-	err = l.withLeadership(ctx, false, func(s *state.State) (err error) {
-		g, err = s.Preview(q)
-		return err
-	})
-	return g, err
 }
 
 const (
@@ -353,25 +298,6 @@ func (l *Ledger) renewNow(ctx context.Context) (err error) {
 	return l.awaitOutcome(ctx, committed, func() {})
 }
 
-// CheckGrant returns nil if each range of a claim that is about to be stored is owned by the stored claim already, or is in the claim's own open grant with
-// token t, and this replica is proven to have led after the grant was requested. uid and version are those of the stored claim that is overwritten, "" and 0 for a create. Errors: ErrForged (ErrNoGrant wraps it),
-// *NotServingError.
-func (l *Ledger) CheckGrant(ctx context.Context, k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
-	proven, awaitsProof := make(chan error, 1), false
-	err := l.withLeadership(ctx, true, func(s *state.State) error {
-		err := s.CheckGrant(k, uid, version, ranges, t)
-		if awaitsProof = err == state.ErrUnproven; awaitsProof {
-			s.NotifyProven(t, proven)
-			return nil
-		}
-		return err
-	})
-	if err == nil && awaitsProof {
-		return l.awaitOutcome(ctx, proven, func() {})
-	}
-	return err
-}
-
 // errNotOwner makes the result false of OwnsAll an error, which a fresh proof of leadership confirms.
 var errNotOwner = errors.New("the claim does not own all its ranges")
 
@@ -410,7 +336,7 @@ func (l *Ledger) UpdatePool(ctx context.Context, p Pool, dryRun bool) error {
 	if err != nil || withheld == nil {
 		return err
 	}
-	return l.awaitCommit(ctx, withheld, committed)
+	return l.awaitGrant(ctx, withheld, committed)
 }
 
 // OwnershipOf returns the ranges that the claim with this UID owns. If another replica may lead by now, the ownership is not confirmed until the next

@@ -12,14 +12,18 @@ type Pending struct {
 	Grants  int  // grants whose responses wait
 	Waiters int  // calls of NotifyOfNextCommit
 	Confirm bool // a commit would confirm an owner; no response waits for that commit
-	Refill  bool // few standby grants are left, or a read that was to be a proof has failed: a commit is due
-	Proofs  int  // used standby grants that await a proof
-	Proof   bool // a consistent read of the journal would confirm an owner; no response waits for that read
+	// Commit: a commit is due at once, for which no response waits. Few standby grants are left, or the entry of a claim that is being deleted is to be removed,
+	// or a read that was to be a proof has failed.
+	Commit bool
+	Proofs int  // used standby grants that await a proof
+	Proof  bool // a consistent read of the journal would confirm an owner; no response waits for that read
 }
 
 // Pending returns what waits for the next commit.
 func (s *State) Pending() Pending {
-	return Pending{Grants: s.queuedGrants, Waiters: len(s.waitersForNext), Confirm: s.lazyCommitDue, Refill: s.refillDue || s.commitForProof, Proofs: len(s.unproven), Proof: s.proofDue}
+	return Pending{
+		Grants: s.queuedGrants, Waiters: len(s.waitersForNext), Confirm: s.lazyCommitDue, Commit: s.commitDue, Proofs: len(s.unproven), Proof: s.proofDue,
+	}
 }
 
 // TakeChanged returns the claims and pools whose ownership or usage may have changed since the last call, in no order.

@@ -10,7 +10,7 @@ import (
 // BeginCommit returns the snapshot of the next commit to the journal.
 func (s *State) BeginCommit() journal.Snapshot {
 	s.commitsBegun++
-	s.lazyCommitDue, s.commitForProof, s.queuedGrants = false, false, 0
+	s.lazyCommitDue, s.commitDue, s.queuedGrants = false, false, 0
 	s.planStandby()
 	s.waitersForNext, s.waitersForCurrent = nil, append(s.waitersForCurrent, s.waitersForNext...)
 	r := journal.Snapshot{Quarantine: s.quarantined, Applied: make(map[string]uint64, len(s.applied)), Entries: make([]journal.Entry, 0, len(s.grants))}

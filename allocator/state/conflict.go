@@ -54,7 +54,8 @@ func (s *State) setContested(domain *space, h *holding, contested bool) {
 	}
 }
 
-// requireConfirmation makes the next commit, or the next read of the journal, confirm the holding's claim. In a follower, the claim is confirmed by the first commit of a later term.
+// requireConfirmation makes the next commit, or the next read of the journal, confirm the holding's claim. In a follower, the claim is confirmed by the first
+// commit of a later term.
 func (s *State) requireConfirmation(h *holding) {
 	if h.claim == nil {
 		return

@@ -139,8 +139,8 @@ func (s *State) endGrant(g *OpenGrant) {
 // removeEntryOf makes a commit due if the journal still contains the entry of the grant of a claim that is being deleted: the next leader would not observe the
 // claim, and take the grant for open for the life of a grant. The commit begins at once, so that it usually lands before the claim is gone.
 func (s *State) removeEntryOf(c *claim) {
-	if c.holding != nil && c.holding.journaledUntil > s.commitsBegun {
-		s.refillDue = true
+	if s.granting && c.holding != nil && c.holding.journaledUntil > s.commitsBegun {
+		s.commitDue = true
 	}
 }
 

@@ -145,7 +145,7 @@ type holding struct {
 	freeAt           time.Time // end of the cooldown; noEnd if moved; zero if neither in cooldown nor moved
 	inherited        bool      // granted by an earlier leader and not bound since: pool and claim are not known, so the range is not granted again
 	contested        bool      // further holdings own some of the addresses. Invariant: h.contested == h is in space.contested
-	journaledUntil   uint64    // first commit without the entry of the grant that ended last; 0 if no grant has ended
+	journaledUntil   uint64    // first commit of this term without the entry of the grant that ended last; 0 if no grant has ended in this term
 	listedSince      uint64    // see Moved
 	ignoreListsUntil uint64    // see Moved
 	movedUID         string    // UID of the object that was moved with the range

@@ -213,7 +213,7 @@ func (w *world) catchUp(r *replica) {
 func (w *world) lead(r *replica) {
 	b := r.state
 	switch n := w.rng.IntN(20); {
-	case n < 8 && (b.queuedGrants > 0 || b.lazyCommitDue || b.refillDue || b.commitForProof || w.now.Sub(r.committedAt) > time.Second):
+	case n < 8 && (b.queuedGrants > 0 || b.lazyCommitDue || b.commitDue || w.now.Sub(r.committedAt) > time.Second):
 		w.sendCommit(r, r.current.Next(b.BeginCommit()))
 	case r.restoredUnder && !w.breaks.ignoreRestore: // every action that writes addresses to stored claims follows a commit, which reads the journal
 	case n < 11:

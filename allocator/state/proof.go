@@ -55,7 +55,7 @@ func (s *State) ProofLanded(now time.Time, n uint64) {
 }
 
 // ProofFailed records that a read has not shown that this replica leads. The next commit decides.
-func (s *State) ProofFailed() { s.commitForProof = s.granting }
+func (s *State) ProofFailed() { s.commitDue = s.granting }
 
 // applyProofs applies the commits and the reads that have landed: it begins the lives of the grants that they prove, and reports the claims that they confirm
 // as changed.

@@ -69,8 +69,8 @@ func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Du
 	return max(0, sent.Add(s.limits.GrantLife).Sub(now))
 }
 
-// CheckGrant returns nil, or ErrUnproven where the grant awaits a proof, if a claim that is about to be stored carries the ranges of its own open grant, in addition to the ranges that the stored claim
-// owns already. For a create, CheckGrant also records the final name of the claim in the grant.
+// CheckGrant returns nil if a claim that is about to be stored carries the ranges of its own open grant, in addition to the ranges that the stored claim owns
+// already; ErrUnproven if that grant awaits a proof. For a create, CheckGrant also records the final name of the claim in the grant.
 func (s *State) CheckGrant(k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
 	if !s.granting {
 		return ErrNotLeader

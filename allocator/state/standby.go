@@ -141,7 +141,6 @@ func (s *State) planStandby() {
 			earlier[name], domain.standby = domain.standby, nil
 		}
 	}
-	s.refillDue = false
 	if !s.granting || s.quarantined || s.grantBytes > s.limits.JournalBytes/2 {
 		return
 	}
@@ -228,7 +227,7 @@ func (s *State) takeStandby(domain *space, d *demand, ranges []allocator.Range) 
 	g := domain.standby[i]
 	domain.standby = slices.Delete(domain.standby, i, i+1)
 	g.demand.ready--
-	s.refillDue = s.refillDue || g.demand.ready <= g.demand.target/4
+	s.commitDue = s.commitDue || g.demand.ready <= g.demand.target/4
 	g.demand = nil
 	return g
 }

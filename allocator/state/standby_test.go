@@ -81,7 +81,7 @@ func TestStandby_CommitIsAProofToo(t *testing.T) {
 		t.Errorf("after a commit that began before the request: %v", err)
 	}
 	s.ProofFailed()
-	if !s.Pending().Refill {
+	if !s.Pending().Commit {
 		t.Error("no commit is due after a read that proves nothing")
 	}
 	s.commit()
@@ -221,6 +221,40 @@ func TestStandby_Inherited(t *testing.T) {
 	successor.expectOwnership("b", "confirmed")
 	if free := successor.available(); free != 255 {
 		t.Errorf("%d free after the other standby grants have expired, want 255", free)
+	}
+}
+
+// The deletion of a claim makes a commit due at once if the journal still contains the entry of its grant, and only then.
+func TestDeletion_RemovesTheEntry(t *testing.T) {
+	s := newStandbyState(t, "10.0.0.0-10.0.0.255")
+	s.grantAny("first")
+	s.commit()
+	bind := func(name string) (remove func(*Claim)) {
+		g := s.grantAny(name)
+		s.observeStored(name, g.Ranges[0].String(), g.Token)
+		return func(c *Claim) { c.Deleting, c.Ranges, c.Token = true, g.Ranges, g.Token }
+	}
+	early, late := bind("early"), bind("late")
+	s.observeStored("early", "", journal.Token{}, early)
+	if !s.Pending().Commit {
+		t.Error("no commit is due, and the journal contains the entry of a claim that is being deleted")
+	}
+	if snapshot := s.commit(); slices.ContainsFunc(snapshot.Entries, func(e journal.Entry) bool { return e.NameHash == journal.HashName("early") }) {
+		t.Errorf("the entry is in the next commit: %v", snapshot.Entries)
+	}
+	s.observeStored("late", "", journal.Token{}, late)
+	if s.Pending().Commit {
+		t.Error("a commit is due for a claim whose entry has left")
+	}
+
+	earlier := bind("of an earlier term")
+	s.StepDown()
+	s.TakeOver(journal.Revision{})
+	s.StartGranting(s.now)
+	s.commit()
+	s.observeStored("of an earlier term", "", journal.Token{}, earlier)
+	if s.Pending().Commit {
+		t.Error("a commit is due for a claim of an earlier term")
 	}
 }
 

@@ -65,12 +65,11 @@ type State struct {
 	commitsLanded     uint64         // commits of this term that are stored. Invariant: commitsBegun-1 <= commitsLanded <= commitsBegun
 	unconfirmed       []*claim       // owners bound since the begin of the last commit that landed; empty in a follower
 	lazyCommitDue     bool           // a commit would confirm an owner; no response waits for that commit
-	refillDue         bool           // a commit is due at once, for which no response waits: few standby grants are left, or an entry is to be removed
+	commitDue         bool           // a commit is due at once, for which no response waits, see Pending.Commit
 	proofsBegun       uint64         // consistent reads of the journal that have begun
 	proofsLanded      uint64         // newest read that has shown this term
 	proofsBeforeTerm  uint64         // reads that began before this term
 	proofDue          bool           // a read would confirm an owner; no response waits for that read
-	commitForProof    bool           // a read has failed: a commit is to prove what awaits a proof
 	unproven          []*OpenGrant   // used standby grants that await a proof
 	waitersForNext    []chan<- error // callers of NotifyOfNextCommit, for the next commit
 	waitersForCurrent []chan<- error // callers of NotifyOfNextCommit, for the commit in flight

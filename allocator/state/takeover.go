@@ -81,6 +81,9 @@ func (s *State) StartGranting(now time.Time) {
 	}
 	for _, c := range s.claims {
 		c.boundAtCommit, c.journaled, c.inheritedGrant = 0, false, false
+		if c.holding != nil {
+			c.holding.journaledUntil = 0 // the first commit of the term, which is due already, has none of these entries
+		}
 		switch {
 		case c.holding == nil:
 			s.changed[c.Key] = struct{}{}
@@ -111,7 +114,7 @@ func (s *State) dropGrants() {
 		domain.standby = nil
 	}
 	clear(s.demands)
-	s.lazyCommitDue, s.commitForProof, s.refillDue, s.proofDue, s.queuedGrants = false, false, false, false, 0
+	s.lazyCommitDue, s.commitDue, s.proofDue, s.queuedGrants = false, false, false, 0
 	s.waitersForNext, s.waitersForCurrent = nil, append(s.waitersForCurrent, s.waitersForNext...)
 	s.notifyWaiters(&NotServingError{Reason: "another replica took the journal over"})
 }
