@@ -2,12 +2,13 @@ package inventory
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,47 +100,84 @@ func (r Record) Fields() []any {
 	}
 }
 
-// History is the records of a log, each once, in order of time.
+// History is the records of a log in order of time, without repeated lines.
 type History []Record
 
-// maxLine bounds a line of a log, in bytes.
+// maxLine bounds the lines of a log that are read, in bytes. Longer lines are ignored: no Record is so long.
 const maxLine = 1 << 20
 
 // ReadHistory reads the records of a log of the manager in JSON. Other lines are ignored; so are texts before the JSON of a line, such as the name of a pod.
-func ReadHistory(log io.Reader) (h History, err error) {
-	seen := map[string]bool{}
-	lines := bufio.NewScanner(log)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		text := lines.Text()
-		begin := strings.IndexByte(text, '{')
-		if begin < 0 || !strings.Contains(text, `"`+HistoryLogger+`"`) {
-			continue
+func ReadHistory(log io.Reader) (History, error) {
+	var all []Record
+	lines := bufio.NewReaderSize(log, maxLine)
+	for {
+		text, tooLong, err := lines.ReadLine()
+		switch {
+		case errors.Is(err, io.EOF):
+			return newHistory(all), nil
+		case err != nil:
+			return nil, err
 		}
-		var l line
-		if json.Unmarshal([]byte(text[begin:]), &l) != nil || l.Logger != HistoryLogger || l.Event != EventAllocated && l.Event != EventReleased {
-			continue
+		record, found, err := parseLine(text)
+		for tooLong && err == nil {
+			found = false
+			_, tooLong, err = lines.ReadLine()
 		}
-		r := Record{
-			Event: l.Event, Kind: l.Kind, Namespace: l.Namespace, Name: l.Name, UID: l.UID, Pool: l.Pool, RoutingDomain: l.RoutingDomain, Tenant: l.Tenant, Origin: l.Origin,
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
 		}
-		if r.Time, err = time.Parse(time.RFC3339Nano, l.At); err != nil {
-			return nil, fmt.Errorf("line of %s %s/%s: %w", l.Kind, l.Namespace, l.Name, err)
+		if found {
+			all = append(all, record)
 		}
-		for _, text := range l.Ranges {
-			parsed, err := allocator.ParseRange(text)
-			if err != nil {
-				return nil, fmt.Errorf("line of %s %s/%s: %w", l.Kind, l.Namespace, l.Name, err)
-			}
-			r.Ranges = append(r.Ranges, parsed)
+	}
+}
+
+// parseLine returns the record of a line; false for a line that has none.
+func parseLine(text []byte) (r Record, found bool, err error) {
+	begin := bytes.IndexByte(text, '{')
+	if begin < 0 || !bytes.Contains(text, []byte(`"`+HistoryLogger+`"`)) {
+		return r, false, nil
+	}
+	var l line
+	if json.Unmarshal(text[begin:], &l) != nil || l.Logger != HistoryLogger || l.Event != EventAllocated && l.Event != EventReleased {
+		return r, false, nil
+	}
+	fail := func(err error) error { return fmt.Errorf("line of %s %s/%s: %w", l.Kind, l.Namespace, l.Name, err) }
+	r = Record{
+		Event: l.Event, Kind: l.Kind, Namespace: l.Namespace, Name: l.Name, UID: l.UID, Pool: l.Pool, RoutingDomain: l.RoutingDomain,
+		Tenant: l.Tenant, Origin: l.Origin,
+	}
+	if r.Time, err = time.Parse(time.RFC3339Nano, l.At); err != nil {
+		return r, false, fail(err)
+	}
+	for _, text := range l.Ranges {
+		parsed, err := allocator.ParseRange(text)
+		if err != nil {
+			return r, false, fail(err)
 		}
-		if id := l.Event + "/" + l.UID + "/" + strings.Join(l.Ranges, ","); !seen[id] {
-			seen[id] = true
+		r.Ranges = append(r.Ranges, parsed)
+	}
+	return r, true, nil
+}
+
+// newHistory orders records and drops repetitions. Of several allocations in turn with the same ranges, the first counts; of several releases in turn, the last:
+// a release is logged again if the removal of a finalizer has failed.
+func newHistory(all []Record) (h History) {
+	slices.SortStableFunc(all, func(x, y Record) int { return x.Time.Compare(y.Time) })
+	last := map[string]int{} // UID -> index in h of the last record of the claim
+	for _, r := range all {
+		n, repeats := last[r.UID]
+		repeats = repeats && h[n].Event == r.Event && slices.Equal(h[n].Ranges, r.Ranges)
+		switch {
+		case !repeats:
+			last[r.UID] = len(h)
 			h = append(h, r)
+		case r.Event == EventReleased:
+			h[n].Time = r.Time
 		}
 	}
 	slices.SortStableFunc(h, func(x, y Record) int { return x.Time.Compare(y.Time) })
-	return h, lines.Err()
+	return h
 }
 
 // Tenure is the time during which a claim owned its ranges.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,5 +180,37 @@ func TestCountFits_Saturates(t *testing.T) {
 	}
 	if _, err := CountFits(free, nil, []int64{0}); err == nil {
 		t.Error("a range of no address fits")
+	}
+}
+
+// The history of a log: lines of other loggers, prefixes, repetitions and long lines do not matter. The last of several releases in turn counts.
+func TestReadHistory(t *testing.T) {
+	record := func(second int, event, uid string) string {
+		at := now.Add(time.Duration(second) * time.Second).Format(time.RFC3339)
+		return fmt.Sprintf(`{"level":"info","logger":"history","msg":%q,"at":%q,"kind":"IPClaim","namespace":"ns","name":%q,"uid":%q,"ranges":["10.0.0.1"],"routingDomain":""}`, event, at, uid, uid)
+	}
+	log := strings.Join([]string{
+		record(30, EventAllocated, "b"), "no JSON", `{"level":"info","logger":"ledger","msg":"Allocated"}`, strings.Repeat("x", 3*maxLine), "[pod/a] " + record(1, EventAllocated, "a"),
+		record(2, EventAllocated, "a"), record(10, EventReleased, "a"), record(20, EventReleased, "a"), record(40, EventReleased, "b"), record(50, EventAllocated, "b"),
+	}, "\n")
+	h, err := ReadHistory(strings.NewReader(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := mustRange(t, "10.0.0.1")
+	for second, want := range map[int]string{0: "", 1: "a", 15: "a", 20: "", 30: "b", 39: "b", 45: "", 60: "b"} {
+		got := ""
+		for _, tenure := range h.Owners("", r, now.Add(time.Duration(second)*time.Second)) {
+			got += tenure.UID
+		}
+		if got != want {
+			t.Errorf("at %d s: owners %q, want %q", second, got, want)
+		}
+	}
+	if all := h.Owners("", r, time.Time{}); len(all) != 3 {
+		t.Errorf("%d tenures, want 3: %+v", len(all), all)
+	}
+	if _, err := ReadHistory(strings.NewReader(strings.Replace(record(1, EventAllocated, "a"), "10.0.0.1", "10.0.0", 1))); err == nil {
+		t.Error("a record with a faulty range is accepted")
 	}
 }

@@ -1,21 +1,24 @@
-// Package history logs every allocation and every release, for all kinds of claims, so that a log store answers who owned an address at a past time.
+// Package history logs each allocation and each release of a claim, so that a log store answers who owned an address at a past time.
 //
-// The leader logs one line, of logger "history" with message "Allocated" or "Released", with the fields of Record:
+// The leader logs a line of logger "history" with the fields of inventory.Record:
 //
-//	Allocated   the claim is stored as Ready, and was not before; or its ranges have changed
-//	Released    the finalizer of the claim is about to be removed; or the claim is gone
+//	message     logged when
+//	Allocated   a claim is stored as Ready and was not Ready before, or the ranges of the claim have changed
+//	Released    a finalizer of the claim is about to be removed; the claim is gone; or the claim has lost its addresses in a conflict
+//
+// A release is logged again if the removal of the finalizer fails: readers use the last line.
 //
 // # Take-over
 //
-// The journal contains, for each resource, the resourceVersion of the last event that the leader had applied at its last commit (journal.Snapshot.Applied). A leader
-// logs an event before it applies the event. So the events up to that version are logged, and the next leader logs the later ones, which every follower keeps for
-// the time being. An event after the last commit of a leader may be logged twice: readers drop a line that repeats event, UID and ranges.
+// The journal contains, for each resource, the resourceVersion of the last event that the leader had applied at its last commit
+// (journal.Snapshot.Applied). A leader logs an event before it applies the event: the events up to that version are logged. Every follower keeps the events of
+// the last two minutes, and logs the events after that version when the follower begins to lead. An event after the last commit of a leader may be logged twice:
+// readers drop repeated lines.
 //
-// One kind of event is not logged: the deletion of a claim without a finalizer while no replica runs.
+// The deletion of a claim without a finalizer while no replica runs is not logged.
 package history
 
 import (
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -40,9 +43,11 @@ type Recorder struct {
 	ledger *ledger.Ledger
 	now    func() time.Time // wall clock
 
-	mu       sync.Mutex
-	kept     []event
-	released map[string]time.Time // UID -> time at which its release was logged; only recent ones
+	mu   sync.Mutex
+	kept []event
+	// released and releasedBefore are the UIDs of the claims whose release was logged in this period and in the period before. A period lasts keepFor.
+	released, releasedBefore map[string]struct{}
+	periodBegan              time.Time
 }
 
 // event is an event that a follower keeps.
@@ -55,28 +60,26 @@ type event struct {
 
 // New returns a Recorder. Call Lead when the ledger begins to lead.
 func New(log logr.Logger, l *ledger.Ledger, now func() time.Time) *Recorder {
-	return &Recorder{log: log.WithName(inventory.HistoryLogger), ledger: l, now: now, released: map[string]time.Time{}}
+	return &Recorder{log: log.WithName(inventory.HistoryLogger), ledger: l, now: now, released: map[string]struct{}{}}
 }
 
-// Observe records the event of a claim, before the ledger applies it: before or after is nil if the claim is created or deleted. convert converts the claim for
-// the ledger.
+// Observe records the event of a claim, before the ledger applies the event: before or after is nil if the claim is created or deleted. convert converts the
+// claim for the ledger.
 func (r *Recorder) Observe(before, after client.Object, convert func(client.Object) ledger.Claim) {
-	if after == nil {
-		if c := convert(before); isAllocated(c) {
-			r.record(inventory.EventReleased, c, before)
-		}
-		return
-	}
-	c := convert(after)
-	if !isAllocated(c) {
-		return
-	}
+	var was, is ledger.Claim
 	if before != nil {
-		if was := convert(before); isAllocated(was) && slices.Equal(was.Ranges, c.Ranges) {
-			return
-		}
+		was = convert(before)
 	}
-	r.record(inventory.EventAllocated, c, after)
+	if after != nil {
+		is = convert(after)
+	}
+	switch owned, owns := isAllocated(was), isAllocated(is); {
+	case owns && !(owned && slices.Equal(was.Ranges, is.Ranges)):
+		r.record(inventory.EventAllocated, is, after)
+	case owned && (after == nil || is.Flagged || len(is.Ranges) == 0):
+		was.ResourceVersion = max(was.ResourceVersion, is.ResourceVersion)
+		r.record(inventory.EventReleased, was, before)
+	}
 }
 
 // isAllocated reports whether a stored claim is, or was, the owner of the ranges that it names, as far as its status reports.
@@ -95,10 +98,9 @@ func (r *Recorder) Release(o client.Object, c ledger.Claim) {
 func (r *Recorder) record(what string, c ledger.Claim, o client.Object) {
 	now := r.now()
 	record := inventory.NewRecord(what, now, c, r.domainOf(c), o)
-	leads := r.ledger.MayGrant()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !leads {
+	if !r.ledger.MayGrant() { // asked under mu: an event that is kept here is kept before Lead, which follows the first grant
 		r.keep(event{time.Now(), c.Key.Resource, c.ResourceVersion, record})
 		return
 	}
@@ -135,14 +137,21 @@ func (r *Recorder) forget() {
 	time.AfterFunc(keepFor/4, r.forget)
 }
 
-// write logs a record, unless it is a release that was logged already. The caller holds mu.
+// write logs a record, unless it is a release that was just logged. The caller holds mu.
 func (r *Recorder) write(record inventory.Record) {
-	if record.Event == inventory.EventReleased {
-		maps.DeleteFunc(r.released, func(_ string, at time.Time) bool { return record.Time.Sub(at) > keepFor })
-		if _, logged := r.released[record.UID]; logged {
+	if time.Since(r.periodBegan) > keepFor {
+		r.released, r.releasedBefore, r.periodBegan = map[string]struct{}{}, r.released, time.Now()
+	}
+	if record.Event == inventory.EventAllocated {
+		delete(r.released, record.UID)
+		delete(r.releasedBefore, record.UID)
+	} else {
+		_, now := r.released[record.UID]
+		_, before := r.releasedBefore[record.UID]
+		if now || before {
 			return
 		}
-		r.released[record.UID] = record.Time
+		r.released[record.UID] = struct{}{}
 	}
 	r.log.Info(record.Event, record.Fields()...)
 }
