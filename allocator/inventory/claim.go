@@ -156,13 +156,3 @@ func compareFirst(x, y *Claim) int {
 	}
 	return x.Ranges[0].First.Compare(y.Ranges[0].First)
 }
-
-// Conflicts returns why a claim does not own the ranges that it names: the owner of the first address that it lost, or the reason why it is deferred; nil if
-// it owns them.
-func (i *Inventory) Conflicts(c *Claim) error {
-	o := i.state.OwnershipOf(c.UID)
-	if o.Conflict != nil {
-		return o.Conflict
-	}
-	return o.Deferred
-}

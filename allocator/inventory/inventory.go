@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math"
 	"slices"
 	"strings"
@@ -28,7 +29,8 @@ type Key = state.Key
 // Resources are the resources of the objects that an Inventory takes, pools first.
 var Resources = []string{
 	butler.ResourceNetworkPool, metal3.ResourceIPPool, novaedge.ResourceProxyIPPool,
-	butler.ResourceIPAllocation, metal3.ResourceIPClaim, metal3.ResourceIPAddress, clusterapi.ResourceIPAddressClaim, clusterapi.ResourceIPAddress, novaedge.ResourceProxyVIP,
+	butler.ResourceIPAllocation, metal3.ResourceIPClaim, metal3.ResourceIPAddress, clusterapi.ResourceIPAddressClaim, clusterapi.ResourceIPAddress,
+	novaedge.ResourceProxyVIP,
 }
 
 // kinds has the kind of each resource.
@@ -69,17 +71,12 @@ func New(now time.Time, grants []journal.Entry) *Inventory {
 	return i
 }
 
-// newTokens returns a source of tokens for previews, which nobody stores.
+// newTokens returns a source of distinct tokens for grants that PlanUpdate withdraws: no token is stored.
 func newTokens() func() journal.Token {
-	var n byte
-	var t journal.Token
-	return func() journal.Token {
-		for i := range t {
-			if t[i]++; t[i] != 0 {
-				break
-			}
-		}
+	n := uint64(0)
+	return func() (t journal.Token) {
 		n++
+		binary.BigEndian.PutUint64(t[:], n)
 		return t
 	}
 }
@@ -89,13 +86,13 @@ func (i *Inventory) Add(o metav1.Object) {
 	switch o := o.(type) {
 	case *butlerv1.NetworkPool:
 		p, faults := butler.ConvertPool(o)
-		i.addPool(p, faults.ToAggregate(), o, o.Status.Conditions)
+		i.addPool(p, faults.ToAggregate(), o)
 	case *metal3v1.IPPool:
 		p, faults := metal3.ConvertPool(o, metal3.NewRandomSource())
-		i.addPool(p, faults.ToAggregate(), o, nil)
+		i.addPool(p, faults.ToAggregate(), o)
 	case *novaedgev1.ProxyIPPool:
 		p, faults := novaedge.ConvertPool(o)
-		i.addPool(p, faults.ToAggregate(), o, o.Status.Conditions)
+		i.addPool(p, faults.ToAggregate(), o)
 	case *butlerv1.IPAllocation:
 		i.addClaim(butler.ConvertClaim(o), describeIPAllocation(o))
 	case *metal3v1.IPClaim:

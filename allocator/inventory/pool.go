@@ -3,7 +3,6 @@ package inventory
 import (
 	"maps"
 	"slices"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -13,24 +12,22 @@ import (
 
 // Pool describes a stored pool.
 type Pool struct {
-	Key        Key
-	Domain     string            // routing domain; "" is the default routing domain
-	Ranges     []allocator.Range // offered, in address order, merged
-	Object     metav1.Object
-	Fault      string // rule that the pool breaks; the pool offers nothing then
-	Deleting   bool
-	Paused     bool
-	Manual     bool // allocates only ranges that are requested by address
-	ReuseDelay time.Duration
-	Conditions []metav1.Condition
+	Key      Key
+	Domain   string            // routing domain; "" is the default routing domain
+	Ranges   []allocator.Range // offered, in address order, merged
+	Object   metav1.Object
+	Fault    string // rule that the pool breaks; the pool offers nothing then
+	Deleting bool
+	Paused   bool
+	Manual   bool // allocates only ranges that are requested by address
 
 	converted state.Pool
 }
 
-func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object, conditions []metav1.Condition) {
+func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
 	described := &Pool{
 		Key: p.Key, Domain: p.Space, Ranges: allocator.Union(p.Window), Object: o, Deleting: p.Deleting, Paused: p.Paused, Manual: p.Manual,
-		ReuseDelay: p.ReuseDelay, Conditions: conditions, converted: p,
+		converted: p,
 	}
 	if fault != nil {
 		described.Fault = fault.Error()

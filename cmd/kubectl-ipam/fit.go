@@ -40,11 +40,7 @@ The exit code is 1 if none fits, and 2 if the command could not look.`,
 			if err != nil {
 				return err
 			}
-			i, err := a.load(cmd.Context())
-			if err != nil {
-				return err
-			}
-			p, err := a.findPool(i, args[0])
+			i, p, err := a.loadPool(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

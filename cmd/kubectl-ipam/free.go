@@ -33,11 +33,7 @@ func (a *app) newFree() *cobra.Command {
 			if least < 1 {
 				return fmt.Errorf("--min=%d: use 1 or more addresses", least)
 			}
-			i, err := a.load(cmd.Context())
-			if err != nil {
-				return err
-			}
-			p, err := a.findPool(i, args[0])
+			i, p, err := a.loadPool(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

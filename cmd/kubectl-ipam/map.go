@@ -45,11 +45,7 @@ IPv6 pools, and pools of more than 8,192 addresses, are drawn as a list of range
   kubectl ipam map vlan40 --ranges -o wide
   kubectl ipam map vlan40 --tenant team-1/web`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			i, err := a.load(cmd.Context())
-			if err != nil {
-				return err
-			}
-			p, err := a.findPool(i, args[0])
+			i, p, err := a.loadPool(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

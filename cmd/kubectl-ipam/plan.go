@@ -71,11 +71,7 @@ denied, and 2 if the command could not look.`,
 }
 
 func (a *app) plan(ctx context.Context, argument string, change poolChange, out string) error {
-	i, err := a.load(ctx)
-	if err != nil {
-		return err
-	}
-	p, err := a.findPool(i, argument)
+	i, p, err := a.loadPool(ctx, argument)
 	if err != nil {
 		return err
 	}

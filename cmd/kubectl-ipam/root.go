@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -65,12 +66,7 @@ may not list in all namespaces are read in one namespace: that of the flag -n, o
 	flags.StringVar(&a.managerNamespace, "manager-namespace", "butler-ipam-system", "`namespace` of the manager, with the journal of open grants")
 	flags.StringVarP(&a.output, "output", "o", "table", "output `format`: "+strings.Join(formats, ", "))
 	flags.BoolVar(&a.noHeaders, "no-headers", false, "print tables without headers")
-	for _, complete := range []struct {
-		flag   string
-		values []string
-	}{{"output", formats}} {
-		_ = root.RegisterFlagCompletionFunc(complete.flag, cobra.FixedCompletions(complete.values, cobra.ShellCompDirectiveNoFileComp))
-	}
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newVersion())
 	return root
 }
@@ -102,6 +98,16 @@ func (a *app) inDomain(domain string) bool { return !a.domainSet || a.domain == 
 func (a *app) isTerminal() bool {
 	f, ok := a.out.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// loadPool reads everything, and finds the pool that an argument names.
+func (a *app) loadPool(ctx context.Context, argument string) (*inventory.Inventory, *inventory.Pool, error) {
+	i, err := a.load(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := a.findPool(i, argument)
+	return i, p, err
 }
 
 // findPool returns the pool that an argument names: NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. A name that several pools have means the pool in

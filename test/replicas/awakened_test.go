@@ -211,8 +211,8 @@ func lastOf(t *testing.T, namespace string) string {
 	return allocator.RangeOfPrefix(netip.MustParsePrefix(pool.Spec.CIDR)).Last.String()
 }
 
-// inJournal fails the test unless the journal contains the range and the token of a response.
-func inJournal(t *testing.T, a *v1alpha1.IPAllocation) {
+// journalEntries lists the entries of the journal.
+func journalEntries(t *testing.T) []journal.Entry {
 	t.Helper()
 	store, err := journal.NewLeaseStore(cluster.Config(), sandbox.ManagerNamespace, time.Second)
 	if err != nil {
@@ -222,7 +222,13 @@ func inJournal(t *testing.T, a *v1alpha1.IPAllocation) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range v.Entries {
+	return v.Entries
+}
+
+// inJournal fails the test unless the journal contains the range and the token of a response.
+func inJournal(t *testing.T, a *v1alpha1.IPAllocation) {
+	t.Helper()
+	for _, l := range journalEntries(t) {
 		if l.Token.String() == a.Annotations[v1alpha1.AnnotationGrant] && l.Ranges[0].First.String() == a.Spec.PinnedRange.StartAddress {
 			return
 		}

@@ -21,17 +21,9 @@ import (
 const grantExpiry = 45 * time.Second
 
 // standbyEntries returns the entries of the journal that belong to no create yet.
-func standbyEntries(t *testing.T) (entries []journal.Entry) {
+func standbyEntries(t *testing.T) []journal.Entry {
 	t.Helper()
-	store, err := journal.NewLeaseStore(cluster.Config(), sandbox.ManagerNamespace, time.Second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := store.Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.DeleteFunc(v.Entries, func(e journal.Entry) bool { return !e.IsStandby() })
+	return slices.DeleteFunc(journalEntries(t), func(e journal.Entry) bool { return !e.IsStandby() })
 }
 
 // answeredFromStandby makes a manager answer a create with a standby grant, and returns the object that the API server would go on with.
