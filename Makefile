@@ -27,11 +27,13 @@ PACKAGES ?= $(shell getconf _NPROCESSORS_ONLN)
 VERSIONS ?= $(patsubst test/controlplane/%.mod,%,$(wildcard test/controlplane/v*.mod))
 IMAGE ?= docker.io/library/butler-ipam
 ARCHS ?= $(shell $(GO) env GOARCH)
+RELEASE ?= $(BIN)/release
+RELEASE_URL ?= https://downloads.example.com/butler-ipam/$(VERSION)
 
 CHART := charts/butler-ipam
 # Modules of their own with code of this project: their dependencies are not the manager's.
-MODULES := $(addprefix test/,gitops clusterctl clients api/costs chart/alerts tools/image tools/envtest cluster/cert-manager cluster/coredns)
-TESTED := $(addprefix test/,api/costs chart/alerts gitops clusterctl tools/image tools/envtest) # by make test
+MODULES := $(addprefix test/,gitops clusterctl clients api/costs chart/alerts tools/image tools/envtest tools/release cluster/cert-manager cluster/coredns)
+TESTED := $(addprefix test/,api/costs chart/alerts gitops clusterctl tools/image tools/envtest tools/release) # by make test
 CLUSTER := $(BIN)/cluster
 
 ##@ General
@@ -78,12 +80,12 @@ tidy: ## Tidy go.mod
 
 .PHONY: vet
 vet: ## Run go vet
-	$(GO) vet -tags cluster ./...
+	$(GO) vet -tags cluster,upgrade ./...
 	$(GO) vet -tags chaos ./cmd/butler-ipam
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint $(BIN)/helm ## Run the linters, which also hold the import arrows between the packages
-	$(BIN)/golangci-lint run --build-tags cluster ./...
+	$(BIN)/golangci-lint run --build-tags cluster,upgrade ./...
 	$(BIN)/golangci-lint run --build-tags chaos ./cmd/butler-ipam
 	@for module in $(MODULES); do echo "$$module"; (cd $$module && $(BIN)/golangci-lint run ./...); done
 	$(BIN)/helm lint --strict $(CHART)
@@ -109,11 +111,32 @@ BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X 
 build: ## Build bin/butler-ipam and bin/kubectl-ipam, static binaries
 	$(BUILD) -o $(BIN)/butler-ipam ./cmd/butler-ipam
 	$(BUILD) -o $(BIN)/kubectl-ipam ./cmd/kubectl-ipam
+	cp cmd/kubectl-ipam/kubectl_complete-ipam $(BIN)
+
+# write_image DIR,ARCHS
+define write_image
+$(foreach arch,$2,GOOS=linux GOARCH=$(arch) $(BUILD) -o $(BIN)/image/$(arch)/butler-ipam ./cmd/butler-ipam;)
+$(GO) run -C test/tools/image . -name $(IMAGE):$(VERSION) -out $1/butler-ipam-image.tar $(foreach arch,$2,$(arch)=$(BIN)/image/$(arch)/butler-ipam)
+endef
 
 .PHONY: image
 image: ## Write bin/butler-ipam-image.tar, an OCI archive of IMAGE:VERSION for ARCHS (this machine's), and its bill of materials
-	$(foreach arch,$(ARCHS),GOOS=linux GOARCH=$(arch) $(BUILD) -o $(BIN)/image/$(arch)/butler-ipam ./cmd/butler-ipam;)
-	$(GO) run -C test/tools/image . -name $(IMAGE):$(VERSION) -out $(BIN)/butler-ipam-image.tar $(foreach arch,$(ARCHS),$(arch)=$(BIN)/image/$(arch)/butler-ipam)
+	$(call write_image,$(BIN),$(ARCHS))
+
+RELEASE_TOOL = $(GO) run -C test/tools/release . -version '$(VERSION)'
+PLATFORMS := $(foreach os,linux darwin windows,$(os)/amd64 $(os)/arm64)
+
+.PHONY: release
+release: $(BIN)/helm $(BIN)/kustomize ## Write bin/release: images, chart, manifests, plugin, krew manifest, notes and checksums of VERSION (v1.2.3; a tag of the commit); IMAGE, RELEASE_URL
+	@$(RELEASE_TOOL) -check
+	rm -rf $(RELEASE) && mkdir -p $(RELEASE)
+	$(call write_image,$(RELEASE),amd64 arm64)
+	$(foreach p,$(PLATFORMS),GOOS=$(patsubst %/,%,$(dir $(p))) GOARCH=$(notdir $(p)) $(BUILD) -o $(BIN)/plugins/$(p)/ ./cmd/kubectl-ipam;)
+	$(RELEASE_TOOL) -image '$(IMAGE)' -url '$(RELEASE_URL)' -plugins $(BIN)/plugins -tools $(BIN) -out $(RELEASE) $(PLATFORMS)
+
+.PHONY: release-check
+release-check: controlplane $(BIN)/helm $(BIN)/kustomize ## Make a release of the last commit twice, compare, and install what it has
+	$(GO) test -C test/tools/release -tags release -count=1 -v -timeout 30m ./...
 
 .PHONY: controlplane
 controlplane: ## Download etcd, kube-apiserver and kubectl or, where that fails, build them; ENVTEST_INDEX=none, or KUBEBUILDER_ASSETS with others
