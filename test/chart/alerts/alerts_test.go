@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/promqltest"
 )
@@ -59,7 +63,7 @@ var examples = map[string]example{
 	"ButlerIPAMPoolExhaustionForecast": {
 		load: `network_pool_available_ips{instance="a",namespace="n",pool="p"} 496-4x40
 		       network_pool_available_ips{instance="b",namespace="n",pool="p"} 496 _x40 332-4x60`,
-		step: "1h", quiet: "24h", fires: "74h", want: `{namespace="n",pool="p"} -88`,
+		step: "1h", quiet: "24h", fires: "74h", want: `{namespace="n",pool="p"} 2.0833333333333335`,
 	},
 	"ButlerIPAMJournalSlow": {
 		load: `journal_commit_duration_seconds_bucket{instance="a",le="0.5"} 0+100x10 1000x10
@@ -118,28 +122,50 @@ var examples = map[string]example{
 
 var names = regexp.MustCompile(`(?m)^[\t ]*(\w+\{)`)
 
-func TestAlerts_Fire(t *testing.T) {
+// series returns the promqltest command that loads series of the job.
+func series(text, step string) string {
+	return "load " + cmp.Or(step, "1m") + "\n" + names.ReplaceAllStringFunc(text, func(name string) string {
+		prefix := "butler_ipam_"
+		if name = strings.TrimSpace(name); strings.HasPrefix(name, "network_pool") {
+			prefix = "butler_"
+		}
+		return "  " + prefix + name + `job="butler-ipam-metrics",`
+	})
+}
+
+// rules returns the rules of the chart by name: the alerts, and the expressions of the recorded series.
+func rules(t *testing.T) (alerts []rulefmt.Rule, recorded map[string]string) {
+	t.Helper()
 	text, err := os.ReadFile(files + "alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, faults := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.Default())
+	all, faults := rulefmt.Parse(text, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.Default())
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
+	recorded = map[string]string{}
+	for _, rule := range all.Groups[0].Rules {
+		rule.Expr = strings.Join(strings.Fields(rule.Expr), " ")
+		if rule.Record != "" {
+			recorded[rule.Record] = rule.Expr
+		} else {
+			alerts = append(alerts, rule)
+		}
+	}
+	return alerts, recorded
+}
+
+func TestAlerts_Fire(t *testing.T) {
+	all, recorded := rules(t)
 	var alerts []string
-	for _, rule := range rules.Groups[0].Rules {
+	for _, rule := range all {
 		alerts = append(alerts, rule.Alert)
+		for name, expression := range recorded {
+			rule.Expr = strings.ReplaceAll(rule.Expr, name, "("+expression+")")
+		}
 		e := examples[rule.Alert]
-		load := names.ReplaceAllStringFunc(e.load, func(name string) string {
-			prefix := "butler_ipam_"
-			if name = strings.TrimSpace(name); strings.HasPrefix(name, "network_pool") {
-				prefix = "butler_"
-			}
-			return "  " + prefix + name + `job="butler-ipam-metrics",`
-		})
-		expression := strings.Join(strings.Fields(rule.Expr), " ")
-		script := fmt.Sprintf("load %s\n%s\n\neval instant at %s %s\n\neval instant at %s %s\n  %s\n", cmp.Or(e.step, "1m"), load, e.quiet, expression, e.fires, expression, e.want)
+		script := fmt.Sprintf("%s\n\neval instant at %s %s\n\neval instant at %s %s\n  %s\n", series(e.load, e.step), e.quiet, rule.Expr, e.fires, rule.Expr, e.want)
 		t.Run(rule.Alert, func(t *testing.T) { promqltest.RunTest(t, script, promqltest.NewTestEngine(t, false, 0, 1e6)) })
 		for _, needed := range []string{rule.Labels["severity"], rule.Annotations["summary"], rule.Annotations["description"]} {
 			if needed == "" {
@@ -152,19 +178,88 @@ func TestAlerts_Fire(t *testing.T) {
 	}
 }
 
-func TestDashboard_QueriesAreValid(t *testing.T) {
+// queries returns the expressions of the dashboard, with its variables replaced: everything of namespace n is selected.
+func queries(t *testing.T) (expressions []string) {
+	t.Helper()
 	text, err := os.ReadFile(files + "dashboard.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	queries := regexp.MustCompile(`"expr": ("(?:[^"\\]|\\.)*")`).FindAllStringSubmatch(string(text), -1)
-	for _, query := range queries {
-		expression := strings.ReplaceAll(strings.ReplaceAll(query[1][1:len(query[1])-1], `\"`, `"`), "$__rate_interval", "5m")
+	for _, query := range regexp.MustCompile(`"expr": ("(?:[^"\\]|\\.)*")`).FindAllStringSubmatch(string(text), -1) {
+		expressions = append(expressions, strings.NewReplacer(`\"`, `"`, "$__rate_interval", "5m", "$namespace", "n", "$pool", ".*").Replace(query[1][1:len(query[1])-1]))
+	}
+	if len(expressions) == 0 {
+		t.Error("no queries")
+	}
+	return expressions
+}
+
+func TestDashboard_QueriesAreValid(t *testing.T) {
+	for _, expression := range queries(t) {
 		if _, err := parser.NewParser(parser.Options{}).ParseExpr(expression); err != nil {
 			t.Errorf("%s: %v", expression, err)
 		}
 	}
-	if len(queries) == 0 {
-		t.Error("no queries")
+}
+
+// The stat "Days until full" shows what the rule records, of the pool that is full first.
+func TestDashboard_DaysUntilFull(t *testing.T) {
+	const name = "pool:butler_network_pool_available_ips:days_until_full"
+	_, recorded := rules(t)
+	stat := slices.DeleteFunc(queries(t), func(expression string) bool { return !strings.Contains(expression, name) })
+	if len(stat) != 1 || recorded[name] == "" {
+		t.Fatalf("the dashboard has the queries %q of %s, which is recorded by %q", stat, name, recorded[name])
+	}
+	const hours = 30
+	for pools, want := range map[string]float64{
+		// After 30 hours 120 addresses are left, at 5 an hour: one day.
+		`network_pool_available_ips{instance="a",namespace="n",pool="p"} 270-5x40`: 1,
+		// The second pool has 200 left, at 40 an hour.
+		`network_pool_available_ips{instance="a",namespace="n",pool="p"} 270-5x40
+		 network_pool_available_ips{instance="a",namespace="n",pool="q"} 1400-40x40`: 5.0 / 24,
+		// Pools of another namespace are not selected.
+		`network_pool_available_ips{instance="a",namespace="n",pool="p"} 270-5x40
+		 network_pool_available_ips{instance="a",namespace="other",pool="q"} 1400-40x40`: 1,
+		// The leader changes.
+		`network_pool_available_ips{instance="a",namespace="n",pool="p"} 270-5x20
+		 network_pool_available_ips{instance="b",namespace="n",pool="p"} _x20 170-5x20`: 1,
+		// A full pool.
+		`network_pool_available_ips{instance="a",namespace="n",pool="p"} 150-5x30 0x10`: 0,
+		// Pools that do not fill.
+		`network_pool_available_ips{instance="a",namespace="n",pool="p"} 270x40
+		 network_pool_available_ips{instance="a",namespace="n",pool="q"} 270+5x40`: math.NaN(),
+	} {
+		engine, storage := promqltest.NewTestEngine(t, false, 0, 1e6), promqltest.LoadedStorage(t, series(pools, "1h"))
+		at := time.Unix(0, 0).Add(hours * time.Hour)
+		evaluate := func(expression string) promql.Vector {
+			t.Helper()
+			query, err := engine.NewInstantQuery(t.Context(), storage, nil, expression, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer query.Close()
+			vector, err := query.Exec(t.Context()).Vector()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.Clone(vector)
+		}
+		appender := storage.Appender(t.Context())
+		for _, sample := range evaluate(recorded[name]) {
+			labelled := labels.NewBuilder(sample.Metric).Set(labels.MetricName, name).Labels()
+			if _, err := appender.Append(0, labelled, sample.T, sample.F); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := appender.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		got := math.NaN()
+		if result := evaluate(stat[0]); len(result) == 1 {
+			got = result[0].F
+		}
+		if math.Abs(got-want) > 1e-9 || math.IsNaN(got) != math.IsNaN(want) {
+			t.Errorf("%s:\nit shows %v days, want %v", pools, got, want)
+		}
 	}
 }
