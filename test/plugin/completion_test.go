@@ -33,7 +33,7 @@ func TestCompletion_ThroughKubectl(t *testing.T) {
 	if got := complete("map", ns+"/"); !strings.HasPrefix(got, ns+"/completed\tNetworkPool\n") {
 		t.Errorf("the pools of namespace %s are completed to %q", ns, got)
 	}
-	if got := complete("pools", "--output", "j"); !strings.HasPrefix(got, "json\n") {
+	if got := complete("pools", "--output", "j"); !strings.Contains(got, "\njson\n") {
 		t.Errorf("the format is completed to %q", got)
 	}
 }
