@@ -24,6 +24,7 @@ PEERS ?=
 FUZZTIME ?= 10m
 SCHEDULES ?= 50000
 PACKAGES ?= $(shell getconf _NPROCESSORS_ONLN)
+PREVIOUS ?= $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null)
 VERSIONS ?= $(patsubst test/controlplane/%.mod,%,$(wildcard test/controlplane/v*.mod))
 IMAGE ?= docker.io/library/butler-ipam
 ARCHS ?= $(shell $(GO) env GOARCH)
@@ -179,6 +180,13 @@ test-versions: controlplane build $(addprefix $(BIN)/,helm crds clusterapi) $(fo
 	  export KUBEBUILDER_ASSETS=$(BIN)/versions/$$v; $$KUBEBUILDER_ASSETS/kube-apiserver --version; \
 	  $(GO) test -short -count=1 -timeout 15m $(addprefix ./test/,claims butler chart api) || failed+=" $$v"; \
 	done; [ -z "$$failed" ] || { echo "test-versions: failed on$$failed" >&2; exit 1; }
+
+.PHONY: test-upgrade
+test-upgrade: controlplane build $(BIN)/clusterapi ## Upgrade from PREVIOUS (the last tag before this commit, or any commit) to this version and back, with claims of every kind
+	@[ -n '$(PREVIOUS)' ] || { echo 'test-upgrade: no earlier commit has a tag: set PREVIOUS to a commit' >&2; exit 1; }
+	rm -rf $(BIN)/previous && mkdir -p $(BIN)/previous && git archive '$(PREVIOUS)' | tar -x -C $(BIN)/previous
+	$(MAKE) -C $(BIN)/previous build BIN=$(BIN)/previous/bin VERSION='$(PREVIOUS)'
+	PREVIOUS_DIR=$(BIN)/previous $(GO) test -tags upgrade -count=1 -v -timeout 20m ./test/upgrade
 
 .PHONY: test-gitops
 test-gitops: controlplane build ## Run the engines of Flux and Argo CD against the API server

@@ -144,9 +144,20 @@ func (s *Sandbox) httpProbe(url string) (func(context.Context) error, error) {
 	}, nil
 }
 
-// installConfig applies the namespaces and, from config/, RBAC, the service account, priorities and CRDs, and waits until the custom resources are served.
+// UseVersion replaces CRDs, roles and webhooks by those of another version, and starts later managers from its program. The running managers continue.
+func (s *Sandbox) UseVersion(ctx context.Context, configDir, managerBinary string) error {
+	s.mu.Lock()
+	s.options.ConfigDir, s.options.ManagerBinary = configDir, managerBinary
+	s.mu.Unlock()
+	if err := s.installConfig(ctx); err != nil {
+		return err
+	}
+	return s.InstallWebhooks(ctx)
+}
+
+// installConfig applies the namespaces and, from ConfigDir, RBAC, the service account, priorities and CRDs, and waits until the custom resources are served.
 func (s *Sandbox) installConfig(ctx context.Context) error {
-	config := filepath.Join(s.root, "config")
+	config := s.options.ConfigDir
 	rbac, err := readDirectory(filepath.Join(config, "rbac"))
 	if err != nil {
 		return err
@@ -159,9 +170,9 @@ func (s *Sandbox) installConfig(ctx context.Context) error {
 		}
 		manager = append(manager, objects...)
 	}
-	crds := []string{"config/crd"}
+	crds := []string{filepath.Join(config, "crd")}
 	if s.options.Tenants {
-		crds = append(crds, "config/tenants")
+		crds = append(crds, filepath.Join(config, "tenants"))
 		roles, err := readDirectory(filepath.Join(config, "tenants", "rbac"))
 		if err != nil {
 			return err

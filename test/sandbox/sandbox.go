@@ -58,6 +58,8 @@ type Options struct {
 	Replicas int
 	// ManagerBinary is the manager's program. Default: bin/butler-ipam of the checkout.
 	ManagerBinary string
+	// ConfigDir is the directory with the CRDs, roles and webhooks of the managers. Default: config of the checkout.
+	ConfigDir string
 	// ManagerArgs are added to the command line of every manager.
 	ManagerArgs []string
 	// SelfManaged lets the managers create their own certificates and write them into the webhook configurations. The chart installs the Secret
@@ -176,6 +178,9 @@ func (s *Sandbox) prepare() (err error) {
 	}
 	if s.options.ManagerBinary == "" {
 		s.options.ManagerBinary = filepath.Join(s.root, "bin", "butler-ipam")
+	}
+	if s.options.ConfigDir == "" {
+		s.options.ConfigDir = filepath.Join(s.root, "config")
 	}
 	if s.assets, err = assets(s.options.Assets, s.root); err != nil {
 		return err

@@ -21,15 +21,15 @@ const (
 	barrierName      = "sandbox-barrier"
 )
 
-// InstallWebhooks applies the webhook configurations of config/webhook with the front in place of their Service. It returns when the API server calls the
+// InstallWebhooks applies the webhook configurations of ConfigDir with the front in place of their Service. It returns when the API server calls the
 // webhooks: the API server observes the configurations by a watch, so a create directly after the apply could bypass them.
 func (s *Sandbox) InstallWebhooks(ctx context.Context) error {
-	objects, err := readObjects(filepath.Join(s.root, "config", "webhook", "manifests.yaml"))
+	objects, err := readObjects(filepath.Join(s.options.ConfigDir, "webhook", "manifests.yaml"))
 	if err != nil {
 		return err
 	}
 	if s.options.Tenants {
-		tenants, err := readObjects(filepath.Join(s.root, "config", "tenants", "webhook", "manifests.yaml"))
+		tenants, err := readObjects(filepath.Join(s.options.ConfigDir, "tenants", "webhook", "manifests.yaml"))
 		if err != nil {
 			return err
 		}
