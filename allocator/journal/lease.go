@@ -82,7 +82,7 @@ func (s *LeaseStore) Read(ctx context.Context) (Revision, error) {
 		return Revision{}, err
 	}
 	s.rememberLease(lease)
-	return decodeLease(lease)
+	return DecodeLease(lease)
 }
 
 // Write implements Store.
@@ -146,7 +146,9 @@ func (s *LeaseStore) renderLease(v Revision) *coordinationv1.Lease {
 	return lease
 }
 
-func decodeLease(lease *coordinationv1.Lease) (Revision, error) {
+// DecodeLease returns the revision that a Lease contains. Errors wrap ErrFormat for a journal of a later release. The leader and the term are known also with an
+// error.
+func DecodeLease(lease *coordinationv1.Lease) (Revision, error) {
 	v := Revision{
 		ResourceVersion: lease.ResourceVersion,
 		Leader:          ptr.Deref(lease.Spec.HolderIdentity, ""),

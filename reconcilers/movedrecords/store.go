@@ -20,11 +20,6 @@ import (
 )
 
 const (
-	// labelPool labels each ConfigMap with the UID of the pool.
-	labelPool = "butler.butlerlabs.dev/moved-ranges-of"
-	// annotationPool identifies the pool for people: kind/namespace/name.
-	annotationPool = "butler.butlerlabs.dev/pool"
-	key            = "moved"
 	// maxPart bounds the ranges of one ConfigMap. A range takes at most 600 bytes, and a ConfigMap has at most 1 MiB.
 	maxPart = 1500
 	page    = 100
@@ -42,12 +37,12 @@ func New(client corev1client.ConfigMapsGetter, namespace string) *Store {
 
 // ReadAll reads the moved records of every pool by a consistent read.
 func (s *Store) ReadAll(ctx context.Context) ([]ledger.MovedRecord, error) {
-	return s.list(ctx, labelPool)
+	return s.list(ctx, poolrecord.LabelMoved)
 }
 
 // ReadPool reads the moved record of a pool by a consistent read. Without a stored ConfigMap the record has no parts.
 func (s *Store) ReadPool(ctx context.Context, pool ledger.Key, uid string) (ledger.MovedRecord, error) {
-	all, err := s.list(ctx, labelPool+"="+uid)
+	all, err := s.list(ctx, poolrecord.LabelMoved+"="+uid)
 	for _, r := range all {
 		if r.Pool == pool {
 			return r, err
@@ -84,17 +79,15 @@ func (s *Store) list(ctx context.Context, selector string) ([]ledger.MovedRecord
 
 // read adds a ConfigMap to the moved record of the pool. A ConfigMap that cannot be decoded is a fault of the record: the ranges are not known.
 func read(m *corev1.ConfigMap, found map[string]*ledger.MovedRecord) {
-	uid := m.Labels[labelPool]
+	uid := m.Labels[poolrecord.LabelMoved]
 	r := found[uid]
 	if r == nil {
 		r = &ledger.MovedRecord{UID: uid}
 		found[uid] = r
 	}
-	moved, err := poolrecord.ParseMoved(m.Data[key])
-	if pool := strings.Split(m.Annotations[annotationPool], "/"); len(pool) == 3 {
-		r.Pool = ledger.Key{Resource: pool[0], Namespace: pool[1], Name: pool[2]}
-	} else if err == nil {
-		err = fmt.Errorf("annotation %s is %q, want kind/namespace/name", annotationPool, m.Annotations[annotationPool])
+	pool, moved, err := poolrecord.ReadMoved(m)
+	if pool != (ledger.Key{}) {
+		r.Pool = pool
 	}
 	if err != nil {
 		r.Fault = fmt.Errorf("ConfigMap %s/%s cannot be read: correct it, or delete it if none of its ranges is in use in another cluster: %w", m.Namespace, m.Name, err)
@@ -162,7 +155,7 @@ func (s *Store) DeletePool(ctx context.Context, uid string) error {
 	if s == nil {
 		return nil
 	}
-	list, err := s.maps.List(ctx, metav1.ListOptions{LabelSelector: labelPool + "=" + uid})
+	list, err := s.maps.List(ctx, metav1.ListOptions{LabelSelector: poolrecord.LabelMoved + "=" + uid})
 	if err != nil {
 		return err
 	}
@@ -191,10 +184,10 @@ func (s *Store) write(ctx context.Context, r ledger.MovedRecord, before, p ledge
 	m := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        p.Name,
-			Labels:      map[string]string{labelPool: r.UID, "app.kubernetes.io/managed-by": "butler-ipam"},
-			Annotations: map[string]string{annotationPool: r.Pool.Resource + "/" + r.Pool.Namespace + "/" + r.Pool.Name},
+			Labels:      map[string]string{poolrecord.LabelMoved: r.UID, "app.kubernetes.io/managed-by": "butler-ipam"},
+			Annotations: map[string]string{poolrecord.AnnotationMovedPool: r.Pool.Resource + "/" + r.Pool.Namespace + "/" + r.Pool.Name},
 		},
-		Data: map[string]string{key: poolrecord.FormatMoved(p.Moved)},
+		Data: map[string]string{poolrecord.KeyMoved: poolrecord.FormatMoved(p.Moved)},
 	}
 	if before.Name == "" {
 		m, err = s.maps.Create(ctx, m, metav1.CreateOptions{})
