@@ -12,6 +12,7 @@ import (
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/state"
@@ -58,13 +59,25 @@ type Claim struct {
 	Since   time.Time // when the range was allocated, as far as the status records it; otherwise Created
 	// OwnerClaim is the claim of an address object; zero for a claim.
 	OwnerClaim Key
+
+	token         journal.Token
+	finalizers    []string
+	finalizer     string    // that the manager keeps on the claim; "" for none
+	deletedAt     time.Time // zero if the claim is not being deleted
+	unreadySince  time.Time // of a claim that is not Ready, as far as its status has the time; otherwise Created
+	tenantMissing bool      // the TenantCluster of an IPAllocation does not exist
+	addressObject Key       // that the status of the claim names; zero for none
 }
 
 // description is what a Claim does not get from its conversion.
 type description struct {
 	purpose        Purpose
 	tenant, reason string
+	unreadySince   time.Time // zero if not known
 	allocatedAt    time.Time
+	tenantMissing  bool
+	finalizer      string
+	addressObject  string // name, in the namespace of the claim
 	object         metav1.Object
 }
 
@@ -73,13 +86,18 @@ func describeIPAllocation(a *butlerv1.IPAllocation) description {
 	if a.Spec.Type == butlerv1.TypeLoadBalancer {
 		d.purpose = PurposeLoadBalancer
 	}
-	d.reason = messageOf(a.Status.Conditions, butlerv1.ConditionReady)
+	d.setReason(a.Status.Conditions, butlerv1.ConditionReady)
 	d.allocatedAt = ptr.Deref(a.Status.AllocatedAt, metav1.Time{}).Time
+	d.tenantMissing = meta.IsStatusConditionTrue(a.Status.Conditions, butlerv1.ConditionTenantClusterMissing)
+	d.finalizer = butlerv1.FinalizerIPAllocation
 	return d
 }
 
 func describeIPClaim(c *metal3v1.IPClaim) description {
-	d := description{purpose: PurposeMachine, reason: ptr.Deref(c.Status.ErrorMessage, ""), object: c}
+	d := description{purpose: PurposeMachine, reason: ptr.Deref(c.Status.ErrorMessage, ""), finalizer: metal3v1.FinalizerIPClaim, object: c}
+	if c.Status.Address != nil {
+		d.addressObject = c.Status.Address.Name
+	}
 	if cluster := c.Labels[metal3.LabelClusterName]; cluster != "" {
 		d.tenant = c.Namespace + "/" + cluster
 	}
@@ -87,7 +105,9 @@ func describeIPClaim(c *metal3v1.IPClaim) description {
 }
 
 func describeIPAddressClaim(c *ipamv1.IPAddressClaim) description {
-	d := description{purpose: PurposeMachine, reason: messageOf(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition), object: c}
+	d := description{purpose: PurposeMachine, addressObject: c.Status.AddressRef.Name, object: c}
+	d.setReason(c.Status.Conditions, ipamv1.IPAddressClaimReadyCondition)
+	d.finalizer, _ = clusterapi.SelectFinalizers(c)
 	if cluster := clusterapi.FindClusterName(c); cluster != "" {
 		d.tenant = c.Namespace + "/" + cluster
 	}
@@ -95,25 +115,36 @@ func describeIPAddressClaim(c *ipamv1.IPAddressClaim) description {
 }
 
 func describeProxyVIP(v *novaedgev1.ProxyVIP) description {
-	d := description{purpose: PurposeVIP, reason: messageOf(v.Status.Conditions, novaedgev1.ConditionBound), object: v}
+	d := description{purpose: PurposeVIP, object: v}
+	d.setReason(v.Status.Conditions, novaedgev1.ConditionBound)
 	if name := v.Labels[novaedgev1.LabelServiceName]; name != "" {
 		d.tenant = v.Labels[novaedgev1.LabelServiceNamespace] + "/" + name
 	}
 	return d
 }
 
-// messageOf returns the message of a condition that is not True.
-func messageOf(conditions []metav1.Condition, name string) string {
+// setReason sets the message of a condition that is not True, and since when it is not True.
+func (d *description) setReason(conditions []metav1.Condition, name string) {
 	if c := meta.FindStatusCondition(conditions, name); c != nil && c.Status != metav1.ConditionTrue {
-		return cmp.Or(c.Message, c.Reason)
+		d.reason, d.unreadySince = cmp.Or(c.Message, c.Reason), c.LastTransitionTime.Time
 	}
-	return ""
 }
 
 func (i *Inventory) addClaim(c state.Claim, d description) {
 	described := &Claim{
 		Key: c.Key, UID: c.UID, Pool: c.Pool, Domain: c.Space, Ranges: c.Ranges, Purpose: d.purpose, Tenant: d.tenant, Reason: d.reason, Created: c.Created,
 		Since: c.Created, Team: d.object.GetLabels()[butlerv1.LabelTeam], Origin: d.object.GetAnnotations()[butlerv1.AnnotationOrigin], OwnerClaim: c.OwnerClaim,
+	}
+	described.token, described.tenantMissing, described.unreadySince = c.Token, d.tenantMissing, c.Created
+	described.finalizer, described.finalizers = d.finalizer, d.object.GetFinalizers()
+	if d.unreadySince.After(c.Created) {
+		described.unreadySince = d.unreadySince
+	}
+	if d.addressObject != "" {
+		described.addressObject = Key{Resource: addressObjects[c.Key.Resource], Namespace: c.Key.Namespace, Name: d.addressObject}
+	}
+	if deleted := d.object.GetDeletionTimestamp(); deleted != nil {
+		described.deletedAt = deleted.Time
 	}
 	if !d.allocatedAt.IsZero() {
 		described.Since = d.allocatedAt
@@ -133,6 +164,9 @@ func (i *Inventory) addClaim(c state.Claim, d description) {
 	i.claims[c.Key] = described
 	i.state.ObserveClaim(i.now, c)
 }
+
+// addressObjects has the resource of the address objects of each resource of claims.
+var addressObjects = map[string]string{metal3.ResourceIPClaim: metal3.ResourceIPAddress, clusterapi.ResourceIPAddressClaim: clusterapi.ResourceIPAddress}
 
 func (i *Inventory) addAddressObject(c state.Claim, o metav1.Object) {
 	i.addClaim(c, description{purpose: PurposeMachine, object: o})

@@ -3,6 +3,7 @@ package inventory
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -57,12 +58,13 @@ type Inventory struct {
 	state  *state.State
 	pools  map[Key]*Pool
 	claims map[Key]*Claim
+	unread map[string]string // resource -> the only namespace whose objects were read; "" for none
 }
 
 // New returns an Inventory without objects. grants are the entries of the journal, read before the objects; nil if the journal could not be read.
 func New(now time.Time, grants []journal.Entry) *Inventory {
 	i := &Inventory{
-		now: now, pools: map[Key]*Pool{}, claims: map[Key]*Claim{},
+		now: now, pools: map[Key]*Pool{}, claims: map[Key]*Claim{}, unread: map[string]string{},
 		state: state.New(Resources, state.Limits{GrantLife: state.DefaultGrantLife, JournalBytes: math.MaxInt, NamespaceBytes: math.MaxInt}, newTokens()),
 	}
 	open := slices.DeleteFunc(slices.Clone(grants), func(e journal.Entry) bool { return e.IsStandby() }) // the ranges of standby grants are free
@@ -108,6 +110,18 @@ func (i *Inventory) Add(o metav1.Object) {
 	case *ipamv1.IPAddress:
 		i.addAddressObject(clusterapi.ConvertAddress(o), o)
 	}
+}
+
+// LeaveOut declares that the objects of a resource were read in one namespace only, or not at all (""): an object that is not in the Inventory may be stored.
+func (i *Inventory) LeaveOut(resource, namespace string) { i.unread[resource] = namespace }
+
+// LeftOut lists the resources of which objects were not read, with the namespace that was read.
+func (i *Inventory) LeftOut() map[string]string { return maps.Clone(i.unread) }
+
+// isRead reports whether an object that is not in the Inventory is not stored.
+func (i *Inventory) isRead(k Key) bool {
+	namespace, partly := i.unread[k.Resource]
+	return !partly || namespace != "" && namespace == k.Namespace
 }
 
 // Segments lists the addresses of ranges in a routing domain, as state.State.Segments does.

@@ -1,0 +1,145 @@
+package inventory
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// Severity of a Defect.
+type Severity string
+
+const (
+	SeverityError   Severity = "error"   // something does not work, or an address has two users
+	SeverityWarning Severity = "warning" // something will not work, or should be looked at
+)
+
+// Defect is a kind of findings.
+type Defect struct {
+	ID       string // stable: an identifier never gets another meaning
+	Severity Severity
+	Title    string
+}
+
+// Areas of defects: the digit of an identifier after "IPAM".
+const (
+	AreaAddresses    = "1" // claims and their addresses
+	AreaPools        = "2" // pools and networks
+	AreaCapacity     = "3"
+	AreaInstallation = "4" // leader, webhooks, certificates, versions
+)
+
+// Area returns the area of a defect.
+func (d Defect) Area() string { return strings.TrimPrefix(d.ID, "IPAM")[:1] }
+
+// All defects. The README of cmd/kubectl-ipam has a row for each, with the same title.
+var (
+	TwoOwners            = define("IPAM101", SeverityError, "Two Ready claims name the same address.")
+	OrphanAddress        = define("IPAM102", SeverityWarning, "An address object has no claim.")
+	PoolMissing          = define("IPAM103", SeverityWarning, "A claim waits for a pool that does not exist.")
+	NoAddress            = define("IPAM104", SeverityWarning, "A claim has no address for long.")
+	NotOffered           = define("IPAM105", SeverityError, "A claim names addresses that its pool does not give it.")
+	LostConflict         = define("IPAM106", SeverityWarning, "A claim names an address that has another owner.")
+	NotReady             = define("IPAM107", SeverityWarning, "A claim has its addresses and is not Ready for long.")
+	StuckDeletion        = define("IPAM108", SeverityWarning, "A claim is being deleted for long.")
+	TenantMissing        = define("IPAM109", SeverityWarning, "A claim is for a tenant that does not exist.")
+	AddressObjectMissing = define("IPAM110", SeverityError, "The address object that a claim names is not stored.")
+	FinalizerMissing     = define("IPAM111", SeverityWarning, "A claim with addresses lacks its finalizer.")
+
+	Overlap               = define("IPAM201", SeverityWarning, "Two pools of a routing domain offer the same addresses.")
+	FaultyPool            = define("IPAM202", SeverityError, "A pool breaks a rule.")
+	ClusterNetwork        = define("IPAM203", SeverityError, "A pool offers addresses of the Services or the Pods of the cluster.")
+	UsedAddress           = define("IPAM204", SeverityError, "A Node or a Service uses an address that is free and offered.")
+	PoolWaits             = define("IPAM205", SeverityWarning, "A pool is being deleted while claims own its addresses.")
+	PoolFinalizerMissing  = define("IPAM206", SeverityWarning, "A pool whose addresses are owned lacks its finalizer.")
+	MovedRecordUnreadable = define("IPAM207", SeverityError, "The record of moved ranges of a pool cannot be read.")
+	CooldownsFull         = define("IPAM208", SeverityWarning, "The annotations of a pool leave no room for its cooldown list.")
+	CooldownsUnreadable   = define("IPAM209", SeverityWarning, "The cooldown list of a pool cannot be read.")
+
+	Fragmented   = define("IPAM301", SeverityWarning, "No free run is long enough for the default count of a pool, though enough addresses are free.")
+	Full         = define("IPAM302", SeverityError, "A pool is full.")
+	OnlyReserved = define("IPAM303", SeverityError, "All addresses of a pool are reserved.")
+	NearlyFull   = define("IPAM304", SeverityWarning, "At most 5 % of a pool are free.")
+
+	NoLeader             = define("IPAM401", SeverityError, "No replica renews the journal.")
+	WebhookMissing       = define("IPAM402", SeverityError, "A webhook is missing in the webhook configurations.")
+	WrongBundle          = define("IPAM403", SeverityError, "The caBundle of a webhook is empty, unreadable, or not that of the certificate.")
+	NoEndpoint           = define("IPAM404", SeverityError, "The Service of the webhooks does not exist or has no ready endpoint.")
+	ReplicasDiffer       = define("IPAM405", SeverityWarning, "Replicas of several versions run for long.")
+	CreateFails          = define("IPAM406", SeverityError, "A create, tried by a dry run, fails or returns no address.")
+	ConfigurationMissing = define("IPAM407", SeverityError, "A webhook configuration is missing.")
+	CertificateExpired   = define("IPAM408", SeverityError, "A certificate of the webhooks has expired.")
+	CertificateExpires   = define("IPAM409", SeverityWarning, "A certificate of the webhooks expires soon.")
+	PluginDiffers        = define("IPAM410", SeverityWarning, "This command and the manager are of different releases.")
+	JournalUnreadable    = define("IPAM411", SeverityError, "The journal is damaged, or in the format of a newer release.")
+	JournalLost          = define("IPAM412", SeverityWarning, "The journal was lost: nothing is granted for two minutes.")
+	LeakedGrant          = define("IPAM413", SeverityWarning, "The journal keeps a grant whose object was never stored.")
+)
+
+var defects []Defect
+
+func define(id string, s Severity, title string) Defect {
+	d := Defect{id, s, title}
+	defects = append(defects, d)
+	return d
+}
+
+// Defects lists all defects by identifier.
+func Defects() []Defect { return slices.Clone(defects) }
+
+// Finding is a defect of stored objects, with its remedy.
+type Finding struct {
+	Defect
+	Objects []Key // concerned; may be empty
+	Message string
+	Remedy  string
+}
+
+// newFinding returns a finding. Its message is formatted from format and values.
+func newFinding(d Defect, objects []Key, remedy, format string, values ...any) Finding {
+	return Finding{Defect: d, Objects: objects, Message: fmt.Sprintf(format, values...), Remedy: remedy}
+}
+
+// Check lists the defects of pools, claims and addresses, by identifier and object. A state that ends by itself, such as a deletion, is a defect when it has
+// lasted for grace.
+func (i *Inventory) Check(grace time.Duration) (list []Finding) {
+	for _, p := range i.Pools() {
+		list = append(list, i.checkPool(p, grace)...)
+	}
+	for _, c := range i.claims {
+		list = append(list, i.checkClaim(c, grace)...)
+	}
+	SortFindings(list)
+	return list
+}
+
+// SortFindings sorts findings by identifier, object and message.
+func SortFindings(list []Finding) {
+	slices.SortFunc(list, func(x, y Finding) int {
+		return cmp.Or(strings.Compare(x.ID, y.ID), slices.CompareFunc(x.Objects, y.Objects, compareKeys), strings.Compare(x.Message, y.Message))
+	})
+}
+
+// titled returns the kind and the name of an object: "IPClaim ns/web".
+func titled(k Key) string { return KindOf(k) + " " + NameOf(k) }
+
+// kubectlName returns an object as arguments of kubectl.
+func kubectlName(k Key) string {
+	text := k.Resource + " " + k.Name
+	if k.Namespace != "" {
+		text = "-n " + k.Namespace + " " + text
+	}
+	return text
+}
+
+func formatRanges(ranges []allocator.Range) string {
+	texts := make([]string, len(ranges))
+	for n, r := range ranges {
+		texts[n] = r.String()
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,406 @@
+package inventory
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+const grace = 10 * time.Minute
+
+var (
+	old   = metav1.NewTime(now.Add(-time.Hour))
+	fresh = metav1.NewTime(now.Add(-time.Minute))
+)
+
+// allocation is an old allocation with its finalizer, not Ready. Without first it waits for its addresses.
+func allocation(name, first, last string, change ...func(*butlerv1.IPAllocation)) *butlerv1.IPAllocation {
+	a := newAllocation(name, first, last, butlerv1.TypeNodes)
+	a.CreationTimestamp, a.Finalizers = old, []string{butlerv1.FinalizerIPAllocation}
+	if first == "" {
+		a.Spec.PinnedRange = nil
+	}
+	for _, c := range change {
+		c(a)
+	}
+	return a
+}
+
+func ready(a *butlerv1.IPAllocation) {
+	a.Status.Conditions = []metav1.Condition{{Type: butlerv1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Allocated"}}
+	a.Status.Phase = butlerv1.PhaseAllocated
+}
+
+// changedPool is a newer version of the pool of the inventory.
+func changedPool(cidr string, change func(*butlerv1.NetworkPool)) *butlerv1.NetworkPool {
+	p := newPool(cidr)
+	p.ResourceVersion, p.Finalizers = "9", []string{butlerv1.FinalizerNetworkPool}
+	change(p)
+	return p
+}
+
+func ipClaim(address string) *metal3v1.IPClaim {
+	return &metal3v1.IPClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "machine", UID: "machine", ResourceVersion: "5", CreationTimestamp: old, Finalizers: []string{metal3v1.FinalizerIPClaim},
+			Annotations: map[string]string{metal3v1.AnnotationIPAddress: address}, Labels: map[string]string{"cluster.x-k8s.io/cluster-name": "web"},
+		},
+		Spec:   metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "metal"}},
+		Status: metal3v1.IPClaimStatus{Address: &corev1.ObjectReference{Name: "metal-10-1-0-1"}},
+	}
+}
+
+func ipPool(change func(*metal3v1.IPPool)) *metal3v1.IPPool {
+	p := &metal3v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "metal", UID: "metal", ResourceVersion: "3", Finalizers: []string{metal3v1.FinalizerIPPool}, Annotations: map[string]string{}},
+		Spec:       metal3v1.IPPoolSpec{NamePrefix: "metal", Pools: []metal3v1.Pool{{Start: ptr.To(metal3v1.IP("10.1.0.1")), End: ptr.To(metal3v1.IP("10.1.0.20"))}}},
+	}
+	change(p)
+	return p
+}
+
+func unchanged[T any](T) {}
+
+func rangeOf(text string) allocator.Range {
+	r, err := allocator.ParseRange(text)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// add returns a function that adds objects and runs the checks of the inventory alone.
+func add(objects ...metav1.Object) func(*Inventory) []Finding {
+	return func(i *Inventory) []Finding {
+		for _, o := range objects {
+			i.Add(o)
+		}
+		return i.Check(grace)
+	}
+}
+
+// defectsOfObjects has the check that finds each defect of pools, claims and addresses. The inventory has a pool ns/pool, 10.0.0.0/24.
+var defectsOfObjects = map[Defect]func(*Inventory) []Finding{
+	TwoOwners:    add(allocation("a", "10.0.0.0", "10.0.0.3", ready), allocation("b", "10.0.0.3", "10.0.0.4", ready)),
+	LostConflict: add(allocation("a", "10.0.0.0", "10.0.0.3", ready), allocation("b", "10.0.0.3", "10.0.0.4")),
+	OrphanAddress: add(ipPool(unchanged), &metal3v1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "metal-10-1-0-9", UID: "address", ResourceVersion: "4", CreationTimestamp: old},
+		Spec:       metal3v1.IPAddressSpec{Address: "10.1.0.9", Claim: corev1.ObjectReference{Name: "gone"}, Pool: corev1.ObjectReference{Name: "metal"}},
+	}),
+	PoolMissing:   add(allocation("a", "", "", func(a *butlerv1.IPAllocation) { a.Spec.PoolRef.Name = "missing" })),
+	NoAddress:     add(allocation("a", "", "")),
+	NotOffered:    add(allocation("a", "10.9.0.0", "10.9.0.1")),
+	NotReady:      add(allocation("a", "10.0.0.0", "10.0.0.1")),
+	StuckDeletion: add(allocation("a", "10.0.0.0", "10.0.0.1", ready, func(a *butlerv1.IPAllocation) { a.DeletionTimestamp = &old })),
+	TenantMissing: func(i *Inventory) []Finding {
+		i.Add(ipPool(unchanged))
+		i.Add(ipClaim("10.1.0.1"))
+		if !slices.Equal(i.Clusters(), []string{"ns/web"}) || len(i.CheckClusters(map[string]bool{"ns/web": true}, grace)) > 0 {
+			return nil
+		}
+		return i.CheckClusters(map[string]bool{"ns/another": true}, grace)
+	},
+	LeakedGrant: func(i *Inventory) []Finding {
+		open := journal.Entry{Token: journal.Token{7}, Resource: "ipallocations.butler.butlerlabs.dev", Namespace: "ns", NameHash: 1}
+		arrived := journal.Entry{Token: journal.Token{8}, Resource: "ipallocations.butler.butlerlabs.dev", Namespace: "ns", NameHash: 2}
+		i.Add(allocation("a", "10.0.0.1", "10.0.0.1", ready, func(a *butlerv1.IPAllocation) {
+			a.Annotations = map[string]string{butlerv1.AnnotationGrant: arrived.Token.String()}
+		}))
+		if found := i.checkGrants([]journal.Entry{open}, time.Minute); len(found) > 0 {
+			return nil // a grant of a minute may still be fulfilled
+		}
+		return i.checkGrants([]journal.Entry{open, arrived}, time.Hour)
+	},
+	AddressObjectMissing: add(ipPool(unchanged), ipClaim("10.1.0.1")),
+	FinalizerMissing:     add(allocation("a", "10.0.0.0", "10.0.0.1", ready, func(a *butlerv1.IPAllocation) { a.Finalizers = nil })),
+
+	Overlap: add(changedPool("10.0.0.0/25", func(p *butlerv1.NetworkPool) { p.Name, p.UID = "other", "other" })),
+	FaultyPool: add(changedPool("10.7.0.0/24", func(p *butlerv1.NetworkPool) {
+		p.Name, p.UID = "faulty", "faulty"
+		p.Spec.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.7.0.1", End: "10.7.0.9"}, {Start: "10.7.0.5", End: "10.7.0.12"}}}
+	})),
+	ClusterNetwork: func(i *Inventory) []Finding {
+		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.128/25"}} }))
+		if found := i.CheckNetworks([]Network{{"the Services", rangeOf("10.0.0.192/26")}, {"the Services", rangeOf("10.1.0.0/16")}}); len(found) > 0 {
+			return nil // reserved, and elsewhere
+		}
+		return i.CheckNetworks([]Network{{"the Services", rangeOf("10.0.0.64/26")}})
+	},
+	UsedAddress: func(i *Inventory) []Finding {
+		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.128/25"}} }))
+		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Name, p.UID, p.Spec.RoutingDomain = "red", "red", "red" }))
+		i.Add(allocation("a", "10.0.0.0", "10.0.0.1", ready))
+		i.Add(allocation("b", "10.0.0.7", "10.0.0.7", ready, func(a *butlerv1.IPAllocation) { a.Spec.PoolRef.Name = "red" }))
+		found := i.CheckUses([]Use{
+			{rangeOf("10.0.0.1"), "Node owner"}, {rangeOf("10.0.0.200"), "Node reserved"}, {rangeOf("10.0.0.5"), "Node worker"},
+			{rangeOf("10.0.0.7"), "Node in another domain"}, {rangeOf("192.0.2.1"), "Node elsewhere"},
+		})
+		if len(found) == 1 && strings.HasPrefix(found[0].Message, "Node worker uses 10.0.0.5,") {
+			return found
+		}
+		return nil
+	},
+	PoolWaits:            add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.DeletionTimestamp = &old }), allocation("a", "10.0.0.0", "10.0.0.3", ready)),
+	PoolFinalizerMissing: add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Finalizers = nil }), allocation("a", "10.0.0.0", "10.0.0.3", ready)),
+	MovedRecordUnreadable: func(*Inventory) []Finding {
+		good := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{poolrecord.AnnotationMovedPool: "ippools.ipam.metal3.io/ns/metal"}}, Data: map[string]string{poolrecord.KeyMoved: "[]"}}
+		bad := *good.DeepCopy()
+		bad.Data[poolrecord.KeyMoved] = "["
+		return CheckMovedRecords([]corev1.ConfigMap{good, bad})
+	},
+	CooldownsFull: add(ipPool(func(p *metal3v1.IPPool) {
+		p.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1h", "notes": strings.Repeat("x", 250_000)}
+	})),
+	CooldownsUnreadable: add(ipPool(func(p *metal3v1.IPPool) { p.Annotations = map[string]string{butlerv1.AnnotationCooldown: "["} })),
+
+	Fragmented: add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) {
+		p.Spec.TenantAllocation = &butlerv1.TenantAllocation{Defaults: &butlerv1.AllocationDefaults{NodesPerTenant: 200, LBPoolPerTenant: 8}}
+	}), allocation("a", "10.0.0.100", "10.0.0.101", ready)),
+	Full:         add(allocation("a", "10.0.0.0", "10.0.0.255", ready)),
+	NearlyFull:   add(allocation("a", "10.0.0.0", "10.0.0.250", ready)),
+	OnlyReserved: add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.0/24"}} })),
+}
+
+// defectsOfInstallation has the check that finds each defect of the installation.
+var defectsOfInstallation = map[Defect]func(*Inventory) []Finding{
+	NoLeader: func(i *Inventory) []Finding {
+		list, _ := i.CheckJournal("system", lease(nil), false)
+		missing, _ := i.CheckJournal("system", nil, false)
+		return append(list, missing...)
+	},
+	JournalUnreadable: func(i *Inventory) []Finding {
+		list, _ := i.CheckJournal("system", lease(func(l *coordinationv1.Lease) { l.Annotations["butler.butlerlabs.dev/journal"] = "/wA=" }), true)
+		damaged, _ := i.CheckJournal("system", lease(func(l *coordinationv1.Lease) { l.Annotations["butler.butlerlabs.dev/journal"] = "?" }), true)
+		return append(list, damaged...)
+	},
+	JournalLost: func(i *Inventory) []Finding {
+		list, _ := i.CheckJournal("system", lease(func(l *coordinationv1.Lease) { l.Annotations = nil }), true)
+		return list
+	},
+	ConfigurationMissing: func(i *Inventory) []Finding {
+		return i.CheckWebhooks(Webhooks{mutating: []hook{}, validating: hooksOf(1, nil)})
+	},
+	WebhookMissing: func(i *Inventory) []Finding {
+		return i.CheckWebhooks(Webhooks{mutating: hooksOf(0, nil)[1:], validating: hooksOf(1, nil)})
+	},
+	WrongBundle: func(i *Inventory) []Finding {
+		authority, certificate := certificates(now.AddDate(1, 0, 0), now.AddDate(1, 0, 0))
+		another, _ := certificates(now.AddDate(1, 0, 0), now.AddDate(1, 0, 0))
+		if list, passed := i.CheckCertificates(Webhooks{mutating: hooksOf(0, authority)}, certificate); len(list) > 0 || passed == "" {
+			return nil
+		}
+		return slices.Concat(bundles(i, nil, nil), bundles(i, []byte("?"), nil), bundles(i, another, certificate))
+	},
+	CertificateExpired: func(i *Inventory) []Finding {
+		valid, expired := certificates(now.AddDate(1, 0, 0), now.Add(-time.Minute))
+		ended, _ := certificates(now.Add(-time.Minute), now.Add(-time.Minute))
+		return append(bundles(i, valid, expired), bundles(i, ended, nil)...)
+	},
+	CertificateExpires: func(i *Inventory) []Finding {
+		authority, certificate := certificates(now.AddDate(1, 0, 0), now.AddDate(0, 0, 29))
+		return bundles(i, authority, certificate)
+	},
+	NoEndpoint: func(*Inventory) []Finding {
+		name := admissionv1.ServiceReference{Namespace: "system", Name: "webhook"}
+		unready, _ := CheckEndpoints(name, &corev1.Service{}, []discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}}}}})
+		missing, _ := CheckEndpoints(name, nil, nil)
+		if ready, passed := CheckEndpoints(name, &corev1.Service{}, []discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{}}}}); len(ready) > 0 || passed == "" {
+			return nil
+		}
+		return append(unready, missing...)
+	},
+	ReplicasDiffer: func(i *Inventory) []Finding {
+		if list := i.CheckReplicas("system", []corev1.Pod{pod("v1", old), pod("v2", fresh)}, grace); len(list) > 0 {
+			return nil // a rollout
+		}
+		return i.CheckReplicas("system", []corev1.Pod{pod("v1", old), pod("v2", old)}, grace)
+	},
+	PluginDiffers: func(*Inventory) []Finding {
+		d := &appsv1.Deployment{}
+		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: "registry:5000/butler-ipam:v0.2.1"}}
+		if len(CheckPlugin("v0.2.0", d)) > 0 || len(CheckPlugin("1a2b3c4", d)) > 0 {
+			return nil
+		}
+		labelled := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{labelVersion: "0.3.0"}}}
+		return append(CheckPlugin("v0.1.0", d), CheckPlugin("v0.2.0", labelled)...)
+	},
+	CreateFails: func(*Inventory) []Finding {
+		return []Finding{NewCreateFinding(poolKey, errors.New("denied")), NewCreateFinding(poolKey, nil)}
+	},
+}
+
+func lease(change func(*coordinationv1.Lease)) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"butler.butlerlabs.dev/journal": "AQAAAAA=", "butler.butlerlabs.dev/journal-commit": "1"}}}
+	l.Spec.HolderIdentity, l.Spec.RenewTime = ptr.To("manager-1@10.0.0.1:9443_X"), &metav1.MicroTime{Time: now.Add(-time.Minute)}
+	if change != nil {
+		change(l)
+	}
+	return l
+}
+
+// hooksOf returns all expected webhooks of the group butler: mutating (0) or validating (1).
+func hooksOf(kind int, bundle []byte) (list []hook) {
+	for _, name := range expectedHooks["butler.butlerlabs.dev"][kind] {
+		list = append(list, hook{name, admissionv1.WebhookClientConfig{CABundle: bundle, Service: &admissionv1.ServiceReference{Namespace: "system", Name: "webhook"}}})
+	}
+	return list
+}
+
+func bundles(i *Inventory, bundle, serving []byte) []Finding {
+	list, _ := i.CheckCertificates(Webhooks{mutating: hooksOf(0, bundle), validating: hooksOf(1, bundle)}, serving)
+	return list
+}
+
+func pod(image string, created metav1.Time) corev1.Pod {
+	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: created}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "butler-ipam:" + image}, {Name: "sidecar", Image: image}}}}
+}
+
+// certificates returns an authority and a certificate of webhook.system.svc that end at these times. Both are valid for one year.
+func certificates(authorityEnds, certificateEnds time.Time) (authority, certificate []byte) {
+	sign := func(t, parent *x509.Certificate, public any, key *ecdsa.PrivateKey) (*x509.Certificate, []byte) {
+		t.SerialNumber, t.NotBefore, t.BasicConstraintsValid = big.NewInt(1), t.NotAfter.AddDate(-1, 0, 0), true
+		der, err := x509.CreateCertificate(rand.Reader, t, parent, public, key)
+		if err != nil {
+			panic(err)
+		}
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			panic(err)
+		}
+		return c, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{NotAfter: authorityEnds, IsCA: true, KeyUsage: x509.KeyUsageCertSign}
+	parent, authority := sign(template, template, key.Public(), key)
+	_, certificate = sign(&x509.Certificate{NotAfter: certificateEnds, DNSNames: []string{"webhook.system.svc"}}, parent, key.Public(), key)
+	return authority, certificate
+}
+
+// Each planted defect is found under its identifier, and nothing else; each defect has a test.
+func TestCheck_FindsEachDefect(t *testing.T) {
+	all := maps.Clone(defectsOfObjects)
+	maps.Copy(all, defectsOfInstallation)
+	for _, d := range Defects() {
+		t.Run(d.ID, func(t *testing.T) {
+			find := all[d]
+			if find == nil {
+				t.Fatal("no test")
+			}
+			i := New(now, nil)
+			i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.ResourceVersion = "1" }))
+			found := find(i)
+			if len(found) == 0 {
+				t.Error("not found")
+			}
+			for _, f := range found {
+				if f.Defect != d || f.Remedy == "" || f.Message == "" || f.Title == "" {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+}
+
+// Objects in good order have no finding, and neither has a state that has not lasted for the grace time.
+func TestCheck_Healthy(t *testing.T) {
+	i := New(now, nil)
+	address := &metal3v1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "metal-10-1-0-1", UID: "address", ResourceVersion: "6", CreationTimestamp: old},
+		Spec:       metal3v1.IPAddressSpec{Address: "10.1.0.1", Claim: corev1.ObjectReference{Name: "machine"}, Pool: corev1.ObjectReference{Name: "metal"}},
+	}
+	reserved := address.DeepCopy()
+	reserved.Name, reserved.UID, reserved.Spec.Address, reserved.Spec.Claim.Name = "metal-10-1-0-2", "reserved", "10.1.0.2", "_reserved"
+	young := func(a *butlerv1.IPAllocation) { a.CreationTimestamp, a.Finalizers = fresh, nil }
+	unreadyOf := func(since metav1.Time) func(a *butlerv1.IPAllocation) {
+		return func(a *butlerv1.IPAllocation) {
+			a.Status.Conditions = []metav1.Condition{{Type: butlerv1.ConditionReady, Status: metav1.ConditionFalse, LastTransitionTime: since, Reason: "Pending"}}
+		}
+	}
+	for _, o := range []metav1.Object{
+		changedPool("10.0.0.0/24", unchanged), ipPool(func(p *metal3v1.IPPool) { p.Annotations[butlerv1.AnnotationReuseDelay] = "1h" }), ipClaim("10.1.0.1"), address, reserved,
+		allocation("a", "10.0.0.0", "10.0.0.3", ready), allocation("waits", "", "", young), allocation("unready", "10.0.0.8", "10.0.0.9", young),
+		allocation("changed", "10.0.0.10", "10.0.0.11", unreadyOf(fresh)),
+		allocation("deleted", "10.0.0.12", "10.0.0.12", ready, func(a *butlerv1.IPAllocation) { a.DeletionTimestamp = &fresh }),
+	} {
+		i.Add(o)
+	}
+	if list := i.Check(grace); len(list) > 0 {
+		t.Errorf("%+v", list)
+	}
+	if list := i.Check(time.Second); len(list) != 5 { // waits, unready without its finalizer, changed, deleted
+		t.Errorf("with a grace time of a second: %+v", list)
+	}
+}
+
+// What was not read is not missing.
+func TestCheck_NotRead(t *testing.T) {
+	i := New(now, nil)
+	i.LeaveOut("ipaddresses.ipam.metal3.io", "")
+	i.LeaveOut("networkpools.butler.butlerlabs.dev", "another")
+	i.Add(ipPool(unchanged))
+	i.Add(ipClaim("10.1.0.1"))
+	waiting := allocation("a", "", "", func(a *butlerv1.IPAllocation) { a.CreationTimestamp = fresh })
+	i.Add(waiting)
+	if list := i.Check(grace); len(list) > 0 {
+		t.Errorf("%+v", list)
+	}
+	i.LeaveOut("networkpools.butler.butlerlabs.dev", "ns")
+	if list := i.Check(grace); len(list) != 1 || list[0].Defect != PoolMissing {
+		t.Errorf("in the namespace that was read: %+v", list)
+	}
+}
+
+// The checks of 10,000 claims take less than two seconds.
+func TestCheck_Duration(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures a duration")
+	}
+	i := New(now, nil)
+	i.Add(changedPool("10.0.0.0/16", unchanged))
+	var uses []Use
+	for n := range 10_000 {
+		address := fmt.Sprintf("10.0.%d.%d", n/128, 2*(n%128))
+		a := allocation(fmt.Sprint("claim-", n), address, address, ready)
+		a.UID = types.UID(a.Name)
+		i.Add(a)
+		uses = append(uses, Use{rangeOf(fmt.Sprintf("10.0.%d.%d", n/128, 2*(n%128)+1)), "Node"})
+	}
+	begun := time.Now()
+	found := len(i.Check(grace)) + len(i.CheckUses(uses))
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("%s", took)
+	} else {
+		t.Logf("%s, %d findings", took, found)
+	}
+	if found < len(uses) {
+		t.Errorf("%d findings of %d used addresses", found, len(uses))
+	}
+}
