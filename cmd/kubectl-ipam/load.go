@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -171,16 +172,22 @@ func (r *reader) list(ctx context.Context, of resource) error {
 	if apierrors.IsForbidden(err) && !of.clusterScoped {
 		namespace := r.namespace()
 		if err = r.listIn(ctx, of, namespace); err == nil {
-			r.warn("%s: only those in namespace %s, as you may not list all: others are shown as free", plural, namespace)
+			r.leaveOut(of, namespace)
+			if !r.quiet {
+				r.warn("%s: only those in namespace %s, as you may not list all: others are shown as free", plural, namespace)
+			}
 		}
 	}
 	switch {
 	case apierrors.IsNotFound(err): // this API is not installed
-		r.leaveOut()
+		r.countUnread()
 		return nil
 	case apierrors.IsForbidden(err):
-		r.warn("%s: not read, as you may not list them", plural)
-		r.leaveOut()
+		if !r.quiet {
+			r.warn("%s: not read, as you may not list them", plural)
+		}
+		r.leaveOut(of, "")
+		r.countUnread()
 		return nil
 	case err != nil:
 		return fmt.Errorf("list %s: %w", of.name, err)
@@ -188,10 +195,17 @@ func (r *reader) list(ctx context.Context, of resource) error {
 	return nil
 }
 
-func (r *reader) leaveOut() {
+func (r *reader) countUnread() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unread++
+}
+
+// leaveOut declares that the objects of a resource were read in one namespace only, or not at all ("").
+func (r *reader) leaveOut(of resource, namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inventory.LeaveOut(of.name, namespace)
 }
 
 // listIn adds the objects of a resource to the inventory page by page, so that the memory does not grow with the length of the list.
@@ -255,4 +269,21 @@ func (r *reader) finish() {
 // selects reports whether the flags select an object in a namespace.
 func (a *app) selects(k inventory.Key, domain string) bool {
 	return a.inDomain(domain) && (a.allNamespaces || a.overrides.Context.Namespace == "" || k.Namespace == "" || k.Namespace == a.overrides.Context.Namespace)
+}
+
+// may reports whether the user has a right. An error counts as no.
+func may(ctx context.Context, client *rest.RESTClient, verb, resource, namespace, name string) bool {
+	plural, group, _ := strings.Cut(resource, ".")
+	body, err := json.Marshal(authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: group, Resource: plural, Namespace: namespace, Name: name,
+		}},
+	})
+	if err != nil {
+		return false
+	}
+	var review authorizationv1.SelfSubjectAccessReview
+	raw, err := client.Post().AbsPath("apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
+	return err == nil && json.Unmarshal(raw, &review) == nil && review.Status.Allowed
 }

@@ -1,5 +1,5 @@
-// Command kubectl-ipam shows operators who owns which address: pools, an address map, free ranges, owners, claims, how many claims still fit, and what a change
-// of a pool would do. kubectl finds it as "kubectl ipam". See README.md.
+// Command kubectl-ipam shows operators who owns which address: pools, an address map, free ranges, owners, claims, how many claims still fit, what a change
+// of a pool would do, and defects. kubectl finds it as "kubectl ipam". See README.md.
 package main
 
 import (
@@ -18,8 +18,8 @@ var version = "dev"
 
 // Exit codes, as those of kubectl diff.
 const (
-	exitFindings = 1 // fit and plan: findings; other commands: no answer
-	exitFailed   = 2 // fit and plan: the command could not look
+	exitFindings = 1 // check, fit and plan: findings; other commands: no answer
+	exitFailed   = 2 // check, fit and plan: the command could not look
 )
 
 // annotationFindings marks the commands that have findings.

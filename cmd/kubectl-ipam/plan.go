@@ -17,6 +17,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -155,6 +156,9 @@ func (a *app) dryRun(ctx context.Context, p *butlerv1.NetworkPool, patch []byte)
 	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		return ""
+	}
+	if !may(ctx, client, "patch", butler.ResourceNetworkPool, p.Namespace, p.Name) {
+		return "not asked, as you may not patch the pool"
 	}
 	err = client.Patch(types.MergePatchType).AbsPath("apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version, "namespaces", p.Namespace, "networkpools", p.Name).
 		Param("dryRun", metav1.DryRunAll).Param("fieldManager", "kubectl-ipam").Body(patch).Do(ctx).Error()

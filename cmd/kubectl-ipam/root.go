@@ -35,6 +35,7 @@ type app struct {
 	managerNamespace string
 	output           string
 	noHeaders        bool
+	quiet            bool // no warnings about objects that may not be read
 }
 
 func newRoot(s streams) *cobra.Command {
@@ -67,7 +68,7 @@ may not list in all namespaces are read in one namespace: that of the flag -n, o
 	flags.StringVarP(&a.output, "output", "o", "table", "output `format`: "+strings.Join(formats, ", "))
 	flags.BoolVar(&a.noHeaders, "no-headers", false, "print tables without headers")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newVersion())
+	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newCheck(), a.newVersion())
 	return root
 }
 

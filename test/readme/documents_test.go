@@ -34,6 +34,8 @@ var elsewhere = []outside{
 		"needs a manager", "test/chart/callers_test.go"},
 	{"charts/butler-ipam/README.md", regexp.MustCompile(`^(kubeconfig|admission)\.yaml$`), "configures an API server", "test/chart/callers_test.go"},
 	{"api/metal3/README.md", regexp.MustCompile(`^kubectl (scale|delete) `), "needs Metal3's own manager", "test/clusterctl"},
+	{"cmd/kubectl-ipam/README.md", regexp.MustCompile(`^check-roles\.yaml$|^kubectl create .*check`),
+		"is executed by the test of the roles", "test/plugin/check_test.go"},
 	{"README.md", regexp.MustCompile(`^make image `), "writes the image from a build of its own", "test/cluster"},
 	{"README.md", regexp.MustCompile(`^skopeo `), "needs a registry", "test/tools/image"},
 }

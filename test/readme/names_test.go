@@ -19,6 +19,7 @@ var flagsOfOthers = []string{
 	"--admission-control-config-file", // kube-apiserver
 	"--custom-apply-stage-kinds",      // kustomize-controller
 	"--force", "--timeout",            // kubectl
+	"--grace", "--manager-namespace", // kubectl ipam
 	"--take-ownership", "--force-conflicts", "--reset-then-reuse-values", "--set", "--values", // helm
 }
 

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+)
+
+// The README has a row with a remedy for each defect, and no other.
+func TestREADME_Findings(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want []string
+	for line := range strings.Lines(string(readme)) {
+		if cells := strings.Split(line, " | "); strings.HasPrefix(line, "| IPAM") {
+			got = append(got, strings.Join(cells[:len(cells)-1], " | "))
+			if remedy := cells[len(cells)-1]; len(cells) != 4 || len(remedy) < 20 {
+				t.Errorf("no remedy: %s", line)
+			}
+		}
+	}
+	for _, d := range inventory.Defects() {
+		want = append(want, fmt.Sprintf("| %s | %s | %s", d.ID, d.Severity, d.Title))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if len(slices.Compact(want)) != len(want) || !slices.IsSorted(want) {
+		t.Errorf("identifiers are not unique and sorted: %q", want)
+	}
+}
+
+// Each webhook of config/webhook is expected: without any of them there is one finding.
+func TestCheckWebhooks_ExpectsThoseOfConfig(t *testing.T) {
+	text, err := os.ReadFile("../../config/webhook/manifests.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mutating admissionv1.MutatingWebhookConfiguration
+	var validating admissionv1.ValidatingWebhookConfiguration
+	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		into := any(&mutating)
+		if bytes.Contains(document, []byte("kind: Validating")) {
+			into = &validating
+		}
+		if err := yaml.Unmarshal(document, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(mutating.Webhooks) == 0 || len(validating.Webhooks) == 0 {
+		t.Fatal("no webhooks")
+	}
+	find := func(m admissionv1.MutatingWebhookConfiguration, v admissionv1.ValidatingWebhookConfiguration) []inventory.Finding {
+		hooks := inventory.SelectWebhooks([]admissionv1.MutatingWebhookConfiguration{m}, []admissionv1.ValidatingWebhookConfiguration{v})
+		return inventory.New(time.Now(), nil).CheckWebhooks(hooks)
+	}
+	if list := find(mutating, validating); len(list) > 0 {
+		t.Errorf("complete: %+v", list)
+	}
+	requireMissing := func(list []inventory.Finding, name string) {
+		t.Helper()
+		if len(list) != 1 || list[0].Defect != inventory.WebhookMissing || !strings.HasSuffix(list[0].Message, " "+name+" is missing") {
+			t.Errorf("without %s: %+v", name, list)
+		}
+	}
+	for n, w := range mutating.Webhooks {
+		less := *mutating.DeepCopy()
+		less.Webhooks = slices.Delete(less.Webhooks, n, n+1)
+		requireMissing(find(less, validating), w.Name)
+	}
+	for n, w := range validating.Webhooks {
+		less := *validating.DeepCopy()
+		less.Webhooks = slices.Delete(less.Webhooks, n, n+1)
+		requireMissing(find(mutating, less), w.Name)
+	}
+	hooks := inventory.SelectWebhooks([]admissionv1.MutatingWebhookConfiguration{mutating}, []admissionv1.ValidatingWebhookConfiguration{validating})
+	if m, v := hooks.Len(); m != len(mutating.Webhooks) || v != len(validating.Webhooks) {
+		t.Errorf("%d mutating and %d validating webhooks are expected, there are %d and %d", m, v, len(mutating.Webhooks), len(validating.Webhooks))
+	}
+}
