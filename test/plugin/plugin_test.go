@@ -82,11 +82,17 @@ func ipam(t *testing.T, args ...string) result {
 }
 
 // decoded runs a command with -o json, and decodes its output.
-func decoded[T any](t *testing.T, args ...string) (v T) {
+func decoded[T any](t *testing.T, args ...string) T {
 	t.Helper()
-	r := ipam(t, append(args, "-o", "json")...)
+	return decodedFrom[T](t, cluster.Kubeconfig(), args...)
+}
+
+// decodedFrom is decoded with the access in a kubeconfig.
+func decodedFrom[T any](t *testing.T, kubeconfig string, args ...string) (v T) {
+	t.Helper()
+	r := run(t, kubeconfig, append(args, "-o", "json")...)
 	if err := json.Unmarshal([]byte(r.stdout), &v); err != nil {
-		t.Fatalf("kubectl ipam %s: %v: %s", strings.Join(args, " "), err, r.stdout)
+		t.Fatalf("kubectl ipam %s: %v: %s%s", strings.Join(args, " "), err, r.stdout, r.stderr)
 	}
 	return v
 }
@@ -287,6 +293,12 @@ func viewerKubeconfig(t *testing.T, user, ns string) string {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "butler-ipam-viewer"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	})
+	return kubeconfigOf(t, user, ns)
+}
+
+// kubeconfigOf writes the kubeconfig of a user.
+func kubeconfigOf(t *testing.T, user, ns string) string {
+	t.Helper()
 	config, err := cluster.ConfigFor(user)
 	if err != nil {
 		t.Fatal(err)
