@@ -108,7 +108,7 @@ func (w *world) appliedVersions(r *replica) map[string]uint64 {
 		newest[resource] = e.resourceVersion
 	}
 	if len(r.hiddenEvents) > 0 {
-		newest[modelOthers] = r.state.applied[modelOthers]
+		newest[modelOthers] = r.othersVersion()
 	}
 	return newest
 }

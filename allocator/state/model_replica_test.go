@@ -411,10 +411,10 @@ type replica struct {
 	applyShare   int     // applyShare of 400 steps apply events: a low share makes the replica lag
 	unserved     bool    // started without the API of modelOthers
 	hiddenEvents []event // events of modelOthers that are applied when reads are allowed again
-	// hiddenVersion is the newest resourceVersion of the hidden events that were applied since hiddenEvents was last empty.
-	hiddenVersion uint64
-	unreadable    UnreadableResources
-	pausedUntil   time.Time
+	// versionBeforeHidden is the version up to which modelOthers was observed when hiddenEvents was last empty.
+	versionBeforeHidden uint64
+	unreadable          UnreadableResources
+	pausedUntil         time.Time
 
 	phase            replicaPhase
 	newestJournal    uint64           // newest resourceVersion of the Lease that the replica has read or written
@@ -473,7 +473,6 @@ func (w *world) startReplica(r *replica) {
 		return t
 	}
 	r.state = &brokenState{breaks: w.breaks.breaks, State: New(modelResources, Limits{GrantLife: DefaultGrantLife, JournalBytes: 50 * usualEntryBytes, NamespaceBytes: 50 * usualEntryBytes, StandbyGrants: w.standbyGrants, StandbyShare: 2}, token)}
-	r.hiddenVersion = 0
 	r.relisted, r.hiddenEvents, r.unreadable, r.unserved = nil, nil, UnreadableResources{}, w.servesPartly && !w.settling && w.rng.IntN(2) == 0
 	r.state.unserved[modelOthers] = r.unserved
 	r.position, r.readPosition, r.phase, r.newestJournal, r.restoredUnder, r.current = 0, 0, phaseFollowing, 0, false, journal.Revision{}
@@ -491,10 +490,6 @@ func (w *world) deliver(r *replica) bool {
 	switch {
 	case len(r.hiddenEvents) > 0 && !w.isUnreadable(modelOthers):
 		e, r.hiddenEvents = r.hiddenEvents[0], r.hiddenEvents[1:]
-		r.hiddenVersion = max(r.hiddenVersion, e.resourceVersion)
-		if e.resourceVersion = 0; len(r.hiddenEvents) == 0 { // some of them may be from a list, which counts as a whole only
-			e.resourceVersion, r.hiddenVersion = r.hiddenVersion, 0
-		}
 	case len(r.relisted) > 0:
 		e, r.relisted = r.relisted[0], r.relisted[1:]
 	case r.position < len(w.events):

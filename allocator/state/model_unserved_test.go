@@ -41,10 +41,22 @@ func (w *world) hidesEvent(r *replica, e event) bool {
 	case w.ignoresUnserved(r):
 		return true
 	case w.isUnreadable(modelOthers):
+		if len(r.hiddenEvents) == 0 {
+			r.versionBeforeHidden = r.state.applied[modelOthers]
+		}
 		r.hiddenEvents = append(r.hiddenEvents, e)
 		return true
 	}
 	return false
+}
+
+// othersVersion returns the version up to which a replica has observed modelOthers completely. Hidden events may be from a list, which counts as a whole only:
+// it delivers objects in any order.
+func (r *replica) othersVersion() uint64 {
+	if len(r.hiddenEvents) > 0 {
+		return r.versionBeforeHidden
+	}
+	return r.state.applied[modelOthers]
 }
 
 // setReadDenied reports to a State whether modelOthers can be read.
@@ -59,7 +71,7 @@ func (w *world) setReadDenied(b *State) {
 // unobservedBy returns a function that reports whether a replica cannot read a resource and has not observed a version of the resource.
 func (w *world) unobservedBy(r *replica) func(resource string, version uint64) bool {
 	return func(resource string, version uint64) bool {
-		return w.isUnreadable(resource) && r.state.applied[resource] < version
+		return w.isUnreadable(resource) && r.othersVersion() < version
 	}
 }
 
