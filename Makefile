@@ -137,7 +137,7 @@ release: $(BIN)/helm $(BIN)/kustomize ## Write bin/release: images, chart, manif
 
 .PHONY: release-check
 release-check: controlplane $(BIN)/helm $(BIN)/kustomize ## Make a release of the last commit twice, compare, and install what it has
-	$(GO) test -C test/tools/release -tags release -count=1 -v -timeout 30m ./...
+	$(GO) test -C test/tools/release -tags release -count=1 -v -timeout 60m ./...
 
 .PHONY: controlplane
 controlplane: ## Download etcd, kube-apiserver and kubectl or, where that fails, build them; ENVTEST_INDEX=none, or KUBEBUILDER_ASSETS with others

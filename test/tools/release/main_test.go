@@ -1,10 +1,15 @@
 package main
 
 import (
+	"archive/zip"
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestCheckVersion(t *testing.T) {
@@ -94,5 +99,66 @@ func TestNotes_SinceThePreviousTag(t *testing.T) {
 	got := notes()
 	if !strings.HasPrefix(got, "# Butler IPAM v0.2.0\n") || !strings.HasSuffix(got, "\n## Changes since v0.1.0\n\n- chart: third\n- ledger: second\n") {
 		t.Errorf("since v0.1.0:\n%s", got)
+	}
+}
+
+// The archives have the same bytes each time, and the manifest for krew has their checksums.
+func TestPlugins_ArchivesAndManifest(t *testing.T) {
+	platforms, err := parsePlatforms([]string{"linux/amd64", "darwin/arm64", "windows/amd64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugins := t.TempDir()
+	for _, p := range platforms {
+		dir := filepath.Join(plugins, p.OS, p.Arch)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, p.Binary()), []byte(p.OS+p.Arch), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var outs []string
+	for range 2 {
+		r := release{version: "v1.2.3", url: "https://downloads.example.com/v1.2.3/", root: "../../..", plugins: plugins, out: t.TempDir(), platforms: platforms, date: time.Unix(1e9, 0)}
+		for _, write := range []func() error{r.writePlugins, r.writeKrewManifest, r.writeChecksums} {
+			if err := write(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outs = append(outs, r.out)
+	}
+	for _, p := range platforms {
+		files := map[string]string{}
+		for _, out := range outs {
+			text, err := os.ReadFile(filepath.Join(out, p.Archive()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[out] = string(text)
+		}
+		if files[outs[0]] != files[outs[1]] {
+			t.Errorf("%s differs between two runs", p.Archive())
+		}
+		sum := fmt.Sprintf("%x", sha256.Sum256([]byte(files[outs[0]])))
+		manifest, err := os.ReadFile(filepath.Join(outs[0], "ipam.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "uri: https://downloads.example.com/v1.2.3/" + p.Archive() + "\n    sha256: " + sum + "\n"; !strings.Contains(string(manifest), want) {
+			t.Errorf("the manifest lacks %q:\n%s", want, manifest)
+		}
+	}
+	archive, err := zip.OpenReader(filepath.Join(outs[0], "kubectl-ipam_windows_amd64.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer archive.Close()
+	var names []string
+	for _, f := range archive.File {
+		names = append(names, f.Name)
+	}
+	if want := []string{"LICENSE", "kubectl-ipam.exe", "kubectl_complete-ipam.cmd"}; !slices.Equal(names, want) {
+		t.Errorf("the archive for Windows has %q, want %q", names, want)
 	}
 }
