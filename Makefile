@@ -235,6 +235,10 @@ chaos: controlplane $(BIN)/clusterapi ## Hurt REPLICAS (3) managers under CLIENT
 bench: controlplane build metallb $(BIN)/clusterapi $(if $(filter 1,$(PEERS)),peers) ## Measure creates and the core, print a table, write bin/bench.json; ALL=1 measures everything, for hours; PEERS=1 also two other allocators
 	$(GO) run ./test/bench $(if $(ALL),-all) $(if $(filter 1,$(PEERS)),-peers)
 
+.PHONY: bench-plugin
+bench-plugin: controlplane build $(BIN)/clusterapi ## Measure time and memory of each command of kubectl ipam with CLAIMS (10000) claims
+	PLUGIN_CLAIMS='$(or $(CLAIMS),10000)' $(GO) test ./test/plugin -count=1 -v -timeout 20m -run TestScale
+
 ##@ Cluster (Linux, root)
 
 .PHONY: test-cluster
