@@ -33,15 +33,15 @@ func TestLinks(t *testing.T) {
 	if len(patch.Data) != 1 || len(links) == 0 {
 		t.Fatalf("the patch has %d keys and %d links", len(patch.Data), len(links))
 	}
-	const console = "https://ipam.example.com/pools/"
+	const console = "https://ipam.example.com/pool?pool="
 	for object, want := range map[string][]string{
-		"{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {namespace: n, name: p}}":                              {console + "NetworkPool/n/p"},
-		"{apiVersion: ipam.metal3.io/v1alpha1, kind: IPPool, metadata: {namespace: n, name: p}}":                                          {console + "IPPool/n/p"},
-		"{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: p}}":                                                      {console + "ProxyIPPool/p"},
-		"{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: IPAllocation, metadata: {namespace: n, name: a}, spec: {poolRef: {name: p}}}": {console + "NetworkPool/n/p"},
-		"{apiVersion: ipam.metal3.io/v1alpha1, kind: IPClaim, metadata: {namespace: n, name: c}}":                                         nil,
-		"{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: p}}":                                                       nil,
-		"{apiVersion: v1, kind: ConfigMap, metadata: {namespace: n, name: c}}":                                                            nil,
+		"{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {namespace: ns, name: p}}":                              {console + "NetworkPool/ns/p"},
+		"{apiVersion: ipam.metal3.io/v1alpha1, kind: IPPool, metadata: {namespace: ns, name: p}}":                                          {console + "IPPool/ns/p"},
+		"{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: p}}":                                                       {console + "ProxyIPPool/p"},
+		"{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: IPAllocation, metadata: {namespace: ns, name: a}, spec: {poolRef: {name: p}}}": {console + "NetworkPool/ns/p"},
+		"{apiVersion: ipam.metal3.io/v1alpha1, kind: IPClaim, metadata: {namespace: ns, name: c}}":                                         nil,
+		"{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: p}}":                                                        nil,
+		"{apiVersion: v1, kind: ConfigMap, metadata: {namespace: ns, name: c}}":                                                            nil,
 	} {
 		var resource map[string]any
 		must(t, yaml.Unmarshal([]byte(object), &resource))
