@@ -114,6 +114,23 @@ func (p *Pool) Stats() Stats {
 	}
 }
 
+// CountOffered counts the addresses of disjoint ranges that are in the window and not blocked in the space, with an owner or without. The count saturates at
+// MaxInt64.
+func (p *Pool) CountOffered(ranges ...Range) (n int64) {
+	for _, r := range ranges {
+		for sp := range r.eachSpan {
+			at, _ := slices.BinarySearchFunc(p.usable, sp.first, func(u span, first number) int { return u.last.compare(first) })
+			for _, u := range p.usable[at:] {
+				if sp.last.less(u.first) {
+					break
+				}
+				n = addSaturating(n, sp.clip(u).size().int64())
+			}
+		}
+	}
+	return n
+}
+
 // availableNumber returns the number of free addresses. Both families together have 2^128 addresses: the number wraps to 0 and is reported as 2^128-1.
 func (p *Pool) availableNumber() number {
 	if p.free == (number{}) && p.runs.count > 0 {

@@ -22,6 +22,7 @@ func newPoolGauge(name, help string, value func(ledger.Usage) float64) poolGauge
 var poolGauges = []poolGauge{
 	newPoolGauge("total_ips", "Addresses that can be allocated from the pool.", func(u ledger.Usage) float64 { return u.Exact.Total }),
 	newPoolGauge("allocated_ips", "Addresses of the pool that are owned, granted, in cooldown or withheld.", func(u ledger.Usage) float64 { return u.Exact.Allocated }),
+	newPoolGauge("granted_ips", "Addresses of the pool that are granted to creates whose claims have not been observed.", func(u ledger.Usage) float64 { return float64(u.Granted) }),
 	newPoolGauge("available_ips", "Addresses of the pool that are free.", func(u ledger.Usage) float64 { return u.Exact.Available }),
 	newPoolGauge("allocation_count", "Claims that own addresses of the pool.", func(u ledger.Usage) float64 { return float64(u.Claims) }),
 	newPoolGauge("fragmentation_percent", "Share of the free addresses outside the largest free block.", func(u ledger.Usage) float64 { return float64(u.Fragmentation) }),

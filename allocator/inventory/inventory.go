@@ -54,17 +54,18 @@ func NameOf(k Key) string {
 
 // Inventory is the stored pools and claims, and the open grants of the journal.
 type Inventory struct {
-	now    time.Time
-	state  *state.State
-	pools  map[Key]*Pool
-	claims map[Key]*Claim
-	unread map[string]string // resource -> the only namespace whose objects were read; "" for none
+	now         time.Time
+	state       *state.State
+	knowsGrants bool // the journal was read
+	pools       map[Key]*Pool
+	claims      map[Key]*Claim
+	unread      map[string]string // resource -> the only namespace whose objects were read; "" for none
 }
 
 // New returns an Inventory without objects. grants are the entries of the journal, read before the objects; nil if the journal could not be read.
 func New(now time.Time, grants []journal.Entry) *Inventory {
 	i := &Inventory{
-		now: now, pools: map[Key]*Pool{}, claims: map[Key]*Claim{}, unread: map[string]string{},
+		now: now, knowsGrants: grants != nil, pools: map[Key]*Pool{}, claims: map[Key]*Claim{}, unread: map[string]string{},
 		state: state.New(Resources, state.Limits{GrantLife: state.DefaultGrantLife, JournalBytes: math.MaxInt, NamespaceBytes: math.MaxInt}, newTokens()),
 	}
 	open := slices.DeleteFunc(slices.Clone(grants), func(e journal.Entry) bool { return e.IsStandby() }) // the ranges of standby grants are free

@@ -8,6 +8,8 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/state"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // Pool describes a stored pool.
@@ -44,10 +46,28 @@ func (i *Inventory) Pools() []*Pool {
 // Pool returns a pool; nil if it is not stored.
 func (i *Inventory) Pool(k Key) *Pool { return i.pools[k] }
 
-// Usage counts the addresses of a pool, as the status of the pool does.
+// Usage counts the addresses of a pool, as the status of the pool does. Without the journal, Granted is the number in the status, and granted addresses count as
+// free.
 func (i *Inventory) Usage(k Key) state.Usage {
-	u, _ := i.state.Usage(k)
+	u, known := i.state.Usage(k)
+	if known && !i.knowsGrants {
+		u.Granted = grantedIn(i.pools[k].Object)
+	}
 	return u
+}
+
+// KnowsGrants reports whether the journal was read: without the journal, segments of granted addresses are free.
+func (i *Inventory) KnowsGrants() bool { return i.knowsGrants }
+
+// grantedIn returns the number of granted addresses in the status of a pool; 0 for an IPPool, whose status does not have the number.
+func grantedIn(pool metav1.Object) int64 {
+	switch p := pool.(type) {
+	case *butlerv1.NetworkPool:
+		return p.Status.GrantedIPs
+	case *novaedgev1.ProxyIPPool:
+		return p.Status.Granted
+	}
+	return 0
 }
 
 // Overlapping lists the pools of a pool's routing domain that offer some of its addresses.

@@ -133,6 +133,9 @@ func (s *State) endGrant(g *OpenGrant) {
 	s.accountGrant(g, -1)
 	// The entry of a stored claim leaves the journal with the next commit, unless room is short: see removeEntryOf.
 	s.lazyCommitDue = s.lazyCommitDue || h.claim == nil || s.grantBytes > s.limits.JournalBytes/2
+	if h.claim == nil && len(h.grants) == 0 { // a moved range and a range in cooldown are no longer granted, and stay allocated
+		s.markChanged(h)
+	}
 	s.freeIfUnused(h)
 }
 

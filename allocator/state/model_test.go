@@ -241,8 +241,11 @@ func (w *world) failf(format string, args ...any) {
 // run makes the given number of random steps, then settles and compares the leader's ledger with the stored objects. With a break, run ends after the steps:
 // only violations in stored objects count then.
 func (w *world) run(steps int) error {
-	for range steps {
+	for n := range steps {
 		w.step()
+		if n%32 == 0 && w.breaks == (modelBreaks{}) {
+			w.checkUsage()
+		}
 		if w.err != nil {
 			return w.err
 		}
@@ -251,6 +254,18 @@ func (w *world) run(steps int) error {
 		w.settle()
 	}
 	return w.err
+}
+
+// checkUsage checks the granted addresses that every State counts.
+func (w *world) checkUsage() {
+	for _, r := range w.replicas {
+		if r.state == nil {
+			continue
+		}
+		if err := r.state.checkUsage(); err != nil {
+			w.failf("%s: %v", r.name(), err)
+		}
+	}
 }
 
 // step advances the clock, runs one action, and checks every State.

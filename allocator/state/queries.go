@@ -143,6 +143,8 @@ func (s *State) contestedHoldingOf(uid string) *holding {
 type Usage struct {
 	allocator.Stats
 	Claims int // stored claims that own a range of it
+	// Granted is the part of Allocated that is granted to claims that have not been observed. The ranges of standby grants are free.
+	Granted int64
 }
 
 // Usage returns the usage of a pool; false if the pool is not known.
@@ -151,7 +153,28 @@ func (s *State) Usage(k Key) (Usage, bool) {
 	if p == nil {
 		return Usage{}, false
 	}
-	return Usage{Stats: p.core.Stats(), Claims: len(s.ownersByPool[k])}, true
+	return Usage{Stats: p.core.Stats(), Claims: len(s.ownersByPool[k]), Granted: s.countGranted(p)}, true
+}
+
+// countGranted counts the addresses of a pool that are granted, through this pool or a second pool, to claims that have not been observed. The cost grows with
+// the number of open grants.
+func (s *State) countGranted(p *pool) int64 {
+	core := s.space(p.Space).core
+	var granted []allocator.Range
+	for _, g := range s.grants {
+		h := g.holding
+		if h.space != p.Space || h.grants[0] != g || h.claim != nil || g.withholds() { // a holding counts once
+			continue
+		}
+		for _, r := range h.ranges {
+			for owned := range core.OwnedIn(r) {
+				if owned.OwnerID == h.id {
+					granted = append(granted, owned.Range)
+				}
+			}
+		}
+	}
+	return p.core.CountOffered(granted...)
 }
 
 // createLanding is how long after the commit of its grant a create is expected to be stored. The API server stores an object within milliseconds of the last

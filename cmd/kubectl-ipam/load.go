@@ -143,8 +143,9 @@ func (a *app) readJournal(ctx context.Context, config *rest.Config) []journal.En
 		return nil
 	case err != nil:
 		a.warn("open grants are not shown: %v", err)
+		return nil
 	}
-	return v.Entries
+	return append([]journal.Entry{}, v.Entries...)
 }
 
 // warn prints a line that begins with "warning:".

@@ -176,6 +176,9 @@ func headline(i *inventory.Inventory, p *inventory.Pool, network allocator.Range
 			parts = append(parts, fmt.Sprintf("%s %s", amount(segments, s), map[bool]string{true: "in cooldown", false: string(s)}[s == state.SegmentCooldown]))
 		}
 	}
+	if u.Granted > 0 && !i.KnowsGrants() {
+		parts = append(parts, fmt.Sprintf("%d of the pool granted (shown as free: you may not read the journal)", u.Granted))
+	}
 	return strings.Join(parts, ", ")
 }
 

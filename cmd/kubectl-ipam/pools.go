@@ -23,6 +23,7 @@ type poolItem struct {
 	Size          int64    `json:"size"`
 	Free          int64    `json:"free"`
 	Allocated     int64    `json:"allocated"`
+	Granted       int64    `json:"granted"` // to creates whose claims are not stored yet
 	LargestFree   int64    `json:"largestFree"`
 	FreeRuns      int      `json:"freeRuns"`
 	Fragmentation int32    `json:"fragmentationPercent"`
@@ -66,6 +67,7 @@ func (a *app) poolList(i *inventory.Inventory) list[poolItem] {
 			{"FREE", false, func(p poolItem) string { return allocator.Amount(p.Free, p.exact.Available) }},
 			{"LARGEST", false, func(p poolItem) string { return allocator.Amount(p.LargestFree, p.exact.LargestFree) }},
 			{"FRAGMENTATION", true, func(p poolItem) string { return fmt.Sprintf("%d%%", p.Fragmentation) }},
+			{"GRANTED", true, func(p poolItem) string { return fmt.Sprint(p.Granted) }},
 			{"CLAIMS", true, func(p poolItem) string { return fmt.Sprint(p.Claims) }},
 			{"USED", false, func(p poolItem) string { return a.bar(p) }},
 			{"NOTE", false, func(p poolItem) string { return strings.Join(p.Notes, "; ") }},
@@ -78,7 +80,7 @@ func (a *app) poolList(i *inventory.Inventory) list[poolItem] {
 		u := i.Usage(p.Key)
 		item := poolItem{
 			Kind: inventory.KindOf(p.Key), Namespace: p.Key.Namespace, Name: p.Key.Name, RoutingDomain: p.Domain, Ranges: rangeTexts(p.Ranges), Size: u.Total, Free: u.Available,
-			Allocated: u.Allocated, LargestFree: u.LargestFree, FreeRuns: u.FreeRuns, Fragmentation: u.Fragmentation, Claims: u.Claims, exact: u.Exact,
+			Allocated: u.Allocated, Granted: u.Granted, LargestFree: u.LargestFree, FreeRuns: u.FreeRuns, Fragmentation: u.Fragmentation, Claims: u.Claims, exact: u.Exact,
 			Notes: notesOf(i, p), qualified: inventory.NameOf(p.Key),
 		}
 		l.items = append(l.items, item)

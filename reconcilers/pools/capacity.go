@@ -35,7 +35,9 @@ var tiers = []tier{
 func poolStatus(p *v1alpha1.NetworkPool, usage ledger.Usage, inCooldown int64, faults field.ErrorList) *v1alpha1.NetworkPoolStatus {
 	s := p.Status.DeepCopy()
 	s.ObservedGeneration = p.Generation
-	s.TotalIPs, s.AllocatedIPs, s.AvailableIPs = usage.Total, usage.Allocated, usage.Available
+	s.TotalIPs, s.AllocatedIPs, s.GrantedIPs, s.AvailableIPs = usage.Total, usage.Allocated, usage.Granted, usage.Available
+	pool, _ := butler.ConvertPool(p)
+	s.Summary = summarize(usage, pool.Window, true)
 	s.AllocationCount = int64(usage.Claims)
 	s.FragmentationPercent, s.LargestFreeBlock = ptr.To(usage.Fragmentation), usage.LargestFree
 
@@ -50,6 +52,27 @@ func poolStatus(p *v1alpha1.NetworkPool, usage ledger.Usage, inCooldown int64, f
 		meta.SetStatusCondition(&s.Conditions, t.conditionFor(p, usage))
 	}
 	return s
+}
+
+// manyAddresses is the number of addresses from which the number of free addresses says nothing to a reader.
+const manyAddresses = 1 << 32
+
+// summarize describes the usage of a pool with this window. Of a pool whose claims get single addresses, the largest free block is left out.
+func summarize(usage ledger.Usage, window []allocator.Range, blocks bool) string {
+	if usage.Exact.Total > manyAddresses {
+		size := allocator.Amount(usage.Total, usage.Exact.Total)
+		if len(window) == 1 {
+			if network, ok := window[0].Prefix(); ok {
+				size = fmt.Sprintf("a /%d", network.Bits())
+			}
+		}
+		return fmt.Sprintf("%s allocated of %s", allocator.Amount(usage.Allocated, usage.Exact.Allocated), size)
+	}
+	text := fmt.Sprintf("%d of %d free", usage.Available, usage.Total)
+	if blocks && usage.Available > 0 {
+		text += fmt.Sprintf(", largest %d", usage.LargestFree)
+	}
+	return text
 }
 
 func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, inCooldown int64, faults field.ErrorList) metav1.Condition {

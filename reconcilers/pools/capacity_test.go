@@ -188,16 +188,54 @@ func TestPoolStatus_HasEveryNumber(t *testing.T) {
 		},
 	}
 	fragmentation := int32(19)
-	got := poolStatus(p, ledger.Usage{Claims: 4, Stats: allocator.Stats{Total: 173, Allocated: 28, Available: 145, LargestFree: 117, Fragmentation: fragmentation,
+	got := poolStatus(p, ledger.Usage{Claims: 4, Granted: 5, Stats: allocator.Stats{Total: 173, Allocated: 28, Available: 145, LargestFree: 117, Fragmentation: fragmentation,
 		Exact: allocator.Amounts{Total: 173, Allocated: 28}}}, 0, nil)
 	got.Conditions = nil
 	want := &v1alpha1.NetworkPoolStatus{
-		TotalIPs: 173, AllocatedIPs: 28, AvailableIPs: 145, AllocationCount: 4, FragmentationPercent: &fragmentation, LargestFreeBlock: 117,
+		TotalIPs: 173, AllocatedIPs: 28, GrantedIPs: 5, AvailableIPs: 145, Summary: "145 of 173 free, largest 117", AllocationCount: 4, FragmentationPercent: &fragmentation, LargestFreeBlock: 117,
 		ObservedGeneration: 2, PoolSizeIPs: 512, ReservedIPs: 1 + 8 + 16 + 64, UnmanagedScopeIPs: 249,
 		UnmanagedRanges:           []v1alpha1.UnmanagedRange{{Start: "10.92.90.1", End: "10.92.90.6"}, {Start: "10.92.90.64", End: "10.92.91.50"}},
 		InfrastructureConsumedIPs: 1, InfrastructureAllocations: p.Status.InfrastructureAllocations, // of another controller
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+func TestSummarize(t *testing.T) {
+	window := func(texts ...string) (list []allocator.Range) {
+		for _, text := range texts {
+			r, err := allocator.ParseRange(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, r)
+		}
+		return list
+	}
+	for _, tc := range []struct {
+		window    []allocator.Range
+		allocated int64
+		blocks    bool
+		want      string
+	}{
+		{window("10.0.0.0/24"), 6, true, "250 of 256 free, largest 250"},
+		{window("10.0.0.0/24"), 6, false, "250 of 256 free"},
+		{window("10.0.0.0/24"), 256, true, "0 of 256 free"},
+		{nil, 0, true, "0 of 0 free"},
+		{window("2001:db8::/64"), 6000, true, "6000 allocated of a /64"},
+		{window("2001:db8::1-2001:db8::ffff:ffff:ffff:ffff"), 6000, false, "6000 allocated of about 2^64"},
+		{window("2001:db8::/64", "10.0.0.0/24"), 1, true, "1 allocated of about 2^64"},
+	} {
+		space := allocator.NewSpace()
+		pool := space.SetPool("pool", tc.window, nil)
+		if tc.allocated > 0 {
+			if _, err := pool.Allocate(tc.allocated, allocator.Sequential, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := summarize(ledger.Usage{Stats: pool.Stats()}, tc.window, tc.blocks); got != tc.want {
+			t.Errorf("%v: %q, want %q", tc.window, got, tc.want)
+		}
 	}
 }

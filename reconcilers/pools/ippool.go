@@ -54,6 +54,8 @@ func (ipPools) checkManaged(d *deps, p *v1alpha1.IPPool) error {
 // errMoving is why a pool that clusterctl moves is not managed.
 var errMoving = errors.New("it is moved to another cluster")
 
+// writeStatus writes no number of granted addresses: the status has the schema of Metal3, and an annotation would cost a further write for each create, as a
+// write of the status changes no annotation. The gauge butler_network_pool_granted_ips has the number.
 func (ipPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.IPPool, usage ledger.Usage, m *memory) (reconcile.Result, error) {
 	key := metal3.IPPoolKey(p.Namespace, p.Name)
 	if setClusterMetadata(p, d.Clusters) {

@@ -42,8 +42,9 @@ func (proxyIPPools) ToPool(p *v1alpha1.ProxyIPPool) (ledger.Pool, field.ErrorLis
 func (proxyIPPools) finalizerName() string { return v1alpha1.FinalizerProxyIPPool }
 
 func (proxyIPPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.ProxyIPPool, usage ledger.Usage, m *memory) (reconcile.Result, error) {
-	_, faults := novaedge.ConvertPool(p)
-	p.Status.Allocated, p.Status.Available, p.Status.ObservedGeneration = usage.Allocated, usage.Available, p.Generation
+	pool, faults := novaedge.ConvertPool(p)
+	p.Status.Allocated, p.Status.Granted, p.Status.Available, p.Status.ObservedGeneration = usage.Allocated, usage.Granted, usage.Available, p.Generation
+	p.Status.Summary = summarize(usage, pool.Window, false)
 	p.Status.Allocations, p.Status.AllocationsNotListed = allocations(ctx, d, p)
 	ready := metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPoolReady, ObservedGeneration: p.Generation,

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -57,8 +58,8 @@ func TestColumns_EveryKind(t *testing.T) {
 		plain []string // cells of the object, without its age
 		wide  string   // header of the further columns
 	}{
-		"networkpools":               {[]string{"every", "10.40.0.0/24"}, "READY GATEWAY ROUTING DOMAIN LARGEST FREE BLOCK FRAGMENTATION"},
-		"ipallocations":              {[]string{"every", "every", "my-cluster", "nodes"}, "COUNT READY TENANT NAMESPACE ORIGIN"},
+		"networkpools":               {[]string{"every", "10.40.0.0/24"}, "READY GATEWAY ROUTING DOMAIN LARGEST FREE BLOCK FRAGMENTATION RESERVED GRANTED"},
+		"ipallocations":              {[]string{"every", "every", "my-cluster", "nodes"}, "COUNT READY TENANT NAMESPACE TEAM ORIGIN"},
 		"ippools.ipam.metal3.io":     {[]string{"every"}, "GATEWAY PREFIX ROUTING DOMAIN"},
 		"ipclaims.ipam.metal3.io":    {[]string{"every", "192.168.0.7", "every"}, "IPADDRESS ERROR ROUTING DOMAIN"},
 		"ipaddresses.ipam.metal3.io": {[]string{"every", "192.168.0.7", "every", "every"}, "PREFIX GATEWAY"},
@@ -75,6 +76,24 @@ func TestColumns_EveryKind(t *testing.T) {
 				t.Errorf("%q lacks %q", got, tc.wide)
 			}
 		})
+	}
+}
+
+// The summary in the status of a pool is a column of its own, which reads well for IPv6 too.
+func TestColumns_Summary(t *testing.T) {
+	everyKind(t)
+	for resource, o := range map[string]client.Object{
+		"networkpools": &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "every"}},
+		"proxyippools": &novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: "every"}},
+	} {
+		const summary = "6000 allocated of a /64"
+		if err := admin.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"summary":"`+summary+`"}}`))); err != nil {
+			t.Fatal(err)
+		}
+		lines := table(t, resource, "every")
+		if header, line := strings.Join(lines[0], " "), strings.Join(lines[1], " "); !strings.Contains(header, "SUMMARY") || !strings.Contains(line, summary) {
+			t.Errorf("kubectl get %s lacks the summary: %s: %s", resource, header, line)
+		}
 	}
 }
 

@@ -66,11 +66,13 @@ func columns(t *testing.T, group schema.GroupVersion, resource, name string) map
 func TestNetworkPool_Columns(t *testing.T) {
 	p := newPool("columns")
 	suite.CreateForTest(t, admin, p)
-	p.Status.TotalIPs, p.Status.AllocatedIPs, p.Status.AvailableIPs = 1<<62, 1<<62, 0
+	p.Status.TotalIPs, p.Status.AllocatedIPs, p.Status.AvailableIPs, p.Status.Summary = 1<<62, 1<<62, 0, "4611686018427387904 allocated of a /66"
 	if err := admin.Status().Update(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"Name": "columns", "CIDR": "10.40.0.0/24", "Available": "0", "Allocated": "4611686018427387904", "Total": "4611686018427387904"}
+	want := map[string]string{
+		"Name": "columns", "CIDR": "10.40.0.0/24", "Available": "0", "Allocated": "4611686018427387904", "Total": "4611686018427387904", "Summary": p.Status.Summary,
+	}
 	if diff := cmp.Diff(want, columns(t, v1alpha1.GroupVersion, "networkpools", "columns")); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}

@@ -39,7 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	suite.Main(m, sandbox.Options{Replicas: 1, ClusterAPI: true}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
+	suite.Main(m, sandbox.Options{Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--grant-expiry=45s"}}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
 		if binary, err = filepath.Abs("../../bin/kubectl-ipam"); err != nil {
 			return err
@@ -100,9 +100,10 @@ func decodedFrom[T any](t *testing.T, kubeconfig string, args ...string) (v T) {
 type items[T any] struct{ Items []T }
 
 type poolItem struct {
-	Kind, Namespace, Name              string
-	Size, Free, Allocated, LargestFree int64
-	FragmentationPercent               int32
+	Kind, Namespace, Name          string
+	Size, Free, Allocated, Granted int64
+	LargestFree                    int64
+	FragmentationPercent           int32
 }
 
 type owner struct{ Kind, Namespace, Name string }
@@ -165,7 +166,7 @@ func TestPools_EqualTheStatus(t *testing.T) {
 					return err
 				}
 				s := stored.Status
-				if s.TotalIPs != p.Size || s.AllocatedIPs != p.Allocated || s.AvailableIPs != p.Free || s.LargestFreeBlock != p.LargestFree || ptr.Deref(s.FragmentationPercent, 0) != p.FragmentationPercent {
+				if s.TotalIPs != p.Size || s.AllocatedIPs != p.Allocated || s.AvailableIPs != p.Free || s.GrantedIPs != p.Granted || s.LargestFreeBlock != p.LargestFree || ptr.Deref(s.FragmentationPercent, 0) != p.FragmentationPercent {
 					return fmt.Errorf("%v: the status is %+v, the plugin shows %+v", key, s, p)
 				}
 			case "ProxyIPPool":
@@ -173,7 +174,7 @@ func TestPools_EqualTheStatus(t *testing.T) {
 				if err := admin.Get(ctx, key, &stored); err != nil {
 					return err
 				}
-				if stored.Status.Allocated != p.Allocated || stored.Status.Available != p.Free {
+				if stored.Status.Allocated != p.Allocated || stored.Status.Available != p.Free || stored.Status.Granted != p.Granted {
 					return fmt.Errorf("%v: the status is %+v, the plugin shows %+v", key, stored.Status, p)
 				}
 			case "IPPool":

@@ -187,6 +187,7 @@ type IPAllocationStatus struct {
 // +kubebuilder:printcolumn:name="Count",type=integer,JSONPath=".spec.count",priority=1
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].status",priority=1
 // +kubebuilder:printcolumn:name="Tenant namespace",type=string,JSONPath=".spec.tenantClusterRef.namespace",priority=1
+// +kubebuilder:printcolumn:name="Team",type=string,JSONPath=".metadata.labels.butler\\.butlerlabs\\.dev/team",priority=1
 // +kubebuilder:printcolumn:name="Origin",type=string,JSONPath=".metadata.annotations.butler\\.butlerlabs\\.dev/origin",priority=1
 type IPAllocation struct {
 	metav1.TypeMeta `json:",inline"`

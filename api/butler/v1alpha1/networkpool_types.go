@@ -146,9 +146,18 @@ type NetworkPoolStatus struct {
 	// +optional
 	AllocatedIPs int64 `json:"allocatedIPs"`
 
+	// grantedIPs is the part of allocatedIPs that is promised to creates in progress. After a failed create it counts the addresses for two more minutes.
+	// +optional
+	GrantedIPs int64 `json:"grantedIPs,omitempty"`
+
 	// availableIPs is the free part of totalIPs.
 	// +optional
 	AvailableIPs int64 `json:"availableIPs"`
+
+	// summary describes the usage: "993 of 1536 free, largest 869", or "6000 allocated of a /64" of a pool with more than 4,294,967,296 addresses.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Summary string `json:"summary,omitempty"`
 
 	// allocationCount is the number of IPAllocations of this pool with addresses.
 	// +optional
@@ -341,12 +350,15 @@ type Release struct {
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=".status.availableIPs"
 // +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=".status.allocatedIPs"
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=".status.totalIPs"
+// +kubebuilder:printcolumn:name="Summary",type=string,JSONPath=".status.summary"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].status",priority=1
 // +kubebuilder:printcolumn:name="Gateway",type=string,JSONPath=".spec.gateway",priority=1
 // +kubebuilder:printcolumn:name="Routing domain",type=string,JSONPath=".spec.routingDomain",priority=1
 // +kubebuilder:printcolumn:name="Largest free block",type=integer,JSONPath=".status.largestFreeBlock",priority=1
 // +kubebuilder:printcolumn:name="Fragmentation",type=integer,JSONPath=".status.fragmentationPercent",priority=1
+// +kubebuilder:printcolumn:name="Reserved",type=integer,JSONPath=".status.reservedIPs",priority=1
+// +kubebuilder:printcolumn:name="Granted",type=integer,JSONPath=".status.grantedIPs",priority=1
 type NetworkPool struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -49,13 +49,22 @@ type ProxyIPAllocation struct {
 
 // ProxyIPPoolStatus is the usage of a pool, with the owners.
 type ProxyIPPoolStatus struct {
-	// allocated is the number of owned addresses of the pool. It saturates at the largest int64.
+	// allocated is the number of addresses of the pool that are not free: owned, or promised to creates in progress. It saturates at the largest int64.
 	// +optional
 	Allocated int64 `json:"allocated"`
 
 	// available is the number of free addresses of the pool. It saturates at the largest int64.
 	// +optional
 	Available int64 `json:"available"`
+
+	// granted is the part of allocated that is promised to creates in progress. After a failed create it counts the addresses for two more minutes.
+	// +optional
+	Granted int64 `json:"granted,omitempty"`
+
+	// summary describes the usage: "123 of 126 free", or "6000 allocated of a /64" of a pool with more than 4,294,967,296 addresses.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Summary string `json:"summary,omitempty"`
 
 	// allocations lists the addresses of the pool owned by ProxyVIPs, in numeric order: the first 1,000.
 	// +optional
@@ -86,11 +95,13 @@ type ProxyIPPoolStatus struct {
 // +kubebuilder:resource:scope=Cluster,categories=ipam
 // +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=".status.allocated"
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=".status.available"
+// +kubebuilder:printcolumn:name="Summary",type=string,JSONPath=".status.summary"
 // +kubebuilder:printcolumn:name="Auto-Assign",type=boolean,JSONPath=".spec.autoAssign"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].status",priority=1
 // +kubebuilder:printcolumn:name="Routing domain",type=string,JSONPath=".metadata.labels.butler\\.butlerlabs\\.dev/routing-domain",priority=1
 // +kubebuilder:printcolumn:name="CIDRs",type=string,JSONPath=".spec.cidrs",priority=1
+// +kubebuilder:printcolumn:name="Granted",type=integer,JSONPath=".status.granted",priority=1
 type ProxyIPPool struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -1,0 +1,77 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// checkUsage verifies that the granted addresses of each pool are those of the segments in that state.
+func (s *State) checkUsage() error {
+	for k, p := range s.pools {
+		var granted []allocator.Range
+		for _, g := range s.Segments(p.Space, allocator.Subtract(p.Window, s.blockedIn(p.Space))) {
+			if g.State == SegmentGranted {
+				granted = append(granted, g.Range)
+			}
+		}
+		u, _ := s.Usage(k)
+		if want := allocator.Total(granted); u.Granted != want || u.Granted > u.Allocated {
+			return fmt.Errorf("pool %s: %d of %d allocated addresses are granted, the segments have %d", k, u.Granted, u.Allocated, want)
+		}
+	}
+	return nil
+}
+
+// Usage counts the granted addresses until the claim is observed or the grant ends, and reports the pool as changed each time.
+func TestUsage_CountsGrantedAddresses(t *testing.T) {
+	s := newTestState(t)
+	expect := func(granted, available int64) {
+		t.Helper()
+		if u, _ := s.Usage(modelPool); u.Granted != granted || u.Available != available {
+			t.Errorf("%d granted, %d available, want %d and %d", u.Granted, u.Available, granted, available)
+		}
+		if changed := s.TakeChanged(); !slices.Contains(changed, modelPool) {
+			t.Errorf("the pool is not reported as changed: %v", changed)
+		}
+	}
+	g := s.mustGrant(Request{Claim: key("a"), Ranges: []RangeRequest{{Count: 3}}})
+	expect(3, 7)
+	s.observeStored("a", g.Ranges[0].String(), g.Token)
+	expect(0, 7)
+	s.mustGrant(Request{Claim: key("fails"), Ranges: []RangeRequest{{Count: 2}}})
+	expect(2, 5)
+	for _, open := range s.grants {
+		s.endGrant(open)
+	}
+	expect(0, 7)
+
+	// A moved range that is granted to its returning claim stays allocated when the grant ends.
+	s.observeStored("a", g.Ranges[0].String(), g.Token, markedMoved)
+	s.observeDeleted("a")
+	s.DecideMoved(s.now, "a", true)
+	s.TakeChanged()
+	s.mustGrant(Request{Claim: key("a"), Ranges: []RangeRequest{{Exact: g.Ranges[0]}}})
+	s.TakeChanged()
+	if u, _ := s.Usage(modelPool); u.Granted != 3 {
+		t.Errorf("%d granted, want 3", u.Granted)
+	}
+	for _, open := range s.grants {
+		s.endGrant(open)
+	}
+	expect(0, 7)
+}
+
+func TestUsage_CountsGrantedAddressesOfPoolsThatShareThem(t *testing.T) {
+	s := newTestState(t)
+	other := Pool{Key: Key{Resource: modelPools, Namespace: "ns", Name: "other"}, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.2-10.0.0.20")}, Blocked: []allocator.Range{mustRange("10.0.0.20")}}
+	s.ObservePool(s.now, other)
+	s.mustGrant(Request{Claim: key("a"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.1-10.0.0.4")}}})
+	for pool, want := range map[Key]int64{modelPool: 4, other.Key: 3} {
+		if u, _ := s.Usage(pool); u.Granted != want || u.Allocated != want {
+			t.Errorf("%s: %d granted of %d allocated, want %d", pool, u.Granted, u.Allocated, want)
+		}
+	}
+}
