@@ -178,6 +178,9 @@ type InUseError struct {
 	Else  string // alternative to deleting the owner
 	Range allocator.Range
 	Owner Key // claim, stored or with an open grant
+	// Others is the number of further owners whose addresses the update would remove. With AtLeast, there may be more.
+	Others  int
+	AtLeast bool
 }
 
 func (e *InUseError) Error() string { return e.SeenFrom(placeOfLog) }
@@ -185,5 +188,15 @@ func (e *InUseError) Error() string { return e.SeenFrom(placeOfLog) }
 // SeenFrom returns the message for a reader in a namespace, without the names of owners in namespaces that are not the reader's; "" is the place of readers
 // of cluster-scoped objects.
 func (e *InUseError) SeenFrom(place string) string {
-	return fmt.Sprintf("pool %s: %s %s while it is owned %s: delete the owner first, or %s", e.Pool, e.Range, e.What, e.Owner.SeenFrom(place), e.Else)
+	others, owners := "", "the owner"
+	if e.Others > 0 {
+		others, owners = fmt.Sprintf(", and further addresses by %d others", e.Others), "the owners"
+		switch {
+		case e.AtLeast:
+			others = fmt.Sprintf(", and further addresses by at least %d others", e.Others)
+		case e.Others == 1:
+			others = ", and further addresses by 1 other"
+		}
+	}
+	return fmt.Sprintf("pool %s: %s %s while it is owned %s%s: delete %s first, or %s", e.Pool, e.Range, e.What, e.Owner.SeenFrom(place), others, owners, e.Else)
 }

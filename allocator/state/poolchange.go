@@ -80,11 +80,15 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 		offered = old.Readable
 	}
 	isOffered := allocator.OverlapsAny(offered)
+	inUse := &ownerCount{seen: map[Key]struct{}{}}
 	if old.Space != p.Space {
 		for _, h := range s.holdings {
-			if h.isInUse() && h.mayBelongTo(old, isOffered) {
-				return nil, &InUseError{Pool: p.Key, What: "would change its routing domain", Else: "leave that as it is", Range: h.ranges[0], Owner: h.key}
+			if h.isInUse() && h.mayBelongTo(old, isOffered) && !inUse.add(h, h.ranges[0]) {
+				break
 			}
+		}
+		if inUse.first != nil {
+			return nil, inUse.error(p.Key, "would change its routing domain", "leave that as it is")
 		}
 	}
 	leaving := allocator.Subtract(offered, p.Window)
@@ -100,10 +104,13 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 		for _, r := range loss.ranges {
 			for owned := range core.OwnedIn(r) {
 				h := s.holdings[owned.OwnerID]
-				if h.isInUse() && (loss.all || h.mayBelongTo(old, isOffered)) {
-					return nil, &InUseError{Pool: p.Key, What: loss.what, Else: loss.stay, Range: owned.Range, Owner: h.key}
+				if h.isInUse() && (loss.all || h.mayBelongTo(old, isOffered)) && !inUse.add(h, owned.Range) {
+					break
 				}
 			}
+		}
+		if inUse.first != nil {
+			return nil, inUse.error(p.Key, loss.what, loss.stay)
 		}
 	}
 	gone := allocator.Union(append(slices.Clone(leaving), blocked...))
@@ -123,6 +130,36 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 	s.indexGrant(g)
 	s.assignAddresses(h)
 	return g, nil
+}
+
+// maxCountedOwners bounds the cost of a denied update.
+const maxCountedOwners = 1000
+
+// ownerCount counts the owners of addresses that an update removes from a pool.
+type ownerCount struct {
+	first *holding
+	at    allocator.Range
+	seen  map[Key]struct{}
+	more  int // owners without a name: creates for which the API server has yet to generate the name
+}
+
+// add counts the owner of a range, and reports whether the count goes on.
+func (c *ownerCount) add(h *holding, r allocator.Range) (goesOn bool) {
+	if c.first == nil || r.First.Less(c.at.First) {
+		c.first, c.at = h, r
+	}
+	if h.key.Name == "" {
+		c.more++
+	} else {
+		c.seen[h.key] = struct{}{}
+	}
+	return len(c.seen)+c.more <= maxCountedOwners
+}
+
+// error returns the error of an update of a pool that is denied because of the owners.
+func (c *ownerCount) error(pool Key, what, otherwise string) error {
+	others := min(len(c.seen)+c.more-1, maxCountedOwners)
+	return &InUseError{Pool: pool, What: what, Else: otherwise, Range: c.at, Owner: c.first.key, Others: others, AtLeast: others >= maxCountedOwners}
 }
 
 // endWithholding ends the withholding of ranges of which the pool's observed version offers no address. While the observed version offers some address of

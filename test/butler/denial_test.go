@@ -86,6 +86,11 @@ func TestNetworkPool_GrowsAndKeepsOwnedAddresses(t *testing.T) {
 			t.Run(name+mode, func(t *testing.T) { suite.RequireDenied(t, err, tc.code, tc.parts...) })
 		}
 	}
+	suite.Create(t, admin, pinned(ns, "db", "10.42.0.110-10.42.0.111"), pinned(ns, "mail", "10.42.0.112-10.42.0.112"))
+	suite.RequireDenied(t, update(t, with("reserved: [{cidr: 10.42.0.96/27}]")), 403,
+		owned+"would become reserved while it is owned by ipallocations/web, and further addresses by 2 others: delete the owners first")
+	suite.Delete(t, admin, pinned(ns, "db", ""))
+	suite.Delete(t, admin, pinned(ns, "mail", ""))
 	for _, change := range []string{
 		"cidr: 10.42.0.0/23",
 		"{cidr: 10.42.0.0/23, reserved: [{cidr: 10.42.1.0/28}]}",
