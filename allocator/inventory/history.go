@@ -57,6 +57,9 @@ func NewRecord(event string, at time.Time, c state.Claim, domain string, o metav
 	return r
 }
 
+// AllocatedAt returns when the range of a claim was allocated, as far as the status records it; zero otherwise.
+func AllocatedAt(o metav1.Object) time.Time { return describe(o).allocatedAt }
+
 // describe returns the description of a claim.
 func describe(o metav1.Object) description {
 	switch o := o.(type) {
@@ -100,7 +103,20 @@ func (r Record) Fields() []any {
 	}
 }
 
-// History is the records of a log in order of time, without repeated lines.
+// appendLine appends the record as a line of JSON: the fields of the log line.
+func (r Record) appendLine(lines []byte) []byte {
+	l := line{
+		Logger: HistoryLogger, Event: r.Event, At: r.Time.UTC().Format(time.RFC3339Nano), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID, Pool: r.Pool,
+		RoutingDomain: r.RoutingDomain, Ranges: []string{}, Tenant: r.Tenant, Origin: r.Origin,
+	}
+	for _, owned := range r.Ranges {
+		l.Ranges = append(l.Ranges, owned.String())
+	}
+	text, _ := json.Marshal(l) // strings only: never fails
+	return append(append(lines, text...), '\n')
+}
+
+// History is the records of a log or of AllocationHistories in order of time, without repeated records.
 type History []Record
 
 // maxLine bounds the lines of a log that are read, in bytes. Longer lines are ignored: no Record is so long.
@@ -108,13 +124,17 @@ const maxLine = 1 << 20
 
 // ReadHistory reads the records of a log of the manager in JSON. Other lines are ignored; so are texts before the JSON of a line, such as the name of a pod.
 func ReadHistory(log io.Reader) (History, error) {
-	var all []Record
+	all, err := readRecords(log)
+	return NewHistory(all), err
+}
+
+func readRecords(log io.Reader) (all []Record, err error) {
 	lines := bufio.NewReaderSize(log, maxLine)
 	for {
 		text, tooLong, err := lines.ReadLine()
 		switch {
 		case errors.Is(err, io.EOF):
-			return newHistory(all), nil
+			return all, nil
 		case err != nil:
 			return nil, err
 		}
@@ -160,9 +180,9 @@ func parseLine(text []byte) (r Record, found bool, err error) {
 	return r, true, nil
 }
 
-// newHistory orders records and drops repetitions. Of several allocations in turn with the same ranges, the first counts; of several releases in turn, the last:
+// NewHistory orders records and drops repetitions. Of several allocations in turn with the same ranges, the first counts; of several releases in turn, the last:
 // a release is logged again if the removal of a finalizer has failed.
-func newHistory(all []Record) (h History) {
+func NewHistory(all []Record) (h History) {
 	slices.SortStableFunc(all, func(x, y Record) int { return x.Time.Compare(y.Time) })
 	last := map[string]int{} // UID -> index in h of the last record of the claim
 	for _, r := range all {
@@ -224,4 +244,30 @@ func (h History) Domains() (domains []string) {
 	}
 	slices.Sort(domains)
 	return slices.Compact(domains)
+}
+
+// MissingAllocations returns an allocation of each stored claim that is or was Ready and whose allocation the records lack, because it is older. Its time is
+// Claim.Since.
+func (i *Inventory) MissingAllocations(records []Record) (missing []Record) {
+	recorded := map[string]bool{}
+	for _, r := range records {
+		recorded[r.UID] = recorded[r.UID] || r.Event == EventAllocated
+	}
+	for _, c := range i.Claims() {
+		if recorded[c.UID] || len(c.Ranges) == 0 || c.State != ClaimReady && c.State != ClaimDeleting {
+			continue
+		}
+		r := Record{
+			Event: EventAllocated, Time: c.Since, Kind: KindOf(c.Key), Namespace: c.Key.Namespace, Name: c.Key.Name, UID: c.UID, RoutingDomain: c.Domain, Ranges: c.Ranges,
+			Tenant: c.Tenant, Origin: c.Origin,
+		}
+		if p := i.Pool(c.Pool); p != nil {
+			r.RoutingDomain = p.Domain
+		}
+		if c.Pool != (Key{}) {
+			r.Pool = KindOf(c.Pool) + "/" + NameOf(c.Pool)
+		}
+		missing = append(missing, r)
+	}
+	return missing
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -212,5 +213,93 @@ func TestReadHistory(t *testing.T) {
 	}
 	if _, err := ReadHistory(strings.NewReader(strings.Replace(record(1, EventAllocated, "a"), "10.0.0.1", "10.0.0", 1))); err == nil {
 		t.Error("a record with a faulty range is accepted")
+	}
+}
+
+// Records survive the object in which they are stored. An object takes as many records as fit.
+func TestAppendRecords(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	var all []Record
+	o := &butlerv1.AllocationHistory{ObjectMeta: metav1.ObjectMeta{Name: "object"}}
+	const limit = 4000
+	full := false
+	for round := 0; !full; round++ {
+		if round > 1000 {
+			t.Fatal("the object is never full")
+		}
+		var more []Record
+		for range random.IntN(20) {
+			more = append(more, Record{
+				Event: EventAllocated, Time: now.Add(time.Duration(len(all)+len(more)) * time.Millisecond).UTC(), Kind: "IPClaim", Namespace: "ns", Name: fmt.Sprint(random.Uint64()), UID: fmt.Sprint(random.Uint64()),
+				Pool: "IPPool/ns/pool", RoutingDomain: "red", Ranges: []allocator.Range{mustRange(t, "10.0.0.1-10.0.0.9"), mustRange(t, "2001:db8::1")}, Tenant: "ns/web", Origin: "auto",
+			})
+		}
+		compressed, n, err := AppendRecords(o.Spec.Records, more, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(compressed) > limit {
+			t.Fatalf("%d bytes, more than %d", len(compressed), limit)
+		}
+		o.Spec.Records, all, full = compressed, append(all, more[:n]...), n == 0 && len(more) > 0
+	}
+	got, err := ReadHistoryObject(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(all, got, cmp.Comparer(func(x, y allocator.Range) bool { return x == y })); diff != "" || len(all) < 20 {
+		t.Errorf("%d records (-stored +read):\n%s", len(all), diff)
+	}
+	for name, broken := range map[string][]byte{"no gzip": []byte("records"), "cut": o.Spec.Records[:len(o.Spec.Records)/2], "too long": compress(make([]byte, maxLines+1))} {
+		if _, err := ReadHistoryObject(&butlerv1.AllocationHistory{Spec: butlerv1.AllocationHistorySpec{Records: broken}}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// A stored claim whose allocation the records lack has owned its addresses since the time in its status.
+func TestMissingAllocations(t *testing.T) {
+	i := New(now, nil)
+	i.Add(newPool("10.0.0.0/25"))
+	since := metav1.NewTime(now.Add(-time.Hour))
+	for n, name := range []string{"recorded", "older", "waits"} {
+		a := newAllocation(name, fmt.Sprint("10.0.0.", n), fmt.Sprint("10.0.0.", n), butlerv1.TypeNodes)
+		a.Status.AllocatedAt = &since
+		if name != "waits" {
+			a.Status.Conditions = []metav1.Condition{{Type: butlerv1.ConditionReady, Status: metav1.ConditionTrue}}
+		}
+		i.Add(a)
+	}
+	records := []Record{{Event: EventAllocated, UID: "recorded", Time: now}, {Event: EventReleased, UID: "older", Time: now.Add(-time.Minute), Ranges: []allocator.Range{mustRange(t, "10.0.0.1")}}}
+	missing := i.MissingAllocations(records)
+	if len(missing) != 1 || missing[0].UID != "older" || !missing[0].Time.Equal(since.Time) || missing[0].Pool != "NetworkPool/ns/pool" {
+		t.Fatalf("missing: %+v", missing)
+	}
+	h := NewHistory(append(records, missing...))
+	for minute, want := range map[int]int{-70: 0, -30: 1, -1: 0} {
+		if owners := h.Owners("", mustRange(t, "10.0.0.1"), now.Add(time.Duration(minute)*time.Minute)); len(owners) != want {
+			t.Errorf("%d minutes ago: %+v, want %d owners", -minute, owners, want)
+		}
+	}
+}
+
+// Without the journal, the number of granted addresses is that of the status.
+func TestUsage_GrantedWithoutTheJournal(t *testing.T) {
+	granted, _ := allocator.ParseRange("10.0.0.6-10.0.0.7")
+	for name, tc := range map[string]struct {
+		grants     []journal.Entry
+		want, free int64
+	}{
+		"no journal":    {nil, 5, 128},
+		"empty journal": {[]journal.Entry{}, 0, 128},
+		"journal":       {[]journal.Entry{{Token: journal.Token{1}, Ranges: []allocator.Range{granted}, Resource: butler.ResourceIPAllocation, Namespace: "ns", NameHash: 1}}, 2, 126},
+	} {
+		i := New(now, tc.grants)
+		p := newPool("10.0.0.0/25")
+		p.Status.GrantedIPs = 5
+		i.Add(p)
+		if u := i.Usage(poolKey); u.Granted != tc.want || u.Available != tc.free {
+			t.Errorf("%s: %d granted, %d free, want %d and %d", name, u.Granted, u.Available, tc.want, tc.free)
+		}
 	}
 }

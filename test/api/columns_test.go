@@ -44,6 +44,7 @@ func everyKind(t *testing.T) {
 		&metal3v1.IPAddress{ObjectMeta: m, Spec: metal3v1.IPAddressSpec{
 			Pool: corev1.ObjectReference{Name: "every"}, Claim: corev1.ObjectReference{Name: "every"}, Address: "192.168.0.7", Prefix: 24, Gateway: &gateway,
 		}},
+		&butlerv1.AllocationHistory{ObjectMeta: m, Spec: butlerv1.AllocationHistorySpec{Pool: "NetworkPool/ns/pool", Day: "2026-11-28", Part: 1, Count: 7}},
 		&butlerv1.ProviderConfig{ObjectMeta: m, Spec: butlerv1.ProviderConfigSpec{Provider: "harvester"}},
 		&novaedgev1.ProxyIPPool{ObjectMeta: bare, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"10.200.0.0/24"}}},
 		&novaedgev1.ProxyVIP{ObjectMeta: bare, Spec: novaedgev1.ProxyVIPSpec{
@@ -64,7 +65,8 @@ func TestColumns_EveryKind(t *testing.T) {
 		"ipclaims.ipam.metal3.io":    {[]string{"every", "192.168.0.7", "every"}, "IPADDRESS ERROR ROUTING DOMAIN"},
 		"ipaddresses.ipam.metal3.io": {[]string{"every", "192.168.0.7", "every", "every"}, "PREFIX GATEWAY"},
 		"providerconfigs":            {[]string{"every", "harvester"}, "AVAILABLE FURTHER TENANTS"},
-		"proxyippools":               {[]string{"every"}, "READY ROUTING DOMAIN"},
+		"proxyippools":               {[]string{"every"}, "READY ROUTING DOMAIN CIDRS GRANTED"},
+		"allocationhistories":        {[]string{"every", "NetworkPool/ns/pool", "2026-11-28", "1", "7"}, "INCOMPLETE AGE"},
 		"proxyvips":                  {[]string{"every", "10.200.0.5/32"}, "ROUTING DOMAIN"},
 	} {
 		t.Run(resource, func(t *testing.T) {

@@ -136,7 +136,7 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 	}
 	changeMode(t, upgrade)
 	must(run("uninstall", "ipam"))
-	const crds = 4 // of butler.butlerlabs.dev
+	const crds = 5 // of butler.butlerlabs.dev
 	if left := versions(); strings.Count(left, "\n") != crds || strings.Count(left, "CustomResourceDefinition/") != crds {
 		t.Errorf("want the CRDs left, got:\n%s", left)
 	}

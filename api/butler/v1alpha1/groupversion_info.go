@@ -19,7 +19,7 @@ var (
 func addKnownTypes(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&NetworkPool{}, &NetworkPoolList{}, &IPAllocation{}, &IPAllocationList{},
-		&ProviderConfig{}, &ProviderConfigList{}, &TenantCluster{}, &TenantClusterList{},
+		&ProviderConfig{}, &ProviderConfigList{}, &TenantCluster{}, &TenantClusterList{}, &AllocationHistory{}, &AllocationHistoryList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -69,8 +69,8 @@ func TestCostsOfRules(t *testing.T) {
 			}
 		})
 	}
-	if crds != 9 {
-		t.Errorf("found %d CRDs, want 9: seven in config/crd, two in config/tenants", crds)
+	if crds != 10 {
+		t.Errorf("found %d CRDs, want 10: eight in config/crd, two in config/tenants", crds)
 	}
 }
 
