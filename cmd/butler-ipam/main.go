@@ -262,6 +262,12 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 		return nil, err
 	}
 	recorded = history.New(log, l, clock.Now)
+	if o.historyDays > 0 {
+		recorded.StoreIn(history.NewObjects(mgr.GetClient(), mgr.GetAPIReader(), o.namespace, history.Limits{}), o.historyDays)
+		if err := mgr.Add(flow.OnEveryReplica(recorded.Run)); err != nil {
+			return nil, err
+		}
+	}
 	feed, err := reconcilers.NewFeed(ctx, mgr, l, recorded, served, allAPIs.without(o.apis).reconcilers())
 	if err != nil {
 		return nil, err
@@ -315,11 +321,20 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 		if err := l.Run(ctx, feed); err != nil {
 			return err
 		}
+		flushHistory(ctx, recorded)
 		delay := time.NewTimer(o.shutdownDelay) // the journal is handed over
 		defer delay.Stop()
 		<-delay.C
 		return nil
 	}))
+}
+
+// flushHistory writes the records of this replica that are not stored in objects yet, at the end of the process. The rights are in
+// config/rbac/journal_role.yaml.
+func flushHistory(ctx context.Context, recorded *history.Recorder) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit/2)
+	defer cancel()
+	recorded.Flush(ctx)
 }
 
 // newMovedRecords returns the store of records of moved ranges in the manager's namespace. The right is in config/rbac/journal_role.yaml.

@@ -23,6 +23,9 @@ import (
 // minGrantLife is the shortest life of a grant after which the API server has certainly abandoned the create: at most 34 s.
 const minGrantLife = 45 * time.Second
 
+// maxHistoryDays is the longest retention of AllocationHistories: 20 years.
+const maxHistoryDays = 7300
+
 // options are the flags and environment variables.
 type options struct {
 	namespace     string
@@ -48,6 +51,7 @@ type options struct {
 	grantLife     time.Duration
 	orphanGrace   time.Duration
 	shutdownDelay time.Duration
+	historyDays   int
 	tenants       tenantOptions
 	logFormat     string
 	logLevel      string
@@ -93,6 +97,7 @@ func parseOptions(args []string, getenv func(string) string, output io.Writer) (
 	flags.DurationVar(&o.grantLife, "grant-expiry", ledger.DefaultGrantLife, fmt.Sprintf("how long granted addresses stay reserved if the created object is never observed; at least %s", minGrantLife))
 	flags.DurationVar(&o.orphanGrace, "orphan-grace", reconcilers.DefaultOrphanAge, "how long an IPAddress without its claim, or a ProxyVIP without its Service, is kept: a restore from a backup creates the two one after the other")
 	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 2*time.Second, "how long a stopping replica answers calls with HTTP 503, so that the API server calls another replica: until the Service no longer routes to it")
+	flags.IntVar(&o.historyDays, "history-retention-days", 0, "`days` for which allocations and releases are stored in AllocationHistories in --namespace, in addition to the log; 0 for no AllocationHistories")
 	o.tenants.addFlags(flags)
 	flags.StringVar(&o.logFormat, "log-format", "json", "`format`: json or console")
 	flags.StringVar(&o.logLevel, "log-level", "info", "`level`: error, info, debug, or a number from 0 (info) to 127 (most detailed)")
@@ -194,6 +199,9 @@ func (o *options) complete(getenv func(string) string) error {
 	}
 	if o.orphanGrace < time.Second {
 		fault("--orphan-grace %s must be at least 1s: a restore takes longer", o.orphanGrace)
+	}
+	if o.historyDays < 0 || o.historyDays > maxHistoryDays {
+		fault("--history-retention-days %d must be a number from 0 (no AllocationHistories) to %d", o.historyDays, maxHistoryDays)
 	}
 	if o.shutdownDelay < 0 {
 		fault("--shutdown-delay %s must not be negative", o.shutdownDelay)

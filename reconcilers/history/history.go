@@ -1,4 +1,5 @@
-// Package history logs each allocation and each release of a claim, so that a log store answers who owned an address at a past time.
+// Package history logs each allocation and each release of a claim, so that a log store answers who owned an address at a past time. With a retention, it stores
+// them in AllocationHistories too.
 //
 // The leader logs a line of logger "history" with the fields of inventory.Record:
 //
@@ -16,9 +17,20 @@
 // readers drop repeated lines.
 //
 // The deletion of a claim without a finalizer while no replica runs is not logged.
+//
+// # Objects
+//
+// The leader collects the records of each pool, and writes them to the AllocationHistories of the pool every flushEvery and when the leader stops. Records of
+// events that the journal contains may therefore not be stored. Instead, each AllocationHistory has an annotation with the versions of the events up to which all
+// records were stored before this AllocationHistory was written. A new leader reads the newest of these versions, and stores the events after them that it has
+// kept as a follower. Readers drop records that are stored twice.
+//
+// Records are missing in the objects, and not in the log, if (a) all replicas end without a stop less than flushEvery after a release, (b) leaders change
+// while the API server has not accepted the objects for keepFor, (c) the objects of a pool and a day are full, or (d) more than maxPending records wait.
 package history
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -35,6 +47,14 @@ const (
 	keepFor = 2 * time.Minute
 	// maxKept bounds the events that a follower keeps.
 	maxKept = 50_000
+	// flushEvery is the period of the writes of objects.
+	flushEvery = 10 * time.Second
+	// maxPending bounds the records that wait for a write of objects.
+	maxPending = 100_000
+	// deleteEvery is the period in which objects are deleted that are older than the retention.
+	deleteEvery = time.Hour
+	// poolWrites is the number of pools whose objects are written at the same time.
+	poolWrites = 4
 )
 
 // Recorder logs allocations and releases. It is safe for concurrent use.
@@ -48,6 +68,22 @@ type Recorder struct {
 	// released and releasedBefore are the UIDs of the claims whose release was logged in this period and in the period before. A period lasts keepFor.
 	released, releasedBefore map[string]struct{}
 	periodBegan              time.Time
+
+	objects   *Objects // nil: the records are only logged
+	retention int      // of objects, in days
+	flushing  sync.Mutex
+	pending   map[string][]inventory.Record // pool -> records that are not stored in objects
+	waiting   int                           // records in pending
+	dropped   int                           // records without room in pending since the last flush
+	// replay has the events that this replica kept as a follower, which the objects may lack. readRecorded: the versions up to which the objects
+	// have all events have to be read first.
+	replay       []event
+	readRecorded bool
+	// observed has the version of the last event, and complete reports that the objects, pending and replay have all records up to these versions.
+	observed versions
+	complete bool
+	recorded versions // up to which the objects have all records
+	flushNow chan struct{}
 }
 
 // event is an event that a follower keeps.
@@ -60,8 +96,14 @@ type event struct {
 
 // New returns a Recorder. Call Lead when the ledger begins to lead.
 func New(log logr.Logger, l *ledger.Ledger, now func() time.Time) *Recorder {
-	return &Recorder{log: log.WithName(inventory.HistoryLogger), ledger: l, now: now, released: map[string]struct{}{}}
+	return &Recorder{
+		log: log.WithName(inventory.HistoryLogger), ledger: l, now: now, released: map[string]struct{}{},
+		pending: map[string][]inventory.Record{}, observed: versions{}, recorded: versions{}, flushNow: make(chan struct{}, 1),
+	}
 }
+
+// StoreIn stores the records in objects too, which are deleted after some days. Call StoreIn before the first event, and Run to write the objects.
+func (r *Recorder) StoreIn(objects *Objects, days int) { r.objects, r.retention = objects, days }
 
 // Observe records the event of a claim, before the ledger applies the event: before or after is nil if the claim is created or deleted. convert converts the
 // claim for the ledger.
@@ -73,12 +115,20 @@ func (r *Recorder) Observe(before, after client.Object, convert func(client.Obje
 	if after != nil {
 		is = convert(after)
 	}
+	version := max(was.ResourceVersion, is.ResourceVersion)
 	switch owned, owns := isAllocated(was), isAllocated(is); {
 	case owns && !(owned && slices.Equal(was.Ranges, is.Ranges)):
-		r.record(inventory.EventAllocated, is, after)
+		at := r.now()
+		if since := inventory.AllocatedAt(after); before == nil && !since.IsZero() && since.Before(at) { // listed, not created: a create has no status
+			at = since
+		}
+		r.record(inventory.EventAllocated, at, version, is, after)
 	case owned && (after == nil || is.Flagged || len(is.Ranges) == 0):
-		was.ResourceVersion = max(was.ResourceVersion, is.ResourceVersion)
-		r.record(inventory.EventReleased, was, before)
+		r.record(inventory.EventReleased, r.now(), version, was, before)
+	case r.objects != nil:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.observed.reach(cmp.Or(is.Key, was.Key).Resource, version)
 	}
 }
 
@@ -90,21 +140,24 @@ func isAllocated(c ledger.Claim) bool {
 // Release records the release of a claim whose finalizer is about to be removed.
 func (r *Recorder) Release(o client.Object, c ledger.Claim) {
 	if isAllocated(c) {
-		r.record(inventory.EventReleased, c, o)
+		r.record(inventory.EventReleased, r.now(), c.ResourceVersion, c, o)
 	}
 }
 
 // record logs an event if this replica leads, and otherwise keeps the event for the next take-over.
-func (r *Recorder) record(what string, c ledger.Claim, o client.Object) {
-	now := r.now()
-	record := inventory.NewRecord(what, now, c, r.domainOf(c), o)
+func (r *Recorder) record(what string, at time.Time, version uint64, c ledger.Claim, o client.Object) {
+	record := inventory.NewRecord(what, at, c, r.domainOf(c), o)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.observed.reach(c.Key.Resource, version)
 	if !r.ledger.MayGrant() { // asked under mu: an event that is kept here is kept before Lead, which follows the first grant
-		r.keep(event{time.Now(), c.Key.Resource, c.ResourceVersion, record})
+		r.complete = false
+		r.keep(event{time.Now(), c.Key.Resource, version, record})
 		return
 	}
-	r.write(record)
+	if r.write(record) {
+		r.store(record)
+	}
 }
 
 // domainOf returns the routing domain of a claim's ranges: that of its pool, if the pool is known.
@@ -137,8 +190,8 @@ func (r *Recorder) forget() {
 	time.AfterFunc(keepFor/4, r.forget)
 }
 
-// write logs a record, unless it is a release that was just logged. The caller holds mu.
-func (r *Recorder) write(record inventory.Record) {
+// write logs a record, and returns true, unless the record is a release that was just logged. The caller holds mu.
+func (r *Recorder) write(record inventory.Record) bool {
 	if time.Since(r.periodBegan) > keepFor {
 		r.released, r.releasedBefore, r.periodBegan = map[string]struct{}{}, r.released, time.Now()
 	}
@@ -149,11 +202,12 @@ func (r *Recorder) write(record inventory.Record) {
 		_, now := r.released[record.UID]
 		_, before := r.releasedBefore[record.UID]
 		if now || before {
-			return
+			return false
 		}
 		r.released[record.UID] = struct{}{}
 	}
 	r.log.Info(record.Event, record.Fields()...)
+	return true
 }
 
 // Lead logs the events that the previous leader has not logged: those after the versions that its last commit contains, by resource. The ledger calls Lead when
@@ -164,6 +218,13 @@ func (r *Recorder) Lead(applied map[string]uint64) {
 	for _, e := range r.kept {
 		if e.version > applied[e.resource] {
 			r.write(e.record)
+		}
+	}
+	if r.objects != nil {
+		r.replay, r.readRecorded, r.complete = append(r.replay, r.kept...), true, true
+		select {
+		case r.flushNow <- struct{}{}:
+		default:
 		}
 	}
 	r.kept = nil

@@ -437,6 +437,29 @@ func TestChart_Tenants(t *testing.T) {
 	}
 }
 
+// AllocationHistories have records of every API, so their CRD and the right to read them are there whichever APIs are on. Values of a release that was
+// installed by an older chart lack the value.
+func TestChart_History(t *testing.T) {
+	const crd = "CustomResourceDefinition/allocationhistories.butler.butlerlabs.dev"
+	for args, want := range map[string]struct{ flag, installed, readable bool }{
+		"":                                     {false, true, true},
+		"history=null":                         {false, true, true},
+		"history.retentionDays=30":             {true, true, true},
+		"apis.butler=false,apis.novaedge=true": {false, false, false},
+		"apis.butler=false,apis.novaedge=true,history.retentionDays=30": {true, true, true},
+	} {
+		objects := render(t, "", "--set="+args)
+		flag := slices.Contains(as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec.Template.Spec.Containers[0].Args, "--history-retention-days=30")
+		installed := slices.Contains(keys(objects), crd)
+		readable := slices.ContainsFunc(as[rbacv1.ClusterRole](t, objects, "ClusterRole/prod-butler-ipam-viewer").Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Equal(r.Resources, []string{"allocationhistories"}) && slices.Equal(r.APIGroups, []string{"butler.butlerlabs.dev"})
+		})
+		if flag != want.flag || installed != want.installed || readable != want.readable {
+			t.Errorf("%q: flag %t, CRD %t, readable %t, want %+v", args, flag, installed, readable, want)
+		}
+	}
+}
+
 func TestChart_PodValues(t *testing.T) {
 	image := func(args ...string) string {
 		return as[appsv1.Deployment](t, render(t, "", args...), "Deployment/prod-butler-ipam").Spec.Template.Spec.Containers[0].Image
@@ -493,6 +516,7 @@ func TestChart_InvalidValues(t *testing.T) {
 		"--set=image=butler-ipam:1":                     "at '/image': got string, want object",
 		"--set=logLevel=chatty":                         "at '/logLevel': 'chatty' does not match pattern",
 		"--set=extraArgs={grant-expiry=3m}":             "at '/extraArgs/0': 'grant-expiry=3m' does not match pattern",
+		"--set=history.retentionDays=-1":                "at '/history/retentionDays': minimum: got -1, want 0",
 		"--set=preStopSeconds=0":                        "at '/preStopSeconds': minimum: got 0, want 1",
 		"--set=commonLabels.team=1":                     "at '/commonLabels/team': got number, want string",
 		"--set=certificates.duration=90d":               "at '/certificates/duration': '90d' does not match pattern",

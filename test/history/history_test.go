@@ -1,4 +1,4 @@
-// Package history tests that the log of the managers contains each allocation and each release, while leaders are killed.
+// Package history tests that the log of the managers, and their AllocationHistories, contain each allocation and each release, while leaders are killed.
 package history
 
 import (
@@ -22,6 +22,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/journal"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
@@ -42,16 +43,19 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// Random claims of all kinds are created and deleted, and the leader is killed again and again. The log has the allocation and the release of each claim that
-// was Ready, with its address; HISTORY_OPERATIONS and HISTORY_KILLS make the test longer.
+// life is a claim that was Ready.
+type life struct {
+	kind, namespace, name, uid, address string
+	bound, deleted                      time.Time // when the test observed the claim as Ready, and when it deleted the claim
+	released                            bool
+}
+
+// Random claims of all kinds are created and deleted, and the leader is killed again and again. The log and the AllocationHistories each have the allocation and the
+// release of each claim that was Ready, with its address; HISTORY_OPERATIONS and HISTORY_KILLS make the test longer.
 func TestHistory_IsComplete(t *testing.T) {
 	suite.SkipShort(t)
 	operations, kills := number(t, "HISTORY_OPERATIONS", 600), number(t, "HISTORY_KILLS", 3)
-	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 3, ClusterAPI: true, Restart: true})
-	type life struct {
-		kind, namespace, name, uid, address string
-		released                            bool
-	}
+	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 3, ClusterAPI: true, Restart: true, ManagerArgs: []string{"--history-retention-days=30"}})
 	var mu sync.Mutex
 	lives := map[string]*life{} // by UID; only claims that were Ready
 	var clients sync.WaitGroup
@@ -67,10 +71,11 @@ func TestHistory_IsComplete(t *testing.T) {
 					o := stored[victim]
 					stored[victim] = stored[len(stored)-1]
 					stored = stored[:len(stored)-1]
+					deleted := time.Now()
 					suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return client.IgnoreNotFound(c.Delete(ctx, o)) })
 					suite.AwaitGone(t, c, o)
 					mu.Lock()
-					lives[string(o.GetUID())].released = true
+					lives[string(o.GetUID())].released, lives[string(o.GetUID())].deleted = true, deleted
 					mu.Unlock()
 					continue
 				}
@@ -86,7 +91,7 @@ func TestHistory_IsComplete(t *testing.T) {
 					return ""
 				})
 				mu.Lock()
-				lives[string(o.GetUID())] = &life{kind.Name, o.GetNamespace(), o.GetName(), string(o.GetUID()), kind.Address(o), false}
+				lives[string(o.GetUID())] = &life{kind: kind.Name, namespace: o.GetNamespace(), name: o.GetName(), uid: string(o.GetUID()), address: kind.Address(o), bound: time.Now()}
 				mu.Unlock()
 				stored = append(stored, o)
 			}
@@ -107,8 +112,11 @@ func TestHistory_IsComplete(t *testing.T) {
 	}
 	<-finished
 
+	if len(lives) < operations/5 {
+		t.Errorf("only %d claims: the test shows nothing", len(lives))
+	}
 	path := filepath.Join(t.TempDir(), "manager.log")
-	var history inventory.History
+	var logged, stored inventory.History
 	suite.Eventually(t, suite.Soon, func(context.Context) error { // lines follow the events
 		var all bytes.Buffer
 		for _, m := range s.Managers() {
@@ -122,54 +130,97 @@ func TestHistory_IsComplete(t *testing.T) {
 			return err
 		}
 		var err error
-		if history, err = inventory.ReadHistory(&all); err != nil {
+		if logged, err = inventory.ReadHistory(&all); err != nil {
 			return err
 		}
-		events := map[string]int{}
-		for _, r := range history {
-			events[r.Event+r.UID]++
-		}
-		for uid, l := range lives {
-			if events[inventory.EventAllocated+uid] == 0 {
-				return fmt.Errorf("%s %s/%s was allocated %s: the log lacks it", l.kind, l.namespace, l.name, l.address)
-			}
-			if l.released && events[inventory.EventReleased+uid] == 0 {
-				return fmt.Errorf("%s %s/%s was released: the log lacks it", l.kind, l.namespace, l.name)
-			}
-			if !l.released && events[inventory.EventReleased+uid] > 0 {
-				return fmt.Errorf("%s %s/%s is stored, and the log has its release", l.kind, l.namespace, l.name)
-			}
-		}
-		return nil
+		return isComplete(logged, lives)
 	})
-	t.Logf("%d claims, %d records", len(lives), len(history))
-	if len(lives) < operations/5 {
-		t.Errorf("only %d claims: the test shows nothing", len(lives))
-	}
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // objects are written every 10 s
+		var err error
+		if stored, err = readObjects(ctx, c); err != nil {
+			return err
+		}
+		return isComplete(stored, lives)
+	})
+	t.Logf("%d claims, %d records in the log, %d in the AllocationHistories", len(lives), len(logged), len(stored))
 
 	asked := 0
 	for _, l := range lives { // who answers for each kind
 		if asked++; asked > 25 {
 			break
 		}
-		out, err := exec.CommandContext(t.Context(), "../../bin/kubectl-ipam", "who", l.address, "--log", path, "-o", "json").Output()
-		if err != nil {
-			t.Fatalf("who %s: %v", l.address, err)
+		requireOwner(t, l, s, "--log", path)
+		at := l.deleted
+		if !l.released {
+			at = time.Now()
 		}
-		var answer struct {
-			Items []struct{ UID, From, Until string }
-		}
-		if err := json.Unmarshal(out, &answer); err != nil {
-			t.Fatal(err)
-		}
-		found := false
-		for _, tenure := range answer.Items {
-			found = found || tenure.UID == l.uid && tenure.From != "" && (tenure.Until != "") == l.released
-		}
-		if !found {
-			t.Errorf("who %s does not name %s %s/%s: %s", l.address, l.kind, l.namespace, l.name, out)
+		if at.Sub(l.bound) > time.Second {
+			requireOwner(t, l, s, "--at", at.UTC().Format(time.RFC3339Nano))
 		}
 	}
+}
+
+// isComplete returns an error if a history lacks an allocation or a release, or has the release of a stored claim.
+func isComplete(history inventory.History, lives map[string]*life) error {
+	events := map[string]int{}
+	for _, r := range history {
+		events[r.Event+r.UID]++
+	}
+	for uid, l := range lives {
+		if events[inventory.EventAllocated+uid] == 0 {
+			return fmt.Errorf("%s %s/%s was allocated %s: the history lacks it", l.kind, l.namespace, l.name, l.address)
+		}
+		if l.released && events[inventory.EventReleased+uid] == 0 {
+			return fmt.Errorf("%s %s/%s was released: the history lacks it", l.kind, l.namespace, l.name)
+		}
+		if !l.released && events[inventory.EventReleased+uid] > 0 {
+			return fmt.Errorf("%s %s/%s is stored, and the history has its release", l.kind, l.namespace, l.name)
+		}
+	}
+	return nil
+}
+
+// readObjects reads the history of the AllocationHistories.
+func readObjects(ctx context.Context, c client.Client) (inventory.History, error) {
+	var list butlerv1.AllocationHistoryList
+	if err := c.List(ctx, &list, client.InNamespace(sandbox.ManagerNamespace)); err != nil {
+		return nil, err
+	}
+	var all []inventory.Record
+	for n := range list.Items {
+		records, err := inventory.ReadHistoryObject(&list.Items[n])
+		if err != nil {
+			return nil, err
+		}
+		if int(list.Items[n].Spec.Count) != len(records) {
+			return nil, fmt.Errorf("%s counts %d records, and has %d", list.Items[n].Name, list.Items[n].Spec.Count, len(records))
+		}
+		all = append(all, records...)
+	}
+	return inventory.NewHistory(all), nil
+}
+
+// requireOwner checks that kubectl ipam who names a claim as the owner of its address.
+func requireOwner(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "../../bin/kubectl-ipam", append([]string{"who", l.address, "-o", "json"}, args...)...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig())
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("who %s %s: %v", l.address, args, err)
+	}
+	var answer struct {
+		Items []struct{ UID, From, Until string }
+	}
+	if err := json.Unmarshal(out, &answer); err != nil {
+		t.Fatal(err)
+	}
+	for _, tenure := range answer.Items {
+		if tenure.UID == l.uid && tenure.From != "" && (tenure.Until != "") == l.released {
+			return
+		}
+	}
+	t.Errorf("who %s %s does not name %s %s/%s: %s", l.address, args, l.kind, l.namespace, l.name, out)
 }
 
 // killLeader kills the leader, which is restarted.

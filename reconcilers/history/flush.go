@@ -1,0 +1,149 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+)
+
+// store adds a record to those that wait for the next write of objects. The caller holds mu.
+func (r *Recorder) store(record inventory.Record) {
+	switch {
+	case r.objects == nil:
+	case r.waiting >= maxPending:
+		r.dropped++
+	default:
+		r.pending[record.Pool] = append(r.pending[record.Pool], record)
+		r.waiting++
+	}
+}
+
+// Run writes the objects every flushEvery, and deletes those that are older than the retention, until ctx ends. Flush writes what is left then.
+func (r *Recorder) Run(ctx context.Context) error {
+	if r.objects == nil {
+		return nil
+	}
+	flush, deletion := time.NewTicker(flushEvery), time.Time{}
+	defer flush.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-flush.C:
+		case <-r.flushNow:
+		}
+		r.Flush(ctx)
+		if r.ledger.MayGrant() && time.Since(deletion) >= deleteEvery {
+			deletion = time.Now()
+			r.deleteOld(ctx)
+		}
+	}
+}
+
+// deleteOld deletes the objects that are older than the retention.
+func (r *Recorder) deleteOld(ctx context.Context) {
+	before := r.now().UTC().AddDate(0, 0, -r.retention).Format(dayFormat)
+	n, err := r.objects.DeleteBefore(ctx, before)
+	if n > 0 {
+		r.log.Info("Deleted objects that are older than the retention", "objects", n, "before", before)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.log.Error(err, "Deleting old objects failed; retrying", "before", before)
+	}
+}
+
+// Flush writes the records that wait to the objects. Records that could not be written wait for the next Flush. A replica that has lost its leadership writes
+// what it has recorded as the leader.
+func (r *Recorder) Flush(ctx context.Context) {
+	if r.objects == nil {
+		return
+	}
+	r.flushing.Lock()
+	defer r.flushing.Unlock()
+	if err := r.replayKept(ctx); err != nil {
+		r.logWriteError(ctx, err)
+		return
+	}
+	r.mu.Lock()
+	batch, reached, complete, recorded := r.pending, maps.Clone(r.observed), r.complete && !r.readRecorded && r.dropped == 0, maps.Clone(r.recorded)
+	if r.dropped > 0 {
+		r.log.Error(nil, "Records are missing in the objects, and only in the log: too many waited to be written", "records", r.dropped)
+	}
+	r.pending, r.waiting, r.dropped = map[string][]inventory.Record{}, 0, 0
+	r.mu.Unlock()
+	if len(batch) == 0 {
+		return
+	}
+
+	day := r.now().UTC().Format(dayFormat)
+	var (
+		group errgroup.Group
+		mu    sync.Mutex
+		left  = map[string][]inventory.Record{}
+		first error
+	)
+	group.SetLimit(poolWrites)
+	for pool, records := range batch {
+		group.Go(func() error {
+			rest, err := r.objects.Store(ctx, pool, day, records, recorded)
+			if errors.Is(err, errNoRoom) {
+				r.log.Error(err, "Records are missing in the objects, and only in the log", "pool", pool, "day", day)
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				left[pool], first = rest, err
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // returns no error
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for pool, records := range left {
+		r.pending[pool] = append(records, r.pending[pool]...)
+		r.waiting += len(records)
+	}
+	if first != nil {
+		r.logWriteError(ctx, first)
+	} else if complete {
+		r.recorded.raise(reached)
+	}
+}
+
+// replayKept adds the events that this replica has kept as a follower, and that the objects may lack, to the records that wait.
+func (r *Recorder) replayKept(ctx context.Context) error {
+	r.mu.Lock()
+	must := r.readRecorded
+	r.mu.Unlock()
+	if !must {
+		return nil
+	}
+	recorded, err := r.objects.Recorded(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.replay {
+		if e.version > recorded[e.resource] {
+			r.store(e.record)
+		}
+	}
+	r.replay, r.readRecorded = nil, false
+	r.recorded.raise(recorded)
+	return nil
+}
+
+func (r *Recorder) logWriteError(ctx context.Context, err error) {
+	if ctx.Err() == nil {
+		r.log.Error(err, "Writing the records to objects failed; retrying")
+	}
+}
