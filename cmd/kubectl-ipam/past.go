@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -9,8 +11,12 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // tenureItem is a claim that owned addresses, in the output.
@@ -21,15 +27,15 @@ type tenureItem struct {
 	RoutingDomain string     `json:"routingDomain,omitempty"`
 	Ranges        []string   `json:"ranges"`
 	UID           string     `json:"uid"`
-	From          *time.Time `json:"from,omitempty"`  // absent if the log begins later
-	Until         *time.Time `json:"until,omitempty"` // absent if the log has no release
+	From          *time.Time `json:"from,omitempty"`  // absent if the history begins later
+	Until         *time.Time `json:"until,omitempty"` // absent if the history has no release
 }
 
-// past prints who owned addresses, as the log of the manager says: at a time, or at any time.
-func (a *app) past(argument, log, at string) error {
+// past prints who owned addresses, as the log of the manager or its AllocationHistories say: at a time, or at any time.
+func (a *app) past(ctx context.Context, argument, log, at string) error {
 	r, err := allocator.ParseRange(argument)
 	if err != nil {
-		return fmt.Errorf("--log answers for an address, a range or a network: %w", err)
+		return fmt.Errorf("--at and --log answer for an address, a range or a network: %w", err)
 	}
 	var when time.Time
 	if at != "" {
@@ -37,24 +43,17 @@ func (a *app) past(argument, log, at string) error {
 			return fmt.Errorf("--at=%s: write a time as 2026-11-24T15:00:00Z", at)
 		}
 	}
-	in := a.in
-	if log != "-" {
-		file, err := os.Open(log)
-		if err != nil {
-			return err
-		}
-		defer file.Close() //nolint:errcheck // only read
-		in = file
+	var history inventory.History
+	if log != "" {
+		history, err = a.readLog(log)
+	} else {
+		history, err = a.readHistoryObjects(ctx, when)
 	}
-	history, err := inventory.ReadHistory(io.Reader(in))
 	if err != nil {
-		return fmt.Errorf("%s: %w", log, err)
-	}
-	if len(history) == 0 {
-		return fmt.Errorf("%s has no line of the logger %q with an allocation or a release: is it the log of the manager, as JSON?", log, inventory.HistoryLogger)
+		return err
 	}
 	l := list[tenureItem]{
-		kind: "TenureList", empty: fmt.Sprintf("no owner of %s in the log", argument), name: func(t tenureItem) string { return strings.ToLower(t.Kind) + "/" + t.Name },
+		kind: "TenureList", empty: fmt.Sprintf("no owner of %s in the history", argument), name: func(t tenureItem) string { return strings.ToLower(t.Kind) + "/" + t.Name },
 		columns: []column[tenureItem]{
 			{"FROM", false, func(t tenureItem) string { return timeText(t.From) }},
 			{"UNTIL", false, func(t tenureItem) string { return timeText(t.Until) }},
@@ -79,4 +78,104 @@ func (a *app) past(argument, log, at string) error {
 	}
 	slices.SortStableFunc(l.items, func(x, y tenureItem) int { return cmp.Compare(timeText(x.From), timeText(y.From)) })
 	return l.print(a)
+}
+
+// readLog reads the history of a log.
+func (a *app) readLog(log string) (inventory.History, error) {
+	in := a.in
+	if log != "-" {
+		file, err := os.Open(log)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close() //nolint:errcheck // only read
+		in = file
+	}
+	history, err := inventory.ReadHistory(io.Reader(in))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", log, err)
+	}
+	if len(history) == 0 {
+		return nil, fmt.Errorf("%s has no line of the logger %q with an allocation or a release: is it the log of the manager, as JSON?", log, inventory.HistoryLogger)
+	}
+	return history, nil
+}
+
+// historyPage is the number of AllocationHistories that are read at a time: each has up to 90 kB.
+const historyPage = 20
+
+// readHistoryObjects reads the history of the AllocationHistories, and of the stored claims whose allocation is older than those.
+func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (inventory.History, error) {
+	objects, err := a.listHistoryObjects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(objects) == 0 {
+		return nil, fmt.Errorf("namespace %s has no AllocationHistory: store the history with history.retentionDays of the chart, or give the log of the manager with --log", a.managerNamespace)
+	}
+	first := slices.MinFunc(objects, func(x, y butlerv1.AllocationHistory) int { return cmp.Compare(x.Spec.Day, y.Spec.Day) }).Spec.Day
+	if day, err := time.Parse(time.DateOnly, first); err == nil && when.Before(day) {
+		a.warn("the AllocationHistories begin on %s: claims that were gone by then are not shown", first)
+	}
+	var records []inventory.Record
+	for n := range objects {
+		o := &objects[n]
+		more, err := inventory.ReadHistoryObject(o)
+		if err != nil {
+			a.warn("%v", err)
+		}
+		if o.Spec.Incomplete {
+			a.warn("AllocationHistory %s has no room for all records of %s on %s: the log of the manager has them", o.Name, o.Spec.Pool, o.Spec.Day)
+		}
+		records = append(records, more...)
+	}
+	i, err := a.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return inventory.NewHistory(append(records, i.MissingAllocations(records)...)), nil
+}
+
+// listHistoryObjects lists the AllocationHistories; none if their API is not installed.
+func (a *app) listHistoryObjects(ctx context.Context) (objects []butlerv1.AllocationHistory, err error) {
+	config, err := a.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("access to the cluster: %w", err)
+	}
+	path := []string{"apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version, "namespaces", a.managerNamespace, "allocationhistories"}
+	next, begun, reported := "", time.Now(), false
+	defer func() {
+		if reported {
+			_, _ = fmt.Fprintln(a.err)
+		}
+	}()
+	for {
+		raw, err := client.Get().AbsPath(path...).Param("limit", fmt.Sprint(historyPage)).Param("continue", next).Do(ctx).Raw()
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, nil
+		case apierrors.IsResourceExpired(err) && next != "": // the list took longer than etcd keeps old versions
+			objects, next = nil, ""
+			continue
+		case apierrors.IsForbidden(err):
+			return nil, fmt.Errorf("you may not list allocationhistories in namespace %s: give the log of the manager with --log, or get the role butler-ipam-viewer there", a.managerNamespace)
+		case err != nil:
+			return nil, fmt.Errorf("list allocationhistories: %w", err)
+		}
+		var page butlerv1.AllocationHistoryList
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return nil, fmt.Errorf("page of allocationhistories: %w", err)
+		}
+		objects = append(objects, page.Items...)
+		if reported = time.Since(begun) >= patience; reported {
+			_, _ = fmt.Fprintf(a.err, "\rread %d AllocationHistories …", len(objects))
+		}
+		if next = page.Continue; next == "" {
+			return objects, nil
+		}
+	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,18 +125,20 @@ func (a *app) newWho() *cobra.Command {
 
 A range is answered run by run, a tenant (namespace/name) and a claim with all their ranges.
 
-With --log, show instead who owned the addresses in the past: the manager logs a line for each allocation and each release, as JSON, with logger "history". Give the
-log of all its replicas, as your log store returns it; with --at, only the owners at that time.`,
+With --at, show instead who owned the addresses at a time, from the AllocationHistories that the manager stores if a retention is set. With --log, from the log of the
+manager, which has a line for each allocation and each release, as JSON, with logger "history": give the log of all its replicas, as your log store returns
+it. With --log and without --at, show all owners in the log.`,
 		Example: `  kubectl ipam who 10.40.1.60
   kubectl ipam who 10.40.1.0/24
   kubectl ipam who 10.40.1.60 --domain red
   kubectl ipam who team-1/web
   kubectl ipam who ipallocation/butler-system/web-nodes -o json
+  kubectl ipam who 10.40.1.60 --at 2026-11-24T15:00:00Z
   kubectl ipam who 10.40.1.60 --log manager.log
   kubectl ipam who 10.40.1.60 --log - --at 2026-11-24T15:00:00Z`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if log != "" {
-				return a.past(args[0], log, at)
+			if log != "" || at != "" {
+				return a.past(cmd.Context(), args[0], log, at)
 			}
 			i, err := a.load(cmd.Context())
 			if err != nil {
@@ -158,14 +159,8 @@ log of all its replicas, as your log store returns it; with --at, only the owner
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&at, "at", "", "`time` of the question, in RFC 3339; needs --log")
-	cmd.Flags().StringVar(&log, "log", "", "`file` with the log of the manager, - for standard input")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if at != "" && log == "" {
-			return errors.New("--at needs --log: the cluster stores no earlier owners, the log of the manager has them")
-		}
-		return nil
-	}
+	cmd.Flags().StringVar(&at, "at", "", "`time` of the question, in RFC 3339: only the owners at that time")
+	cmd.Flags().StringVar(&log, "log", "", "`file` with the log of the manager, - for standard input; without the flag, --at reads AllocationHistories")
 	return cmd
 }
 

@@ -39,7 +39,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	suite.Main(m, sandbox.Options{Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--grant-expiry=45s"}}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
+	suite.Main(m, sandbox.Options{Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--grant-expiry=45s", "--history-retention-days=30"}}, func(_ context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
 		if binary, err = filepath.Abs("../../bin/kubectl-ipam"); err != nil {
 			return err
@@ -346,6 +346,13 @@ func TestHelp_ExamplesRun(t *testing.T) {
 			err = errors.New("the log lacks the allocation of web-nodes")
 		}
 		return err
+	})
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the history of the examples
+		var list butlerv1.AllocationHistoryList
+		if err := admin.List(ctx, &list, client.InNamespace(sandbox.ManagerNamespace)); err != nil || len(list.Items) > 0 {
+			return err
+		}
+		return errors.New("no AllocationHistory is stored")
 	})
 	if err := os.WriteFile("manager.log", log, 0o600); err != nil {
 		t.Fatal(err)
