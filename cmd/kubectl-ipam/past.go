@@ -129,11 +129,12 @@ func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (inventory
 		}
 		records = append(records, more...)
 	}
-	i, err := a.load(ctx)
-	if err != nil {
-		return nil, err
+	if i, err := a.load(ctx); err != nil {
+		a.warn("stored claims that are older than the AllocationHistories are not shown: %v", err)
+	} else {
+		records = append(records, i.MissingAllocations(records)...)
 	}
-	return inventory.NewHistory(append(records, i.MissingAllocations(records)...)), nil
+	return inventory.NewHistory(records), nil
 }
 
 // listHistoryObjects lists the AllocationHistories; none if their API is not installed.
