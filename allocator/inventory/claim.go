@@ -57,6 +57,10 @@ type Claim struct {
 	Origin  string // value of butlerv1.AnnotationOrigin
 	Created time.Time
 	Since   time.Time // when the range was allocated, as far as the status records it; otherwise Created
+	// Description is the annotation AnnotationDescription. Mode and Ports are those of a ProxyVIP.
+	Description string
+	Mode        novaedgev1.VIPMode
+	Ports       []int32
 	// OwnerClaim is the claim of an address object; zero for a claim.
 	OwnerClaim Key
 
@@ -69,6 +73,9 @@ type Claim struct {
 	addressObject Key       // that the status of the claim names; zero for none
 }
 
+// AnnotationDescription is the annotation of Kubernetes that describes an object to people.
+const AnnotationDescription = "kubernetes.io/description"
+
 // description is what a Claim does not get from its conversion.
 type description struct {
 	purpose        Purpose
@@ -79,6 +86,8 @@ type description struct {
 	finalizer      string
 	addressObject  string // name, in the namespace of the claim
 	object         metav1.Object
+	mode           novaedgev1.VIPMode
+	ports          []int32
 }
 
 func describeIPAllocation(a *butlerv1.IPAllocation) description {
@@ -115,7 +124,7 @@ func describeIPAddressClaim(c *ipamv1.IPAddressClaim) description {
 }
 
 func describeProxyVIP(v *novaedgev1.ProxyVIP) description {
-	d := description{purpose: PurposeVIP, object: v}
+	d := description{purpose: PurposeVIP, object: v, mode: v.Spec.Mode, ports: v.Spec.Ports}
 	d.setReason(v.Status.Conditions, novaedgev1.ConditionBound)
 	if name := v.Labels[novaedgev1.LabelServiceName]; name != "" {
 		d.tenant = v.Labels[novaedgev1.LabelServiceNamespace] + "/" + name
@@ -134,6 +143,7 @@ func (i *Inventory) addClaim(c state.Claim, d description) {
 	described := &Claim{
 		Key: c.Key, UID: c.UID, Pool: c.Pool, Domain: c.Space, Ranges: c.Ranges, Purpose: d.purpose, Tenant: d.tenant, Reason: d.reason, Created: c.Created,
 		Since: c.Created, Team: d.object.GetLabels()[butlerv1.LabelTeam], Origin: d.object.GetAnnotations()[butlerv1.AnnotationOrigin], OwnerClaim: c.OwnerClaim,
+		Description: d.object.GetAnnotations()[AnnotationDescription], Mode: d.mode, Ports: d.ports,
 	}
 	described.token, described.tenantMissing, described.unreadySince = c.Token, d.tenantMissing, c.Created
 	described.finalizer, described.finalizers = d.finalizer, d.object.GetFinalizers()

@@ -83,19 +83,25 @@ func (i *Inventory) PoolsOffering(domain string, r allocator.Range) (list []*Poo
 	return list
 }
 
+// Declared lists the ranges of the pool one by one. A claim gets its range from one of them, also where two are adjacent.
+func (p *Pool) Declared() []allocator.Range { return p.converted.Window }
+
+// Blocked lists the ranges that the pool blocks in its routing domain: reserved networks, the gateway, preAllocations, and addresses of the platform.
+func (p *Pool) Blocked() []allocator.Range { return p.converted.Blocked }
+
+// Blocks reports whether the pool blocks an address of a range. what describes the field; it may be "".
+func (p *Pool) Blocks(r allocator.Range) (what string, blocks bool) {
+	n := slices.IndexFunc(p.converted.Blocked, r.Overlaps)
+	if n >= 0 && p.converted.WhatIsBlocked != nil {
+		what = p.converted.WhatIsBlocked(p.converted.Blocked[n])
+	}
+	return what, n >= 0
+}
+
 // Blocking describes why a range is reserved in a routing domain: the first pool that blocks an address of the range, and the field; nil if none does.
 func (i *Inventory) Blocking(domain string, r allocator.Range) (p *Pool, what string) {
 	for _, p := range i.Pools() {
-		if p.Domain != domain {
-			continue
-		}
-		for _, blocked := range p.converted.Blocked {
-			if !blocked.Overlaps(r) {
-				continue
-			}
-			if p.converted.WhatIsBlocked != nil {
-				what = p.converted.WhatIsBlocked(blocked)
-			}
+		if what, blocks := p.Blocks(r); blocks && p.Domain == domain {
 			return p, what
 		}
 	}

@@ -1,5 +1,5 @@
 // Command kubectl-ipam shows operators who owns which address: pools, an address map, free ranges, owners, claims, how many claims still fit, what a change
-// of a pool would do, and defects. kubectl finds it as "kubectl ipam". See README.md.
+// of a pool would do, and defects. It also imports and exports the addresses of a pool. kubectl finds it as "kubectl ipam". See README.md.
 package main
 
 import (
@@ -18,8 +18,8 @@ var version = "dev"
 
 // Exit codes, as those of kubectl diff.
 const (
-	exitFindings = 1 // check, fit and plan: findings; other commands: no answer
-	exitFailed   = 2 // check, fit and plan: the command could not look
+	exitFindings = 1 // commands with findings: findings; other commands: no answer
+	exitFailed   = 2 // commands with findings: the command could not look
 )
 
 // annotationFindings marks the commands that have findings.

@@ -45,7 +45,7 @@ func newRoot(s streams) *cobra.Command {
 		Short: "Show who owns which IP address",
 		Long: `Show pools, claims and addresses of Butler IPAM, across all kinds: IPAllocation, IPClaim, IPAddressClaim and ProxyVIP.
 
-The commands read API objects only, and write nothing. They count and choose addresses by the code of the manager. Kinds that you
+The commands read API objects only, and write nothing, except import --apply. They count and choose addresses by the code of the manager. Kinds that you
 may not list in all namespaces are read in one namespace: that of the flag -n, or of your kubeconfig.`,
 		Example: `  kubectl ipam pools
   kubectl ipam who 10.40.1.60
@@ -68,7 +68,7 @@ may not list in all namespaces are read in one namespace: that of the flag -n, o
 	flags.StringVarP(&a.output, "output", "o", "table", "output `format`: "+strings.Join(formats, ", "))
 	flags.BoolVar(&a.noHeaders, "no-headers", false, "print tables without headers")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newCheck(), a.newVersion())
+	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newCheck(), a.newImport(), a.newExport(), a.newVersion())
 	return root
 }
 

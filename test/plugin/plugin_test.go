@@ -315,6 +315,13 @@ func kubeconfigOf(t *testing.T, user, ns string) string {
 	return path
 }
 
+// exampleAddresses is the file of the examples of import.
+const exampleAddresses = `address,vrf,tenant,Team,status,dns_name
+10.40.5.10/21,,team-1/shop,Acme,active,shop-1.example.com
+10.40.5.11/21,,team-1/shop,Acme,active,shop-2.example.com
+10.40.5.20/21,,,,reserved,
+`
+
 // Each example in the help of a command runs as printed, through kubectl.
 func TestHelp_ExamplesRun(t *testing.T) {
 	const ns = "butler-system"
@@ -354,8 +361,10 @@ func TestHelp_ExamplesRun(t *testing.T) {
 		}
 		return errors.New("no AllocationHistory is stored")
 	})
-	if err := os.WriteFile("manager.log", log, 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string][]byte{"manager.log": log, "addresses.csv": []byte(exampleAddresses)} {
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, line := range commands {
 		command := exec.CommandContext(t.Context(), "kubectl", strings.Fields(line)[1:]...)

@@ -1,0 +1,266 @@
+package exchange
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/state"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// compareWithCluster returns what the cluster lacks of the items. Items in conflict with the cluster are left out.
+func (pl *planner) compareWithCluster(items []*item) (missing []*item) {
+	var ranges []allocator.Range
+	for _, it := range items {
+		ranges = append(ranges, it.ranges...)
+	}
+	c := comparison{planner: pl, segments: pl.i.Segments(pl.Pool.Domain, ranges), blocked: allocator.Union(pl.Pool.Blocked())}
+	for _, it := range items {
+		before := len(pl.Conflicts)
+		rest := c.compare(it)
+		switch {
+		case len(pl.Conflicts) > before:
+		case len(rest) == 0:
+			pl.Present += len(it.rows())
+		default:
+			lacking := map[int]bool{}
+			for _, lack := range it.split(rest) {
+				missing = append(missing, lack)
+				for _, p := range lack.parts {
+					lacking[p.row] = true
+				}
+			}
+			pl.Present += len(it.rows()) - len(lacking)
+		}
+	}
+	return missing
+}
+
+// split returns an item for each of some of the ranges of an item; the item itself if it is one claim with several ranges.
+func (it *item) split(ranges []allocator.Range) (items []*item) {
+	if len(it.ranges) > 1 || slices.Equal(ranges, it.ranges) {
+		return []*item{it}
+	}
+	for _, r := range ranges {
+		one := *it
+		one.ranges = []allocator.Range{r}
+		one.parts = slices.DeleteFunc(slices.Clone(it.parts), func(p part) bool { return !p.Overlaps(r) })
+		items = append(items, &one)
+	}
+	return items
+}
+
+// comparison compares items with the state of their addresses.
+type comparison struct {
+	*planner
+	segments []state.Segment   // of all items
+	blocked  []allocator.Range // by the pool itself, in address order
+	keptFor  map[string]string // address -> name in spec.preAllocations of the pool; nil until needed
+}
+
+// in lists the segments with addresses of a range.
+func (c *comparison) in(r allocator.Range) []state.Segment {
+	from, _ := slices.BinarySearchFunc(c.segments, r.First, func(g state.Segment, a netip.Addr) int {
+		if g.Range.Last.Less(a) {
+			return -1
+		}
+		return 1
+	})
+	to := from
+	for to < len(c.segments) && !r.Last.Less(c.segments[to].Range.First) {
+		to++
+	}
+	return c.segments[from:to]
+}
+
+// compare returns the ranges of an item that the cluster lacks, and records conflicts.
+func (c *comparison) compare(it *item) (rest []allocator.Range) {
+	switch it.kind {
+	case KindReserved:
+		rest = allocator.Subtract(it.ranges, c.blocked)
+		if it.entry && len(rest) > 0 {
+			rest = it.ranges
+		}
+	case KindPreAllocation:
+		if c.isPreAllocated(it) {
+			return nil
+		}
+		rest = it.ranges
+	case KindIPAllocation:
+		if it.name == "" {
+			return c.compareUnnamed(it)
+		}
+		fallthrough
+	default:
+		if stored := c.i.Claim(c.keyOf(it)); stored != nil {
+			if !slices.Equal(stored.Ranges, it.ranges) || stored.Pool != c.Pool.Key || it.kind == KindIPAllocation && stored.Tenant != it.tenant {
+				c.addConflict(ConflictName, it.rows(), "%s %s exists, with %s%s: the file says %s %s", it.kind, inventory.NameOf(stored.Key), orNothing(stored.Ranges), forTenant(stored.Tenant),
+					rangesText(it.ranges), it.owner())
+				return nil
+			}
+			return c.checkSegments(it, it.ranges, stored.Key)
+		}
+		rest = it.ranges
+	}
+	c.checkSegments(it, rest, inventory.Key{})
+	return rest
+}
+
+// compareUnnamed returns the ranges of an IPAllocation that no IPAllocation of its tenant owns.
+func (c *comparison) compareUnnamed(it *item) (rest []allocator.Range) {
+	var owned []allocator.Range
+	for _, g := range c.in(it.ranges[0]) {
+		if g.State != state.SegmentOwned || g.Pool != c.Pool.Key || len(g.Rivals) > 0 {
+			continue
+		}
+		if stored := c.i.Claim(g.Owner); stored != nil && stored.Key.Resource == butler.ResourceIPAllocation && stored.Tenant == it.tenant &&
+			(!it.purposeGiven || string(stored.Purpose) == string(it.purpose)) {
+			owned = append(owned, g.Range)
+		}
+	}
+	rest = allocator.Subtract(it.ranges, owned)
+	c.checkSegments(it, rest, inventory.Key{})
+	for _, r := range rest {
+		missing := *it
+		missing.ranges = []allocator.Range{r}
+		if stored := c.i.Claim(c.keyOf(&missing)); stored != nil {
+			c.addConflict(ConflictName, it.rowsIn(r), "IPAllocation %s exists, with %s%s: the name derives from %s, %s in the file", inventory.NameOf(stored.Key), orNothing(stored.Ranges),
+				forTenant(stored.Tenant), r, it.owner())
+		}
+	}
+	return rest
+}
+
+// checkSegments records a conflict for each segment of ranges that keeps the item from them. Segments of the claim own, and those that the item does not need
+// to be free, are no conflict. The result is always nil, for an item that the cluster has.
+func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inventory.Key) []allocator.Range {
+	for _, r := range ranges {
+		for _, g := range c.in(r) {
+			common := intersect(g.Range, r)
+			fail := func(kind ConflictKind, format string, args ...any) {
+				c.addConflict(kind, it.rowsIn(common), "%s %s; the file says %s", common, fmt.Sprintf(format, args...), it.owner())
+			}
+			switch g.State {
+			case state.SegmentReserved:
+				if kind, why := c.whyBlocked(it, common); why != "" {
+					fail(kind, "%s", why)
+				}
+			case state.SegmentOwned:
+				if g.Owner == own || it.kind == KindPreAllocation && g.Owner.Name == it.name && g.Owner.Namespace == c.Pool.Key.Namespace {
+					continue
+				}
+				tenant := ""
+				if stored := c.i.Claim(g.Owner); stored != nil {
+					tenant = stored.Tenant
+				}
+				fail(ConflictOwned, "is owned by %s %s%s", inventory.KindOf(g.Owner), inventory.NameOf(g.Owner), forTenant(tenant))
+			case state.SegmentCooldown:
+				if !isReservation(it.kind) { // addresses in cooldown may be reserved
+					fail(ConflictCooldown, "is in cooldown until %s", g.Until.UTC().Format(time.RFC3339))
+				}
+			case state.SegmentGranted:
+				fail(ConflictGranted, "is granted to a claim that is being created%s", nameIfKnown(g.Owner))
+			case state.SegmentMoved:
+				if !isReservation(it.kind) {
+					fail(ConflictMoved, "is owned by %s %s in another cluster", inventory.KindOf(g.Owner), inventory.NameOf(g.Owner))
+				}
+			case state.SegmentWithheld:
+				fail(ConflictWithheld, "is withheld, as an update of pool %s removes it", inventory.NameOf(g.Owner))
+			}
+		}
+	}
+	return nil
+}
+
+func isReservation(k Kind) bool { return k == KindReserved || k == KindPreAllocation }
+
+// whyBlocked returns why a reserved range is not for an item; "" if it may be.
+func (c *comparison) whyBlocked(it *item, r allocator.Range) (ConflictKind, string) {
+	if isReservation(it.kind) {
+		return "", "" // reserved twice
+	}
+	for _, p := range c.i.Pools() {
+		what, blocks := p.Blocks(r)
+		if p.Domain != c.Pool.Domain || !blocks {
+			continue
+		}
+		pool, isIPPool := p.Object.(*metal3v1.IPPool)
+		switch {
+		case !isIPPool:
+			if what = cmp.Or(what, "is reserved"); p.Key != c.Pool.Key {
+				what = fmt.Sprintf("in pool %s %s", inventory.NameOf(p.Key), what)
+			}
+			return ConflictReserved, what
+		case p.Key == c.Pool.Key && addressText(pool.Spec.PreAllocations[it.name]) == r.First.String():
+			continue // kept for this claim
+		}
+		return ConflictPreAllocated, fmt.Sprintf("is kept for a claim (spec.preAllocations) by pool %s", inventory.NameOf(p.Key))
+	}
+	return "", ""
+}
+
+func addressText(a metal3v1.IP) string {
+	parsed, _ := netip.ParseAddr(string(a))
+	return parsed.String()
+}
+
+// isPreAllocated reports whether the pool keeps the address of an item already; an address that it keeps for another name is a conflict, unless the file has no
+// name for the address.
+func (c *comparison) isPreAllocated(it *item) bool {
+	pool := c.Pool.Object.(*metal3v1.IPPool)
+	address := it.ranges[0].First.String()
+	if kept, ok := pool.Spec.PreAllocations[it.name]; ok {
+		if addressText(kept) != address {
+			c.addConflict(ConflictPreAllocated, it.rows(), "%s is already the name for %s in spec.preAllocations of the pool; the file says %s", it.name, kept, address)
+		}
+		return true
+	}
+	if c.keptFor == nil {
+		c.keptFor = map[string]string{}
+		for name, kept := range pool.Spec.PreAllocations {
+			c.keptFor[addressText(kept)] = name
+		}
+	}
+	name, kept := c.keptFor[address]
+	if kept && !it.derived {
+		c.addConflict(ConflictPreAllocated, it.rows(), "%s is kept for %s in spec.preAllocations of the pool; the file says %s", address, name, it.owner())
+	}
+	return kept
+}
+
+func intersect(x, y allocator.Range) allocator.Range {
+	if x.First.Less(y.First) {
+		x.First = y.First
+	}
+	if y.Last.Less(x.Last) {
+		x.Last = y.Last
+	}
+	return x
+}
+
+func nameIfKnown(k inventory.Key) string {
+	if k.Name == "" {
+		return ""
+	}
+	return ": " + inventory.KindOf(k) + " " + inventory.NameOf(k)
+}
+
+func orNothing(ranges []allocator.Range) string {
+	if len(ranges) == 0 {
+		return "no addresses"
+	}
+	return rangesText(ranges)
+}
+
+func forTenant(tenant string) string {
+	if tenant == "" {
+		return ""
+	}
+	return " for " + tenant
+}

@@ -1,0 +1,198 @@
+package exchange
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Formats are the values of Mapping.Format.
+var Formats = []string{"auto", "csv", "netbox", "phpipam", "infoblox", "windows", "yaml"}
+
+// Fields are what a column of a file can be. FieldIgnore leaves a column out.
+const (
+	FieldKind        = "kind"        // a Kind
+	FieldName        = "name"        // name of the claim
+	FieldRanges      = "ranges"      // addresses, ranges and networks, separated by spaces or commas
+	FieldAddress     = "address"     // addresses, separated by spaces or commas; a prefix length is that of the network around the address
+	FieldFirst       = "first"       // first address of a range
+	FieldLast        = "last"        // last address of a range
+	FieldNetwork     = "network"     // a network as such: its addresses count only with a tenant, or if it is reserved
+	FieldTenant      = "tenant"      // namespace/name, or a name
+	FieldType        = "type"        // nodes or loadbalancer
+	FieldTeam        = "team"        // team of an IPAllocation
+	FieldMode        = "mode"        // of a ProxyVIP
+	FieldPorts       = "ports"       // of a ProxyVIP, separated by spaces or commas
+	FieldDomain      = "domain"      // routing domain, or VRF
+	FieldStatus      = "status"      // "reserved" and "container" matter
+	FieldRole        = "role"        // of an address in NetBox: a virtual address is for load balancers
+	FieldGateway     = "gateway"     // whether the address is a gateway
+	FieldDescription = "description" // may be several columns
+	FieldIgnore      = "ignore"
+
+	fieldText = "text" // a description that is read back as it was exported, with its blanks
+)
+
+// FieldNames are the values of Mapping.Columns.
+var FieldNames = []string{
+	FieldKind, FieldName, FieldRanges, FieldAddress, FieldFirst, FieldLast, FieldNetwork, FieldTenant, FieldType, FieldTeam, FieldMode, FieldPorts, FieldDomain,
+	FieldStatus, FieldRole, FieldGateway, FieldDescription, FieldIgnore,
+}
+
+// format describes the columns of a table. Headings are normalized: see normalize.
+type format struct {
+	title  string     // for messages
+	option string     // value of Mapping.Format
+	needs  [][]string // a table of this format has one heading of each list
+	fields map[string]string
+}
+
+// formats are tried in this order.
+var formats = []format{
+	{"csv of kubectl ipam export", "csv", [][]string{{"kind"}, {"ranges"}}, map[string]string{
+		"kind": FieldKind, "name": FieldName, "ranges": FieldRanges, "tenant": FieldTenant, "type": FieldType, "team": FieldTeam, "mode": FieldMode, "ports": FieldPorts,
+		"description": fieldText,
+	}},
+	{"phpIPAM addresses", "phpipam", [][]string{{"ipaddress"}, {"hostname"}, {"section", "subnet", "mac", "owner", "ipstate"}}, map[string]string{
+		"ipaddress": FieldAddress, "vrf": FieldDomain, "hostname": FieldDescription, "description": FieldDescription, "tag": FieldStatus, "ipstate": FieldStatus,
+		"gateway": FieldGateway, "customer": FieldTenant,
+	}},
+	{"Windows addresses", "windows", [][]string{{"ipaddress"}, {"managedbyservice", "serviceinstance", "assignmenttype", "ipaddressstate", "addressstate", "devicename", "scopeid"}}, map[string]string{
+		"ipaddress": FieldAddress, "devicename": FieldDescription, "hostname": FieldDescription, "description": FieldDescription, "addressspace": FieldDomain,
+	}},
+	{"Windows ranges", "windows", [][]string{{"startipaddress"}, {"endipaddress"}}, map[string]string{
+		"startipaddress": FieldFirst, "endipaddress": FieldLast, "description": FieldDescription, "addressspace": FieldDomain,
+	}},
+	{"NetBox prefixes", "netbox", [][]string{{"prefix"}, {"vrf", "ispool", "pool", "scopetype", "vlan", "vlanid"}}, map[string]string{
+		"prefix": FieldNetwork, "vrf": FieldDomain, "tenant": FieldTenant, "status": FieldStatus, "description": FieldDescription,
+	}},
+	{"NetBox ranges", "netbox", [][]string{{"startaddress"}, {"endaddress"}}, map[string]string{
+		"startaddress": FieldFirst, "endaddress": FieldLast, "vrf": FieldDomain, "tenant": FieldTenant, "status": FieldStatus, "description": FieldDescription,
+	}},
+	{"NetBox addresses", "netbox", [][]string{{"address", "ipaddress"}, {"vrf", "dnsname"}, {"tenant", "status", "role", "dnsname"}}, map[string]string{
+		"address": FieldAddress, "ipaddress": FieldAddress, "vrf": FieldDomain, "tenant": FieldTenant, "status": FieldStatus, "role": FieldRole,
+		"dnsname": FieldDescription, "description": FieldDescription,
+	}},
+	{"csv", "csv", nil, map[string]string{
+		"kind": FieldKind, "name": FieldName, "ranges": FieldRanges, "range": FieldRanges, "address": FieldRanges, "addresses": FieldRanges, "ip": FieldRanges,
+		"ipaddress": FieldRanges, "cidr": FieldRanges, "network": FieldRanges, "prefix": FieldRanges, "first": FieldFirst, "start": FieldFirst, "startaddress": FieldFirst,
+		"last": FieldLast, "end": FieldLast, "endaddress": FieldLast, "tenant": FieldTenant, "type": FieldType, "team": FieldTeam, "mode": FieldMode, "ports": FieldPorts,
+		"domain": FieldDomain, "routingdomain": FieldDomain, "vrf": FieldDomain, "status": FieldStatus, "description": FieldDescription, "comment": FieldDescription,
+	}},
+}
+
+// infobloxFields are the columns of the tables of an Infoblox file, by the object of the table. Rows of other objects are left out.
+var infobloxFields = map[string]map[string]string{
+	"network":          {"address": FieldIgnore},
+	"networkcontainer": {"address": FieldIgnore},
+	"ipv6network":      {"address": FieldIgnore},
+	"fixedaddress": {
+		"ipaddress": FieldAddress, "networkview": FieldDomain, "eatenant": FieldTenant, "name": FieldDescription, "comment": FieldDescription,
+	},
+	"ipv6fixedaddress": {
+		"ipaddress": FieldAddress, "networkview": FieldDomain, "eatenant": FieldTenant, "name": FieldDescription, "comment": FieldDescription,
+	},
+	"dhcprange": {
+		"startaddress": FieldFirst, "endaddress": FieldLast, "networkview": FieldDomain, "eatenant": FieldTenant, "name": FieldDescription, "comment": FieldDescription,
+	},
+	"ipv6dhcprange": {
+		"startaddress": FieldFirst, "endaddress": FieldLast, "networkview": FieldDomain, "eatenant": FieldTenant, "name": FieldDescription, "comment": FieldDescription,
+	},
+	"hostrecord": {
+		"addresses": FieldAddress, "ipv6addresses": FieldAddress, "networkview": FieldDomain, "eatenant": FieldTenant, "fqdn": FieldDescription, "comment": FieldDescription,
+	},
+}
+
+// normalize returns the letters and digits of a heading in lower case: "ip_address*" and "IP Address" are the same heading.
+func normalize(heading string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, heading)
+}
+
+// column is a column of a table.
+type column struct {
+	heading string
+	field   string // "" for a column without meaning
+}
+
+// columnsOf returns the columns of a table: those of the mapping first, then those of the format.
+func columnsOf(header line, fields map[string]string, mapped map[string]string) []column {
+	columns := make([]column, len(header.cells))
+	for n, heading := range header.cells {
+		columns[n].heading = strings.TrimSpace(heading)
+		field, ok := mapped[normalize(heading)]
+		if !ok {
+			field = fields[normalize(heading)]
+		}
+		columns[n].field = field
+	}
+	for n := range columns { // a mapped column replaces that of the format
+		if columns[n].field == FieldDescription || columns[n].field == FieldAddress {
+			continue
+		}
+		if _, isMapped := mapped[normalize(columns[n].heading)]; isMapped {
+			continue
+		}
+		if slices.ContainsFunc(columns, func(c column) bool { _, ok := mapped[normalize(c.heading)]; return ok && c.field == columns[n].field }) {
+			columns[n].field = ""
+		}
+	}
+	return columns
+}
+
+// hasAddresses reports whether columns have addresses.
+func hasAddresses(columns []column) bool {
+	has := func(field string) bool {
+		return slices.ContainsFunc(columns, func(c column) bool { return c.field == field })
+	}
+	return has(FieldRanges) || has(FieldAddress) || has(FieldNetwork) || has(FieldFirst) && has(FieldLast)
+}
+
+// detect returns the format of a table with a header.
+func detect(header line, option string, mapped map[string]string) (format, []column, error) {
+	headings := map[string]bool{}
+	for _, heading := range header.cells {
+		headings[normalize(heading)] = true
+	}
+	known := func(some []string) bool { return slices.ContainsFunc(some, func(h string) bool { return headings[h] }) }
+	for _, f := range formats {
+		needs := f.needs
+		if option != "auto" { // the first heading distinguishes the tables of a format
+			needs = needs[:min(1, len(needs))]
+		}
+		if option != "auto" && option != f.option || slices.ContainsFunc(needs, func(some []string) bool { return !known(some) }) {
+			continue
+		}
+		if columns := columnsOf(header, f.fields, mapped); hasAddresses(columns) {
+			return f, columns, nil
+		}
+	}
+	var named []string
+	for _, heading := range header.cells {
+		named = append(named, fmt.Sprintf("%q", shorten(heading)))
+		if len(named) == 12 {
+			named = append(named, "…")
+			break
+		}
+	}
+	what := "those of no known format"
+	if option != "auto" {
+		what = "not those of --format=" + option
+	}
+	return format{}, nil, Fault{Row: header.row, Text: fmt.Sprintf("has the columns %s, which are %s: say what a column is with --map COLUMN=FIELD, as in --map %s=ranges",
+		strings.Join(named, ", "), what, shorten(header.cells[0]))}
+}
+
+// shorten returns a text of a file for a message.
+func shorten(text string) string {
+	if runes := []rune(strings.Join(strings.Fields(text), " ")); len(runes) > 60 {
+		return string(runes[:60]) + "…"
+	} else {
+		return string(runes)
+	}
+}

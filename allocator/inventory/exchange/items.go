@@ -1,0 +1,284 @@
+package exchange
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// maxObjects bounds the objects, or entries of a pool, that the ranges of a file become one by one.
+const maxObjects = 49_152
+
+// newItems returns what the rows become, one by one. Rows outside the pool are conflicts.
+func (pl *planner) newItems() (items []*item, faults Faults) {
+	expanded := int64(0)
+	for n := range pl.file.Records {
+		r := &pl.file.Records[n]
+		fail := func(format string, args ...any) {
+			faults = append(faults, Fault{Row: r.Row, Text: fmt.Sprintf(format, args...)})
+		}
+		if r.LeftOut != "" {
+			pl.leaveOut(r, "%s", r.LeftOut)
+			continue
+		}
+		if r.HasDomain && pl.domainOf(r.Domain) != pl.Pool.Domain {
+			pl.leaveOut(r, "rows of the VRF %q: the pool is in the routing domain %q; --vrf-map VRF=DOMAIN says that a VRF is a routing domain", shorten(r.Domain), pl.Pool.Domain)
+			continue
+		}
+		tenant, mapped := pl.o.Tenants[r.Tenant]
+		if !mapped {
+			tenant = r.Tenant
+		}
+		kind, skip := pl.kindOf(r, tenant)
+		if skip != "" {
+			pl.leaveOut(r, "%s", skip)
+			continue
+		}
+		if possible := poolKinds[pl.Pool.Key.Resource]; !slices.Contains(possible, kind) {
+			fail("is %s, which a %s cannot have: only %s", kind, inventory.KindOf(pl.Pool.Key), joinKinds(possible))
+			continue
+		}
+		it := item{kind: kind, team: r.Team, mode: r.Mode, ports: r.Ports, singles: r.Singles && r.Name == ""}
+		if r.Description != "" {
+			it.descriptions = []string{r.Description}
+		}
+		if kind == r.Kind || r.Kind == "" && kind != KindReserved {
+			it.name = r.Name
+		}
+		if problem := pl.setOwner(&it, r, tenant); problem != "" {
+			fail("%s", problem)
+			continue
+		}
+		if pl.isOutside(r, kind) {
+			continue
+		}
+		switch kind {
+		case KindProxyVIP:
+			if it.name == "" {
+				it.name = pl.deriveName(r.Ranges[0])
+			}
+			it.ranges = r.Ranges
+			items = append(items, it.withParts(r.Row))
+		case KindReserved, KindIPAllocation:
+			if it.name != "" && len(r.Ranges) > 1 {
+				fail("has %d ranges, and an IPAllocation has one: write a row for each", len(r.Ranges))
+				continue
+			}
+			for _, one := range r.Ranges {
+				it := it
+				it.entry = kind == KindReserved && r.Kind == KindReserved
+				it.ranges = []allocator.Range{one}
+				items = append(items, it.withParts(r.Row))
+			}
+		default: // one address each
+			n := allocator.Total(r.Ranges) // saturates
+			if n > maxObjects-expanded {
+				fail("brings the number of addresses over %d: a %s has one address", maxObjects, kind)
+				return nil, faults
+			}
+			expanded += n
+			if it.name != "" && n > 1 {
+				fail("has several addresses, and %s %s has one", kind, it.name)
+				continue
+			}
+			for _, several := range r.Ranges {
+				for a := range several.Addresses() {
+					it := it
+					it.ranges = []allocator.Range{{First: a, Last: a}}
+					if it.name == "" {
+						it.name, it.derived = pl.deriveName(it.ranges[0]), true
+						if kind == KindPreAllocation {
+							it.name = "_" + it.name // no claim can have this name, so that no claim gets the address
+						}
+					}
+					items = append(items, it.withParts(r.Row))
+				}
+			}
+		}
+	}
+	return items, faults
+}
+
+func (it item) withParts(row int) *item {
+	it.ranges = slices.Clone(it.ranges)
+	for _, r := range it.ranges {
+		it.parts = append(it.parts, part{row, r})
+	}
+	return &it
+}
+
+func (pl *planner) leaveOut(r *Record, format string, args ...any) {
+	reason := fmt.Sprintf(format, args...)
+	pl.leftOut[reason] = append(pl.leftOut[reason], r.Row)
+}
+
+// domainOf returns the routing domain of a VRF. Other tools name theirs without a VRF "global" or "default".
+func (pl *planner) domainOf(vrf string) string {
+	if domain, mapped := pl.o.Domains[vrf]; mapped {
+		return domain
+	}
+	if lower := strings.ToLower(vrf); vrf != pl.Pool.Domain && (lower == "global" || lower == "default") {
+		return ""
+	}
+	return vrf
+}
+
+// kindOf returns what a row becomes, or why it is left out.
+func (pl *planner) kindOf(r *Record, tenant string) (k Kind, skip string) {
+	kinds := poolKinds[pl.Pool.Key.Resource]
+	switch {
+	case pl.o.As == KindIPAllocation && (r.Kind == KindReserved || r.Reserved || tenant == ""):
+		return "", "rows that are reserved, or without a tenant: only allocations are imported"
+	case pl.o.As != "":
+		return pl.o.As, ""
+	case r.Kind != "":
+		return r.Kind, ""
+	case kinds[0] == KindIPAllocation && (r.Reserved || tenant == ""):
+		return KindReserved, ""
+	case kinds[0] == KindProxyVIP && r.Reserved:
+		return "", "reserved rows: a ProxyIPPool reserves nothing; leave the addresses out of spec.addresses and spec.cidrs"
+	}
+	return kinds[0], ""
+}
+
+// setOwner sets the owner of an item. It returns the rule that the row breaks, with a remedy.
+func (pl *planner) setOwner(it *item, r *Record, tenant string) (problem string) {
+	switch it.kind {
+	case KindIPAllocation:
+		if tenant == "" {
+			return "is an IPAllocation, which needs a tenant: fill the cell, or name a tenant for rows without one with --tenant-map =NAMESPACE/NAME"
+		}
+		if !strings.Contains(tenant, "/") && pl.o.TenantNamespace != "" {
+			tenant = pl.o.TenantNamespace + "/" + tenant
+		}
+		if it.tenant, problem = parseTenant(tenant); problem != "" {
+			return fmt.Sprintf("has the tenant %q, %s: write --tenant-map %q", shorten(r.Tenant), problem, shorten(r.Tenant)+"=NAMESPACE/NAME")
+		}
+		it.purpose, it.purposeGiven = butlerv1.IPAllocationType(r.Type), r.Type != ""
+		if r.Type == "" {
+			it.purpose = pl.o.Type
+		}
+		if it.purpose != butlerv1.TypeNodes && it.purpose != butlerv1.TypeLoadBalancer {
+			return fmt.Sprintf("has the type %q: use nodes or loadbalancer", shorten(r.Type))
+		}
+		if rules := validation.IsValidLabelValue(it.team); len(rules) > 0 {
+			return fmt.Sprintf("has the team %q: %s", shorten(it.team), rules[0])
+		}
+	case KindIPClaim, KindIPAddressClaim:
+		if r.Kind == "" { // a tenant of another tool is no Cluster
+			return ""
+		}
+		it.tenant = tenant
+		if namespace, name, ok := strings.Cut(tenant, "/"); ok {
+			if namespace != pl.Pool.Key.Namespace {
+				return fmt.Sprintf("has the tenant %q: the Cluster of a claim lies in the namespace of the claim, %s", shorten(tenant), pl.Pool.Key.Namespace)
+			}
+			it.tenant = name
+		}
+		if rules := validation.IsValidLabelValue(it.tenant); len(rules) > 0 {
+			return fmt.Sprintf("has the tenant %q, the name of a Cluster: %s", shorten(it.tenant), rules[0])
+		}
+	case KindProxyVIP:
+		if it.mode == "" || it.ports == "" {
+			return "has no mode or no ports, which a ProxyVIP needs: add the columns mode (L2ARP, BGP or OSPF) and ports"
+		}
+	case KindReserved:
+		it.name, it.team = "", ""
+	}
+	return ""
+}
+
+// parseTenant returns the namespace/name of a tenant, or the rule that the text breaks.
+func parseTenant(text string) (tenant, problem string) {
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok {
+		return "", "which has no namespace"
+	}
+	if rules := validation.IsDNS1123Label(namespace); len(rules) > 0 {
+		return "", fmt.Sprintf("whose namespace %q is no name of a namespace (at most 63 of a-z, 0-9 and '-')", shorten(namespace))
+	}
+	if rules := validation.IsDNS1123Subdomain(name); len(rules) > 0 {
+		return "", fmt.Sprintf("whose name %q is no name of an object (at most 253 of a-z, 0-9, '-' and '.')", shorten(name))
+	}
+	return text, ""
+}
+
+// isOutside reports whether a row has addresses that the pool does not have, after it was recorded as a conflict or left out.
+func (pl *planner) isOutside(r *Record, kind Kind) bool {
+	where, allowed, overlaps := "the pool", pl.windows, pl.overlapsWindows
+	if kind == KindReserved {
+		where, allowed, overlaps = "spec.cidr of the pool", pl.network, pl.overlapsNetwork
+	}
+	for _, one := range r.Ranges {
+		if isCovered(allowed, one) {
+			continue
+		}
+		switch {
+		case overlaps([]allocator.Range{one}):
+			pl.addConflict(ConflictOutside, []int{r.Row}, "%s is not in one range of %s: %s", one, where, rangesText(firstRanges(allowed)))
+		case pl.o.SkipOutside:
+			pl.leaveOut(r, "rows outside %s", where)
+		default:
+			why := ""
+			if kind != KindReserved && isCovered(pl.network, one) {
+				why = " (inside spec.cidr, but in no range of spec.tenantAllocation)"
+			}
+			pl.addConflict(ConflictOutside, []int{r.Row}, "%s is outside %s%s: %s", one, where, why, rangesText(firstRanges(allowed)))
+		}
+		return true
+	}
+	return false
+}
+
+// groupFaults returns one fault for each text, at the first row that has the fault.
+func groupFaults(faults Faults) (grouped Faults) {
+	rows := map[string]int{}
+	for _, f := range faults {
+		if rows[f.Text]++; rows[f.Text] == 1 {
+			grouped = append(grouped, f)
+		}
+	}
+	for n, f := range grouped {
+		if more := rows[f.Text] - 1; more > 0 {
+			grouped[n].Text += fmt.Sprintf(" (and %s)", allocator.Counted(more, "row")+" more")
+		}
+	}
+	return grouped
+}
+
+// firstRanges returns the first ranges of many, for messages.
+func firstRanges(ranges []allocator.Range) []allocator.Range { return ranges[:min(len(ranges), 4)] }
+
+// deriveName returns the name of a claim of the pool with a range: pool-10-40-1-60, or pool-10-40-1-60-to-10-40-1-63. IPv6 addresses are written in full.
+func (pl *planner) deriveName(r allocator.Range) string {
+	text := r.First.StringExpanded()
+	if r.First != r.Last {
+		text += "-to-" + r.Last.StringExpanded()
+	}
+	return pl.Pool.Key.Name + "-" + strings.NewReplacer(".", "-", ":", "-").Replace(text)
+}
+
+// resourceOf returns the resource of the claims of a kind.
+func resourceOf(k Kind) string {
+	for resource, kind := range claimKinds {
+		if kind == k {
+			return resource
+		}
+	}
+	return ""
+}
+
+// keyOf returns the key of the claim that an item becomes. A claim lies in the namespace of its pool.
+func (pl *planner) keyOf(it *item) inventory.Key {
+	name := it.name
+	if name == "" {
+		name = pl.deriveName(it.ranges[0])
+	}
+	return inventory.Key{Resource: resourceOf(it.kind), Namespace: pl.Pool.Key.Namespace, Name: name}
+}

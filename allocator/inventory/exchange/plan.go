@@ -1,0 +1,374 @@
+package exchange
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// Options decide what rows become.
+type Options struct {
+	// As is the kind that all rows become; "" follows the file and the kind of the pool.
+	As Kind
+	// Type is the type of IPAllocations for which the file has none; "" is nodes.
+	Type butlerv1.IPAllocationType
+	// Tenants maps a tenant of the file to namespace/name; the tenant "" is that of the rows without one. TenantNamespace is the namespace of other tenants
+	// for which the file has a name alone.
+	Tenants         map[string]string
+	TenantNamespace string
+	// Domains maps a VRF of the file to a routing domain.
+	Domains map[string]string
+	// SkipOutside leaves out rows without an address of the pool. Otherwise such rows are conflicts.
+	SkipOutside bool
+}
+
+// ConflictKind says what a row is in conflict with.
+type ConflictKind string
+
+const (
+	ConflictRows         ConflictKind = "rows"         // another row
+	ConflictName         ConflictKind = "name"         // a row, or a stored claim, with the same name
+	ConflictOutside      ConflictKind = "outside"      // the ranges of the pool
+	ConflictOwned        ConflictKind = "owned"        // a stored claim
+	ConflictReserved     ConflictKind = "reserved"     // a reserved range, or the gateway, of a pool
+	ConflictPreAllocated ConflictKind = "preAllocated" // an address that an IPPool keeps for a claim
+	ConflictCooldown     ConflictKind = "cooldown"     // a cooldown
+	ConflictGranted      ConflictKind = "granted"      // a claim that is being created
+	ConflictMoved        ConflictKind = "moved"        // a claim in another cluster
+	ConflictWithheld     ConflictKind = "withheld"     // an update of a pool
+	ConflictPool         ConflictKind = "pool"         // a rule of the pool
+	ConflictInvalid      ConflictKind = "invalid"      // a rule of the object that the row becomes
+)
+
+// Conflict is why rows cannot be imported.
+type Conflict struct {
+	Kind ConflictKind
+	Rows []int // in ascending order; empty for a conflict of the pool
+	Text string
+}
+
+// LeftOut is rows that are not imported on purpose.
+type LeftOut struct {
+	Reason string
+	Rows   []int
+}
+
+// Claim is a claim to create, in the order of addresses.
+type Claim struct {
+	Key    inventory.Key
+	Kind   Kind
+	Tenant string
+	Ranges []allocator.Range
+	Rows   []int
+	Object metav1.Object
+}
+
+// Reservation is an addition to spec.reserved of a NetworkPool, or to spec.preAllocations of an IPPool.
+type Reservation struct {
+	Kind  Kind
+	Name  string // of an entry of spec.preAllocations
+	Range allocator.Range
+	Rows  []int
+}
+
+// Plan is what the rows of a file become. Claims, Reservations and Updated are what the cluster lacks.
+type Plan struct {
+	Pool         *inventory.Pool
+	Claims       []Claim
+	Reservations []Reservation
+	// Updated is the pool with the Reservations; nil if there are none. Base is the version that the update applies to.
+	Updated    metav1.Object
+	Conflicts  []Conflict
+	LeftOut    []LeftOut
+	Rows       int // of the file
+	Present    int // rows whose addresses are in the cluster already, as the file says
+	Duplicates int // rows that repeat others
+}
+
+// Empty reports whether the cluster lacks nothing.
+func (p *Plan) Empty() bool { return len(p.Claims) == 0 && p.Updated == nil }
+
+// part is the addresses of a row.
+type part struct {
+	row int
+	allocator.Range
+}
+
+// item is rows that become one claim, or one reservation.
+type item struct {
+	kind         Kind
+	name         string // "" if it derives from the ranges once items are merged
+	derived      bool   // name derives from the address
+	ranges       []allocator.Range
+	parts        []part
+	singles      bool // consecutive addresses may join
+	entry        bool // an entry of spec.reserved, as it was exported
+	tenant       string
+	purpose      butlerv1.IPAllocationType
+	purposeGiven bool
+	team         string
+	mode, ports  string
+	descriptions []string
+}
+
+// sameOwner reports whether another item is for the same owner, so that their addresses do not clash.
+func (it *item) sameOwner(o *item) bool {
+	if it.kind != o.kind || it.name != o.name {
+		return false
+	}
+	return it.kind == KindReserved || it.name != "" || it.tenant == o.tenant && it.purpose == o.purpose && it.team == o.team
+}
+
+// rowsIn lists the rows of an item that have addresses of a range.
+func (it *item) rowsIn(r allocator.Range) (rows []int) {
+	for _, p := range it.parts {
+		if p.Overlaps(r) {
+			rows = append(rows, p.row)
+		}
+	}
+	return sortedRows(rows)
+}
+
+func (it *item) rows() (rows []int) {
+	for _, p := range it.parts {
+		rows = append(rows, p.row)
+	}
+	return sortedRows(rows)
+}
+
+func sortedRows(rows []int) []int {
+	slices.Sort(rows)
+	return slices.Compact(rows)
+}
+
+// owner describes for whom the addresses of an item are.
+func (it *item) owner() string {
+	switch {
+	case it.kind == KindReserved:
+		return "reserved"
+	case it.kind == KindPreAllocation:
+		return fmt.Sprintf("kept for %s", it.name)
+	case it.kind == KindIPAllocation && it.name == "":
+		return fmt.Sprintf("for %s (%s)", it.tenant, it.purpose)
+	case it.tenant != "":
+		return fmt.Sprintf("for %s %s of %s", it.kind, it.name, it.tenant)
+	}
+	return fmt.Sprintf("for %s %s", it.kind, it.name)
+}
+
+// poolKinds lists what the rows for a pool can become, the default first.
+var poolKinds = map[string][]Kind{
+	butler.ResourceNetworkPool:   {KindIPAllocation, KindReserved, KindIPAddressClaim},
+	metal3.ResourceIPPool:        {KindPreAllocation, KindIPClaim, KindIPAddressClaim},
+	novaedge.ResourceProxyIPPool: {KindProxyVIP},
+}
+
+// planner makes a Plan.
+type planner struct {
+	*Plan
+	i       *inventory.Inventory
+	file    *File
+	o       Options
+	windows []allocator.Range // of the pool, in address order
+	network []allocator.Range // what may be reserved: spec.cidr of a NetworkPool
+	leftOut map[string][]int  // reason -> rows
+
+	overlapsWindows, overlapsNetwork func([]allocator.Range) bool
+}
+
+// NewPlan plans the import of a file into a pool. The error is about the options, or the Faults of rows whose tenants or kinds the options do not resolve.
+// Conflicts are no error.
+func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *File, o Options) (*Plan, error) {
+	if err := checkOptions(p, o); err != nil {
+		return nil, err
+	}
+	if o.Type == "" {
+		o.Type = butlerv1.TypeNodes
+	}
+	pl := &planner{Plan: &Plan{Pool: p, Rows: len(f.Records)}, i: i, file: f, o: o, windows: p.Ranges, leftOut: map[string][]int{}}
+	if pool, ok := p.Object.(*butlerv1.NetworkPool); ok {
+		pl.windows = slices.Clone(p.Declared())
+		slices.SortFunc(pl.windows, func(x, y allocator.Range) int { return x.First.Compare(y.First) })
+		if cidr, err := netip.ParsePrefix(pool.Spec.CIDR); err == nil {
+			pl.network = []allocator.Range{allocator.RangeOfPrefix(cidr)}
+		}
+	}
+	pl.overlapsWindows, pl.overlapsNetwork = allocator.OverlapsAny(pl.windows), allocator.OverlapsAny(pl.network)
+	items, faults := pl.newItems()
+	if len(faults) > 0 {
+		return nil, groupFaults(faults)
+	}
+	items = pl.mergeItems(items)
+	missing := pl.compareWithCluster(items)
+	pl.addReservations(missing)
+	pl.addClaims(missing)
+	slices.SortStableFunc(pl.Claims, func(x, y Claim) int { return x.Ranges[0].First.Compare(y.Ranges[0].First) })
+	for _, reason := range slices.Sorted(maps.Keys(pl.leftOut)) {
+		pl.LeftOut = append(pl.LeftOut, LeftOut{reason, sortedRows(pl.leftOut[reason])})
+	}
+	slices.SortStableFunc(pl.Conflicts, func(x, y Conflict) int { return slices.Compare(x.Rows, y.Rows) })
+	return pl.Plan, nil
+}
+
+func checkOptions(p *inventory.Pool, o Options) error {
+	if p.Fault != "" {
+		return fmt.Errorf("pool %s breaks a rule and offers no addresses until it is corrected: %s", inventory.NameOf(p.Key), p.Fault)
+	}
+	if possible := poolKinds[p.Key.Resource]; o.As != "" && !slices.Contains(possible, o.As) {
+		return fmt.Errorf("rows cannot become %s in a %s: only %s", o.As, inventory.KindOf(p.Key), joinKinds(possible))
+	}
+	for from, tenant := range o.Tenants {
+		if _, problem := parseTenant(tenant); problem != "" {
+			return fmt.Errorf("tenant map %q=%q: %s", from, tenant, problem)
+		}
+	}
+	return nil
+}
+
+func joinKinds(kinds []Kind) string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (pl *planner) addConflict(kind ConflictKind, rows []int, format string, args ...any) {
+	pl.Conflicts = append(pl.Conflicts, Conflict{kind, rows, fmt.Sprintf(format, args...)})
+}
+
+// span is a range of an item.
+type span struct {
+	*item
+	allocator.Range
+}
+
+// mergeItems joins items that repeat or continue one another, and returns the items without those that clash with others. Each row that clashes is in a
+// conflict with a row before it.
+func (pl *planner) mergeItems(items []*item) []*item {
+	var spans []span
+	for _, it := range items {
+		for _, r := range it.ranges {
+			spans = append(spans, span{it, r})
+		}
+	}
+	slices.SortStableFunc(spans, func(x, y span) int {
+		return cmp.Or(x.First.Compare(y.First), cmp.Compare(x.parts[0].row, y.parts[0].row))
+	})
+	dropped, joined := map[*item]bool{}, map[*item]bool{}
+	var active []span // that an item to come may overlap or continue
+	for _, s := range spans {
+		active = slices.DeleteFunc(active, func(a span) bool {
+			end := a.item.ranges[0].Last // of an item that was extended
+			if len(a.item.ranges) > 1 {
+				end = a.Last
+			}
+			return end.BitLen() != s.First.BitLen() || end.Less(s.First) && end.Next() != s.First || dropped[a.item]
+		})
+		if dropped[s.item] || joined[s.item] {
+			continue
+		}
+		if rival := pl.findClash(active, s); rival != nil {
+			dropped[s.item] = true
+			first := rival.rowsIn(s.Range)
+			rows := sortedRows(slices.Concat(first[:1], s.rows()))
+			pl.addConflict(ConflictRows, rows, "%s is %s in %s %d, and %s in %s %d", s.Range, rival.owner(), pl.file.Unit, first[0], s.owner(), pl.file.Unit, s.parts[0].row)
+			continue
+		}
+		if same := pl.findSame(active, s); same != nil {
+			joined[s.item] = true
+			if same.ranges[0].Covers(s.Range) {
+				pl.Duplicates++
+			}
+			if s.Range != same.ranges[0] && same.name == "" && same.kind == KindIPAllocation {
+				if same.ranges[0].Last.Less(s.Last) {
+					same.ranges[0].Last = s.Last
+				}
+				same.singles = same.singles && s.singles
+			}
+			same.parts = append(same.parts, s.parts...)
+			same.descriptions = append(same.descriptions, s.descriptions...)
+			continue
+		}
+		active = append(active, s)
+	}
+	items = slices.DeleteFunc(items, func(it *item) bool { return dropped[it] || joined[it] })
+	return pl.checkNames(items)
+}
+
+// findClash returns an active item with addresses of a span and another owner.
+func (pl *planner) findClash(active []span, s span) *item {
+	for _, a := range active {
+		sameName := a.name == s.name && a.name != "" && (a.kind == KindPreAllocation || s.kind == KindPreAllocation) // an address that is kept for its own claim
+		if slices.ContainsFunc(a.item.ranges, s.Overlaps) && !a.sameOwner(s.item) && !sameName {
+			return a.item
+		}
+	}
+	return nil
+}
+
+// findSame returns an active item that a span repeats or continues.
+func (pl *planner) findSame(active []span, s span) *item {
+	for _, a := range active {
+		switch r := a.item.ranges[0]; {
+		case a.item == s.item || !a.sameOwner(s.item) || len(a.item.ranges) != len(s.item.ranges):
+		case slices.Equal(a.item.ranges, s.item.ranges) && a.entry == s.entry && (!a.entry || slices.Equal(a.descriptions, s.descriptions)):
+			return a.item
+		case a.kind != KindIPAllocation || a.name != "":
+		case r.Overlaps(s.Range), r.Last.Next() == s.First && a.item.singles && s.singles && isCovered(pl.windows, allocator.Range{First: r.First, Last: s.Last}):
+			return a.item
+		}
+	}
+	return nil
+}
+
+// isCovered reports whether one of several ranges, in address order, covers a range.
+func isCovered(ranges []allocator.Range, r allocator.Range) bool {
+	n, found := slices.BinarySearchFunc(ranges, r.First, func(w allocator.Range, a netip.Addr) int { return w.First.Compare(a) })
+	if !found {
+		n--
+	}
+	return n >= 0 && ranges[n].Covers(r)
+}
+
+// checkNames drops items with the name of another item.
+func (pl *planner) checkNames(items []*item) []*item {
+	type key struct {
+		kind Kind
+		name string
+	}
+	first := map[key]*item{}
+	return slices.DeleteFunc(items, func(it *item) bool {
+		if it.name == "" || it.kind == KindReserved {
+			return false
+		}
+		k := key{it.kind, it.name}
+		other := first[k]
+		if other == nil {
+			first[k] = it
+			return false
+		}
+		pl.addConflict(ConflictName, sortedRows(slices.Concat(other.rows(), it.rows())), "%s and %s are both for %s %s: give each a name of its own", rangesText(other.ranges), rangesText(it.ranges), it.kind, it.name)
+		return true
+	})
+}
+
+func rangesText(ranges []allocator.Range) string {
+	var texts []string
+	for _, r := range ranges {
+		texts = append(texts, r.String())
+	}
+	return strings.Join(texts, " ")
+}

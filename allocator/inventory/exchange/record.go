@@ -1,0 +1,362 @@
+package exchange
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/allocator"
+)
+
+// Kind is what a row is, or becomes: the kind of an object, or a part of the pool.
+type Kind string
+
+const (
+	KindReserved       Kind = "Reserved"       // an entry of spec.reserved of a NetworkPool
+	KindIPAllocation   Kind = "IPAllocation"   // of a NetworkPool
+	KindPreAllocation  Kind = "PreAllocation"  // an entry of spec.preAllocations of an IPPool
+	KindIPClaim        Kind = "IPClaim"        // of an IPPool
+	KindIPAddressClaim Kind = "IPAddressClaim" // of an IPPool or a NetworkPool
+	KindProxyVIP       Kind = "ProxyVIP"       // of a ProxyIPPool
+)
+
+var allKinds = []Kind{KindReserved, KindIPAllocation, KindPreAllocation, KindIPClaim, KindIPAddressClaim, KindProxyVIP}
+
+// Record is what a row of a file says.
+type Record struct {
+	Row         int
+	Kind        Kind // "" if the file does not say
+	Name        string
+	Ranges      []allocator.Range
+	Singles     bool // Ranges are single addresses, of which consecutive ones may become one range
+	Tenant      string
+	Type        string // "" if the file does not say
+	Team        string
+	Mode, Ports string
+	HasDomain   bool   // the file says in which routing domain the addresses are
+	Domain      string // routing domain or VRF; "" for none
+	Description string
+	Reserved    bool   // the addresses are for no tenant: reserved, a gateway, or Edge
+	Edge        string // "network" or "broadcast": the address is that of its own network
+	LeftOut     string // why the row is not imported; "" for other rows
+}
+
+// Mapping describes how a file is read.
+type Mapping struct {
+	Format  string            // one of Formats; "" is auto
+	Columns map[string]string // heading -> one of FieldNames, for columns that the format does not know or means differently
+}
+
+// File is the content of a file.
+type File struct {
+	Format  string // for messages
+	Unit    string // "row", or "item" of a YAML file: what Record.Row counts
+	Records []Record
+}
+
+// Read reads a file. The error has all faults: see Fault and Faults.
+func Read(r io.Reader, m Mapping) (*File, error) {
+	if m.Format == "" {
+		m.Format = "auto"
+	}
+	if !slices.Contains(Formats, m.Format) {
+		return nil, fmt.Errorf("format %q: use one of %s", m.Format, strings.Join(Formats, ", "))
+	}
+	mapped := map[string]string{}
+	for heading, field := range m.Columns {
+		if !slices.Contains(FieldNames, field) {
+			return nil, fmt.Errorf("column %q: field %q is none of %s", heading, field, strings.Join(FieldNames, ", "))
+		}
+		mapped[normalize(heading)] = field
+	}
+	data, err := readAll(r)
+	if err != nil {
+		return nil, err
+	}
+	if m.Format == "yaml" || m.Format == "auto" && bytes.HasPrefix(data, []byte("apiVersion:")) {
+		return readYAML(data)
+	}
+	lines, err := readLines(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(lines) == 0 {
+		return nil, errors.New("the file has no rows")
+	}
+	if m.Format == "infoblox" || m.Format == "auto" && strings.HasPrefix(strings.ToLower(lines[0].cells[0]), infobloxHeader) {
+		return readInfoblox(lines, mapped)
+	}
+	return readTable(lines, m, mapped)
+}
+
+// readTable reads a file with one header.
+func readTable(lines []line, m Mapping, mapped map[string]string) (*File, error) {
+	header := lines[0]
+	for heading := range m.Columns {
+		if !slices.ContainsFunc(header.cells, func(cell string) bool { return normalize(cell) == normalize(heading) }) {
+			return nil, fmt.Errorf("the file has no column %q, which a mapping names", heading)
+		}
+	}
+	f, columns, err := detect(header, m.Format, mapped)
+	if err != nil {
+		return nil, err
+	}
+	file, faults := &File{Format: f.title, Unit: "row"}, Faults(nil)
+	for _, l := range lines[1:] {
+		record, bad := readRecord(l, columns)
+		file.Records, faults = append(file.Records, record), append(faults, bad...)
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return file, nil
+}
+
+// infobloxHeader begins the first cell of a header of an Infoblox file, before the object of the table.
+const infobloxHeader = "header-"
+
+// readInfoblox reads a file with a header for each kind of object. The first cell of each row is the object.
+func readInfoblox(lines []line, mapped map[string]string) (*File, error) {
+	file, faults, tables := &File{Format: "Infoblox", Unit: "row"}, Faults(nil), map[string][]column{}
+	for _, l := range lines {
+		first := strings.ToLower(strings.TrimSpace(l.cells[0]))
+		if object, isHeader := strings.CutPrefix(first, infobloxHeader); isHeader {
+			l.cells = slices.Concat([]string{""}, l.cells[1:])
+			tables[object] = columnsOf(l, infobloxFields[object], mapped)
+			continue
+		}
+		columns, known := tables[first]
+		switch {
+		case !known:
+			faults = append(faults, Fault{Row: l.row, Text: fmt.Sprintf("is of the object %q, for which the file has no row that begins with %q", shorten(first), infobloxHeader+shorten(first))})
+		case !hasAddresses(columns):
+			file.Records = append(file.Records, Record{Row: l.row, LeftOut: leftOutNetworks})
+		default:
+			l.cells = slices.Concat([]string{""}, l.cells[1:])
+			record, bad := readRecord(l, columns)
+			file.Records, faults = append(file.Records, record), append(faults, bad...)
+		}
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return file, nil
+}
+
+// leftOutNetworks is why a row is left out that describes a network, and no use of addresses.
+const leftOutNetworks = "networks, and other objects without addresses in use"
+
+// readYAML reads a Document.
+func readYAML(data []byte) (*File, error) {
+	var d Document
+	if err := yaml.UnmarshalStrict(data, &d); err != nil {
+		return nil, fmt.Errorf("the file is no YAML of kubectl ipam export: %w", err)
+	}
+	switch {
+	case d.APIVersion != documentVersion || d.Kind != documentKind:
+		return nil, fmt.Errorf("the file has apiVersion %q and kind %q: those of kubectl ipam export are %q and %q", shorten(d.APIVersion), shorten(d.Kind), documentVersion, documentKind)
+	case len(d.Items) > MaxRows:
+		return nil, fmt.Errorf("the file has %d items, %d at most: split the file", len(d.Items), MaxRows)
+	}
+	file, faults := &File{Format: "YAML of kubectl ipam export", Unit: "item"}, Faults(nil)
+	columns := columnsOf(line{cells: entryColumns}, formats[0].fields, nil)
+	for n, e := range d.Items {
+		record, bad := readRecord(line{n + 1, e.cells()}, columns)
+		file.Records, faults = append(file.Records, record), append(faults, bad...)
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return file, nil
+}
+
+// maxRanges bounds the ranges of a row.
+const maxRanges = 1024
+
+// readRecord reads a row.
+func readRecord(l line, columns []column) (r Record, faults Faults) {
+	r.Row, r.Singles = l.row, true
+	if len(l.cells) > len(columns) && strings.TrimSpace(strings.Join(l.cells[len(columns):], "")) != "" {
+		return r, Faults{{Row: l.row, Text: fmt.Sprintf("has %d cells, the header has %d: quote cells that contain the separator", len(l.cells), len(columns))}}
+	}
+	var first, last netip.Addr
+	var lastHeading, status string
+	var descriptions []string
+	isNetwork, faulty := false, false
+	for n, cell := range l.cells[:min(len(l.cells), len(columns))] {
+		field, raw := columns[n].field, cell
+		r.HasDomain = r.HasDomain || field == FieldDomain
+		if cell = strings.TrimSpace(cell); cell == "" && field != fieldText || field == "" || field == FieldIgnore {
+			continue
+		}
+		fail := func(format string, args ...any) {
+			faults, faulty = append(faults, Fault{l.row, columns[n].heading, fmt.Sprintf(format, args...)}), true
+		}
+		switch field {
+		case FieldKind:
+			k := slices.IndexFunc(allKinds, func(k Kind) bool { return strings.EqualFold(string(k), cell) })
+			if k < 0 {
+				fail("%q is none of %v", shorten(cell), allKinds)
+				continue
+			}
+			r.Kind = allKinds[k]
+		case FieldRanges, FieldNetwork:
+			isNetwork = isNetwork || field == FieldNetwork
+			ranges, singles, err := parseRanges(cell)
+			if err != nil {
+				fail("%v", err)
+				continue
+			}
+			r.Ranges, r.Singles = append(r.Ranges, ranges...), r.Singles && singles
+		case FieldAddress:
+			ranges, edge, err := parseAddresses(cell)
+			if err != nil {
+				fail("%v", err)
+				continue
+			}
+			r.Ranges = append(r.Ranges, ranges...)
+			if edge != "" {
+				r.Edge, r.Reserved = edge, true
+			}
+		case FieldFirst, FieldLast:
+			ranges, _, err := parseAddresses(cell)
+			if err != nil || len(ranges) != 1 {
+				fail("%q is not an IP address", shorten(cell))
+				continue
+			}
+			if r.Singles = false; field == FieldFirst {
+				first = ranges[0].First
+			} else {
+				last, lastHeading = ranges[0].First, columns[n].heading
+			}
+		case FieldStatus:
+			status = strings.ToLower(cell)
+		case FieldGateway:
+			if isTrue(cell) {
+				r.Reserved = true
+			}
+		case FieldRole:
+			if slices.Contains(virtualRoles, strings.ToLower(cell)) {
+				r.Type = "loadbalancer"
+			}
+		case FieldDescription:
+			descriptions = append(descriptions, cell)
+		case fieldText:
+			descriptions = append(descriptions, raw)
+		case FieldName:
+			r.Name = cell
+		case FieldTenant:
+			r.Tenant = cell
+		case FieldType:
+			r.Type = cell
+		case FieldTeam:
+			r.Team = cell
+		case FieldMode:
+			r.Mode = cell
+		case FieldPorts:
+			r.Ports = cell
+		case FieldDomain:
+			r.Domain = cell
+		}
+	}
+	if faulty {
+		return r, faults
+	}
+	r.Description = strings.Join(descriptions, "; ")
+	if first.IsValid() || last.IsValid() {
+		if !last.IsValid() {
+			last = first
+		}
+		joined, err := allocator.NewRange(first, last)
+		if err != nil {
+			return r, Faults{{l.row, lastHeading, err.Error()}}
+		}
+		r.Ranges = append(r.Ranges, joined)
+	}
+	switch {
+	case status == "reserved":
+		r.Reserved = true
+	case status == "container", isNetwork && r.Tenant == "":
+		r.LeftOut = leftOutNetworks
+	}
+	switch {
+	case len(r.Ranges) == 0:
+		return r, Faults{{Row: l.row, Text: "has no address: fill the cell or remove the row"}}
+	case len(r.Ranges) > maxRanges:
+		return r, Faults{{Row: l.row, Text: fmt.Sprintf("has %d addresses and ranges, %d at most: split the row", len(r.Ranges), maxRanges)}}
+	}
+	return r, nil
+}
+
+// virtualRoles are the roles of addresses in NetBox that several machines serve in turn.
+var virtualRoles = []string{"vip", "anycast"}
+
+func isTrue(cell string) bool {
+	return slices.Contains([]string{"1", "true", "yes", "y"}, strings.ToLower(cell))
+}
+
+var dash = regexp.MustCompile(`\s*-\s*`)
+
+// splitList splits a cell at spaces and commas, with the blanks around dashes removed.
+func splitList(cell string) []string {
+	return strings.FieldsFunc(dash.ReplaceAllString(cell, "-"), func(r rune) bool { return r == ',' || r == ';' || r == ' ' || r == '\t' || r == '\n' || r == '\r' })
+}
+
+// parseRanges parses addresses, ranges and networks. singles reports whether all are single addresses. An address with the prefix length of a larger network
+// is ambiguous: the address, or its network.
+func parseRanges(cell string) (ranges []allocator.Range, singles bool, err error) {
+	singles = true
+	for _, text := range splitList(cell) {
+		if p, err := netip.ParsePrefix(text); err == nil && p != p.Masked() {
+			return nil, false, fmt.Errorf("%q has bits set after the prefix: write %s for the network, %s for the address", shorten(text), p.Masked(), p.Addr())
+		}
+		r, err := allocator.ParseRange(text)
+		switch {
+		case err != nil && len(text) > 60:
+			return nil, false, fmt.Errorf("%q is not an address, a range or a network", shorten(text))
+		case err != nil:
+			return nil, false, err
+		}
+		ranges, singles = append(ranges, r), singles && !strings.ContainsAny(text, "-/")
+	}
+	return ranges, singles, nil
+}
+
+// parseAddresses parses single addresses. edge is "network" or "broadcast" if one of them has a prefix length and is the first or the last address of that
+// network, which no machine can use.
+func parseAddresses(cell string) (ranges []allocator.Range, edge string, err error) {
+	for _, text := range splitList(cell) {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			a, err := netip.ParseAddr(text)
+			if err != nil {
+				return nil, "", fmt.Errorf("%q is not an IP address", shorten(text))
+			}
+			p = netip.PrefixFrom(a, a.BitLen())
+		}
+		r, err := allocator.NewRange(p.Addr(), p.Addr())
+		if err != nil {
+			return nil, "", err
+		}
+		ranges = append(ranges, r)
+		if p.Bits() >= p.Addr().BitLen()-1 {
+			continue
+		}
+		switch network := allocator.RangeOfPrefix(p); p.Addr() {
+		case network.First:
+			edge = "network"
+		case network.Last:
+			if p.Addr().Is4() {
+				edge = "broadcast"
+			}
+		}
+	}
+	return ranges, edge, nil
+}

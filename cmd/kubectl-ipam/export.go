@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"butlerlabs.dev/ipam/allocator/inventory/exchange"
+)
+
+func (a *app) newExport() *cobra.Command {
+	return &cobra.Command{
+		Use: "export POOL", Short: "Write the addresses of a pool as a file that import reads", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Long: `Write the reservations and the claims of a pool, in address order, as CSV or YAML: ranges, tenants, names, types, teams and descriptions.
+
+kubectl ipam import reads the file back without loss, for instance in another cluster that has the pool. A claim without addresses, one that lost an address
+conflict or is being deleted, and the ProxyVIP of a Service are left out, with a warning.`,
+		Example: `  kubectl ipam export vlan40
+  kubectl ipam export vlan40 -o yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.export(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) export(ctx context.Context, pool string) error {
+	if a.output != "table" && a.output != "csv" && a.output != "yaml" {
+		return fmt.Errorf("--output=%s: export writes csv or yaml", a.output)
+	}
+	i, p, err := a.loadPool(ctx, pool)
+	if err != nil {
+		return err
+	}
+	entries, leftOut := exchange.Export(i, p)
+	for _, reason := range leftOut {
+		a.warn("left out: %s", reason)
+	}
+	if a.output == "yaml" {
+		return exchange.WriteYAML(a.out, entries)
+	}
+	return exchange.WriteCSV(a.out, entries)
+}

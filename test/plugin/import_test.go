@@ -1,0 +1,310 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
+)
+
+type imported struct {
+	Claims       []struct{ Kind, Name, Tenant string }
+	Reservations []struct{ Range string }
+	Present      int
+	Conflicts    []struct {
+		Kind    string
+		Rows    []int
+		Message string
+	}
+	Written bool
+}
+
+// writeFile writes a file for import.
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "addresses")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// newClaim returns an IPAllocation of a tenant with a range.
+func newClaim(ns, name, first, last, tenant string) *butlerv1.IPAllocation {
+	a := suite.Kinds[0].Claim(ns, name, "").(*butlerv1.IPAllocation)
+	a.Spec.TenantClusterRef = butlerv1.NamespacedObjectReference{Namespace: "team", Name: tenant}
+	a.Spec.PinnedRange = &butlerv1.PinnedIPRange{StartAddress: first, EndAddress: last}
+	return a
+}
+
+// stored counts the IPAllocations of a namespace, and returns the generation of its pool.
+func stored(t *testing.T, ns string) (allocations int, generation int64) {
+	t.Helper()
+	var list butlerv1.IPAllocationList
+	if err := admin.List(t.Context(), &list, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	return len(list.Items), suite.Read(t, admin, networkPool(ns, "pool", "", "")).Generation
+}
+
+// An export of NetBox with 5,000 rows, 40 of which are in conflict with other rows or with the cluster: all 40 are found and named, and nothing is written.
+// Without them the file is imported, a second import changes nothing, and the status of the pool counts what was imported.
+func TestImport_NetBox(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	pool := networkPool(ns, "pool", "10.80.0.0/18", ns)
+	pool.Spec.Gateway, pool.Spec.ReuseDelay = "10.80.0.1", &metav1.Duration{Duration: time.Hour}
+	pool.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.80.60.0/24", Description: "storage"}}
+	kept := suite.Kinds[1].Pool(ns, "10.80.50.0", "10.80.50.255").(*metal3v1.IPPool)
+	kept.Name, kept.Spec.PreAllocations = "machines", map[string]metal3v1.IP{"node-1": "10.80.50.1", "node-2": "10.80.50.3"}
+	edge := suite.Kinds[4].Pool(ns, "10.80.51.0", "10.80.51.255")
+	suite.Create(t, admin, pool, kept, edge)
+	var released []client.Object
+	for n := range 8 {
+		suite.Create(t, admin, newClaim(ns, fmt.Sprint("stored-", n), fmt.Sprintf("10.80.52.%d", 10*n), fmt.Sprintf("10.80.52.%d", 10*n+4), "other"))
+	}
+	for n := range 5 {
+		a := newClaim(ns, fmt.Sprint("gone-", n), fmt.Sprintf("10.80.53.%d", 2*n), fmt.Sprintf("10.80.53.%d", 2*n), "other")
+		suite.Create(t, admin, a)
+		released = append(released, a)
+	}
+	for n := range 3 {
+		suite.Create(t, admin, suite.Kinds[4].Claim(ns, fmt.Sprint("vip-", n), fmt.Sprintf("10.80.51.%d/32", 1+2*n)))
+	}
+	for _, o := range released {
+		suite.Delete(t, admin, o)
+	}
+
+	const header = "address,vrf,tenant,status,role,device,virtual_machine,interface,dns_name,description,tags"
+	rows := []string{header}
+	add := func(address, tenant string) {
+		rows = append(rows, fmt.Sprintf("%s/18,prod,%s,active,,,,,,,", address, tenant))
+	}
+	for tenant := range 300 { // 10 consecutive addresses each, with a gap
+		for n := range 10 {
+			a := 256 + 11*tenant + n
+			add(fmt.Sprintf("10.80.%d.%d", a/256, a%256), fmt.Sprintf("team/tenant-%d", tenant))
+		}
+	}
+	for n := range 1960 { // for no tenant
+		add(fmt.Sprintf("10.80.%d.%d", 32+n/256, n%256), "")
+	}
+	good := slices.Clone(rows)
+	planted := map[int]string{} // row -> kind of the conflict
+	plant := func(kind, address, tenant string) {
+		add(address, tenant)
+		planted[len(rows)] = kind
+	}
+	for n := range 8 {
+		plant("rows", fmt.Sprintf("10.80.1.%d", 11*n), "team/second")
+		plant("owned", fmt.Sprintf("10.80.52.%d", 10*n+n%5), "team/second")
+	}
+	for n := range 4 {
+		plant("rows", fmt.Sprintf("10.80.2.%d", 74+11*n), "")
+		plant("outside", fmt.Sprintf("10.81.0.%d", 2*n+1), "team/second")
+	}
+	for n := range 5 {
+		plant("reserved", fmt.Sprintf("10.80.60.%d", 2*n), "team/second")
+		plant("cooldown", fmt.Sprintf("10.80.53.%d", 2*n), "team/second")
+	}
+	for n := range 3 {
+		plant("owned", fmt.Sprintf("10.80.51.%d", 1+2*n), "team/second")
+	}
+	plant("reserved", "10.80.0.1", "team/second")
+	plant("preAllocated", "10.80.50.1", "team/second")
+	plant("preAllocated", "10.80.50.3", "team/second")
+	if len(rows) != 5001 || len(planted) != 40 {
+		t.Fatalf("%d rows, %d planted", len(rows)-1, len(planted))
+	}
+	file := writeFile(t, "\ufeff"+strings.Join(rows, "\r\n")+"\r\n")
+	before, generation := stored(t, ns)
+	args := []string{"import", file, "--to", ns + "/pool", "--vrf-map", "prod=" + ns}
+	for _, more := range [][]string{nil, {"--apply"}, {"--manifests", filepath.Join(t.TempDir(), "out")}} {
+		got := decoded[imported](t, append(slices.Clone(args), more...)...)
+		if len(got.Conflicts) != len(planted) || got.Written {
+			t.Errorf("%v: %d conflicts, want %d; written: %t", more, len(got.Conflicts), len(planted), got.Written)
+		}
+		for row, kind := range planted {
+			found := 0
+			for _, c := range got.Conflicts {
+				if slices.Contains(c.Rows, row) && c.Kind == kind && c.Message != "" {
+					found++
+				}
+			}
+			if found != 1 {
+				t.Errorf("%v: row %d (%s) is in %d conflicts of this kind, want 1: %s", more, row, kind, found, rows[row-1])
+			}
+		}
+		if n, g := stored(t, ns); n != before || g != generation {
+			t.Fatalf("%v: %d allocations, generation %d of the pool: before %d, %d", more, n, g, before, generation)
+		}
+	}
+	if r := ipam(t, args...); r.code != 1 || !strings.Contains(r.stdout, "nothing was written") || !strings.Contains(r.stdout, "conflicts: 40") {
+		t.Errorf("exit code %d: %s", r.code, r.stdout)
+	}
+
+	file = writeFile(t, strings.Join(good, "\n"))
+	args[1] = file
+	preview := decoded[imported](t, args...)
+	if n, g := stored(t, ns); n != before || g != generation || preview.Written || len(preview.Claims) != 300 || len(preview.Conflicts) != 0 {
+		t.Fatalf("preview: %d claims, conflicts %v; %d allocations are stored", len(preview.Claims), preview.Conflicts, n)
+	}
+	if r := ipam(t, append(slices.Clone(args), "--apply")...); r.code != 0 || !strings.Contains(r.stdout, "300 IPAllocations for 300 tenants") {
+		t.Fatalf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	after, generation := stored(t, ns)
+	if after != before+300 {
+		t.Fatalf("%d allocations, want %d", after, before+300)
+	}
+	if r := ipam(t, append(slices.Clone(args), "--apply")...); r.code != 0 || !strings.HasSuffix(r.stdout, "no change\n") || !strings.Contains(r.stdout, "4960 there already") {
+		t.Errorf("second import: exit code %d: %s", r.code, r.stdout)
+	}
+	if n, g := stored(t, ns); n != after || g != generation {
+		t.Errorf("a second import changes %d allocations to %d, and the generation of the pool from %d to %d", after, n, generation, g)
+	}
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		p := networkPool(ns, "pool", "", "")
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
+			return err
+		}
+		// 8 of 5 addresses, 3 VIPs and 5 in cooldown were there before.
+		if s := p.Status; s.AllocatedIPs != 3000+8*5+3+5 || s.ReservedIPs != 1960+256+1 || s.AllocationCount != int64(after) {
+			return fmt.Errorf("the status counts %d allocated and %d reserved addresses, %d allocations", s.AllocatedIPs, s.ReservedIPs, s.AllocationCount)
+		}
+		return nil
+	})
+}
+
+// An import that fails in the middle says what is done, and the next run does the rest.
+func TestImport_ContinuesAfterFailure(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	suite.Create(t, admin, networkPool(ns, "pool", "10.83.0.0/24", ns))
+	hook := suite.RegisterWebhook(t, admin, "deny-import", suite.DenyingWebhook(t, 403, func(context.Context) {}), `object.metadata.namespace == "`+ns+`" && object.metadata.name.endsWith("-70")`,
+		suite.RulesFor([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "ipallocations", butlerv1.GroupVersion.Group))
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		if err := admin.Create(ctx, newClaim(ns, "probe-70", "10.83.0.1", "10.83.0.1", "probe"), client.DryRunAll); err == nil {
+			return fmt.Errorf("the webhook is not called yet")
+		}
+		return nil
+	})
+	text := "range,tenant\n10.83.0.250,\n"
+	for n := range 60 {
+		text += fmt.Sprintf("10.83.0.%d,team/tenant-%d\n", 10+2*n, n)
+	}
+	args := []string{"import", writeFile(t, text), "--to", ns + "/pool", "--apply"}
+	r := run(t, cluster.Kubeconfig(), args...)
+	done, _ := stored(t, ns)
+	if r.code != 2 || !strings.Contains(r.stderr, fmt.Sprintf("was updated, and %d of 60 claims created", done)) || !strings.Contains(r.stderr, "pool-10-83-0-70 (row 33)") || done == 0 || done == 60 {
+		t.Errorf("exit code %d, %d stored: %s%s", r.code, done, r.stdout, r.stderr)
+	}
+	suite.Delete(t, admin, hook)
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		return admin.Create(ctx, newClaim(ns, "probe-70", "10.83.0.1", "10.83.0.1", "probe"), client.DryRunAll)
+	})
+	if r := ipam(t, args...); r.code != 0 || !strings.Contains(r.stdout, fmt.Sprintf("%d there already", done+1)) {
+		t.Errorf("second run: exit code %d: %s", r.code, r.stdout)
+	}
+	if n, _ := stored(t, ns); n != 60 {
+		t.Errorf("%d allocations, want 60", n)
+	}
+}
+
+// The manifests of an import are applied with kubectl, and are then what an import finds in the cluster.
+func TestImport_Manifests(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	pool := suite.Kinds[1].Pool(ns, "10.84.0.0", "10.84.0.199").(*metal3v1.IPPool)
+	suite.Create(t, admin, pool)
+	file := writeFile(t, "kind;name;ranges\nPreAllocation;node-1;10.84.0.7\nIPClaim;node-1;10.84.0.7\nIPClaim;node-2;10.84.0.8\nPreAllocation;;10.84.0.9\n")
+	directory := filepath.Join(t.TempDir(), "out")
+	args := []string{"import", file, "--to", "ippool/" + ns + "/pool"}
+	if r := ipam(t, append(slices.Clone(args), "--manifests", directory)...); r.code != 0 || !strings.Contains(r.stdout, "kubectl apply -f "+directory) {
+		t.Fatalf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	suite.Kubectl(t, cluster, "", "apply", "-f", directory)
+	if r := ipam(t, args...); r.code != 0 || !strings.HasSuffix(r.stdout, "no change\n") {
+		t.Errorf("exit code %d: %s", r.code, r.stdout)
+	}
+	suite.Read(t, admin, pool)
+	if pool.Labels[butlerv1.LabelRoutingDomain] != ns || pool.Spec.PreAllocations["_pool-10-84-0-9"] != "10.84.0.9" {
+		t.Errorf("the pool has labels %v, %v", pool.Labels, pool.Spec.PreAllocations)
+	}
+	if r := run(t, cluster.Kubeconfig(), append(slices.Clone(args), "--manifests", directory)...); r.code != 0 {
+		t.Errorf("without changes: exit code %d: %s", r.code, r.stderr)
+	}
+}
+
+// A pool of each kind is exported, emptied, imported, and exported as the same bytes, as CSV and as YAML.
+func TestExport_RoundTrip(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	network := networkPool(ns, "pool", "10.85.0.0/24", ns)
+	network.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.85.0.0/28", Description: "routers, \"old\"\nand new"}, {CIDR: "10.85.0.16/32"}, {CIDR: "10.85.0.17/32", Description: " x "}}
+	machines := suite.Kinds[1].Pool(ns, "10.86.0.0", "10.86.0.199").(*metal3v1.IPPool)
+	machines.Name, machines.Spec.PreAllocations = "machines", map[string]metal3v1.IP{"_gateway": "10.86.0.1", "node-3": "10.86.0.30"}
+	edge := suite.Kinds[4].Pool(ns, "10.87.0.0", "10.87.0.99").(*novaedgev1.ProxyIPPool)
+	suite.Create(t, admin, network, machines, edge)
+
+	var claims []client.Object
+	for n := range 6 {
+		a := newClaim(ns, fmt.Sprint("nodes-", n), fmt.Sprintf("10.85.0.%d", 30+8*n), fmt.Sprintf("10.85.0.%d", 34+8*n), fmt.Sprint("tenant-", n/2))
+		if n%2 == 1 {
+			a.Spec.Type, a.Labels = butlerv1.TypeLoadBalancer, map[string]string{butlerv1.LabelTeam: "blue"}
+			a.Annotations = map[string]string{"kubernetes.io/description": "load balancers; \"all\""}
+		}
+		c := suite.Kinds[1].Claim(ns, fmt.Sprint("node-", n), "").(*metal3v1.IPClaim)
+		c.Spec.Pool.Name, c.Labels = "machines", map[string]string{metal3.LabelClusterName: "cluster-1"}
+		v := suite.Kinds[4].Claim(ns, fmt.Sprint("vip-", n), "")
+		w := suite.Kinds[3].Claim(ns, fmt.Sprint("machine-", n), "").(*ipamv1.IPAddressClaim)
+		claims = append(claims, a, c, v, w)
+	}
+	suite.Create(t, admin, claims...)
+	pools := []string{"networkpool/" + ns + "/pool", "ippool/" + ns + "/machines", "proxyippool/" + ns}
+	exports := map[string]string{}
+	for _, pool := range pools {
+		for _, format := range []string{"csv", "yaml"} {
+			exports[pool+format] = ipam(t, "export", pool, "-o", format).stdout
+			if n := strings.Count(exports[pool+format], ns); pool == pools[2] && n != 6 { // names of VIPs begin with the namespace
+				t.Errorf("%s: %d VIPs: %s", pool, n, exports[pool+format])
+			}
+		}
+	}
+	for _, format := range []string{"csv", "yaml"} {
+		for _, o := range claims {
+			suite.Delete(t, admin, o)
+		}
+		suite.Change(t, admin, network, func(p *butlerv1.NetworkPool) { p.Spec.Reserved = nil })
+		suite.Change(t, admin, machines, func(p *metal3v1.IPPool) { p.Spec.PreAllocations = nil })
+		for _, pool := range pools {
+			before := exports[pool+format]
+			suite.Eventually(t, suite.Soon, func(context.Context) error { // released addresses are withheld and granted for a moment
+				r := run(t, cluster.Kubeconfig(), "import", writeFile(t, before), "--to", pool, "--apply")
+				if r.code != 0 {
+					return fmt.Errorf("import of %s: exit code %d: %s%s", pool, r.code, r.stdout, r.stderr)
+				}
+				return nil
+			})
+			for _, other := range []string{"csv", "yaml"} {
+				if after := ipam(t, "export", pool, "-o", other).stdout; after != exports[pool+other] {
+					t.Errorf("%s: %s after the import of %s:\n%s\nbefore:\n%s", pool, other, format, after, exports[pool+other])
+				}
+			}
+		}
+	}
+	if !bytes.Contains([]byte(exports[pools[0]+"csv"]), []byte("IPAddressClaim,machine-5,")) {
+		t.Errorf("the export lacks claims: %s", exports[pools[0]+"csv"])
+	}
+}
