@@ -250,7 +250,7 @@ func (a *app) printImport(item importItem, plan *exchange.Plan, f importFlags) e
 	var text strings.Builder
 	fmt.Fprintf(&text, "read %s (%s): %s\n", allocator.Counted(item.Rows, "row"), item.Format, strings.Join(summarize(item, plan), ", "))
 	for _, l := range item.LeftOut {
-		fmt.Fprintf(&text, "left out %s of %s\n", rowsText(l.Rows), l.Reason)
+		fmt.Fprintf(&text, "left out %s: %s\n", rowsText(l.Rows), l.Reason)
 	}
 	switch {
 	case len(item.Conflicts) > 0:
@@ -289,7 +289,7 @@ func summarize(item importItem, plan *exchange.Plan) (parts []string) {
 	counts := plan.Count()
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
 		part := allocator.Counted(counts[kind], string(kind))
-		if tenants := plan.Tenants(); tenants > 0 {
+		if tenants := plan.Tenants(kind); tenants > 0 {
 			part += " for " + allocator.Counted(tenants, "tenant")
 		}
 		parts = append(parts, part)

@@ -85,7 +85,7 @@ func (a *app) config() (*rest.Config, error) {
 	}
 	config.QPS = -1 // the API server's own flow control is enough for reads page by page
 	config.UserAgent = "kubectl-ipam/" + version
-	config.WarningHandler = rest.NoWarnings{} // for authors of pools: no command writes
+	config.WarningHandler = rest.NoWarnings{} // for authors of pools
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	return config, nil
 }

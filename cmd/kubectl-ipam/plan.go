@@ -161,7 +161,7 @@ func (a *app) dryRun(ctx context.Context, p *butlerv1.NetworkPool, patch []byte)
 		return "not asked, as you may not patch the pool"
 	}
 	err = client.Patch(types.MergePatchType).AbsPath("apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version, "namespaces", p.Namespace, "networkpools", p.Name).
-		Param("dryRun", metav1.DryRunAll).Param("fieldManager", "kubectl-ipam").Body(patch).Do(ctx).Error()
+		Param("dryRun", metav1.DryRunAll).Param("fieldManager", fieldManager).Body(patch).Do(ctx).Error()
 	if err != nil {
 		return err.Error()
 	}

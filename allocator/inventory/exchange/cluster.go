@@ -99,9 +99,8 @@ func (c *comparison) compare(it *item) (rest []allocator.Range) {
 		fallthrough
 	default:
 		if stored := c.i.Claim(c.keyOf(it)); stored != nil {
-			if !slices.Equal(stored.Ranges, it.ranges) || stored.Pool != c.Pool.Key || it.kind == KindIPAllocation && stored.Tenant != it.tenant {
-				c.addConflict(ConflictName, it.rows(), "%s %s exists, with %s%s: the file says %s %s", it.kind, inventory.NameOf(stored.Key), orNothing(stored.Ranges), forTenant(stored.Tenant),
-					rangesText(it.ranges), it.owner())
+			if !slices.Equal(stored.Ranges, it.ranges) || stored.Pool != c.Pool.Key || stored.State == inventory.ClaimDeleting || it.kind == KindIPAllocation && stored.Tenant != it.tenant {
+				c.addConflict(ConflictName, it.rows(), "%s %s exists, with %s; the file says %s %s", it.kind, inventory.NameOf(stored.Key), describeClaim(stored), rangesText(it.ranges), it.owner())
 				return nil
 			}
 			return c.checkSegments(it, it.ranges, stored.Key)
@@ -120,7 +119,7 @@ func (c *comparison) compareUnnamed(it *item) (rest []allocator.Range) {
 			continue
 		}
 		if stored := c.i.Claim(g.Owner); stored != nil && stored.Key.Resource == butler.ResourceIPAllocation && stored.Tenant == it.tenant &&
-			(!it.purposeGiven || string(stored.Purpose) == string(it.purpose)) {
+			stored.State != inventory.ClaimDeleting && (!it.purposeGiven || string(stored.Purpose) == string(it.purpose)) {
 			owned = append(owned, g.Range)
 		}
 	}
@@ -130,8 +129,7 @@ func (c *comparison) compareUnnamed(it *item) (rest []allocator.Range) {
 		missing := *it
 		missing.ranges = []allocator.Range{r}
 		if stored := c.i.Claim(c.keyOf(&missing)); stored != nil {
-			c.addConflict(ConflictName, it.rowsIn(r), "IPAllocation %s exists, with %s%s: the name derives from %s, %s in the file", inventory.NameOf(stored.Key), orNothing(stored.Ranges),
-				forTenant(stored.Tenant), r, it.owner())
+			c.addConflict(ConflictName, it.rowsIn(r), "IPAllocation %s exists, with %s; its name derives from %s, which the file says is %s", inventory.NameOf(stored.Key), describeClaim(stored), r, it.owner())
 		}
 	}
 	return rest
@@ -155,11 +153,11 @@ func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inven
 				if g.Owner == own || it.kind == KindPreAllocation && g.Owner.Name == it.name && g.Owner.Namespace == c.Pool.Key.Namespace {
 					continue
 				}
-				tenant := ""
+				more := ""
 				if stored := c.i.Claim(g.Owner); stored != nil {
-					tenant = stored.Tenant
+					more = describeOwner(stored)
 				}
-				fail(ConflictOwned, "is owned by %s %s%s", inventory.KindOf(g.Owner), inventory.NameOf(g.Owner), forTenant(tenant))
+				fail(ConflictOwned, "is owned by %s %s%s", inventory.KindOf(g.Owner), inventory.NameOf(g.Owner), more)
 			case state.SegmentCooldown:
 				if !isReservation(it.kind) { // addresses in cooldown may be reserved
 					fail(ConflictCooldown, "is in cooldown until %s", g.Until.UTC().Format(time.RFC3339))
@@ -251,16 +249,21 @@ func nameIfKnown(k inventory.Key) string {
 	return ": " + inventory.KindOf(k) + " " + inventory.NameOf(k)
 }
 
-func orNothing(ranges []allocator.Range) string {
-	if len(ranges) == 0 {
-		return "no addresses"
+// describeClaim describes the addresses of a stored claim.
+func describeClaim(c *inventory.Claim) string {
+	if len(c.Ranges) == 0 {
+		return "no addresses" + describeOwner(c)
 	}
-	return rangesText(ranges)
+	return rangesText(c.Ranges) + describeOwner(c)
 }
 
-func forTenant(tenant string) string {
-	if tenant == "" {
-		return ""
+// describeOwner describes for whom a stored claim is.
+func describeOwner(c *inventory.Claim) (text string) {
+	if c.Tenant != "" {
+		text = " for " + c.Tenant
 	}
-	return " for " + tenant
+	if c.State == inventory.ClaimDeleting {
+		text += ", and is being deleted"
+	}
+	return text
 }

@@ -157,8 +157,8 @@ func TestNewPlan_Formats(t *testing.T) {
 				`reserved 10.40.1.255/32 [9] ""`,
 				`IPAllocation vlan40-10-40-1-5-to-10-40-1-6 [10.40.1.5-10.40.1.6] team-1/web nodes [2 3 10]`,
 				`IPAllocation vlan40-10-40-1-7 [10.40.1.7] team-1/web loadbalancer [4]`,
-				`left out [11] rows of the VRF "blue": the pool is in the routing domain ""; --vrf-map VRF=DOMAIN says that a VRF is a routing domain`,
-				`left out [12] rows outside the pool`,
+				`left out [12] addresses outside the pool`,
+				`left out [11] the VRF "blue": the pool is in the routing domain ""; --vrf-map VRF=DOMAIN says that a VRF is a routing domain`,
 				`0 present, 1 duplicates`,
 			},
 		},
@@ -305,7 +305,9 @@ func TestNewPlan_Conflicts(t *testing.T) {
 	kept.Spec.PreAllocations = map[string]metal3v1.IP{"node-1": "10.41.0.20"}
 	granted := allocator.Range{First: netip.MustParseAddr("10.40.4.0"), Last: netip.MustParseAddr("10.40.4.0")}
 	i := inventory.New(now, []journal.Entry{{Token: journal.Token{1}, Ranges: []allocator.Range{granted}, Resource: butler.ResourceIPAllocation, Namespace: "ns", NameHash: 1}})
-	for _, o := range []metav1.Object{full, kept, newAllocation("web", "10.40.2.0", "10.40.2.9", "team-1/web"), newIPClaim("node-2", "10.41.0.30"),
+	leaving, deleted := newAllocation("leaving", "10.40.2.20", "10.40.2.20", "team-1/web"), metav1.NewTime(now)
+	leaving.DeletionTimestamp = &deleted
+	for _, o := range []metav1.Object{full, kept, leaving, newAllocation("web", "10.40.2.0", "10.40.2.9", "team-1/web"), newIPClaim("node-2", "10.41.0.30"),
 		&novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "edge", ResourceVersion: "1"}, Spec: novaedgev1.ProxyIPPoolSpec{Addresses: []string{"10.40.5.1"}}},
 		&novaedgev1.ProxyVIP{ObjectMeta: metav1.ObjectMeta{Name: "vip", UID: "vip", ResourceVersion: "3"}, Spec: novaedgev1.ProxyVIPSpec{Address: "10.40.5.1/32", PoolRef: &novaedgev1.PoolReference{Name: "edge"}}},
 	} {
@@ -350,8 +352,12 @@ func TestNewPlan_Conflicts(t *testing.T) {
 			want: []string{"conflict owned [2 3] 10.40.2.8-10.40.2.9 is owned by IPAllocation ns/web for team-1/web; the file says for a/a (nodes)"},
 		},
 		"owned, to be reserved": {
-			text: "range\n10.40.2.8-10.40.2.20\n",
+			text: "range\n10.40.2.8-10.40.2.19\n",
 			want: []string{"conflict owned [2] 10.40.2.8-10.40.2.9 is owned by IPAllocation ns/web for team-1/web; the file says reserved"},
+		},
+		"owned by the tenant, and being deleted": {
+			text: "range,tenant\n10.40.2.20,team-1/web\n",
+			want: []string{"conflict owned [2] 10.40.2.20 is owned by IPAllocation ns/leaving for team-1/web, and is being deleted; the file says for team-1/web (nodes)"},
 		},
 		"owned by another kind": {
 			text: "range,tenant\n10.40.5.1,a/a\n",
@@ -396,7 +402,7 @@ func TestNewPlan_Conflicts(t *testing.T) {
 		},
 		"the name of a stored claim": {
 			text: "kind,name,ranges,tenant,type\nIPAllocation,web,10.40.1.1,team-1/web,nodes\n",
-			want: []string{"conflict name [2] IPAllocation ns/web exists, with 10.40.2.0-10.40.2.9 for team-1/web: the file says 10.40.1.1 for IPAllocation web of team-1/web"},
+			want: []string{"conflict name [2] IPAllocation ns/web exists, with 10.40.2.0-10.40.2.9 for team-1/web; the file says 10.40.1.1 for IPAllocation web of team-1/web"},
 		},
 		"invalid name": {
 			text: "kind,name,ranges,tenant,type\nIPAllocation,Web,10.40.1.1,a/a,nodes\n",
@@ -433,7 +439,7 @@ func TestNewPlan_Conflicts(t *testing.T) {
 		},
 		"as allocations": {
 			text: "range,tenant\n10.40.1.1,a/a\n10.40.1.2,\n", o: exchange.Options{As: exchange.KindIPAllocation},
-			want: []string{"IPAllocation vlan40-10-40-1-1 [10.40.1.1] a/a nodes [2]", "left out [3] rows that are reserved, or without a tenant: only allocations are imported"},
+			want: []string{"IPAllocation vlan40-10-40-1-1 [10.40.1.1] a/a nodes [2]", "left out [3] addresses that are reserved, or have no tenant: only allocations are imported"},
 		},
 		"as reserved": {
 			text: "range,tenant\n10.40.1.1,a/a\n10.40.1.1,b/b\n10.40.1.0,\n", o: exchange.Options{As: exchange.KindReserved},

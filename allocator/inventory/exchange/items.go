@@ -17,92 +17,98 @@ const maxObjects = 49_152
 
 // newItems returns what the rows become, one by one. Rows outside the pool are conflicts.
 func (pl *planner) newItems() (items []*item, faults Faults) {
-	expanded := int64(0)
 	for n := range pl.file.Records {
 		r := &pl.file.Records[n]
-		fail := func(format string, args ...any) {
-			faults = append(faults, Fault{Row: r.Row, Text: fmt.Sprintf(format, args...)})
+		more, problem := pl.itemsOf(r)
+		if problem != "" {
+			faults = append(faults, Fault{Row: r.Row, Text: problem})
 		}
-		if r.LeftOut != "" {
-			pl.leaveOut(r, "%s", r.LeftOut)
-			continue
-		}
-		if r.HasDomain && pl.domainOf(r.Domain) != pl.Pool.Domain {
-			pl.leaveOut(r, "rows of the VRF %q: the pool is in the routing domain %q; --vrf-map VRF=DOMAIN says that a VRF is a routing domain", shorten(r.Domain), pl.Pool.Domain)
-			continue
-		}
-		tenant, mapped := pl.o.Tenants[r.Tenant]
-		if !mapped {
-			tenant = r.Tenant
-		}
-		kind, skip := pl.kindOf(r, tenant)
-		if skip != "" {
-			pl.leaveOut(r, "%s", skip)
-			continue
-		}
-		if possible := poolKinds[pl.Pool.Key.Resource]; !slices.Contains(possible, kind) {
-			fail("is %s, which a %s cannot have: only %s", kind, inventory.KindOf(pl.Pool.Key), joinKinds(possible))
-			continue
-		}
-		it := item{kind: kind, team: r.Team, mode: r.Mode, ports: r.Ports, singles: r.Singles && r.Name == ""}
-		if r.Description != "" {
-			it.descriptions = []string{r.Description}
-		}
-		if kind == r.Kind || r.Kind == "" && kind != KindReserved {
-			it.name = r.Name
-		}
-		if problem := pl.setOwner(&it, r, tenant); problem != "" {
-			fail("%s", problem)
-			continue
-		}
-		if pl.isOutside(r, kind) {
-			continue
-		}
-		switch kind {
-		case KindProxyVIP:
-			if it.name == "" {
-				it.name = pl.deriveName(r.Ranges[0])
-			}
-			it.ranges = r.Ranges
-			items = append(items, it.withParts(r.Row))
-		case KindReserved, KindIPAllocation:
-			if it.name != "" && len(r.Ranges) > 1 {
-				fail("has %d ranges, and an IPAllocation has one: write a row for each", len(r.Ranges))
-				continue
-			}
-			for _, one := range r.Ranges {
-				it := it
-				it.entry = kind == KindReserved && r.Kind == KindReserved
-				it.ranges = []allocator.Range{one}
-				items = append(items, it.withParts(r.Row))
-			}
-		default: // one address each
-			n := allocator.Total(r.Ranges) // saturates
-			if n > maxObjects-expanded {
-				fail("brings the number of addresses over %d: a %s has one address", maxObjects, kind)
-				return nil, faults
-			}
-			expanded += n
-			if it.name != "" && n > 1 {
-				fail("has several addresses, and %s %s has one", kind, it.name)
-				continue
-			}
-			for _, several := range r.Ranges {
-				for a := range several.Addresses() {
-					it := it
-					it.ranges = []allocator.Range{{First: a, Last: a}}
-					if it.name == "" {
-						it.name, it.derived = pl.deriveName(it.ranges[0]), true
-						if kind == KindPreAllocation {
-							it.name = "_" + it.name // no claim can have this name, so that no claim gets the address
-						}
-					}
-					items = append(items, it.withParts(r.Row))
-				}
-			}
+		if items = append(items, more...); len(items) > maxObjects && !canMerge(items[len(items)-1].kind) {
+			faults = append(faults, Fault{Row: r.Row, Text: fmt.Sprintf("brings the number of addresses over %d: a %s has one address", maxObjects, items[len(items)-1].kind)})
+			break
 		}
 	}
 	return items, faults
+}
+
+// canMerge reports whether the addresses of several rows can become one object.
+func canMerge(k Kind) bool { return k == KindReserved || k == KindIPAllocation }
+
+// itemsOf returns what a row becomes; none for a row that is left out or outside the pool. problem is the rule that the row breaks, with a remedy.
+func (pl *planner) itemsOf(r *Record) (items []*item, problem string) {
+	if r.LeftOut != "" {
+		pl.leaveOut(r, "%s", r.LeftOut)
+		return nil, ""
+	}
+	if r.HasDomain && pl.domainOf(r.Domain) != pl.Pool.Domain {
+		pl.leaveOut(r, "the VRF %q: the pool is in the routing domain %q; --vrf-map VRF=DOMAIN says that a VRF is a routing domain", shorten(r.Domain), pl.Pool.Domain)
+		return nil, ""
+	}
+	tenant, mapped := pl.o.Tenants[r.Tenant]
+	if !mapped {
+		tenant = r.Tenant
+	}
+	kind, skip := pl.kindOf(r, tenant)
+	if skip != "" {
+		pl.leaveOut(r, "%s", skip)
+		return nil, ""
+	}
+	if possible := poolKinds[pl.Pool.Key.Resource]; !slices.Contains(possible, kind) {
+		return nil, fmt.Sprintf("is %s, which a %s cannot have: only %s", kind, inventory.KindOf(pl.Pool.Key), joinKinds(possible))
+	}
+	if pl.isOutside(r, kind) {
+		return nil, ""
+	}
+	it := item{kind: kind, team: r.Team, mode: r.Mode, ports: r.Ports, singles: r.Singles && r.Name == "", entry: kind == KindReserved && r.Kind == KindReserved}
+	if r.Description != "" {
+		it.descriptions = []string{r.Description}
+	}
+	if kind == r.Kind || r.Kind == "" && kind != KindReserved {
+		it.name = r.Name
+	}
+	if problem := pl.setOwner(&it, r, tenant); problem != "" {
+		return nil, problem
+	}
+	return pl.expand(it, r)
+}
+
+// expand returns an item for each object that a row becomes.
+func (pl *planner) expand(it item, r *Record) (items []*item, problem string) {
+	switch total := allocator.Total(r.Ranges); {
+	case it.kind == KindProxyVIP:
+		if it.name == "" {
+			it.name = pl.deriveName(r.Ranges[0])
+		}
+		it.ranges = r.Ranges
+		return []*item{it.withParts(r.Row)}, ""
+	case canMerge(it.kind):
+		if it.name != "" && len(r.Ranges) > 1 {
+			return nil, fmt.Sprintf("has %d ranges, and an IPAllocation has one: write a row for each", len(r.Ranges))
+		}
+		for _, one := range r.Ranges {
+			it.ranges = []allocator.Range{one}
+			items = append(items, it.withParts(r.Row))
+		}
+		return items, ""
+	case total > maxObjects:
+		return nil, fmt.Sprintf("has more than %d addresses, and a %s has one", maxObjects, it.kind)
+	case it.name != "" && total > 1:
+		return nil, fmt.Sprintf("has several addresses, and %s %s has one", it.kind, it.name)
+	}
+	for _, several := range r.Ranges {
+		for a := range several.Addresses() {
+			one := it
+			one.ranges = []allocator.Range{{First: a, Last: a}}
+			if one.name == "" {
+				one.name, one.derived = pl.deriveName(one.ranges[0]), true
+				if one.kind == KindPreAllocation {
+					one.name = "_" + one.name // no claim can have this name, so that no claim gets the address
+				}
+			}
+			items = append(items, one.withParts(r.Row))
+		}
+	}
+	return items, ""
 }
 
 func (it item) withParts(row int) *item {
@@ -134,7 +140,7 @@ func (pl *planner) kindOf(r *Record, tenant string) (k Kind, skip string) {
 	kinds := poolKinds[pl.Pool.Key.Resource]
 	switch {
 	case pl.o.As == KindIPAllocation && (r.Kind == KindReserved || r.Reserved || tenant == ""):
-		return "", "rows that are reserved, or without a tenant: only allocations are imported"
+		return "", "addresses that are reserved, or have no tenant: only allocations are imported"
 	case pl.o.As != "":
 		return pl.o.As, ""
 	case r.Kind != "":
@@ -142,7 +148,7 @@ func (pl *planner) kindOf(r *Record, tenant string) (k Kind, skip string) {
 	case kinds[0] == KindIPAllocation && (r.Reserved || tenant == ""):
 		return KindReserved, ""
 	case kinds[0] == KindProxyVIP && r.Reserved:
-		return "", "reserved rows: a ProxyIPPool reserves nothing; leave the addresses out of spec.addresses and spec.cidrs"
+		return "", "reserved addresses: a ProxyIPPool reserves nothing; leave the addresses out of spec.addresses and spec.cidrs"
 	}
 	return kinds[0], ""
 }
@@ -223,7 +229,7 @@ func (pl *planner) isOutside(r *Record, kind Kind) bool {
 		case overlaps([]allocator.Range{one}):
 			pl.addConflict(ConflictOutside, []int{r.Row}, "%s is not in one range of %s: %s", one, where, rangesText(firstRanges(allowed)))
 		case pl.o.SkipOutside:
-			pl.leaveOut(r, "rows outside %s", where)
+			pl.leaveOut(r, "addresses outside %s", where)
 		default:
 			why := ""
 			if kind != KindReserved && isCovered(pl.network, one) {

@@ -252,11 +252,11 @@ func (pl *planner) newObject(it *item, key inventory.Key) (metav1.Object, field.
 	return o, append(faults, novaedge.ValidateProxyVIP(o)...)
 }
 
-// Tenants counts the tenants of the claims.
-func (p *Plan) Tenants() int {
+// Tenants counts the tenants of the claims of a kind.
+func (p *Plan) Tenants(k Kind) int {
 	tenants := map[string]bool{}
 	for _, c := range p.Claims {
-		if c.Tenant != "" {
+		if c.Tenant != "" && c.Kind == k {
 			tenants[c.Tenant] = true
 		}
 	}

@@ -88,7 +88,7 @@ type Plan struct {
 	Pool         *inventory.Pool
 	Claims       []Claim
 	Reservations []Reservation
-	// Updated is the pool with the Reservations; nil if there are none. Base is the version that the update applies to.
+	// Updated is the pool with the Reservations; nil if there are none.
 	Updated    metav1.Object
 	Conflicts  []Conflict
 	LeftOut    []LeftOut
@@ -223,7 +223,12 @@ func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *File, o Options) (*Pl
 }
 
 func checkOptions(p *inventory.Pool, o Options) error {
-	if p.Fault != "" {
+	switch {
+	case p.Deleting:
+		return fmt.Errorf("pool %s is being deleted: use another pool", inventory.NameOf(p.Key))
+	case o.Type != "" && o.Type != butlerv1.TypeNodes && o.Type != butlerv1.TypeLoadBalancer:
+		return fmt.Errorf("type %q: use nodes or loadbalancer", o.Type)
+	case p.Fault != "":
 		return fmt.Errorf("pool %s breaks a rule and offers no addresses until it is corrected: %s", inventory.NameOf(p.Key), p.Fault)
 	}
 	if possible := poolKinds[p.Key.Resource]; o.As != "" && !slices.Contains(possible, o.As) {
@@ -351,16 +356,16 @@ func (pl *planner) checkNames(items []*item) []*item {
 	}
 	first := map[key]*item{}
 	return slices.DeleteFunc(items, func(it *item) bool {
-		if it.name == "" || it.kind == KindReserved {
+		if it.kind == KindReserved {
 			return false
 		}
-		k := key{it.kind, it.name}
+		k := key{it.kind, pl.keyOf(it).Name}
 		other := first[k]
 		if other == nil {
 			first[k] = it
 			return false
 		}
-		pl.addConflict(ConflictName, sortedRows(slices.Concat(other.rows(), it.rows())), "%s and %s are both for %s %s: give each a name of its own", rangesText(other.ranges), rangesText(it.ranges), it.kind, it.name)
+		pl.addConflict(ConflictName, sortedRows(slices.Concat(other.rows(), it.rows())), "%s and %s are both for %s %s: give each a name of its own", rangesText(other.ranges), rangesText(it.ranges), it.kind, k.name)
 		return true
 	})
 }
