@@ -1,6 +1,10 @@
 package inventory
 
 import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/state"
 )
@@ -98,10 +102,10 @@ func (a Sign) combine(b Sign) Sign {
 	return SignSeveral
 }
 
-// Grid returns the squares of a network of IPv4 addresses, each of 1<<shift addresses. Free addresses that the pool does not offer are SignNotOffered. The cost
-// grows with the number of squares and segments.
+// Grid returns the squares of a network, each of 1<<shift addresses. Free addresses that the pool does not offer are SignNotOffered. The cost grows with the
+// number of squares and segments.
 func (i *Inventory) Grid(p *Pool, network allocator.Range, shift int) []Sign {
-	squares := make([]Sign, (network.Size()+(1<<shift)-1)>>shift)
+	squares := make([]Sign, squareOf(network.First, network.Last, shift)+1)
 	for n := range squares {
 		squares[n] = SignNotOffered
 	}
@@ -111,8 +115,7 @@ func (i *Inventory) Grid(p *Pool, network allocator.Range, shift int) []Sign {
 				continue
 			}
 			sign := i.SignOf(g)
-			first := allocator.Range{First: network.First, Last: g.Range.First}.Size() - 1
-			for n := first >> shift; n <= (first+g.Range.Size()-1)>>shift; n++ {
+			for n := squareOf(network.First, g.Range.First, shift); n <= squareOf(network.First, g.Range.Last, shift); n++ {
 				squares[n] = squares[n].combine(sign)
 			}
 		}
@@ -121,4 +124,37 @@ func (i *Inventory) Grid(p *Pool, network allocator.Range, shift int) []Sign {
 	draw(elsewhere, false)
 	draw(allocator.Subtract([]allocator.Range{network}, elsewhere), true)
 	return squares
+}
+
+// squareOf returns the index of the square that contains an address, if the first square begins at first and each has 1<<shift addresses.
+func squareOf(first, address netip.Addr, shift int) int {
+	a, b := address.As16(), first.As16()
+	low, borrow := bits.Sub64(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]), 0)
+	high, _ := bits.Sub64(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8]), borrow)
+	if shift >= 64 {
+		return int(high >> (shift - 64))
+	}
+	return int(high<<(64-shift) | low>>shift)
+}
+
+// Enclosing returns the smallest network that contains the ranges of the family of the first.
+func Enclosing(ranges []allocator.Range) allocator.Range {
+	first, last := ranges[0].First, ranges[0].Last
+	for _, r := range ranges {
+		if r.First.BitLen() != first.BitLen() {
+			continue
+		}
+		if r.First.Less(first) {
+			first = r.First
+		}
+		if last.Less(r.Last) {
+			last = r.Last
+		}
+	}
+	for length := first.BitLen(); length > 0; length-- {
+		if network := allocator.RangeOfPrefix(netip.PrefixFrom(first, length)); network.Contains(last) {
+			return network
+		}
+	}
+	return allocator.RangeOfPrefix(netip.PrefixFrom(first, 0))
 }

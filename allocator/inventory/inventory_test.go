@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,48 @@ func TestGrid(t *testing.T) {
 	for shift, want := range []string{"NNL··V?·rrrr~·V ", "N▒▒▒rr▒V"} {
 		if got := string(runes(i.Grid(i.Pool(poolKey), network, shift))); got != want {
 			t.Errorf("%d addresses a sign: %q, want %q", 1<<shift, got, want)
+		}
+	}
+}
+
+// A square of several addresses has the sign of these addresses, combined; also in IPv6 networks with more addresses than an int64 counts.
+func TestGrid_CombinesAddresses(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	for range 100 {
+		i := newInventory(random)
+		p, network := i.Pool(poolKey), mustRange(t, "10.0.0.0/24")
+		single := i.Grid(p, network, 0)
+		for shift := range 9 {
+			squares := i.Grid(p, network, shift)
+			if len(squares) != 256>>shift {
+				t.Fatalf("%d squares of %d addresses", len(squares), 1<<shift)
+			}
+			for n, got := range squares {
+				want := SignNotOffered
+				for _, sign := range single[n<<shift : (n+1)<<shift] {
+					want = want.combine(sign)
+				}
+				if got != want {
+					t.Fatalf("square %d of %d addresses: %q, want %q", n, 1<<shift, got, want)
+				}
+			}
+		}
+	}
+	i := New(now, nil)
+	i.Add(newPool("2001:db8::/60"))
+	i.Add(newAllocation("low", "2001:db8::10", "2001:db8::1f", butlerv1.TypeNodes))
+	i.Add(newAllocation("high", "2001:db8:0:f:ffff:ffff:ffff:ffff", "2001:db8:0:f:ffff:ffff:ffff:ffff", butlerv1.TypeLoadBalancer))
+	for text, want := range map[string]string{
+		"2001:db8::/60 64": "▒··············▒", "2001:db8::/60 66": "▒··▒", "2001:db8::/122 4": "·N··", "2001:db8::/122 3": "··NN····", "2001:db8:0:f::/64 62": "···▒",
+		"2001:db8:0:f:ffff:ffff:ffff:fffe/127 0": "·L", "2001:db8::/56 64": "▒··············▒" + strings.Repeat(" ", 240),
+	} {
+		network, shift, _ := strings.Cut(text, " ")
+		n, err := strconv.Atoi(shift)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(runes(i.Grid(i.Pool(poolKey), mustRange(t, network), n))); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
@@ -50,7 +51,7 @@ type findingItem struct {
 	ID       string             `json:"id"`
 	Severity inventory.Severity `json:"severity"`
 	Title    string             `json:"title"`
-	Objects  []*objectItem      `json:"objects,omitempty"`
+	Objects  []*report.Object   `json:"objects,omitempty"`
 	Message  string             `json:"message"`
 	Remedy   string             `json:"remedy"`
 }
@@ -470,12 +471,12 @@ func (c *checker) tryCreate(ctx context.Context, p *inventory.Pool) (answered bo
 
 func (c *checker) print() error {
 	item := checkItem{
-		APIVersion: apiVersion, Kind: "Check", Passed: append([]string{}, c.passed...), Findings: []findingItem{}, NotChecked: append([]string{}, c.notChecked...),
+		APIVersion: report.APIVersion, Kind: "Check", Passed: append([]string{}, c.passed...), Findings: []findingItem{}, NotChecked: append([]string{}, c.notChecked...),
 	}
 	for _, f := range c.findings {
 		found := findingItem{ID: f.ID, Severity: f.Severity, Title: f.Title, Message: f.Message, Remedy: f.Remedy}
 		for _, k := range f.Objects {
-			found.Objects = append(found.Objects, newObjectItem(k))
+			found.Objects = append(found.Objects, report.NewObject(k))
 		}
 		item.Findings = append(item.Findings, found)
 	}

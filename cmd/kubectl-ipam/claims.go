@@ -4,32 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/duration"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
-
-// claimItem is a claim in the output.
-type claimItem struct {
-	objectItem
-	Pool          *objectItem `json:"pool,omitempty"`
-	RoutingDomain string      `json:"routingDomain,omitempty"`
-	Ranges        []string    `json:"ranges"`
-	Count         int64       `json:"count"`
-	Tenant        string      `json:"tenant,omitempty"`
-	Team          string      `json:"team,omitempty"`
-	Purpose       string      `json:"purpose"`
-	Origin        string      `json:"origin,omitempty"`
-	State         string      `json:"state"`
-	Reason        string      `json:"reason,omitempty"`
-	Created       time.Time   `json:"created"`
-
-	age string
-}
 
 func (a *app) newClaims() *cobra.Command {
 	var pool, tenant string
@@ -79,41 +59,36 @@ func (a *app) newClaims() *cobra.Command {
 	return cmd
 }
 
-func (a *app) claimList(i *inventory.Inventory, selects func(*inventory.Claim) bool) list[claimItem] {
-	l := list[claimItem]{
-		kind: "ClaimList", empty: "no claims", name: func(c claimItem) string { return strings.ToLower(c.Kind) + "/" + c.Name },
-		columns: []column[claimItem]{
-			{"NAMESPACE", false, func(c claimItem) string { return c.Namespace }},
-			{"KIND", false, func(c claimItem) string { return c.Kind }},
-			{"NAME", false, func(c claimItem) string { return c.Name }},
-			{"POOL", false, func(c claimItem) string {
+func (a *app) claimList(i *inventory.Inventory, selects func(*inventory.Claim) bool) list[report.Claim] {
+	l := list[report.Claim]{
+		kind: report.KindClaimList, empty: "no claims", name: func(c report.Claim) string { return strings.ToLower(c.Kind) + "/" + c.Name },
+		columns: []column[report.Claim]{
+			{"NAMESPACE", false, func(c report.Claim) string { return c.Namespace }},
+			{"KIND", false, func(c report.Claim) string { return c.Kind }},
+			{"NAME", false, func(c report.Claim) string { return c.Name }},
+			{"POOL", false, func(c report.Claim) string {
 				if c.Pool == nil {
 					return ""
 				}
 				return c.Pool.Name
 			}},
-			{"ADDRESSES", false, func(c claimItem) string { return strings.Join(c.Ranges, ",") }},
-			{"COUNT", true, func(c claimItem) string { return fmt.Sprint(c.Count) }},
-			{"TENANT", false, func(c claimItem) string { return c.Tenant }},
-			{"TEAM", true, func(c claimItem) string { return c.Team }},
-			{"PURPOSE", false, func(c claimItem) string { return c.Purpose }},
-			{"ORIGIN", true, func(c claimItem) string { return c.Origin }},
-			{"DOMAIN", true, func(c claimItem) string { return c.RoutingDomain }},
-			{"STATE", false, func(c claimItem) string { return c.State }},
-			{"AGE", false, func(c claimItem) string { return c.age }},
-			{"REASON", false, func(c claimItem) string { return c.Reason }},
+			{"ADDRESSES", false, func(c report.Claim) string { return strings.Join(c.Ranges, ",") }},
+			{"COUNT", true, func(c report.Claim) string { return fmt.Sprint(c.Count) }},
+			{"TENANT", false, func(c report.Claim) string { return c.Tenant }},
+			{"TEAM", true, func(c report.Claim) string { return c.Team }},
+			{"PURPOSE", false, func(c report.Claim) string { return c.Purpose }},
+			{"ORIGIN", true, func(c report.Claim) string { return c.Origin }},
+			{"DOMAIN", true, func(c report.Claim) string { return c.RoutingDomain }},
+			{"STATE", false, func(c report.Claim) string { return c.State }},
+			{"AGE", false, func(c report.Claim) string { return c.Age }},
+			{"REASON", false, func(c report.Claim) string { return c.Reason }},
 		},
 	}
 	for _, c := range i.Claims() {
 		if !selects(c) {
 			continue
 		}
-		item := claimItem{
-			objectItem: *newObjectItem(c.Key), Pool: newObjectItem(c.Pool), RoutingDomain: c.Domain, Ranges: rangeTexts(c.Ranges), Count: allocator.Total(c.Ranges),
-			Tenant: c.Tenant, Team: c.Team, Purpose: string(c.Purpose), Origin: c.Origin, State: string(c.State), Reason: c.Reason, Created: c.Created.UTC(),
-			age: duration.HumanDuration(a.now().Sub(c.Created)),
-		}
-		l.items = append(l.items, item)
+		l.items = append(l.items, report.NewClaim(c, a.now()))
 	}
 	return l
 }

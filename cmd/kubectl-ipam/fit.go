@@ -9,20 +9,8 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
-
-// fitItem is how much fits into a pool, in the output.
-type fitItem struct {
-	APIVersion   string      `json:"apiVersion"`
-	Kind         string      `json:"kind"`
-	Pool         *objectItem `json:"pool"`
-	Sizes        []int64     `json:"sizes"`
-	Fits         int64       `json:"fits"`
-	AtLeast      bool        `json:"atLeast,omitempty"` // more fit
-	Left         int64       `json:"left"`              // addresses that are left over
-	Unfragmented int64       `json:"unfragmented"`      // that would fit if the free addresses were one run
-	LargestFree  int64       `json:"largestFree"`
-}
 
 func (a *app) newFit() *cobra.Command {
 	var tenant string
@@ -81,7 +69,7 @@ func (a *app) printFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64,
 	var err error
 	switch {
 	case a.output == "json" || a.output == "yaml":
-		err = a.printDocument(fitItem{apiVersion, "Fit", newObjectItem(p.Key), sizes, fit.Sets, fit.AtLeast, fit.Left, fit.Unfragmented, fit.Largest})
+		err = a.printDocument(report.NewFit(p, sizes, fit))
 	case fit.Sets == 0:
 		u := i.Usage(p.Key)
 		_, err = fmt.Fprintf(a.out, "none: %s free, longest run %s\n", allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree))

@@ -24,6 +24,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/exchange"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
@@ -51,7 +52,7 @@ type importFlags struct {
 type importItem struct {
 	APIVersion   string            `json:"apiVersion"`
 	Kind         string            `json:"kind"`
-	Pool         *objectItem       `json:"pool"`
+	Pool         *report.Object    `json:"pool"`
 	Format       string            `json:"format"`
 	Rows         int               `json:"rows"`
 	Claims       []importedItem    `json:"claims"`
@@ -64,7 +65,7 @@ type importItem struct {
 }
 
 type importedItem struct {
-	objectItem
+	report.Object
 	Ranges []string `json:"ranges"`
 	Tenant string   `json:"tenant,omitempty"`
 	Rows   []int    `json:"rows"`
@@ -222,11 +223,11 @@ func (a *app) readAddresses(path string, mapping exchange.Mapping) (*exchange.Fi
 
 func newImportItem(file *exchange.File, plan *exchange.Plan) importItem {
 	item := importItem{
-		APIVersion: apiVersion, Kind: "Import", Pool: newObjectItem(plan.Pool.Key), Format: file.Format, Rows: plan.Rows, Present: plan.Present, Duplicates: plan.Duplicates,
+		APIVersion: report.APIVersion, Kind: "Import", Pool: report.NewObject(plan.Pool.Key), Format: file.Format, Rows: plan.Rows, Present: plan.Present, Duplicates: plan.Duplicates,
 		Claims: []importedItem{}, Reservations: []reservationItem{}, LeftOut: []leftOutItem{}, Conflicts: []conflictItem{},
 	}
 	for _, c := range plan.Claims {
-		item.Claims = append(item.Claims, importedItem{*newObjectItem(c.Key), rangeTexts(c.Ranges), c.Tenant, c.Rows})
+		item.Claims = append(item.Claims, importedItem{*report.NewObject(c.Key), report.RangeTexts(c.Ranges), c.Tenant, c.Rows})
 	}
 	for _, r := range plan.Reservations {
 		item.Reservations = append(item.Reservations, reservationItem{string(r.Kind), r.Name, r.Range.Text(), r.Rows})

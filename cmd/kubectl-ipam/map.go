@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -10,6 +9,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
@@ -20,17 +20,6 @@ const (
 	// gridLimit is the largest number of addresses of one sign, as a shift, for which a map is a grid by default.
 	gridLimit = 3
 )
-
-// mapItem is a map in the output.
-type mapItem struct {
-	APIVersion    string           `json:"apiVersion"`
-	Kind          string           `json:"kind"`
-	Pool          *objectItem      `json:"pool"`
-	RoutingDomain string           `json:"routingDomain,omitempty"`
-	Network       string           `json:"network"`
-	Totals        map[string]int64 `json:"totals"`
-	Segments      []segmentItem    `json:"segments"`
-}
 
 func (a *app) newMap() *cobra.Command {
 	var in, tenant string
@@ -77,33 +66,16 @@ func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered 
 	if len(p.Ranges) == 0 {
 		return network, nil, fmt.Errorf("pool %s offers no address", inventory.NameOf(p.Key))
 	}
-	network = enclosing(p.Ranges)
+	network = inventory.Enclosing(p.Ranges)
 	if in != "" {
 		if network, err = allocator.ParseRange(in); err != nil {
 			return network, nil, fmt.Errorf("--in: %w", err)
 		}
 	}
-	whole := []allocator.Range{network}
-	if offered = allocator.Subtract(whole, allocator.Subtract(whole, p.Ranges)); len(offered) == 0 {
-		return network, nil, fmt.Errorf("--in=%s: pool %s offers %s", in, inventory.NameOf(p.Key), listed(rangeTexts(p.Ranges), 3))
+	if offered = report.Offered(p, network); len(offered) == 0 {
+		return network, nil, fmt.Errorf("--in=%s: pool %s offers %s", in, inventory.NameOf(p.Key), report.Listed(report.RangeTexts(p.Ranges), 3))
 	}
 	return network, offered, nil
-}
-
-// enclosing returns the smallest network that contains the ranges of the family of the first.
-func enclosing(ranges []allocator.Range) allocator.Range {
-	first, last := ranges[0].First, ranges[0].Last
-	for _, r := range ranges {
-		if r.First.BitLen() == first.BitLen() && last.Less(r.Last) {
-			last = r.Last
-		}
-	}
-	for bits := first.BitLen(); bits > 0; bits-- {
-		if network := allocator.RangeOfPrefix(netip.PrefixFrom(first, bits)); network.Contains(last) {
-			return network
-		}
-	}
-	return allocator.RangeOfPrefix(netip.PrefixFrom(first, 0))
 }
 
 // shiftFor returns how many addresses a sign has, as a shift.
@@ -166,7 +138,7 @@ func headline(i *inventory.Inventory, p *inventory.Pool, network allocator.Range
 		}
 	}
 	u := i.Usage(p.Key)
-	parts := []string{rangeText(network)}
+	parts := []string{report.RangeText(network)}
 	parts = append(parts, fmt.Sprintf("%s free in %s, largest %s", amount(segments, state.SegmentFree), allocator.Counted(runs, "run"), allocator.Amount(u.LargestFree, u.Exact.LargestFree)))
 	if n := total[state.SegmentOwned]; n > 0 {
 		parts = append(parts, fmt.Sprintf("%s owned by %s", amount(segments, state.SegmentOwned), allocator.Counted(len(owners), "claim")))
@@ -232,17 +204,11 @@ func (a *app) legend(squares []inventory.Sign) string {
 
 // printRanges prints a map as a list of ranges.
 func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment, tenant string) error {
-	items := []segmentItem{}
-	for _, g := range segments {
-		if item := newSegmentItem(i, p.Domain, g); tenant == "" || item.Tenant == tenant {
-			items = append(items, item)
-		}
+	m := report.NewAddressMap(i, p, network)
+	if tenant != "" {
+		m.Segments = slices.DeleteFunc(m.Segments, func(s report.Segment) bool { return s.Tenant != tenant })
 	}
 	if a.output == "json" || a.output == "yaml" {
-		m := mapItem{APIVersion: apiVersion, Kind: "AddressMap", Pool: newObjectItem(p.Key), RoutingDomain: p.Domain, Network: rangeText(network), Totals: map[string]int64{}, Segments: items}
-		for s, n := range inventory.Totals(segments) {
-			m.Totals[string(s)] = n
-		}
 		return a.printDocument(m)
 	}
 	if a.output == "table" || a.output == "wide" {
@@ -250,5 +216,5 @@ func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network all
 			return err
 		}
 	}
-	return segmentList("AddressMap", items, false).print(a)
+	return segmentList(report.KindAddressMap, m.Segments, false).print(a)
 }

@@ -9,20 +9,12 @@ import (
 	"text/tabwriter"
 
 	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
 // formats are the values of --output.
 var formats = []string{"table", "wide", "json", "yaml", "csv", "name"}
-
-// apiVersion is the version of the JSON that the commands print.
-const apiVersion = "kubectl-ipam.butlerlabs.dev/v1"
-
-// document is the JSON of a command.
-type document[T any] struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Items      []T    `json:"items"`
-}
 
 // column is a column of a table.
 type column[T any] struct {
@@ -44,7 +36,7 @@ type list[T any] struct {
 func (l list[T]) print(a *app) error {
 	switch a.output {
 	case "json", "yaml":
-		return a.printDocument(document[T]{apiVersion, l.kind, append([]T{}, l.items...)})
+		return a.printDocument(report.NewList(l.kind, l.items))
 	case "name":
 		for _, item := range l.items {
 			if _, err := fmt.Fprintln(a.out, l.name(item)); err != nil {

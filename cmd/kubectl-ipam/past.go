@@ -16,12 +16,13 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // tenureItem is a claim that owned addresses, in the output.
 type tenureItem struct {
-	objectItem
+	report.Object
 	Tenant        string     `json:"tenant,omitempty"`
 	Pool          string     `json:"pool,omitempty"` // kind/namespace/name
 	RoutingDomain string     `json:"routingDomain,omitempty"`
@@ -55,8 +56,8 @@ func (a *app) past(ctx context.Context, argument, log, at string) error {
 	l := list[tenureItem]{
 		kind: "TenureList", empty: fmt.Sprintf("no owner of %s in the history", argument), name: func(t tenureItem) string { return strings.ToLower(t.Kind) + "/" + t.Name },
 		columns: []column[tenureItem]{
-			{"FROM", false, func(t tenureItem) string { return timeText(t.From) }},
-			{"UNTIL", false, func(t tenureItem) string { return timeText(t.Until) }},
+			{"FROM", false, func(t tenureItem) string { return report.TimeText(t.From) }},
+			{"UNTIL", false, func(t tenureItem) string { return report.TimeText(t.Until) }},
 			{"OWNER", false, func(t tenureItem) string { return t.String() }},
 			{"TENANT", false, func(t tenureItem) string { return t.Tenant }},
 			{"ADDRESSES", false, func(t tenureItem) string { return strings.Join(t.Ranges, ",") }},
@@ -71,12 +72,12 @@ func (a *app) past(ctx context.Context, argument, log, at string) error {
 		}
 		for _, tenure := range history.Owners(domain, r, when) {
 			l.items = append(l.items, tenureItem{
-				objectItem{tenure.Kind, tenure.Namespace, tenure.Name}, tenure.Tenant, tenure.Pool, domain, rangeTexts(tenure.Ranges), tenure.UID,
-				optionalTime(tenure.From), optionalTime(tenure.Until),
+				report.Object{Kind: tenure.Kind, Namespace: tenure.Namespace, Name: tenure.Name}, tenure.Tenant, tenure.Pool, domain, report.RangeTexts(tenure.Ranges), tenure.UID,
+				report.OptionalTime(tenure.From), report.OptionalTime(tenure.Until),
 			})
 		}
 	}
-	slices.SortStableFunc(l.items, func(x, y tenureItem) int { return cmp.Compare(timeText(x.From), timeText(y.From)) })
+	slices.SortStableFunc(l.items, func(x, y tenureItem) int { return cmp.Compare(report.TimeText(x.From), report.TimeText(y.From)) })
 	return l.print(a)
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,32 +16,14 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// planItem is the effect of a change in the output.
-type planItem struct {
-	APIVersion string        `json:"apiVersion"`
-	Kind       string        `json:"kind"`
-	Pool       *objectItem   `json:"pool"`
-	Denied     []string      `json:"denied,omitempty"`
-	Owners     []segmentItem `json:"owners"`
-	FreeBefore int64         `json:"freeBefore"`
-	FreeAfter  int64         `json:"freeAfter"`
-	// Server is the answer of the API server to a dry run; "" if it was not asked.
-	Server string `json:"server,omitempty"`
-}
-
-// poolChange is a change of a NetworkPool.
-type poolChange struct {
-	cidr                       string
-	reserve, unreserve, ranges []string
-	deletes                    bool
-}
-
 func (a *app) newPlan() *cobra.Command {
-	var change poolChange
+	var change inventory.PoolChange
+	var deletes bool
 	var out string
 	cmd := &cobra.Command{
 		Use: "plan POOL", Short: "Show what a change of a NetworkPool would do", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
@@ -55,14 +36,16 @@ denied, and 2 if the command could not look.`,
   kubectl ipam plan vlan40 --cidr 10.40.0.0/20 --out patch.yaml
   kubectl ipam plan vlan40 --ranges 10.40.1.0-10.40.7.255
   kubectl ipam plan vlan40 --delete`,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.plan(cmd.Context(), args[0], change, out) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.plan(cmd.Context(), args[0], change, deletes, out)
+		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&change.reserve, "reserve", nil, "add these `networks` to spec.reserved")
-	flags.StringSliceVar(&change.unreserve, "unreserve", nil, "remove these `networks` from spec.reserved")
-	flags.StringVar(&change.cidr, "cidr", "", "set spec.cidr to this `network`")
-	flags.StringSliceVar(&change.ranges, "ranges", nil, "set spec.tenantAllocation.ranges to these `ranges`, as FIRST-LAST")
-	flags.BoolVar(&change.deletes, "delete", false, "delete the pool")
+	flags.StringSliceVar(&change.Reserve, "reserve", nil, "add these `networks` to spec.reserved")
+	flags.StringSliceVar(&change.Unreserve, "unreserve", nil, "remove these `networks` from spec.reserved")
+	flags.StringVar(&change.CIDR, "cidr", "", "set spec.cidr to this `network`")
+	flags.StringSliceVar(&change.Ranges, "ranges", nil, "set spec.tenantAllocation.ranges to these `ranges`, as FIRST-LAST")
+	flags.BoolVar(&deletes, "delete", false, "delete the pool")
 	flags.StringVar(&out, "out", "", "write the change as a patch to this `file`, for kubectl patch --type=merge --patch-file")
 	cmd.MarkFlagsOneRequired("reserve", "unreserve", "cidr", "ranges", "delete")
 	for _, flag := range []string{"reserve", "unreserve", "cidr", "ranges"} {
@@ -71,7 +54,7 @@ denied, and 2 if the command could not look.`,
 	return cmd
 }
 
-func (a *app) plan(ctx context.Context, argument string, change poolChange, out string) error {
+func (a *app) plan(ctx context.Context, argument string, change inventory.PoolChange, deletes bool, out string) error {
 	i, p, err := a.loadPool(ctx, argument)
 	if err != nil {
 		return err
@@ -80,24 +63,15 @@ func (a *app) plan(ctx context.Context, argument string, change poolChange, out 
 	if !ok {
 		return fmt.Errorf("pool %s is a %s: plan serves NetworkPools", argument, inventory.KindOf(p.Key))
 	}
-	if change.deletes {
+	if deletes {
 		return a.planDeletion(i, p)
 	}
-	updated, err := change.apply(stored)
+	updated, err := change.Apply(stored)
 	if err != nil {
 		return err
 	}
 	plan := i.PlanUpdate(p, updated)
-	item := planItem{APIVersion: apiVersion, Kind: "Plan", Pool: newObjectItem(p.Key), FreeBefore: allocator.Total(plan.Before), FreeAfter: allocator.Total(plan.After), Owners: []segmentItem{}}
-	for _, fault := range plan.Faults {
-		item.Denied = append(item.Denied, fault.Error())
-	}
-	if plan.Denied != nil {
-		item.Denied = append(item.Denied, plan.Denied.Error())
-	}
-	for _, g := range plan.Owners {
-		item.Owners = append(item.Owners, newSegmentItem(i, p.Domain, g))
-	}
+	item := report.NewPlan(i, p, plan)
 	patch, err := json.Marshal(map[string]any{"spec": updated.Spec})
 	if err != nil {
 		return err
@@ -113,38 +87,6 @@ func (a *app) plan(ctx context.Context, argument string, change poolChange, out 
 	}
 	item.Server = a.dryRun(ctx, stored, patch)
 	return a.printPlan(item, stored, plan)
-}
-
-// apply returns a changed copy of a pool.
-func (c poolChange) apply(p *butlerv1.NetworkPool) (*butlerv1.NetworkPool, error) {
-	p = p.DeepCopy()
-	if c.cidr != "" {
-		p.Spec.CIDR = c.cidr
-	}
-	for _, network := range c.unreserve {
-		n := slices.IndexFunc(p.Spec.Reserved, func(r butlerv1.ReservedRange) bool { return r.CIDR == network })
-		if n < 0 {
-			return nil, fmt.Errorf("--unreserve=%s: spec.reserved has no such network", network)
-		}
-		p.Spec.Reserved = slices.Delete(p.Spec.Reserved, n, n+1)
-	}
-	for _, network := range c.reserve {
-		p.Spec.Reserved = append(p.Spec.Reserved, butlerv1.ReservedRange{CIDR: network})
-	}
-	if len(c.ranges) > 0 {
-		if p.Spec.TenantAllocation == nil {
-			p.Spec.TenantAllocation = &butlerv1.TenantAllocation{}
-		}
-		p.Spec.TenantAllocation.Ranges = nil
-		for _, text := range c.ranges {
-			r, err := allocator.ParseRange(text)
-			if err != nil {
-				return nil, fmt.Errorf("--ranges: %w", err)
-			}
-			p.Spec.TenantAllocation.Ranges = append(p.Spec.TenantAllocation.Ranges, butlerv1.IPRange{Start: r.First.String(), End: r.Last.String()})
-		}
-	}
-	return p, nil
 }
 
 // dryRun asks the API server for the outcome of a patch.
@@ -168,7 +110,7 @@ func (a *app) dryRun(ctx context.Context, p *butlerv1.NetworkPool, patch []byte)
 	return "accepted"
 }
 
-func (a *app) printPlan(item planItem, p *butlerv1.NetworkPool, plan inventory.Plan) error {
+func (a *app) printPlan(item report.Plan, p *butlerv1.NetworkPool, plan inventory.Plan) error {
 	if a.output == "json" || a.output == "yaml" {
 		if err := a.printDocument(item); err != nil {
 			return err
@@ -187,7 +129,7 @@ func (a *app) printPlan(item planItem, p *butlerv1.NetworkPool, plan inventory.P
 				if owner.Tenant != "" {
 					tenants[owner.Tenant] = true
 				}
-				addresses = append(addresses, owner.exact)
+				addresses = append(addresses, owner.Exact)
 			}
 			fmt.Fprintf(&text, "%s of %s %s %s of these addresses:\n", allocator.Counted(len(item.Owners), "range"), allocator.Counted(len(tenants), "tenant"), allocator.Agree(len(item.Owners), "owns", "own"), allocator.AmountOf(addresses...))
 			if err := segmentList("", item.Owners, false).printTable(&text, false, false); err != nil {
@@ -199,7 +141,7 @@ func (a *app) printPlan(item planItem, p *butlerv1.NetworkPool, plan inventory.P
 			then = "without these owners"
 		}
 		fmt.Fprintf(&text, "free: %s now, %s %s\n", allocator.AmountOf(plan.Before...), allocator.AmountOf(plan.After...), then)
-		if sizes := defaultSizes(p); len(sizes) > 0 {
+		if sizes := inventory.DefaultSizes(p); len(sizes) > 0 {
 			before, err1 := inventory.CountFits(plan.Before, nil, sizes)
 			after, err2 := inventory.CountFits(plan.After, nil, sizes)
 			if err := errors.Join(err1, err2); err == nil {
@@ -217,15 +159,6 @@ func (a *app) printPlan(item planItem, p *butlerv1.NetworkPool, plan inventory.P
 		return findings{}
 	}
 	return nil
-}
-
-// defaultSizes returns the default numbers of addresses of a tenant of the pool; nil if the pool has none.
-func defaultSizes(p *butlerv1.NetworkPool) []int64 {
-	if p.Spec.TenantAllocation == nil || p.Spec.TenantAllocation.Defaults == nil {
-		return nil
-	}
-	d := p.Spec.TenantAllocation.Defaults
-	return []int64{int64(d.NodesPerTenant), int64(d.LBPoolPerTenant)}
 }
 
 // planDeletion prints which claims keep a pool from being deleted.

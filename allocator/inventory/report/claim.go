@@ -1,0 +1,38 @@
+package report
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+)
+
+// Claim is a claim.
+type Claim struct {
+	Object
+	Pool          *Object   `json:"pool,omitempty"`
+	RoutingDomain string    `json:"routingDomain,omitempty"`
+	Ranges        []string  `json:"ranges"`
+	Count         int64     `json:"count"`
+	Tenant        string    `json:"tenant,omitempty"`
+	Team          string    `json:"team,omitempty"`
+	Purpose       string    `json:"purpose"`
+	Origin        string    `json:"origin,omitempty"`
+	State         string    `json:"state"`
+	Reason        string    `json:"reason,omitempty"`
+	Created       time.Time `json:"created"`
+
+	// Age is the time since Created, for persons.
+	Age string `json:"-"`
+}
+
+// NewClaim returns a claim, with its age at a time.
+func NewClaim(c *inventory.Claim, now time.Time) Claim {
+	return Claim{
+		Object: *NewObject(c.Key), Pool: NewObject(c.Pool), RoutingDomain: c.Domain, Ranges: RangeTexts(c.Ranges), Count: allocator.Total(c.Ranges),
+		Tenant: c.Tenant, Team: c.Team, Purpose: string(c.Purpose), Origin: c.Origin, State: string(c.State), Reason: c.Reason, Created: c.Created.UTC(),
+		Age: duration.HumanDuration(now.Sub(c.Created)),
+	}
+}

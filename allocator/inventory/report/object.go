@@ -1,0 +1,85 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+)
+
+// Object names an object.
+type Object struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// NewObject returns the name of an object; nil for the zero key.
+func NewObject(k inventory.Key) *Object {
+	if k == (inventory.Key{}) {
+		return nil
+	}
+	return &Object{Kind: inventory.KindOf(k), Namespace: k.Namespace, Name: k.Name}
+}
+
+func newObjects(keys []inventory.Key) (list []*Object) {
+	for _, k := range keys {
+		list = append(list, NewObject(k))
+	}
+	return list
+}
+
+// String returns "IPAllocation namespace/name"; "" for nil.
+func (o *Object) String() string {
+	switch {
+	case o == nil:
+		return ""
+	case o.Namespace == "":
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
+}
+
+// Listed joins texts, of which it names at most limit.
+func Listed(texts []string, limit int) string {
+	if len(texts) <= limit {
+		return strings.Join(texts, ", ")
+	}
+	return fmt.Sprintf("%s and %d others", strings.Join(texts[:limit], ", "), len(texts)-limit)
+}
+
+// RangeTexts returns the ranges as networks where they are networks.
+func RangeTexts(ranges []allocator.Range) []string {
+	texts := []string{}
+	for _, r := range ranges {
+		texts = append(texts, RangeText(r))
+	}
+	return texts
+}
+
+// RangeText returns a range as a network, if it is one and has several addresses.
+func RangeText(r allocator.Range) string {
+	if network, ok := r.Prefix(); ok && r.First != r.Last {
+		return network.String()
+	}
+	return r.String()
+}
+
+// OptionalTime returns a time in seconds; nil for the zero time.
+func OptionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC().Truncate(time.Second)
+	return &t
+}
+
+// TimeText returns a time in RFC 3339; "" for nil.
+func TimeText(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.Format(time.RFC3339)
+}

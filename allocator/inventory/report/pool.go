@@ -1,0 +1,139 @@
+package report
+
+import (
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+)
+
+// Pool is a pool with its counts of addresses, which saturate at the largest int64.
+type Pool struct {
+	Object
+	RoutingDomain string   `json:"routingDomain,omitempty"`
+	Ranges        []string `json:"ranges"`
+	Size          int64    `json:"size"`
+	Free          int64    `json:"free"`
+	Allocated     int64    `json:"allocated"`
+	Granted       int64    `json:"granted"` // to creates whose claims are not stored yet
+	LargestFree   int64    `json:"largestFree"`
+	FreeRuns      int      `json:"freeRuns"`
+	Fragmentation int32    `json:"fragmentationPercent"`
+	Claims        int      `json:"claims"`
+	Notes         []string `json:"notes,omitempty"`
+
+	// Exact has the counts that may saturate.
+	Exact allocator.Amounts `json:"-"`
+	// Qualified is the namespace and the name.
+	Qualified string `json:"-"`
+}
+
+// NewPool returns a pool with its counts.
+func NewPool(i *inventory.Inventory, p *inventory.Pool) Pool {
+	u := i.Usage(p.Key)
+	return Pool{
+		Object: *NewObject(p.Key), RoutingDomain: p.Domain, Ranges: RangeTexts(p.Ranges), Size: u.Total, Free: u.Available, Allocated: u.Allocated,
+		Granted: u.Granted, LargestFree: u.LargestFree, FreeRuns: u.FreeRuns, Fragmentation: u.Fragmentation, Claims: u.Claims, Exact: u.Exact, Notes: notesOf(i, p),
+		Qualified: inventory.NameOf(p.Key),
+	}
+}
+
+// notesOf lists what is remarkable about a pool.
+func notesOf(i *inventory.Inventory, p *inventory.Pool) (notes []string) {
+	if p.Fault != "" {
+		notes = append(notes, "offers nothing: "+p.Fault)
+	}
+	if p.Deleting {
+		notes = append(notes, "is being deleted")
+	}
+	if p.Paused {
+		notes = append(notes, "paused")
+	}
+	if p.Manual {
+		notes = append(notes, "allocates only requested addresses")
+	}
+	if others := i.Overlapping(p); len(others) > 0 {
+		names := make([]string, len(others))
+		for n, other := range others {
+			names[n] = other.Name
+		}
+		notes = append(notes, "shares addresses with "+Listed(names, 3))
+	}
+	return notes
+}
+
+// AddressMap is the addresses of a pool in a network.
+type AddressMap struct {
+	APIVersion    string           `json:"apiVersion"`
+	Kind          string           `json:"kind"`
+	Pool          *Object          `json:"pool"`
+	RoutingDomain string           `json:"routingDomain,omitempty"`
+	Network       string           `json:"network"`
+	Totals        map[string]int64 `json:"totals"`
+	Segments      []Segment        `json:"segments"`
+}
+
+// NewAddressMap returns the addresses that a pool offers in a network.
+func NewAddressMap(i *inventory.Inventory, p *inventory.Pool, network allocator.Range) AddressMap {
+	segments := i.Segments(p.Domain, Offered(p, network))
+	m := AddressMap{APIVersion: APIVersion, Kind: KindAddressMap, Pool: NewObject(p.Key), RoutingDomain: p.Domain, Network: RangeText(network), Totals: map[string]int64{}, Segments: []Segment{}}
+	for _, g := range segments {
+		m.Segments = append(m.Segments, NewSegment(i, p.Domain, g))
+	}
+	for s, n := range inventory.Totals(segments) {
+		m.Totals[string(s)] = n
+	}
+	return m
+}
+
+// Offered returns the addresses of a network that a pool offers.
+func Offered(p *inventory.Pool, network allocator.Range) []allocator.Range {
+	whole := []allocator.Range{network}
+	return allocator.Subtract(whole, allocator.Subtract(whole, p.Ranges))
+}
+
+// Fit is how much fits into a pool.
+type Fit struct {
+	APIVersion   string  `json:"apiVersion"`
+	Kind         string  `json:"kind"`
+	Pool         *Object `json:"pool"`
+	Sizes        []int64 `json:"sizes"`
+	Fits         int64   `json:"fits"`
+	AtLeast      bool    `json:"atLeast,omitempty"` // more fit
+	Left         int64   `json:"left"`              // addresses that are left over
+	Unfragmented int64   `json:"unfragmented"`      // that would fit if the free addresses were one run
+	LargestFree  int64   `json:"largestFree"`
+}
+
+// NewFit returns how many sets of ranges of these sizes fit into a pool.
+func NewFit(p *inventory.Pool, sizes []int64, f inventory.Fit) Fit {
+	return Fit{APIVersion, KindFit, NewObject(p.Key), sizes, f.Sets, f.AtLeast, f.Left, f.Unfragmented, f.Largest}
+}
+
+// Plan is the effect of a change of a pool.
+type Plan struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Pool       *Object   `json:"pool"`
+	Denied     []string  `json:"denied,omitempty"`
+	Owners     []Segment `json:"owners"`
+	FreeBefore int64     `json:"freeBefore"`
+	FreeAfter  int64     `json:"freeAfter"`
+	// Server is the answer of the API server to a dry run; "" if it was not asked.
+	Server string `json:"server,omitempty"`
+}
+
+// NewPlan returns the effect of a change of a pool.
+func NewPlan(i *inventory.Inventory, p *inventory.Pool, plan inventory.Plan) Plan {
+	item := Plan{
+		APIVersion: APIVersion, Kind: KindPlan, Pool: NewObject(p.Key), FreeBefore: allocator.Total(plan.Before), FreeAfter: allocator.Total(plan.After), Owners: []Segment{},
+	}
+	for _, fault := range plan.Faults {
+		item.Denied = append(item.Denied, fault.Error())
+	}
+	if plan.Denied != nil {
+		item.Denied = append(item.Denied, plan.Denied.Error())
+	}
+	for _, g := range plan.Owners {
+		item.Owners = append(item.Owners, NewSegment(i, p.Domain, g))
+	}
+	return item
+}

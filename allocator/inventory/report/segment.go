@@ -1,0 +1,149 @@
+package report
+
+import (
+	"slices"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/state"
+)
+
+// StateNotOffered is the state of free addresses that no pool offers.
+const StateNotOffered = "not offered"
+
+// Segment is a run of addresses with one state and one owner.
+type Segment struct {
+	Range         string     `json:"range"`
+	First         string     `json:"first"`
+	Last          string     `json:"last"`
+	Size          int64      `json:"size"` // it saturates at the largest int64
+	RoutingDomain string     `json:"routingDomain,omitempty"`
+	State         string     `json:"state"`
+	Owner         *Object    `json:"owner,omitempty"`
+	Tenant        string     `json:"tenant,omitempty"`
+	Purpose       string     `json:"purpose,omitempty"`
+	Since         *time.Time `json:"since,omitempty"` // of the allocation, or of the cooldown
+	Until         *time.Time `json:"until,omitempty"` // of the cooldown
+	Rivals        []*Object  `json:"rivals,omitempty"`
+	Pools         []*Object  `json:"pools,omitempty"`
+	ReservedBy    *Object    `json:"reservedBy,omitempty"`
+	Reservation   string     `json:"reservation,omitempty"`
+	Releases      []Release  `json:"releases,omitempty"`
+
+	Exact allocator.Range `json:"-"`
+}
+
+// Release is a recorded release.
+type Release struct {
+	Claim       string     `json:"claim"`
+	Tenant      string     `json:"tenant"`
+	Range       string     `json:"range"`
+	AllocatedAt *time.Time `json:"allocatedAt,omitempty"`
+	ReleasedAt  time.Time  `json:"releasedAt"`
+	ReusableAt  *time.Time `json:"reusableAt,omitempty"`
+}
+
+// NewRelease returns a recorded release.
+func NewRelease(r inventory.Release) Release {
+	return Release{r.Claim, r.Tenant, RangeText(r.Range), OptionalTime(r.AllocatedAt), r.ReleasedAt.UTC().Truncate(time.Second), OptionalTime(r.ReusableAt)}
+}
+
+// NewSegment returns a run of addresses of a routing domain.
+func NewSegment(i *inventory.Inventory, domain string, g state.Segment) Segment {
+	item := Segment{
+		Range: RangeText(g.Range), First: g.Range.First.String(), Last: g.Range.Last.String(), Size: g.Range.Size(), RoutingDomain: domain, State: string(g.State),
+		Owner: NewObject(g.Owner), Until: OptionalTime(g.Until), Since: OptionalTime(g.Since), Rivals: newObjects(g.Rivals), Exact: g.Range,
+	}
+	if c := i.Claim(g.Owner); c != nil {
+		item.Tenant, item.Purpose = c.Tenant, string(c.Purpose)
+		if g.State == state.SegmentOwned {
+			item.Since = OptionalTime(c.Since)
+		}
+	}
+	return item
+}
+
+// newAnswer returns what is known about a run of addresses.
+func newAnswer(i *inventory.Inventory, answer inventory.Answer) Segment {
+	item := NewSegment(i, answer.Domain, answer.Segment)
+	for _, p := range answer.Pools {
+		item.Pools = append(item.Pools, NewObject(p.Key))
+	}
+	if answer.ReservedBy != nil {
+		item.ReservedBy, item.Reservation = NewObject(answer.ReservedBy.Key), answer.Reservation
+	}
+	if item.State == string(state.SegmentFree) && len(item.Pools) == 0 {
+		item.State = StateNotOffered
+	}
+	for _, r := range answer.Releases {
+		item.Releases = append(item.Releases, NewRelease(r))
+	}
+	return item
+}
+
+// Who returns what is known about the addresses of a range in a routing domain.
+func Who(i *inventory.Inventory, domain string, r allocator.Range) (items []Segment) {
+	for _, answer := range i.Who(domain, r) {
+		items = append(items, newAnswer(i, answer))
+	}
+	return items
+}
+
+// WhoAnywhere returns what is known about the addresses of a range in the routing domains that use some of them. A nil inDomain selects all.
+func WhoAnywhere(i *inventory.Inventory, r allocator.Range, inDomain func(string) bool) (items []Segment) {
+	known := func(s Segment) bool { return s.State != StateNotOffered }
+	for _, domain := range i.Domains() {
+		if inDomain != nil && !inDomain(domain) {
+			continue
+		}
+		if found := Who(i, domain, r); slices.ContainsFunc(found, known) {
+			items = append(items, found...)
+		}
+	}
+	return items
+}
+
+// Summary returns the state of a run in a sentence.
+func (s Segment) Summary() string {
+	switch state.SegmentState(s.State) {
+	case state.SegmentOwned:
+		return "owned by " + s.Owner.String()
+	case state.SegmentGranted:
+		if s.Owner == nil || s.Owner.Name == "" {
+			return "granted to a claim that is not stored yet: free within two minutes if its create has failed"
+		}
+		return "granted to " + s.Owner.String()
+	case state.SegmentCooldown:
+		text := "in cooldown"
+		if s.Until != nil {
+			text += " until " + s.Until.Format(time.RFC3339)
+		}
+		return text
+	case state.SegmentMoved:
+		return "moved to another cluster with " + s.Owner.String()
+	case state.SegmentWithheld:
+		return "withheld by an update of " + s.Owner.String()
+	}
+	return s.State
+}
+
+// SegmentColumns are the columns of a table of runs of addresses. The routing domain is wide, unless domains is true.
+func SegmentColumns(domains bool) []Column[Segment] {
+	return []Column[Segment]{
+		{"RANGE", false, func(s Segment) string { return s.Exact.String() }},
+		{"SIZE", false, func(s Segment) string { return allocator.AmountOf(s.Exact) }},
+		{"DOMAIN", !domains, func(s Segment) string { return s.RoutingDomain }},
+		{"STATE", false, func(s Segment) string {
+			if len(s.Rivals) > 0 {
+				return "conflict"
+			}
+			return s.State
+		}},
+		{"OWNER", false, func(s Segment) string { return s.Owner.String() }},
+		{"TENANT", false, func(s Segment) string { return s.Tenant }},
+		{"PURPOSE", true, func(s Segment) string { return s.Purpose }},
+		{"SINCE", true, func(s Segment) string { return TimeText(s.Since) }},
+		{"UNTIL", false, func(s Segment) string { return TimeText(s.Until) }},
+	}
+}
