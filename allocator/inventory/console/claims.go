@@ -1,0 +1,135 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
+)
+
+// notReady selects all claims that are not Ready.
+const notReady = "not-ready"
+
+// filter selects claims.
+type filter struct {
+	Pool, Tenant, Kind, State string
+}
+
+func (f filter) selects(c *inventory.Claim) bool {
+	return (f.Pool == "" || c.Pool != inventory.Key{} && strings.EqualFold(objectName(c.Pool), f.Pool)) && (f.Tenant == "" || c.Tenant == f.Tenant) &&
+		(f.Kind == "" || strings.EqualFold(inventory.KindOf(c.Key), f.Kind)) &&
+		(f.State == "" || strings.EqualFold(string(c.State), f.State) || f.State == notReady && c.State != inventory.ClaimReady)
+}
+
+// claimRow is a claim in a table.
+type claimRow struct {
+	report.Claim
+	PoolLink string
+	Links    []crumb // of the ranges
+}
+
+func newClaimRow(c report.Claim) claimRow {
+	row := claimRow{Claim: c}
+	if c.Pool != nil {
+		row.PoolLink = link("/pool", "pool", strings.Replace(c.Pool.String(), " ", "/", 1))
+	}
+	for _, r := range c.Ranges {
+		row.Links = append(row.Links, crumb{Text: r, Link: link("/address", "address", r)})
+	}
+	return row
+}
+
+// claimsPage is a list of claims.
+type claimsPage struct {
+	Filter               filter
+	Pools, Kinds, States []string
+	Rows                 []claimRow
+	Pages                pager
+}
+
+// claims shows the claims of all kinds.
+func (r *request) claims() (*answer, error) {
+	f := filter{r.value("pool"), r.value("tenant"), r.value("kind"), r.value("state")}
+	kinds := []string{"IPAllocation", "IPClaim", "IPAddressClaim", "ProxyVIP"}
+	states := []string{notReady}
+	for _, s := range []inventory.ClaimState{inventory.ClaimReady, inventory.ClaimNotReady, inventory.ClaimPending, inventory.ClaimConflict, inventory.ClaimDeleting} {
+		states = append(states, string(s))
+	}
+	for _, field := range []struct {
+		name, value string
+		values      []string
+	}{{"kind", f.Kind, kinds}, {"state", f.State, states}} {
+		if field.value != "" && !slices.ContainsFunc(field.values, func(v string) bool { return strings.EqualFold(v, field.value) }) {
+			return nil, badRequest("%s=%.100s: use one of %s", field.name, field.value, strings.Join(field.values, ", "))
+		}
+	}
+	items := r.selectClaims(f)
+	page := claimsPage{Filter: f, Kinds: kinds, States: states}
+	for _, p := range r.Pools() {
+		page.Pools = append(page.Pools, poolName(p))
+	}
+	shown, pages, err := pageOf(r, items, "/claims", "pool", f.Pool, "tenant", f.Tenant, "kind", f.Kind, "state", f.State)
+	if err != nil {
+		return nil, err
+	}
+	page.Pages, page.Rows = pages, claimRows(shown)
+	return &answer{template: "claims.html", title: "Claims", data: page, also: []format{formatJSON}, document: report.NewList(report.KindClaimList, items)}, nil
+}
+
+func (r *request) selectClaims(f filter) (items []report.Claim) {
+	for _, c := range r.Claims() {
+		if f.selects(c) {
+			items = append(items, report.NewClaim(c, r.now))
+		}
+	}
+	return items
+}
+
+func claimRows(items []report.Claim) (rows []claimRow) {
+	for _, c := range items {
+		rows = append(rows, newClaimRow(c))
+	}
+	return rows
+}
+
+// tenantPage is what a tenant owns.
+type tenantPage struct {
+	Tenant string
+	Facts  []string
+	Rows   []claimRow
+	Pages  pager
+}
+
+// tenant shows what a tenant owns.
+func (r *request) tenant() (*answer, error) {
+	name := r.value("tenant")
+	if name == "" {
+		return nil, badRequest("tenant is missing: name a tenant as namespace/name")
+	}
+	items := r.selectClaims(filter{Tenant: name})
+	if len(items) == 0 {
+		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("no claim of a tenant %.300q among those that you may read: write namespace/name", name)}
+	}
+	owned := map[string][]allocator.Range{}
+	for _, c := range r.Claims() {
+		if c.Tenant == name {
+			owned[string(c.Purpose)] = append(owned[string(c.Purpose)], c.Ranges...)
+		}
+	}
+	page := tenantPage{Tenant: name}
+	for _, purpose := range []inventory.Purpose{inventory.PurposeNodes, inventory.PurposeLoadBalancer, inventory.PurposeVIP, inventory.PurposeMachine} {
+		if ranges := owned[string(purpose)]; len(ranges) > 0 {
+			page.Facts = append(page.Facts, fmt.Sprintf("%s for %s in %s", allocator.AmountOf(ranges...), purpose, allocator.Counted(len(ranges), "range")))
+		}
+	}
+	shown, pages, err := pageOf(r, items, "/tenant", "tenant", name)
+	if err != nil {
+		return nil, err
+	}
+	page.Pages, page.Rows = pages, claimRows(shown)
+	return &answer{template: "tenant.html", title: name, data: page, also: []format{formatJSON}, document: report.NewList(report.KindClaimList, items)}, nil
+}

@@ -1,0 +1,272 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
+)
+
+const (
+	// maxQuery and maxValue bound the query of a request and each of its values, in bytes.
+	maxQuery = 4096
+	maxValue = 2048
+)
+
+//go:embed templates
+var files embed.FS
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{"link": link, "listed": report.Listed}).ParseFS(files, "templates/*.html"))
+
+// Options are what a console gets from its caller.
+type Options struct {
+	// Inventory returns the present inventory, and a warning for each part that the inventory lacks. The console calls Inventory once for each request, not
+	// concurrently, and uses the inventory until the next call.
+	Inventory func(context.Context) (*inventory.Inventory, []string, error)
+	Now       func() time.Time
+	Version   string // of the program
+}
+
+// console serves the pages.
+type console struct {
+	Options
+	mu sync.Mutex // an inventory is used by one request at a time
+}
+
+// New returns the handler of all pages. Whoever reaches the handler may see all that the inventory contains: put a gate before it.
+func New(o Options) http.Handler {
+	c := &console{Options: o}
+	mux := http.NewServeMux()
+	for path, p := range map[string]page{
+		"/pools": (*request).pools, "/pool": (*request).pool, "/plan": (*request).plan, "/fit": (*request).fit, "/address": (*request).address,
+		"/tenant": (*request).tenant, "/claims": (*request).claims,
+	} {
+		mux.Handle(path, c.serve(p, formatHTML))
+		mux.Handle(path+".json", c.serve(p, formatJSON))
+	}
+	mux.Handle("/{$}", c.serve((*request).pools, formatHTML))
+	mux.Handle("/pool.csv", c.serve((*request).pool, formatCSV))
+	mux.Handle("/search", c.serve((*request).search, formatHTML))
+	mux.HandleFunc("/style.css", serveStyle)
+	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.Handle("/", c.serve(func(*request) (*answer, error) {
+		return nil, &statusError{http.StatusNotFound, "no such page"}
+	}, formatHTML))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		protect(w.Header())
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "the console only shows: use GET", http.StatusMethodNotAllowed)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// protect sets the headers that keep browsers from running, embedding, caching or forwarding more than the page needs.
+func protect(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+func serveStyle(w http.ResponseWriter, _ *http.Request) {
+	style, err := files.ReadFile("templates/style.css")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/css; charset=utf-8")
+	_, _ = w.Write(style)
+}
+
+// format is the format of a response.
+type format string
+
+const (
+	formatHTML format = "html"
+	formatJSON format = "json"
+	formatCSV  format = "csv"
+)
+
+// page computes the answer to a request.
+type page func(*request) (*answer, error)
+
+// request is a request for a page.
+type request struct {
+	*inventory.Inventory
+	format format
+	query  url.Values
+	now    time.Time
+}
+
+// answer is the content of a response: in the format of the request, or a redirection.
+type answer struct {
+	template string
+	title    string
+	data     any        // of the template
+	also     []format   // further formats of the page
+	document any        // of the JSON
+	rows     [][]string // of the CSV
+	redirect string
+}
+
+// layout is the data of every template.
+type layout struct {
+	Title, Version string
+	Query          string // of the search box
+	JSON, CSV      string // addresses of the page in these formats; "" for none
+	Warnings       []string
+	At             time.Time
+	Page           any // what the page shows
+}
+
+// statusError is an error with the status of the response.
+type statusError struct {
+	code int
+	text string
+}
+
+func (e *statusError) Error() string { return e.text }
+
+func badRequest(format string, values ...any) error {
+	return &statusError{http.StatusBadRequest, fmt.Sprintf(format, values...)}
+}
+
+func (c *console) serve(p page, f format) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, l, err := c.answer(r, p, f)
+		for _, warning := range l.Warnings {
+			w.Header().Add("Warning", fmt.Sprintf("299 - %q", warning))
+		}
+		var problem *statusError
+		code := http.StatusOK
+		switch {
+		case errors.As(err, &problem):
+			code = problem.code
+		case err != nil:
+			code = http.StatusInternalServerError
+		case a.redirect != "":
+			http.Redirect(w, r, a.redirect, http.StatusSeeOther)
+			return
+		}
+		if err != nil {
+			if f != formatHTML {
+				http.Error(w, err.Error(), code)
+				return
+			}
+			a = &answer{template: "error.html", title: http.StatusText(code), data: err.Error()}
+		}
+		body, contentType, err := c.render(r, a, l, f)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", contentType)
+		w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+		w.WriteHeader(code)
+		_, _ = w.Write(body)
+	})
+}
+
+// answer computes the answer to a request. The data of the answer do not refer to the inventory, which the next request may use.
+func (c *console) answer(r *http.Request, p page, f format) (*answer, layout, error) {
+	l := layout{Version: c.Version}
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, l, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i, warnings, err := c.Inventory(r.Context())
+	if err != nil {
+		return nil, l, &statusError{http.StatusBadGateway, err.Error()}
+	}
+	l.Warnings, l.At = warnings, c.Now().UTC().Truncate(time.Second)
+	a, err := p(&request{i, f, query, c.Now()})
+	return a, l, err
+}
+
+func parseQuery(raw string) (url.Values, error) {
+	if len(raw) > maxQuery {
+		return nil, &statusError{http.StatusRequestURITooLong, fmt.Sprintf("the query has %d bytes: use at most %d", len(raw), maxQuery)}
+	}
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, badRequest("the query is not valid: %v", err)
+	}
+	for name, values := range query {
+		if len(values) > 1 {
+			return nil, badRequest("%.100q is given %d times: give it once", name, len(values))
+		}
+		if len(values[0]) > maxValue {
+			return nil, badRequest("%.100q has %d bytes: use at most %d", name, len(values[0]), maxValue)
+		}
+	}
+	return query, nil
+}
+
+// value returns a value of the query without blanks around it.
+func (r *request) value(name string) string { return strings.TrimSpace(r.query.Get(name)) }
+
+func (c *console) render(r *http.Request, a *answer, l layout, f format) (body []byte, contentType string, err error) {
+	var out bytes.Buffer
+	switch f {
+	case formatJSON:
+		encoder := json.NewEncoder(&out)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(a.document)
+		return out.Bytes(), "application/json", err
+	case formatCSV:
+		w := csv.NewWriter(&out)
+		err = w.WriteAll(a.rows)
+		return out.Bytes(), "text/csv; charset=utf-8", err
+	}
+	l.Title, l.Query, l.Page = a.title, r.URL.Query().Get("q"), a.data
+	path := r.URL.Path
+	if path == "/" {
+		path = "/pools"
+	}
+	if slices.Contains(a.also, formatJSON) {
+		l.JSON = withQuery(path+".json", r.URL.RawQuery)
+	}
+	if slices.Contains(a.also, formatCSV) {
+		l.CSV = withQuery(path+".csv", r.URL.RawQuery)
+	}
+	err = templates.ExecuteTemplate(&out, a.template, l)
+	return out.Bytes(), "text/html; charset=utf-8", err
+}
+
+func withQuery(path, query string) string {
+	if query == "" {
+		return path
+	}
+	return path + "?" + query
+}
+
+// link returns the address of a page with these names and values of its query. Empty values are left out.
+func link(path string, pairs ...any) string {
+	query := url.Values{}
+	for n := 0; n+1 < len(pairs); n += 2 {
+		if value := fmt.Sprint(pairs[n+1]); value != "" {
+			query.Set(fmt.Sprint(pairs[n]), value)
+		}
+	}
+	return withQuery(path, query.Encode())
+}

@@ -1,0 +1,122 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// maxCounted bounds the sets of ranges that a page counts without being asked, because the time grows with their number.
+const maxCounted = 2000
+
+// poolRow is a pool on the page of all pools.
+type poolRow struct {
+	report.Pool
+	Link                    string
+	SizeText, FreeText      string
+	LargestText, Fits, Used string
+	Bands                   []band // one for each family
+}
+
+// pools shows all pools.
+func (r *request) pools() (*answer, error) {
+	var items []report.Pool
+	var rows []poolRow
+	for _, p := range r.Pools() {
+		item := report.NewPool(r.Inventory, p)
+		items = append(items, item)
+		if r.format != formatHTML {
+			continue
+		}
+		row := poolRow{
+			Pool: item, Link: link("/pool", "pool", poolName(p)), SizeText: allocator.Amount(item.Size, item.Exact.Total), FreeText: allocator.Amount(item.Free, item.Exact.Available),
+			LargestText: allocator.Amount(item.LargestFree, item.Exact.LargestFree), Fits: r.fitsText(p), Used: usedText(item),
+		}
+		for _, ranges := range families(p) {
+			row.Bands = append(row.Bands, newBand(r.Inventory, p, networkFor(ranges...), rowBandBits))
+		}
+		rows = append(rows, row)
+	}
+	return &answer{template: "pools.html", title: "Pools", data: rows, also: []format{formatJSON}, document: report.NewList(report.KindPoolList, items)}, nil
+}
+
+// usedText returns the allocated share of a pool, or the number of allocated addresses of a pool so large that the share says nothing.
+func usedText(p report.Pool) string {
+	switch {
+	case p.Size == 0:
+		return "none offered"
+	case p.Exact.Total > 1<<32:
+		return allocator.Amount(p.Allocated, p.Exact.Allocated) + " allocated"
+	}
+	return fmt.Sprintf("%d %% allocated", int(100*p.Exact.Allocated/p.Exact.Total))
+}
+
+// fitsText returns how many tenants of the default size of a pool fit; "" for a pool without a default.
+func (r *request) fitsText(p *inventory.Pool) string {
+	pool, ok := p.Object.(*butlerv1.NetworkPool)
+	if !ok {
+		return ""
+	}
+	sizes := inventory.DefaultSizes(pool)
+	if len(sizes) == 0 {
+		return ""
+	}
+	return fitsText(r.Free(p, 1), sizes)
+}
+
+// fitsText returns how many sets of ranges fit into free addresses. Over maxCounted, the text is an upper bound.
+func fitsText(free []allocator.Range, sizes []int64) string {
+	perSet := int64(0)
+	for _, size := range sizes {
+		perSet += size
+	}
+	if perSet < 1 {
+		return ""
+	}
+	if most := allocator.Total(free) / perSet; most > 1_000_000 {
+		return "over 1000000"
+	} else if most > maxCounted {
+		return fmt.Sprintf("up to %d", most)
+	}
+	fit, err := inventory.CountFits(free, nil, sizes)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(fit.Sets)
+}
+
+// families returns the ranges of a pool, by family, in the order of the pool.
+func families(p *inventory.Pool) (list [][]allocator.Range) {
+	for _, r := range p.Ranges {
+		if n := len(list); n > 0 && list[n-1][0].First.BitLen() == r.First.BitLen() {
+			list[n-1] = append(list[n-1], r)
+		} else {
+			list = append(list, []allocator.Range{r})
+		}
+	}
+	return list
+}
+
+// poolName names a pool in a query: Kind/namespace/name, or Kind/name.
+func poolName(p *inventory.Pool) string { return objectName(p.Key) }
+
+func objectName(k inventory.Key) string { return inventory.KindOf(k) + "/" + inventory.NameOf(k) }
+
+// findPool returns the pool that the query names.
+func (r *request) findPool() (*inventory.Pool, error) {
+	name := r.value("pool")
+	if name == "" {
+		return nil, badRequest("pool is missing: name a pool as NetworkPool/namespace/name")
+	}
+	for _, p := range r.Pools() {
+		if strings.EqualFold(poolName(p), name) {
+			return p, nil
+		}
+	}
+	return nil, &statusError{http.StatusNotFound, fmt.Sprintf("no pool %q among those that you may read: the page of pools lists them", name)}
+}

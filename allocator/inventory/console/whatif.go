@@ -1,0 +1,124 @@
+package console
+
+import (
+	"strconv"
+	"strings"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// maxChanges bounds the networks and ranges of a change.
+const maxChanges = 64
+
+// changeForm asks what a change of a NetworkPool would do.
+type changeForm struct {
+	Pool                             string
+	Offered                          bool // the pool is a NetworkPool
+	Reserved                         []string
+	Reserve, Unreserve, CIDR, Ranges string
+}
+
+// sizeForm asks how many ranges fit.
+type sizeForm struct {
+	Pool                       string
+	Count, Nodes, LoadBalancer string
+}
+
+// planPage is the effect of a change.
+type planPage struct {
+	Change        changeForm
+	Denied        []string
+	Owners        short[report.Segment]
+	Tenants       int
+	Owned         string // number of addresses
+	Before, After string // numbers of free addresses
+	FitsBefore    string // tenants of the default size; "" for a pool without a default
+	FitsAfter     string
+}
+
+// plan shows what a change of a NetworkPool would do.
+func (r *request) plan() (*answer, error) {
+	p, err := r.findPool()
+	if err != nil {
+		return nil, err
+	}
+	pool, ok := p.Object.(*butlerv1.NetworkPool)
+	if !ok {
+		return nil, badRequest("pool %s is a %s: a plan serves NetworkPools", inventory.NameOf(p.Key), inventory.KindOf(p.Key))
+	}
+	form := changeForm{
+		Pool: poolName(p), Offered: true, Reserved: reservedOf(pool), Reserve: r.value("reserve"), Unreserve: r.value("unreserve"), CIDR: r.value("cidr"), Ranges: r.value("ranges"),
+	}
+	change := inventory.PoolChange{Reserve: texts(form.Reserve), Unreserve: texts(form.Unreserve), CIDR: form.CIDR, Ranges: texts(form.Ranges)}
+	if n := len(change.Reserve) + len(change.Unreserve) + len(change.Ranges); n > maxChanges {
+		return nil, badRequest("the change names %d networks and ranges: use at most %d", n, maxChanges)
+	}
+	if change.IsEmpty() {
+		return nil, badRequest("the change is empty: fill in reserve, unreserve, cidr or ranges")
+	}
+	updated, err := change.Apply(pool)
+	if err != nil {
+		return nil, badRequest("%v", err)
+	}
+	plan := r.PlanUpdate(p, updated)
+	document := report.NewPlan(r.Inventory, p, plan)
+	page := planPage{
+		Change: form, Denied: document.Denied, Owners: shorten(document.Owners, ""), Before: allocator.AmountOf(plan.Before...), After: allocator.AmountOf(plan.After...),
+	}
+	tenants, owned := map[string]bool{}, []allocator.Range{}
+	for _, o := range document.Owners {
+		if owned = append(owned, o.Exact); o.Tenant != "" {
+			tenants[o.Tenant] = true
+		}
+	}
+	page.Tenants, page.Owned = len(tenants), allocator.AmountOf(owned...)
+	if sizes := inventory.DefaultSizes(pool); len(sizes) > 0 {
+		page.FitsBefore, page.FitsAfter = fitsText(plan.Before, sizes), fitsText(plan.After, sizes)
+	}
+	return &answer{template: "plan.html", title: "What if: " + inventory.NameOf(p.Key), data: page, also: []format{formatJSON}, document: document}, nil
+}
+
+// fitPage is how many ranges fit.
+type fitPage struct {
+	report.Fit
+	Size              sizeForm
+	FreeText, Largest string
+}
+
+// fit shows how many ranges still fit into a pool.
+func (r *request) fit() (*answer, error) {
+	p, err := r.findPool()
+	if err != nil {
+		return nil, err
+	}
+	form := sizeForm{Pool: poolName(p), Count: r.value("count"), Nodes: r.value("nodes"), LoadBalancer: r.value("loadbalancer")}
+	var sizes []int64
+	for _, field := range []struct{ name, value string }{{"count", form.Count}, {"nodes", form.Nodes}, {"loadbalancer", form.LoadBalancer}} {
+		if field.value == "" {
+			continue
+		}
+		size, err := strconv.ParseInt(field.value, 10, 32)
+		if err != nil || size < 1 {
+			return nil, badRequest("%s=%.100s: use a number of addresses, 1 or more", field.name, field.value)
+		}
+		sizes = append(sizes, size)
+	}
+	if len(sizes) == 0 || form.Count != "" && len(sizes) > 1 {
+		return nil, badRequest("give the size of a range in count, or those of a tenant in nodes and loadbalancer")
+	}
+	fit, err := r.Fits(p, sizes)
+	if err != nil {
+		return nil, badRequest("%v", err)
+	}
+	u := r.Usage(p.Key)
+	page := fitPage{report.NewFit(p, sizes, fit), form, allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree)}
+	return &answer{template: "fit.html", title: "Fit: " + inventory.NameOf(p.Key), data: page, also: []format{formatJSON}, document: page.Fit}, nil
+}
+
+// texts splits a list that is separated by commas or blanks.
+func texts(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
