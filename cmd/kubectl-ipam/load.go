@@ -37,6 +37,14 @@ const (
 	journalTimeout = 5 * time.Second
 )
 
+// Warnings about objects that are not read.
+const (
+	onlyInNamespace = "%s: only those in namespace %s, as you may not list all: others are shown as free"
+	notRead         = "%s: not read, as you may not list them"
+)
+
+var errNothingRead = errors.New("no resource of Butler IPAM could be read: is Butler IPAM installed, and does the viewer role apply to you?")
+
 // resource describes how the objects of a resource are read.
 type resource struct {
 	name          string // plural and group
@@ -124,7 +132,7 @@ func (a *app) read(ctx context.Context, wanted func(resource) bool) (*inventory.
 	}
 	r.finish()
 	if r.unread == len(resources) {
-		return nil, errors.New("no resource of Butler IPAM could be read: is Butler IPAM installed, and does the viewer role apply to you?")
+		return nil, errNothingRead
 	}
 	return r.inventory, nil
 }
@@ -175,7 +183,7 @@ func (r *reader) list(ctx context.Context, of resource) error {
 		if err = r.listIn(ctx, of, namespace); err == nil {
 			r.leaveOut(of, namespace)
 			if !r.quiet {
-				r.warn("%s: only those in namespace %s, as you may not list all: others are shown as free", plural, namespace)
+				r.warn(onlyInNamespace, plural, namespace)
 			}
 		}
 	}
@@ -185,7 +193,7 @@ func (r *reader) list(ctx context.Context, of resource) error {
 		return nil
 	case apierrors.IsForbidden(err):
 		if !r.quiet {
-			r.warn("%s: not read, as you may not list them", plural)
+			r.warn(notRead, plural)
 		}
 		r.leaveOut(of, "")
 		r.countUnread()

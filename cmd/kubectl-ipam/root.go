@@ -68,7 +68,7 @@ may not list in all namespaces are read in one namespace: that of the flag -n, o
 	flags.StringVarP(&a.output, "output", "o", "table", "output `format`: "+strings.Join(formats, ", "))
 	flags.BoolVar(&a.noHeaders, "no-headers", false, "print tables without headers")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newCheck(), a.newImport(), a.newExport(), a.newVersion())
+	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newCheck(), a.newImport(), a.newExport(), a.newUI(), a.newVersion())
 	return root
 }
 

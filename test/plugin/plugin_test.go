@@ -367,6 +367,10 @@ func TestHelp_ExamplesRun(t *testing.T) {
 		}
 	}
 	for _, line := range commands {
+		if args := strings.Fields(line); args[2] == "ui" { // serves until it is interrupted
+			startUI(t, cluster.Kubeconfig(), args[3:]...)
+			continue
+		}
 		command := exec.CommandContext(t.Context(), "kubectl", strings.Fields(line)[1:]...)
 		command.Env = append(append(os.Environ(), cluster.KubectlEnv()...), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
 		command.Path, command.Stdin = filepath.Join(filepath.Dir(binary), "kubectl"), bytes.NewReader(log)

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"butlerlabs.dev/ipam/allocator/inventory/console"
+)
+
+const (
+	// headerTimeout and maxHeader bound the head of a request.
+	headerTimeout = 5 * time.Second
+	maxHeader     = 16 << 10
+	// stopTimeout is how long responses may take after an interrupt.
+	stopTimeout = 2 * time.Second
+)
+
+func (a *app) newUI() *cobra.Command {
+	var listen string
+	var open bool
+	cmd := &cobra.Command{
+		Use: "ui", Short: "Serve web pages about pools and addresses on this machine", Args: cobra.NoArgs,
+		Long: `Serve web pages about pools, claims and addresses until interrupted, on a loopback address. The pages show what your own rights let you read, and write nothing.
+
+The command prints the address to open. It contains a token that admits one browser: run the command again for another. The command watches
+the objects, so a page causes no list in the cluster.`,
+		Example: `  kubectl ipam ui
+  kubectl ipam ui --listen localhost:0`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveUI(cmd.Context(), listen, open) },
+	}
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `address` and port; port 0 chooses a free one")
+	cmd.Flags().BoolVar(&open, "open", false, "open the pages in the browser")
+	return cmd
+}
+
+func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
+	address, err := loopbackAddress(listen)
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address.String())
+	if err != nil {
+		return fmt.Errorf("--listen=%s: %w", listen, err)
+	}
+	defer listener.Close() //nolint:errcheck // the server closes it too
+	feed, err := a.startFeed(ctx)
+	if err != nil {
+		return err
+	}
+	pages := console.New(console.Options{Inventory: feed.inventory, Now: a.now, Version: version})
+	gate, err := console.NewLocalGate(pages, listener.Addr().(*net.TCPAddr).AddrPort())
+	if err != nil {
+		return err
+	}
+	url := gate.URL()
+	if _, err := fmt.Fprintln(a.out, url); err != nil {
+		return err
+	}
+	if open {
+		if err := openBrowser(ctx, url); err != nil {
+			a.warn("the browser could not be opened: %v: open the address above", err)
+		}
+	}
+	server := &http.Server{Handler: gate, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader}
+	stopped := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		stopped <- server.Shutdown(ctx)
+	}()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-stopped
+}
+
+// loopbackAddress parses an address on which other machines cannot reach the pages.
+func loopbackAddress(text string) (netip.AddrPort, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("--listen=%s: write an address and a port, as 127.0.0.1:8080", text)
+	}
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	address, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
+	if err != nil {
+		return address, fmt.Errorf("--listen=%s: write a loopback address and a port, as 127.0.0.1:8080", text)
+	}
+	if !address.Addr().IsLoopback() {
+		return address, fmt.Errorf("--listen=%s: the pages show what you may read to everyone who reaches them, so they are served on loopback addresses only: use 127.0.0.1:%s", text, port)
+	}
+	return address, nil
+}
+
+// openBrowser opens an address in the person's browser.
+func openBrowser(ctx context.Context, url string) error {
+	command := []string{"xdg-open", url}
+	switch runtime.GOOS {
+	case "darwin":
+		command[0] = "open"
+	case "windows":
+		command = []string{"rundll32", "url.dll,FileProtocolHandler", url}
+	}
+	return exec.CommandContext(ctx, command[0], command[1:]...).Start()
+}
