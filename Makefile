@@ -33,7 +33,7 @@ RELEASE_URL ?= https://downloads.example.com/butler-ipam/$(VERSION)
 
 CHART := charts/butler-ipam
 # Modules of their own with code of this project: their dependencies are not the manager's.
-MODULES := $(addprefix test/,gitops clusterctl clients api/costs chart/alerts tools/image tools/envtest tools/release cluster/cert-manager cluster/coredns)
+MODULES := $(addprefix test/,gitops clusterctl clients console api/costs chart/alerts tools/image tools/envtest tools/release cluster/cert-manager cluster/coredns)
 TESTED := $(addprefix test/,api/costs chart/alerts gitops clusterctl tools/image tools/envtest tools/release) # by make test
 CLUSTER := $(BIN)/cluster
 
@@ -207,6 +207,15 @@ test-clusterctl: controlplane build $(BIN)/clusterapi ## Move claims between two
 .PHONY: test-clients
 test-clients: controlplane build $(addprefix $(BIN)/,clusterapi kube-controller-manager tofu terraform-provider-kubectl) ## Run OpenTofu against the API server; it takes some minutes to build, once
 	$(GO) test -C test/clients -count=1 -timeout 20m ./...
+
+.PHONY: test-console
+test-console: ## Look at the pages of the console with Chromium, which make console-packages installs
+	$(GO) test -C test/console -count=1 ./...
+
+.PHONY: console-packages
+console-packages: ## Install the browser of make test-console (Debian, Ubuntu)
+	apt-get update
+	apt-get install --yes --no-install-recommends chromium
 
 .PHONY: test-core
 test-core: race ## Run the tests of the allocator, which need no API server

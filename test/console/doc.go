@@ -1,0 +1,5 @@
+// Package console tests the pages of allocator/inventory/console in a browser: squares, links, forms, sizes of windows, dark mode, contrast, names for
+// screen readers, and what the browser reports in its console.
+//
+// The tests need Chromium: make console-packages installs it on Debian and Ubuntu. CHROMIUM names another program.
+package console
