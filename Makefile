@@ -205,7 +205,7 @@ test-clusterctl: controlplane build $(BIN)/clusterapi ## Move claims between two
 	$(GO) test -C test/clusterctl -count=1 ./...
 
 .PHONY: test-clients
-test-clients: controlplane build $(addprefix $(BIN)/,clusterapi kube-controller-manager tofu terraform-provider-kubectl) ## Run OpenTofu against the API server; it takes some minutes to build, once
+test-clients: controlplane build $(addprefix $(BIN)/,clusterapi kube-controller-manager tofu terraform-provider-kubectl capm3 capm3-crds) ## Run OpenTofu and the manager of Cluster API Provider Metal3 against the API server; each builds for some minutes, once
 	$(GO) test -C test/clients -count=1 -timeout 20m ./...
 
 .PHONY: test-console
@@ -355,7 +355,12 @@ $(BIN)/tofu: test/clients/opentofu/go.mod test/clients/opentofu/go.sum
 $(BIN)/terraform-provider-kubectl: PACKAGE := github.com/gavinbunney/terraform-provider-kubectl
 $(BIN)/terraform-provider-kubectl: MODULE := test/clients/kubectl
 $(BIN)/terraform-provider-kubectl: test/clients/kubectl/go.mod test/clients/kubectl/go.sum
-$(addprefix $(BIN)/,controller-gen kustomize golangci-lint helm tofu terraform-provider-kubectl):
+# The checksum database lacks Cluster API Provider Metal3 and its module api: go.sum pins the hashes, and each download is verified with them. For another
+# version: GONOSUMDB=github.com/metal3-io/cluster-api-provider-metal3 go -C test/clients/capm3 get -tool github.com/metal3-io/cluster-api-provider-metal3@VERSION
+$(BIN)/capm3: PACKAGE := github.com/metal3-io/cluster-api-provider-metal3
+$(BIN)/capm3: MODULE := test/clients/capm3
+$(BIN)/capm3: test/clients/capm3/go.mod test/clients/capm3/go.sum
+$(addprefix $(BIN)/,controller-gen kustomize golangci-lint helm tofu terraform-provider-kubectl capm3):
 	@echo "building $(notdir $@) from $(MODULE)/go.mod (once)" >&2
 	@CGO_ENABLED=0 $(GO) build -C $(MODULE) -trimpath -ldflags '-s -w' -o $@ $(PACKAGE)
 	@touch $@
@@ -371,6 +376,12 @@ $(BIN)/clusterapi: test/chart/crds/go.mod test/chart/crds/go.sum
 	@rm -rf $@ && mkdir -p $@
 	@$(GO) mod download -C test/chart/crds
 	@cp $$($(GO) list -C test/chart/crds -m -f '{{.Dir}}' sigs.k8s.io/cluster-api)/core/config/crd/bases/{cluster.x-k8s.io_{clusters,machines},ipam.cluster.x-k8s.io_{ipaddressclaims,ipaddresses}}.yaml $@
+
+$(BIN)/capm3-crds: test/clients/capm3/go.mod test/clients/capm3/go.sum
+	@rm -rf $@ && mkdir -p $@
+	@$(GO) mod download -C test/clients/capm3 github.com/metal3-io/cluster-api-provider-metal3
+	@cp $$($(GO) list -C test/clients/capm3 -m -f '{{.Dir}}' github.com/metal3-io/cluster-api-provider-metal3)/config/crd/bases/*.yaml $@
+	@chmod -R u+w $@
 
 # MetalLB's controller and its CRDs, for the tests of tenants.
 .PHONY: metallb
