@@ -28,8 +28,6 @@ func prepare(_ context.Context, s *sandbox.Sandbox) (err error) {
 	if stored, err = suite.NewClient(s); err != nil {
 		return err
 	}
-	if shared, err = os.MkdirTemp("", "clients-"); err != nil {
-		return err
-	}
-	return writeMirror(shared)
+	shared, err = os.MkdirTemp("", "clients-")
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"butlerlabs.dev/ipam/test/suite"
@@ -25,6 +26,9 @@ const (
 	provider       = "terraform-provider-kubectl"
 	providerModule = "github.com/gavinbunney/terraform-provider-kubectl"
 )
+
+// mirror lets OpenTofu find the provider. The tests of other clients do not need either program.
+var mirror = sync.OnceValue(func() error { return writeMirror(shared) })
 
 // writeMirror lays the provider where OpenTofu looks for it, and writes the configuration that has OpenTofu look nowhere else.
 func writeMirror(dir string) error {
@@ -71,6 +75,9 @@ type tofu struct {
 // newTofu initializes the example in a namespace and a routing domain of its own, with pairs of old and new texts exchanged.
 func newTofu(t *testing.T, edits ...string) *tofu {
 	t.Helper()
+	if err := mirror(); err != nil {
+		t.Fatal(err)
+	}
 	namespace := suite.CreateNamespace(t, stored)
 	w := &tofu{t: t, dir: t.TempDir(), namespace: namespace, variables: map[string]any{"namespace": namespace, "routing_domain": namespace}}
 	w.write(edits...)
