@@ -4,10 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -34,20 +32,20 @@ const infrastructure = "infrastructure.cluster.x-k8s.io/v1beta2"
 
 // dataPool is a pool whose addresses the template of dataTemplate has CAPM3 write into the network data of each machine.
 type dataPool struct {
-	name    string
-	pool    kind
-	claim   kind     // that CAPM3 creates
-	address kind     // the object with the address of the claim
-	family  string   // the type of the network in the network data
-	bits    int      // of an address of the family
-	offers  []string // all addresses of the pool
+	name             string
+	pool             kind
+	claim            kind // that CAPM3 creates
+	address          kind // the object with the address of the claim
+	family           string
+	netmask, gateway string
+	offers           []string // all addresses of the pool
 }
 
 // dataPools have as many addresses as a test has machines at the same time.
 var dataPools = []dataPool{
-	{"machines", ipPools, ipClaims, metal3Addresses, "ipv4", 32, []string{"10.70.0.10", "10.70.0.11", "10.70.0.12"}},
-	{"storage", networkPools, ipAddressClaims, clusterAPIAddresses, "ipv4", 32, []string{"10.71.0.20", "10.71.0.21", "10.71.0.22"}},
-	{"storage6", networkPools, ipAddressClaims, clusterAPIAddresses, "ipv6", 128, []string{"2001:db8::20", "2001:db8::21", "2001:db8::22"}},
+	{"machines", ipPools, ipClaims, metal3Addresses, "ipv4", "255.255.255.0", "10.70.0.1", []string{"10.70.0.10", "10.70.0.11", "10.70.0.12"}},
+	{"storage", networkPools, ipAddressClaims, clusterAPIAddresses, "ipv4", "255.255.255.128", "10.71.0.1", []string{"10.71.0.20", "10.71.0.21", "10.71.0.22"}},
+	{"storage6", networkPools, ipAddressClaims, clusterAPIAddresses, "ipv6", "ffff:ffff:ffff:ffff::", "fe80::1", []string{"2001:db8::20", "2001:db8::21", "2001:db8::22"}},
 }
 
 // machinesOfPool is the number of machines that the pools serve.
@@ -313,8 +311,8 @@ type service struct {
 	Address string `json:"address"`
 }
 
-// addresses waits until CAPM3 has written the data of a machine and named it to a host. It fails the test unless the data have what the objects of the claims have, and
-// returns the address from each pool.
+// addresses waits until a host has the data of a machine. It fails the test unless the data have the addresses of the machine's claims, and returns the address from each
+// pool.
 func (p *capm3) addresses(machine string) map[string]string {
 	p.t.Helper()
 	m := p.object(infrastructure, "Metal3Machine", machine)
@@ -326,13 +324,10 @@ func (p *capm3) addresses(machine string) map[string]string {
 	})
 	_, host, _ := strings.Cut(m.GetAnnotations()["metal3.io/BareMetalHost"], "/")
 	h := suite.Read(p.t, stored, p.object("metal3.io/v1alpha1", "BareMetalHost", host))
+	want := map[string]string{"consumerRef": machine, "networkData": text(m, "status/networkData/name"), "metaData": text(m, "status/metaData/name")}
 	got := map[string]string{}
-	want := map[string]string{"consumerRef": machine}
-	for _, field := range []string{"consumerRef", "networkData", "metaData"} {
+	for field := range want {
 		got[field] = text(h, "spec/"+field+"/name")
-		if field != "consumerRef" {
-			want[field] = text(m, "status/"+field+"/name")
-		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		p.t.Errorf("host %s (-want +got):\n%s", host, diff)
@@ -344,12 +339,13 @@ func (p *capm3) addresses(machine string) map[string]string {
 	p.decode(want["metaData"], "metaData", &rendered.meta)
 	delete(rendered.meta, "providerid")
 	if diff := cmp.Diff(expected, rendered, cmp.AllowUnexported(machineData{})); diff != "" {
-		p.t.Errorf("data of machine %s (-objects of the claims +secrets):\n%s", machine, diff)
+		p.t.Errorf("data of machine %s (-claimed +secrets):\n%s", machine, diff)
 	}
 	return claimed
 }
 
-// claimed returns the address that the claims of a machine have from each pool, and the data that CAPM3 has to write.
+// claimed returns the address that the claims of a machine have from each pool, and the data that CAPM3 has to write. It fails the test unless the address object of each
+// claim has the same address.
 func (p *capm3) claimed(data, host string) (addresses map[string]string, expected machineData) {
 	p.t.Helper()
 	objects, err := list(p.t.Context(), p.namespace, all...)
@@ -357,6 +353,7 @@ func (p *capm3) claimed(data, host string) (addresses map[string]string, expecte
 		p.t.Fatal(err)
 	}
 	addresses = map[string]string{}
+	expected.Services = []service{{"10.70.0.2"}, {"10.70.0.3"}}
 	for _, pool := range dataPools {
 		name := pool.claim.Group + " " + pool.claim.Kind + "/" + p.claimName(pool, data, host)
 		claim, found := objects[name]
@@ -371,20 +368,11 @@ func (p *capm3) claimed(data, host string) (addresses map[string]string, expecte
 		if got := text(address, "spec/address"); got != addresses[pool.name] {
 			p.t.Errorf("%s has %s, and its address object has %s", name, addresses[pool.name], got)
 		}
-		prefix, _, _ := unstructured.NestedInt64(address.Object, "spec", "prefix")
-		gateway := text(address, "spec/gateway")
 		expected.Networks = append(expected.Networks, network{
-			ID: pool.name, Type: pool.family, Address: addresses[pool.name], Netmask: net.IP(net.CIDRMask(int(prefix), pool.bits)).String(), Routes: []route{{gateway}},
+			ID: pool.name, Type: pool.family, Address: addresses[pool.name], Netmask: pool.netmask, Routes: []route{{pool.gateway}},
 		})
-		if pool.pool.Kind != ipPools.Kind { // a NetworkPool has no DNS servers, and CAPM3 reads metadata only from IPPools
-			continue
-		}
-		expected.meta = map[string]string{"address": addresses[pool.name], "prefix": strconv.FormatInt(prefix, 10), "gateway": gateway}
-		servers, _, _ := unstructured.NestedStringSlice(address.Object, "spec", "dnsServers")
-		for _, server := range servers {
-			expected.Services = append(expected.Services, service{server})
-		}
 	}
+	expected.meta = map[string]string{"address": addresses["machines"], "prefix": "24", "gateway": "10.70.0.1"} // CAPM3 reads metadata only from IPPools
 	return addresses, expected
 }
 
