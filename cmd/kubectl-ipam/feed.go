@@ -122,7 +122,6 @@ func (f *feed) watch(ctx context.Context, client dynamic.Interface, of resource)
 	case err != nil:
 		return fmt.Errorf("list %s: %w", of.name, err)
 	}
-	// Without package dynamicinformer, which contains the typed clients of all APIs of Kubernetes.
 	objects := client.Resource(gvr).Namespace(namespace)
 	w := &watched{plural: plural, pools: of.pools, informer: toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) },

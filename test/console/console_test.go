@@ -117,7 +117,8 @@ func newBrowser(t *testing.T) *browser {
 	go server.Serve(listener) //nolint:errcheck // ends with the test
 	t.Cleanup(func() { _ = server.Close() })
 
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()),
+		chromedp.Flag("disable-features", "Translate,BackForwardCache")) // pages from that cache load without the events that chromedp waits for
 	if os.Geteuid() == 0 { // Chromium's own sandbox refuses root
 		options = append(options, chromedp.NoSandbox)
 	}

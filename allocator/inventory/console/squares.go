@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
@@ -266,12 +265,4 @@ func crumbsOf(p *inventory.Pool, top, network netip.Prefix) (list []crumb) {
 func networkFor(ranges ...allocator.Range) netip.Prefix {
 	network, _ := inventory.Enclosing(ranges).Prefix()
 	return network
-}
-
-// timeText formats a time for persons.
-func timeText(t *time.Time) string {
-	if t == nil {
-		return ""
-	}
-	return t.Format("2006-01-02 15:04:05Z")
 }
