@@ -246,7 +246,7 @@ func TestDashboard_DaysUntilFull(t *testing.T) {
 		}
 		appender := storage.Appender(t.Context())
 		for _, sample := range evaluate(recorded[name]) {
-			labelled := labels.NewBuilder(sample.Metric).Set(labels.MetricName, name).Labels()
+			labelled := labels.NewBuilder(sample.Metric).Set(model.MetricNameLabel, name).Labels()
 			if _, err := appender.Append(0, labelled, sample.T, sample.F); err != nil {
 				t.Fatal(err)
 			}
