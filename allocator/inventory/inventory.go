@@ -56,7 +56,8 @@ func NameOf(k Key) string {
 type Inventory struct {
 	now         time.Time
 	state       *state.State
-	knowsGrants bool // the journal was read
+	knowsGrants bool            // the journal was read
+	grants      []journal.Entry // open grants
 	pools       map[Key]*Pool
 	claims      map[Key]*Claim
 	unread      map[string]string // resource -> the only namespace whose objects were read; "" for none
@@ -69,6 +70,7 @@ func New(now time.Time, grants []journal.Entry) *Inventory {
 		state: state.New(Resources, state.Limits{GrantLife: state.DefaultGrantLife, JournalBytes: math.MaxInt, NamespaceBytes: math.MaxInt}, newTokens()),
 	}
 	open := slices.DeleteFunc(slices.Clone(grants), func(e journal.Entry) bool { return e.IsStandby() }) // the ranges of standby grants are free
+	i.grants = open
 	i.state.TakeOver(journal.Revision{Snapshot: journal.Snapshot{Entries: open}})
 	i.state.StartGranting(now)
 	return i
@@ -128,6 +130,13 @@ func (i *Inventory) isRead(k Key) bool {
 // Segments lists the addresses of ranges in a routing domain, as state.State.Segments does.
 func (i *Inventory) Segments(domain string, ranges []allocator.Range) []state.Segment {
 	return i.state.Segments(domain, ranges)
+}
+
+// IsGrantedTo reports whether an open grant is for these ranges and the create of this claim. A new create of the claim gets the same ranges.
+func (i *Inventory) IsGrantedTo(k Key, domain string, ranges []allocator.Range) bool {
+	return slices.ContainsFunc(i.grants, func(e journal.Entry) bool {
+		return e.Resource == k.Resource && e.Namespace == k.Namespace && e.NameHash == journal.HashName(k.Name) && e.Space == domain && slices.Equal(e.Ranges, ranges)
+	})
 }
 
 // compareKeys orders objects by kind, namespace and name.

@@ -163,6 +163,9 @@ func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inven
 					fail(ConflictCooldown, "is in cooldown until %s", g.Until.UTC().Format(time.RFC3339))
 				}
 			case state.SegmentGranted:
+				if c.isOwnGrant(it, r) {
+					continue
+				}
 				fail(ConflictGranted, "is granted to a claim that is being created%s", nameIfKnown(g.Owner))
 			case state.SegmentMoved:
 				if !isReservation(it.kind) {
@@ -174,6 +177,18 @@ func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inven
 		}
 	}
 	return nil
+}
+
+// isOwnGrant reports whether a range is granted to the claim that an item becomes, by an earlier import that failed.
+func (c *comparison) isOwnGrant(it *item, r allocator.Range) bool {
+	if isReservation(it.kind) {
+		return false
+	}
+	one := *it
+	if it.name == "" {
+		one.ranges = []allocator.Range{r}
+	}
+	return c.i.IsGrantedTo(c.keyOf(&one), c.Pool.Domain, one.ranges)
 }
 
 func isReservation(k Kind) bool { return k == KindReserved || k == KindPreAllocation }

@@ -303,8 +303,11 @@ func TestNewPlan_Conflicts(t *testing.T) {
 	full.Status.Releases = []butlerv1.Release{{Name: "gone", StartAddress: "10.40.3.0", EndAddress: "10.40.3.9", ReleasedAt: released, ReusableAt: &reusable}}
 	kept := newIPPool()
 	kept.Spec.PreAllocations = map[string]metal3v1.IP{"node-1": "10.41.0.20"}
-	granted := allocator.Range{First: netip.MustParseAddr("10.40.4.0"), Last: netip.MustParseAddr("10.40.4.0")}
-	i := inventory.New(now, []journal.Entry{{Token: journal.Token{1}, Ranges: []allocator.Range{granted}, Resource: butler.ResourceIPAllocation, Namespace: "ns", NameHash: 1}})
+	grantTo := func(token byte, name, address string) journal.Entry {
+		a := netip.MustParseAddr(address)
+		return journal.Entry{Token: journal.Token{token}, Ranges: []allocator.Range{{First: a, Last: a}}, Resource: butler.ResourceIPAllocation, Namespace: "ns", NameHash: journal.HashName(name)}
+	}
+	i := inventory.New(now, []journal.Entry{grantTo(1, "other", "10.40.4.0"), grantTo(2, "vlan40-10-40-4-2", "10.40.4.2")})
 	leaving, deleted := newAllocation("leaving", "10.40.2.20", "10.40.2.20", "team-1/web"), metav1.NewTime(now)
 	leaving.DeletionTimestamp = &deleted
 	for _, o := range []metav1.Object{full, kept, leaving, newAllocation("web", "10.40.2.0", "10.40.2.9", "team-1/web"), newIPClaim("node-2", "10.41.0.30"),
@@ -380,6 +383,10 @@ func TestNewPlan_Conflicts(t *testing.T) {
 			want: []string{
 				"conflict cooldown [2] 10.40.3.5-10.40.3.9 is in cooldown until 2026-01-01T01:00:00Z; the file says for a/a (nodes)",
 			},
+		},
+		"granted to an import that failed": {
+			text: "range,tenant\n10.40.4.2,a/a\n",
+			want: []string{"IPAllocation vlan40-10-40-4-2 [10.40.4.2] a/a nodes [2]"},
 		},
 		"granted": {
 			text: "range,tenant\n10.40.4.0,a/a\n",
