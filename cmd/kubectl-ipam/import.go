@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -205,7 +204,7 @@ func parsePairs(flag string, pairs []string) (map[string]string, error) {
 
 // readAddresses reads a file, or the standard input.
 func (a *app) readAddresses(path string, mapping exchange.Mapping) (*exchange.File, error) {
-	var in io.Reader = a.in
+	in := a.in
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {

@@ -190,9 +190,9 @@ func detect(header line, option string, mapped map[string]string) (format, []col
 
 // shorten returns a text of a file for a message.
 func shorten(text string) string {
-	if runes := []rune(strings.Join(strings.Fields(text), " ")); len(runes) > 60 {
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) > 60 {
 		return string(runes[:60]) + "…"
-	} else {
-		return string(runes)
 	}
+	return string(runes)
 }
