@@ -25,7 +25,8 @@
 // records were stored before this AllocationHistory was written. A new leader reads the newest of these versions, and stores the events after them that it has
 // kept as a follower. Readers drop records that are stored twice.
 //
-// Records are missing in the objects, and not in the log, if (a) all replicas end without a stop less than flushEvery after a release, (b) leaders change
+// Records are missing in the objects, and not in the log, if (a) a leader ends without a stop less than flushEvery after a release and no follower takes over: all
+// replicas end, or the leader is restarted with its address and leads again at once, (b) leaders change
 // while the API server has not accepted the objects for keepFor, (c) the objects of a pool and a day are full, or (d) more than maxPending records wait.
 package history
 
