@@ -81,7 +81,7 @@ func TestColumns_EveryKind(t *testing.T) {
 	}
 }
 
-// The summary in the status of a pool is a column of its own, which reads well for IPv6 too.
+// The summary in the status of a pool is a column of its own, which reads well for IPv6 too. Of a ProxyIPPool it is a wide one: NovaEdge documents the others.
 func TestColumns_Summary(t *testing.T) {
 	everyKind(t)
 	for resource, o := range map[string]client.Object{
@@ -92,7 +92,7 @@ func TestColumns_Summary(t *testing.T) {
 		if err := admin.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":{"summary":"`+summary+`"}}`))); err != nil {
 			t.Fatal(err)
 		}
-		lines := table(t, resource, "every")
+		lines := table(t, resource, "every", "-o", "wide")
 		if header, line := strings.Join(lines[0], " "), strings.Join(lines[1], " "); !strings.Contains(header, "SUMMARY") || !strings.Contains(line, summary) {
 			t.Errorf("kubectl get %s lacks the summary: %s: %s", resource, header, line)
 		}

@@ -95,9 +95,9 @@ type ProxyIPPoolStatus struct {
 // +kubebuilder:resource:scope=Cluster,categories=ipam
 // +kubebuilder:printcolumn:name="Allocated",type=integer,JSONPath=".status.allocated"
 // +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=".status.available"
-// +kubebuilder:printcolumn:name="Summary",type=string,JSONPath=".status.summary"
 // +kubebuilder:printcolumn:name="Auto-Assign",type=boolean,JSONPath=".spec.autoAssign"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="Summary",type=string,JSONPath=".status.summary",priority=1
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].status",priority=1
 // +kubebuilder:printcolumn:name="Routing domain",type=string,JSONPath=".metadata.labels.butler\\.butlerlabs\\.dev/routing-domain",priority=1
 // +kubebuilder:printcolumn:name="CIDRs",type=string,JSONPath=".spec.cidrs",priority=1
