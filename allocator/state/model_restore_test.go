@@ -24,6 +24,8 @@ type backup struct {
 	pool            Pool
 	moved           map[allocator.Range]*movedRange
 	movedRecord     []Moved
+	// movedRecordVersion is the version of movedRecord.
+	movedRecordVersion int
 }
 
 // nextVersion assigns the resourceVersion of the next write.
@@ -34,7 +36,10 @@ func (w *world) nextVersion() uint64 {
 
 // takeBackup copies what etcd contains.
 func (w *world) takeBackup() {
-	w.backup = &backup{resourceVersion: w.resourceVersion, objects: maps.Clone(w.objects), eventCount: len(w.events), lease: w.lease, pool: w.pool, moved: copyMoved(w.moved), movedRecord: w.movedRecord}
+	w.backup = &backup{
+		resourceVersion: w.resourceVersion, objects: maps.Clone(w.objects), eventCount: len(w.events), lease: w.lease, pool: w.pool, moved: copyMoved(w.moved),
+		movedRecord: w.movedRecord, movedRecordVersion: w.movedRecordVersion,
+	}
 }
 
 func copyMoved(moved map[allocator.Range]*movedRange) map[allocator.Range]*movedRange {
@@ -48,8 +53,8 @@ func copyMoved(moved map[allocator.Range]*movedRange) map[allocator.Range]*moved
 
 // restoreEtcd replaces the stored objects by the backup. Requests in flight are lost with their connections.
 //
-// Assumption: a replica that has observed any event after the backup has also observed a later journal revision, because the leader commits every second; and
-// the replica reads the journal again before the journal reaches that version again. Otherwise restoreEtcd does nothing.
+// Assumption: a replica that has observed any event, or stored a record of moved ranges, after the backup has also observed a later journal revision, because the
+// leader commits every second; and the replica reads the journal again before the journal reaches that version again. Otherwise restoreEtcd does nothing.
 func (w *world) restoreEtcd() {
 	b := w.backup
 	if b == nil || w.restoreCount == versionStep-1 {
@@ -60,6 +65,7 @@ func (w *world) restoreEtcd() {
 			r.newestJournal = parseVersion(r.replyVersion)
 		}
 		isAhead := max(r.position, r.readPosition) > b.eventCount || r.scannedGrants != nil || r.state.pools[modelPool].ResourceVersion > b.pool.ResourceVersion
+		isAhead = isAhead || r.state.granting && w.movedRecordVersion > b.movedRecordVersion
 		if isAhead && r.newestJournal <= parseVersion(b.lease.ResourceVersion) {
 			return
 		}
