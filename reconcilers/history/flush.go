@@ -58,20 +58,21 @@ func (r *Recorder) deleteOld(ctx context.Context) {
 	}
 }
 
-// Flush writes the records that wait to the objects. Records that could not be written wait for the next Flush. A replica that has lost its leadership writes
-// what it has recorded as the leader.
+// Flush writes the records that wait to the objects. Records that could not be written wait for the next Flush. A replica that does not lead writes what it has
+// recorded as the leader, and after a change of the leader what it has kept as a follower.
 func (r *Recorder) Flush(ctx context.Context) {
 	if r.objects == nil {
 		return
 	}
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
-	if err := r.replayKept(ctx); err != nil {
+	if err := r.storeReplay(ctx); err != nil {
 		r.logWriteError(ctx, err)
 		return
 	}
 	r.mu.Lock()
-	batch, reached, complete, recorded := r.pending, maps.Clone(r.observed), r.complete && !r.readRecorded && r.dropped == 0, maps.Clone(r.recorded)
+	batch, reached, recorded := r.pending, maps.Clone(r.observed), maps.Clone(r.recorded)
+	complete := r.complete && !r.readRecorded && r.dropped == 0 && time.Since(r.started) >= keepFor
 	if r.dropped > 0 {
 		r.log.Error(nil, "Records are missing in the objects, and only in the log: too many waited to be written", "records", r.dropped)
 	}
@@ -118,15 +119,17 @@ func (r *Recorder) Flush(ctx context.Context) {
 	}
 }
 
-// replayKept adds the events that this replica has kept as a follower, and that the objects may lack, to the records that wait.
-func (r *Recorder) replayKept(ctx context.Context) error {
+// storeReplay adds the events of replay that the objects may lack to the records that wait.
+func (r *Recorder) storeReplay(ctx context.Context) error {
 	r.mu.Lock()
+	r.replayAfterChange()
 	must := r.readRecorded
 	r.mu.Unlock()
 	if !must {
 		return nil
 	}
-	recorded, err := r.objects.Recorded(ctx)
+	today := r.now().UTC()
+	recorded, err := r.objects.Recorded(ctx, today.AddDate(0, 0, -1).Format(dayFormat), today.Format(dayFormat))
 	if err != nil {
 		return err
 	}

@@ -25,9 +25,13 @@
 // records were stored before this AllocationHistory was written. A new leader reads the newest of these versions, and stores the events after them that it has
 // kept as a follower. Readers drop records that are stored twice.
 //
-// Records are missing in the objects, and not in the log, if (a) a leader ends without a stop less than flushEvery after a release and no follower takes over: all
-// replicas end, or the leader is restarted with its address and leads again at once, (b) leaders change
-// while the API server has not accepted the objects for keepFor, (c) the objects of a pool and a day are full, or (d) more than maxPending records wait.
+// A leader that ends without a stop may lead again at once, in a new process that has kept nothing. Therefore every follower that observes a new leader stores the
+// events that it has kept and that are newer than these versions, storeAfter after the event. A process raises the versions when it has run for keepFor: by then
+// the followers have stored the events before its start.
+//
+// Records are missing in the objects, and not in the log, if (a) all replicas that have observed the event end before they store it: a leader within flushEvery,
+// a follower within storeAfter and flushEvery, (b) the API server has not accepted the objects for keepFor, (c) the objects of a pool and a day are full, or
+// (d) more than maxPending records wait.
 package history
 
 import (
@@ -48,6 +52,8 @@ const (
 	keepFor = 2 * time.Minute
 	// maxKept bounds the events that a follower keeps.
 	maxKept = 50_000
+	// storeAfter is how old an event is when a follower stores the event, unless the leader has: longer than a take-over and the first write of a leader take.
+	storeAfter = 30 * time.Second
 	// flushEvery is the period of the writes of objects.
 	flushEvery = 10 * time.Second
 	// maxPending bounds the records that wait for a write of objects.
@@ -76,6 +82,10 @@ type Recorder struct {
 	pending   map[string][]inventory.Record // pool -> records that are not stored in objects
 	waiting   int                           // records in pending
 	dropped   int                           // records without room in pending since the last flush
+	started   time.Time                     // of this process
+	// leader is the identity of the last leader that Flush has seen, and leaderSince when Flush saw this leader first.
+	leader      string
+	leaderSince time.Time
 	// replay has the events that this replica kept as a follower, which the objects may lack. readRecorded: the versions up to which the objects
 	// have all events have to be read first.
 	replay       []event
@@ -93,12 +103,13 @@ type event struct {
 	resource string
 	version  uint64
 	record   inventory.Record
+	replayed bool // the event is, or was, in replay
 }
 
 // New returns a Recorder. Call Lead when the ledger begins to lead.
 func New(log logr.Logger, l *ledger.Ledger, now func() time.Time) *Recorder {
 	return &Recorder{
-		log: log.WithName(inventory.HistoryLogger), ledger: l, now: now, released: map[string]struct{}{},
+		log: log.WithName(inventory.HistoryLogger), ledger: l, now: now, started: time.Now(), released: map[string]struct{}{},
 		pending: map[string][]inventory.Record{}, observed: versions{}, recorded: versions{}, flushNow: make(chan struct{}, 1),
 	}
 }
@@ -153,7 +164,7 @@ func (r *Recorder) record(what string, at time.Time, version uint64, c ledger.Cl
 	r.observed.reach(c.Key.Resource, version)
 	if !r.ledger.MayGrant() { // asked under mu: an event that is kept here is kept before Lead, which follows the first grant
 		r.complete = false
-		r.keep(event{time.Now(), c.Key.Resource, version, record})
+		r.keep(event{at: time.Now(), resource: c.Key.Resource, version: version, record: record})
 		return
 	}
 	if r.write(record) {
@@ -222,11 +233,36 @@ func (r *Recorder) Lead(applied map[string]uint64) {
 		}
 	}
 	if r.objects != nil {
-		r.replay, r.readRecorded, r.complete = append(r.replay, r.kept...), true, true
+		r.replayKept(time.Now())
+		r.readRecorded, r.complete = true, true
 		select {
 		case r.flushNow <- struct{}{}:
 		default:
 		}
 	}
 	r.kept = nil
+}
+
+// replayKept adds the kept events from before a time to replay, each once. The caller holds mu.
+func (r *Recorder) replayKept(before time.Time) {
+	for n := range r.kept {
+		if e := &r.kept[n]; !e.replayed && e.at.Before(before) {
+			e.replayed, r.readRecorded = true, true
+			r.replay = append(r.replay, *e)
+		}
+	}
+}
+
+// replayAfterChange adds the kept events to replay, storeAfter after each, that an earlier leader may not have stored. This replica may observe an event, and the
+// new leader, later than others do: so events of storeAfter after the change count too. The caller holds mu.
+func (r *Recorder) replayAfterChange() {
+	now := time.Now()
+	if leader, _ := r.ledger.Leader(); leader != r.leader {
+		r.leader, r.leaderSince = leader, now
+	}
+	before := now.Add(-storeAfter)
+	if last := r.leaderSince.Add(storeAfter); last.Before(before) {
+		before = last
+	}
+	r.replayKept(before)
 }

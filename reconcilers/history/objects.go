@@ -12,6 +12,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
@@ -119,7 +121,9 @@ func (s *Objects) storeSome(ctx context.Context, pool, day string, records []inv
 	}
 	o.Spec.Records = data
 	o.Spec.Count += int32(n)
-	text, _ := json.Marshal(recorded) // strings and numbers: never fails
+	newest := recordedIn(o)
+	newest.raise(recorded)
+	text, _ := json.Marshal(newest) // strings and numbers: never fails
 	metav1.SetMetaDataAnnotation(&o.ObjectMeta, butlerv1.AnnotationHistoryRecorded, string(text))
 	if o.ResourceVersion == "" {
 		err = s.client.Create(ctx, o)
@@ -205,13 +209,13 @@ func (s *Objects) forget(pool string) {
 	delete(s.last, pool)
 }
 
-// each reads the metadata of the objects with these labels page by page.
-func (s *Objects) each(ctx context.Context, labels client.ListOption, f func(*metav1.PartialObjectMetadata) error) error {
+// each reads the metadata of the selected objects page by page.
+func (s *Objects) each(ctx context.Context, of client.ListOption, f func(*metav1.PartialObjectMetadata) error) error {
 	next := ""
 	for {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(butlerv1.GroupVersion.WithKind("AllocationHistoryList"))
-		if err := s.live.List(ctx, list, client.InNamespace(s.namespace), labels, client.Limit(listPage), client.Continue(next)); err != nil {
+		if err := s.live.List(ctx, list, client.InNamespace(s.namespace), of, client.Limit(listPage), client.Continue(next)); err != nil {
 			return err
 		}
 		for i := range list.Items {
@@ -225,16 +229,26 @@ func (s *Objects) each(ctx context.Context, labels client.ListOption, f func(*me
 	}
 }
 
-// Recorded returns the versions up to which the objects contain all allocations and releases.
-func (s *Objects) Recorded(ctx context.Context) (all versions, err error) {
+// Recorded returns the versions up to which the objects contain all allocations and releases, as the objects of these days tell.
+func (s *Objects) Recorded(ctx context.Context, days ...string) (all versions, err error) {
+	ofDays, err := labels.NewRequirement(butlerv1.LabelHistoryDay, selection.In, days)
+	if err != nil {
+		return nil, err
+	}
 	all = versions{}
-	return all, s.each(ctx, client.HasLabels{butlerv1.LabelHistoryDay}, func(o *metav1.PartialObjectMetadata) error {
-		var recorded versions
-		if json.Unmarshal([]byte(o.Annotations[butlerv1.AnnotationHistoryRecorded]), &recorded) == nil {
-			all.raise(recorded)
-		}
+	return all, s.each(ctx, client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*ofDays)}, func(o *metav1.PartialObjectMetadata) error {
+		all.raise(recordedIn(o))
 		return nil
 	})
+}
+
+// recordedIn returns the versions in the annotation of an object; none if it is missing or not readable.
+func recordedIn(o metav1.Object) versions {
+	recorded := versions{}
+	if json.Unmarshal([]byte(o.GetAnnotations()[butlerv1.AnnotationHistoryRecorded]), &recorded) != nil || recorded == nil {
+		return versions{}
+	}
+	return recorded
 }
 
 // DeleteBefore deletes the objects of the days before a day, also those of pools that are gone.

@@ -112,7 +112,7 @@ func TestObjects_AreBounded(t *testing.T) {
 	if left, err := first.Store(t.Context(), pool, "2026-11-29", recordsOf(0, 3), nil); err != nil || len(left) > 0 {
 		t.Errorf("on the next day: %d records are left, %v", len(left), err)
 	}
-	if recorded, err := second.Recorded(t.Context()); err != nil || recorded["ipallocations"] == 0 {
+	if recorded, err := second.Recorded(t.Context(), today, "2026-11-29"); err != nil || recorded["ipallocations"] == 0 {
 		t.Errorf("recorded up to %v, %v", recorded, err)
 	}
 
