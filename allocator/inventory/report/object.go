@@ -47,7 +47,7 @@ func Listed(texts []string, limit int) string {
 	if len(texts) <= limit {
 		return strings.Join(texts, ", ")
 	}
-	return fmt.Sprintf("%s and %d others", strings.Join(texts[:limit], ", "), len(texts)-limit)
+	return fmt.Sprintf("%s and %d more", strings.Join(texts[:limit], ", "), len(texts)-limit)
 }
 
 // RangeTexts returns the ranges as networks where they are networks.

@@ -38,8 +38,11 @@ func NewPool(i *inventory.Inventory, p *inventory.Pool) Pool {
 
 // notesOf lists what is remarkable about a pool.
 func notesOf(i *inventory.Inventory, p *inventory.Pool) (notes []string) {
-	if p.Fault != "" {
+	switch {
+	case p.Fault != "" && i.Usage(p.Key).Exact.Total == 0:
 		notes = append(notes, "offers nothing: "+p.Fault)
+	case p.Fault != "": // an IPPool offers its valid ranges
+		notes = append(notes, "invalid in part: "+p.Fault)
 	}
 	if p.Deleting {
 		notes = append(notes, "is being deleted")

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/exchange"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+)
+
+// fieldManager owns the fields that import writes.
+const fieldManager = "kubectl-ipam"
+
+// parallelCreates is how many claims import creates at a time. The manager commits the grants of simultaneous creates together.
+const parallelCreates = 8
+
+// apply writes a plan to the cluster: first the pool, then the claims. The update of the pool is a single write that the webhooks check as a whole, so that a
+// reservation that is denied leaves nothing done, and an IPPool keeps an address for a claim before the claim is created.
+func (a *app) apply(ctx context.Context, plan *exchange.Plan) error {
+	config, err := a.config()
+	if err != nil {
+		return err
+	}
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return err
+	}
+	pool := inventory.KindOf(plan.Pool.Key) + " " + inventory.NameOf(plan.Pool.Key)
+	if plan.Updated != nil {
+		if err := updatePool(ctx, client, plan); err != nil {
+			return fmt.Errorf("%s was not updated, and no claim was created: %w", pool, err)
+		}
+	}
+	created, err := a.createClaims(ctx, client, plan.Claims)
+	if err == nil {
+		return nil
+	}
+	done := fmt.Sprintf("%d of %s created", created, allocator.Counted(len(plan.Claims), "claim"))
+	if plan.Updated != nil {
+		done = pool + " was updated, and " + done
+	}
+	return fmt.Errorf("%s; these stay, and the same command does the rest: %w", done, err)
+}
+
+// updatePool writes the reservations of a plan. The patch replaces the list, if spec is still the version that the plan was made for. Server-side apply would
+// make the plugin the manager of the whole list, which Git or a person may manage; an update would fail after each update of the status.
+func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Plan) error {
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	change := operation{Op: "add"}
+	switch pool := plan.Updated.(type) {
+	case *butlerv1.NetworkPool:
+		change.Path, change.Value = "/spec/reserved", pool.Spec.Reserved
+	case *metal3v1.IPPool:
+		change.Path, change.Value = "/spec/preAllocations", pool.Spec.PreAllocations
+	}
+	generation := plan.Pool.Object.GetGeneration()
+	patch, err := json.Marshal([]operation{{"test", "/metadata/generation", generation}, change})
+	if err != nil {
+		return err
+	}
+	path := append(collectionPath(plan.Pool.Key), plan.Pool.Key.Name)
+	err = client.Patch(types.JSONPatchType).AbsPath(path...).Param("fieldManager", fieldManager).Body(patch).Do(ctx).Error()
+	if err == nil {
+		return nil
+	}
+	if raw, readErr := client.Get().AbsPath(path...).Do(ctx).Raw(); readErr == nil {
+		var stored metav1.PartialObjectMetadata
+		if json.Unmarshal(raw, &stored) == nil && stored.Generation != generation {
+			return errors.New("the pool was changed meanwhile: run the command again")
+		}
+	}
+	return err
+}
+
+// collectionPath returns the path of the collection that has an object.
+func collectionPath(k inventory.Key) []string {
+	plural, group, _ := strings.Cut(k.Resource, ".")
+	version := ""
+	for _, r := range resources {
+		if r.name == k.Resource {
+			version = r.version
+		}
+	}
+	path := []string{"apis", group, version}
+	if k.Namespace != "" {
+		path = append(path, "namespaces", k.Namespace)
+	}
+	return append(path, plural)
+}
+
+// createClaims creates claims, and returns how many were created. It creates instead of applying: an object that somebody else created meanwhile under the same
+// name is an error, and not changed.
+func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims []exchange.Claim) (created int, err error) {
+	begun, reported := time.Now(), false
+	var mu sync.Mutex
+	group, creating := errgroup.WithContext(ctx)
+	group.SetLimit(parallelCreates)
+	for _, c := range claims {
+		if creating.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			body, err := json.Marshal(manifestOf(c.Object))
+			if err != nil {
+				return err
+			}
+			err = client.Post().AbsPath(collectionPath(c.Key)...).Param("fieldManager", fieldManager).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error() // a create in flight ends, so that the count is exact
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				return fmt.Errorf("%s %s (%s): %w", c.Kind, inventory.NameOf(c.Key), rowsText(c.Rows), err)
+			}
+			if created++; time.Since(begun) > patience {
+				reported = true
+				_, _ = fmt.Fprintf(a.err, "\rcreated %d of %d …", created, len(claims))
+			}
+			return nil
+		})
+	}
+	if err = group.Wait(); err == nil && created < len(claims) {
+		err = ctx.Err()
+	}
+	if reported {
+		_, _ = fmt.Fprintln(a.err)
+	}
+	return created, err
+}
+
+// manifestOf returns an object as a person writes it: without status and without what the API server sets.
+func manifestOf(o metav1.Object) map[string]any {
+	text, err := json.Marshal(o)
+	var manifest map[string]any
+	if err != nil || json.Unmarshal(text, &manifest) != nil {
+		return nil
+	}
+	delete(manifest, "status")
+	if meta, ok := manifest["metadata"].(map[string]any); ok {
+		for field := range meta {
+			if !slices.Contains([]string{"name", "namespace", "labels", "annotations"}, field) {
+				delete(meta, field)
+			}
+		}
+		if annotations, ok := meta["annotations"].(map[string]any); ok {
+			delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
+			delete(annotations, butlerv1.AnnotationCooldown)
+			if len(annotations) == 0 {
+				delete(meta, "annotations")
+			}
+		}
+	}
+	return manifest
+}
+
+// writeManifests writes the objects of a plan as files. kubectl applies the files of a directory in the order of their names: the pool is the first.
+func writeManifests(directory string, plan *exchange.Plan) error {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return err
+	}
+	if files, err := os.ReadDir(directory); err != nil || len(files) > 0 {
+		return errors.Join(err, fmt.Errorf("--manifests=%s: the directory has files already: name an empty or new directory", directory))
+	}
+	var claims []map[string]any
+	for _, c := range plan.Claims {
+		claims = append(claims, manifestOf(c.Object))
+	}
+	var pools []map[string]any
+	if plan.Updated != nil {
+		pool := manifestOf(plan.Updated)
+		for _, r := range resources {
+			if _, group, _ := strings.Cut(r.name, "."); r.name == plan.Pool.Key.Resource {
+				pool["apiVersion"], pool["kind"] = group+"/"+r.version, inventory.KindOf(plan.Pool.Key)
+			}
+		}
+		pools = append(pools, pool)
+	}
+	for name, manifests := range map[string][]map[string]any{"1-pool.yaml": pools, "2-claims.yaml": claims} {
+		if len(manifests) == 0 {
+			continue
+		}
+		var all strings.Builder
+		for n, manifest := range manifests {
+			text, err := yaml.Marshal(manifest)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				all.WriteString("---\n")
+			}
+			all.Write(text)
+		}
+		if err := os.WriteFile(filepath.Join(directory, name), []byte(all.String()), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
