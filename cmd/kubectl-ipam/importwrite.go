@@ -109,8 +109,8 @@ func collectionPath(k inventory.Key) []string {
 	return append(path, plural)
 }
 
-// createClaims creates claims, and returns how many were created. It creates instead of applying: an object that somebody else created meanwhile under the same
-// name is an error, and not changed.
+// createClaims creates claims, and returns how many were created. createClaims creates instead of applying: an object that was created
+// meanwhile under the same name is an error, and not changed.
 func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims []exchange.Claim) (created int, err error) {
 	begun, reported := time.Now(), false
 	var mu sync.Mutex

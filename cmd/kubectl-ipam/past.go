@@ -32,7 +32,7 @@ type tenureItem struct {
 	Until         *time.Time `json:"until,omitempty"` // absent if the history has no release
 }
 
-// past prints who owned addresses, as the log of the manager or its AllocationHistories say: at a time, or at any time.
+// past prints the owners of addresses at a time, or at any time, from the log of the manager or from AllocationHistories.
 func (a *app) past(ctx context.Context, argument, log, at string) error {
 	r, err := allocator.ParseRange(argument)
 	if err != nil {

@@ -64,7 +64,7 @@ func (a *app) poolList(i *inventory.Inventory) list[report.Pool] {
 // barWidth is the number of signs of a bar.
 const barWidth = 10
 
-// bar returns the allocated share of a pool, or the number of owned addresses where the share says nothing.
+// bar returns the allocated share of a pool, or the number of owned addresses where the share is always 0 %.
 func (a *app) bar(p report.Pool) string {
 	switch {
 	case p.Size == 0:

@@ -229,7 +229,7 @@ func (s *Objects) each(ctx context.Context, of client.ListOption, f func(*metav1
 	}
 }
 
-// Recorded returns the versions up to which the objects contain all allocations and releases, as the objects of these days tell.
+// Recorded returns the newest versions in the annotations of the objects of these days: up to these, the objects contain all allocations and releases.
 func (s *Objects) Recorded(ctx context.Context, days ...string) (all versions, err error) {
 	ofDays, err := labels.NewRequirement(butlerv1.LabelHistoryDay, selection.In, days)
 	if err != nil {

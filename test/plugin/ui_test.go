@@ -261,7 +261,7 @@ func TestUI_ViewerOfOneNamespace(t *testing.T) {
 	}
 }
 
-// The command serves nobody else: other addresses, other hosts, browsers without the token.
+// The command denies other addresses, other hosts, and browsers without the token.
 func TestUI_ServesOneBrowser(t *testing.T) {
 	for _, listen := range []string{"0.0.0.0:0", "[::]:0", ":0", "192.0.2.1:80", "example.com:80", "127.0.0.1"} {
 		if r := run(t, cluster.Kubeconfig(), "ui", "--listen", listen); r.code != 1 || !strings.Contains(r.stderr, "--listen="+listen+": ") {

@@ -11,5 +11,5 @@
 //
 // The JSON types are those of package report. The pages need no script and no inline style, write nothing, and get an inventory from the caller of New.
 //
-// A map has at most 2,048 squares, of one address or of a network each. The range list says the same in words: screen readers and the keyboard use the list.
+// A map has at most 2,048 squares, of one address or of a network each. The range list has the same content in words, for screen readers and the keyboard.
 package console

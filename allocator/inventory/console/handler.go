@@ -46,7 +46,7 @@ type console struct {
 	mu sync.Mutex // an inventory is used by one request at a time
 }
 
-// New returns the handler of all pages. Whoever reaches the handler may see all that the inventory contains: put a gate before it.
+// New returns the handler of all pages. The handler shows all that the inventory contains to every caller: put a gate before the handler.
 func New(o Options) http.Handler {
 	c := &console{Options: o}
 	mux := http.NewServeMux()

@@ -45,7 +45,7 @@ func (r *request) pools() (*answer, error) {
 	return &answer{template: "pools.html", title: "Pools", data: rows, also: []format{formatJSON}, document: report.NewList(report.KindPoolList, items)}, nil
 }
 
-// usedText returns the allocated share of a pool, or the number of allocated addresses of a pool so large that the share says nothing.
+// usedText returns the allocated share of a pool, or the number of allocated addresses of a pool so large that the share is always 0 %.
 func usedText(p report.Pool) string {
 	switch {
 	case p.Size == 0:

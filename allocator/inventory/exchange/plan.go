@@ -34,7 +34,7 @@ type Options struct {
 	SkipOutside bool
 }
 
-// ConflictKind says what a row is in conflict with.
+// ConflictKind is what a row is in conflict with.
 type ConflictKind string
 
 const (
@@ -52,7 +52,7 @@ const (
 	ConflictInvalid      ConflictKind = "invalid"      // a rule of the object that the row becomes
 )
 
-// Conflict is why rows cannot be imported.
+// Conflict is a reason why rows cannot be imported.
 type Conflict struct {
 	Kind ConflictKind
 	Rows []int // in ascending order; empty for a conflict of the pool
@@ -93,7 +93,7 @@ type Plan struct {
 	Conflicts  []Conflict
 	LeftOut    []LeftOut
 	Rows       int // of the file
-	Present    int // rows whose addresses are in the cluster already, as the file says
+	Present    int // rows that the cluster has already, with the same owner
 	Duplicates int // rows that repeat others
 }
 

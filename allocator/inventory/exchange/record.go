@@ -29,18 +29,18 @@ const (
 
 var allKinds = []Kind{KindReserved, KindIPAllocation, KindPreAllocation, KindIPClaim, KindIPAddressClaim, KindProxyVIP}
 
-// Record is what a row of a file says.
+// Record is the content of a row of a file.
 type Record struct {
 	Row         int
-	Kind        Kind // "" if the file does not say
+	Kind        Kind // "" if the file has none
 	Name        string
 	Ranges      []allocator.Range
 	Singles     bool // Ranges are single addresses, of which consecutive ones may become one range
 	Tenant      string
-	Type        string // "" if the file does not say
+	Type        string // "" if the file has none
 	Team        string
 	Mode, Ports string
-	HasDomain   bool   // the file says in which routing domain the addresses are
+	HasDomain   bool   // the file has the routing domain of the addresses
 	Domain      string // routing domain or VRF; "" for none
 	Description string
 	Reserved    bool   // the addresses are for no tenant: reserved, a gateway, or Edge
