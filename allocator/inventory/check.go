@@ -99,6 +99,13 @@ type Finding struct {
 	Remedy  string
 }
 
+// Health is the outcome of a check.
+type Health struct {
+	Passed     []string // lines about what has no defect
+	Findings   []Finding
+	NotChecked []string // what could not be read, and why: "Nodes (forbidden)"
+}
+
 // newFinding returns a finding. Its message is formatted from format and values.
 func newFinding(d Defect, objects []Key, remedy, format string, values ...any) Finding {
 	return Finding{Defect: d, Objects: objects, Message: fmt.Sprintf(format, values...), Remedy: remedy}

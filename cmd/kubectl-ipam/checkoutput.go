@@ -9,44 +9,17 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
-// findingItem is a finding in the output.
-type findingItem struct {
-	ID       string             `json:"id"`
-	Severity inventory.Severity `json:"severity"`
-	Title    string             `json:"title"`
-	Objects  []*report.Object   `json:"objects,omitempty"`
-	Message  string             `json:"message"`
-	Remedy   string             `json:"remedy"`
-}
-
-// checkItem is the output of check.
-type checkItem struct {
-	APIVersion string        `json:"apiVersion"`
-	Kind       string        `json:"kind"`
-	Passed     []string      `json:"passed"`
-	Findings   []findingItem `json:"findings"`
-	NotChecked []string      `json:"notChecked"`
-}
-
-func (c *checker) print() error {
-	item := checkItem{
-		APIVersion: report.APIVersion, Kind: "Check", Passed: append([]string{}, c.passed...), Findings: []findingItem{}, NotChecked: append([]string{}, c.notChecked...),
-	}
-	for _, f := range c.findings {
-		found := findingItem{ID: f.ID, Severity: f.Severity, Title: f.Title, Message: f.Message, Remedy: f.Remedy}
-		for _, k := range f.Objects {
-			found.Objects = append(found.Objects, report.NewObject(k))
-		}
-		item.Findings = append(item.Findings, found)
-	}
+// printHealth prints the outcome of check.
+func (a *app) printHealth(h inventory.Health, i *inventory.Inventory) error {
+	item := report.NewHealth(h)
 	var err error
-	switch c.output {
+	switch a.output {
 	case "json", "yaml":
-		err = c.printDocument(item)
+		err = a.printDocument(item)
 	case "csv", "name":
-		err = findingList(item.Findings).print(c.app)
+		err = findingList(item.Findings).print(a)
 	default:
-		_, err = fmt.Fprint(c.out, item.text(c.isTerminal(), len(c.inventory.Claims()), len(c.inventory.Pools())))
+		_, err = fmt.Fprint(a.out, healthText(item, a.isTerminal(), len(i.Claims()), len(i.Pools())))
 	}
 	if err == nil && len(item.Findings) > 0 {
 		return findings{}
@@ -55,28 +28,28 @@ func (c *checker) print() error {
 }
 
 // findingList returns findings as a list.
-func findingList(items []findingItem) list[findingItem] {
-	objects := func(f findingItem) string {
+func findingList(items []report.Finding) list[report.Finding] {
+	objects := func(f report.Finding) string {
 		var names []string
 		for _, o := range f.Objects {
 			names = append(names, o.String())
 		}
 		return strings.Join(names, ", ")
 	}
-	return list[findingItem]{
-		kind: "Check", name: func(f findingItem) string { return f.ID }, items: items, empty: "no finding",
-		columns: []column[findingItem]{
-			{name: "ID", value: func(f findingItem) string { return f.ID }},
-			{name: "SEVERITY", value: func(f findingItem) string { return string(f.Severity) }},
+	return list[report.Finding]{
+		kind: "Check", name: func(f report.Finding) string { return f.ID }, items: items, empty: "no finding",
+		columns: []column[report.Finding]{
+			{name: "ID", value: func(f report.Finding) string { return f.ID }},
+			{name: "SEVERITY", value: func(f report.Finding) string { return string(f.Severity) }},
 			{name: "OBJECTS", value: objects},
-			{name: "MESSAGE", value: func(f findingItem) string { return f.Message }},
-			{name: "REMEDY", value: func(f findingItem) string { return f.Remedy }},
+			{name: "MESSAGE", value: func(f report.Finding) string { return f.Message }},
+			{name: "REMEDY", value: func(f report.Finding) string { return f.Remedy }},
 		},
 	}
 }
 
-// text formats the output for people. Severities are words too: a terminal may have no colours, and a reader may not see signs.
-func (item checkItem) text(terminal bool, claims, pools int) string {
+// healthText formats the output for people. Severities are words too: a terminal may have no colours, and a reader may not see signs.
+func healthText(item report.Health, terminal bool, claims, pools int) string {
 	passed, signs := "ok", map[inventory.Severity]string{inventory.SeverityError: "ERROR", inventory.SeverityWarning: "WARNING"}
 	if terminal {
 		passed = "✓"

@@ -20,6 +20,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/exchange"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -79,7 +80,7 @@ func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Pla
 	if err != nil {
 		return err
 	}
-	path := append(collectionPath(plan.Pool.Key), plan.Pool.Key.Name)
+	path := append(cluster.CollectionPath(plan.Pool.Key), plan.Pool.Key.Name)
 	err = client.Patch(types.JSONPatchType).AbsPath(path...).Param("fieldManager", fieldManager).Body(patch).Do(ctx).Error()
 	if err == nil {
 		return nil
@@ -91,22 +92,6 @@ func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Pla
 		}
 	}
 	return err
-}
-
-// collectionPath returns the path of the collection that has an object.
-func collectionPath(k inventory.Key) []string {
-	plural, group, _ := strings.Cut(k.Resource, ".")
-	version := ""
-	for _, r := range resources {
-		if r.name == k.Resource {
-			version = r.version
-		}
-	}
-	path := []string{"apis", group, version}
-	if k.Namespace != "" {
-		path = append(path, "namespaces", k.Namespace)
-	}
-	return append(path, plural)
 }
 
 // createClaims creates claims, and returns how many were created. createClaims creates instead of applying: an object that was created
@@ -125,13 +110,13 @@ func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims 
 			if err != nil {
 				return err
 			}
-			err = client.Post().AbsPath(collectionPath(c.Key)...).Param("fieldManager", fieldManager).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error() // a create in flight ends, so that the count is exact
+			err = client.Post().AbsPath(cluster.CollectionPath(c.Key)...).Param("fieldManager", fieldManager).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error() // a create in flight ends, so that the count is exact
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				return fmt.Errorf("%s %s (%s): %w", c.Kind, inventory.NameOf(c.Key), rowsText(c.Rows), err)
 			}
-			if created++; time.Since(begun) > patience {
+			if created++; time.Since(begun) > cluster.Patience {
 				reported = true
 				_, _ = fmt.Fprintf(a.err, "\rcreated %d of %d …", created, len(claims))
 			}
@@ -187,11 +172,7 @@ func writeManifests(directory string, plan *exchange.Plan) error {
 	var pools []map[string]any
 	if plan.Updated != nil {
 		pool := manifestOf(plan.Updated)
-		for _, r := range resources {
-			if _, group, _ := strings.Cut(r.name, "."); r.name == plan.Pool.Key.Resource {
-				pool["apiVersion"], pool["kind"] = group+"/"+r.version, inventory.KindOf(plan.Pool.Key)
-			}
-		}
+		pool["apiVersion"], pool["kind"] = cluster.ResourceOf(plan.Pool.Key.Resource).GroupVersion().String(), inventory.KindOf(plan.Pool.Key)
 		pools = append(pools, pool)
 	}
 	for name, manifests := range map[string][]map[string]any{"1-pool.yaml": pools, "2-claims.yaml": claims} {

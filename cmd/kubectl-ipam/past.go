@@ -16,6 +16,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
@@ -173,7 +174,7 @@ func (a *app) listHistoryObjects(ctx context.Context) (objects []butlerv1.Alloca
 			return nil, fmt.Errorf("page of allocationhistories: %w", err)
 		}
 		objects = append(objects, page.Items...)
-		if reported = time.Since(begun) >= patience; reported {
+		if reported = time.Since(begun) >= cluster.Patience; reported {
 			_, _ = fmt.Fprintf(a.err, "\rread %d AllocationHistories …", len(objects))
 		}
 		if next = page.Continue; next == "" {

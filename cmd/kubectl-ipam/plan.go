@@ -16,6 +16,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -99,7 +100,7 @@ func (a *app) dryRun(ctx context.Context, p *butlerv1.NetworkPool, patch []byte)
 	if err != nil {
 		return ""
 	}
-	if !may(ctx, client, "patch", butler.ResourceNetworkPool, p.Namespace, p.Name) {
+	if !cluster.May(ctx, client, "patch", inventory.Key{Resource: butler.ResourceNetworkPool, Namespace: p.Namespace, Name: p.Name}) {
 		return "not asked, as you may not patch the pool"
 	}
 	err = client.Patch(types.MergePatchType).AbsPath("apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version, "namespaces", p.Namespace, "networkpools", p.Name).

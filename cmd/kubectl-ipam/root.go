@@ -35,7 +35,6 @@ type app struct {
 	managerNamespace string
 	output           string
 	noHeaders        bool
-	quiet            bool // no warnings about objects that may not be read
 }
 
 func newRoot(s streams) *cobra.Command {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/console"
 )
 
@@ -52,11 +53,15 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 		return fmt.Errorf("--listen=%s: %w", listen, err)
 	}
 	defer listener.Close() //nolint:errcheck // the server closes it too
-	feed, err := a.startFeed(ctx)
+	o, err := a.options()
 	if err != nil {
 		return err
 	}
-	pages := console.New(console.Options{Inventory: feed.inventory, Now: a.now, Version: version})
+	feed, err := cluster.Watch(ctx, o)
+	if err != nil {
+		return err
+	}
+	pages := console.New(console.Options{Inventory: feed.Inventory, Now: a.now, Version: version})
 	gate, err := console.NewLocalGate(pages, listener.Addr().(*net.TCPAddr).AddrPort())
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ const (
 	KindClaimList  = "ClaimList"
 	KindPlan       = "Plan"
 	KindFit        = "Fit"
+	KindCheck      = "Check"
 )
 
 // List is a document with items.

@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -30,9 +28,9 @@ const (
 	problemLife = time.Minute
 )
 
-// feed keeps the stored objects by watching them.
-type feed struct {
-	app      *app
+// Feed keeps the stored objects by watching them.
+type Feed struct {
+	Options
 	watched  []*watched
 	warnings []string // about objects that are not watched
 	changes  atomic.Int64
@@ -57,18 +55,14 @@ type problem struct {
 	err error
 }
 
-// startFeed watches what the user may read, and returns when all has been read once.
-func (a *app) startFeed(ctx context.Context) (*feed, error) {
-	config, err := a.config()
-	if err != nil {
-		return nil, err
-	}
-	client, err := dynamic.NewForConfig(config)
+// Watch watches what the user of the options may read, until ctx ends. Watch returns when all has been read once.
+func Watch(ctx context.Context, o Options) (*Feed, error) {
+	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
-	f := &feed{app: a}
-	if f.leases, err = journal.NewLeaseStore(config, a.managerNamespace, journalTimeout); err != nil {
+	f := &Feed{Options: o}
+	if f.leases, err = journal.NewLeaseStore(o.Config, o.ManagerNamespace, journalTimeout); err != nil {
 		return nil, err
 	}
 	for _, of := range resources {
@@ -77,18 +71,18 @@ func (a *app) startFeed(ctx context.Context) (*feed, error) {
 		}
 	}
 	if len(f.watched) == 0 {
-		return nil, errNothingRead
+		return nil, ErrNothingRead
 	}
 	for _, w := range f.watched {
 		go w.informer.RunWithContext(ctx)
 	}
 	begun := time.Now()
 	for _, w := range f.watched {
-		for !toolscache.WaitForCacheSync(timeout(ctx, patience), w.informer.HasSynced) {
+		for !toolscache.WaitForCacheSync(timeout(ctx, Patience), w.informer.HasSynced) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			a.warn("still reading %s after %s", w.plural, time.Since(begun).Round(time.Second))
+			f.warn("still reading %s after %s", w.plural, time.Since(begun).Round(time.Second))
 		}
 	}
 	return f, nil
@@ -102,28 +96,26 @@ func timeout(ctx context.Context, after time.Duration) <-chan struct{} {
 }
 
 // watch prepares to watch a resource: in all namespaces, otherwise in the namespace of the flags. A resource that is not installed is left out.
-func (f *feed) watch(ctx context.Context, client dynamic.Interface, of resource) error {
-	plural, group, _ := strings.Cut(of.name, ".")
-	gvr := schema.GroupVersionResource{Group: group, Version: of.version, Resource: plural}
+func (f *Feed) watch(ctx context.Context, client dynamic.Interface, of resource) error {
 	namespace := metav1.NamespaceAll
-	_, err := client.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
+	_, err := client.Resource(of.GroupVersionResource).List(ctx, metav1.ListOptions{Limit: 1})
 	if apierrors.IsForbidden(err) && !of.clusterScoped {
-		namespace = f.app.namespace()
-		if _, err = client.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1}); err == nil {
-			f.leaveOut(onlyInNamespace, plural, namespace)
+		namespace = f.Namespace
+		if _, err = client.Resource(of.GroupVersionResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1}); err == nil {
+			f.leaveOut(onlyInNamespace, of.Resource, namespace)
 		}
 	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsForbidden(err):
-		f.leaveOut(notRead, plural)
+		f.leaveOut(notRead, of.Resource)
 		return nil
 	case err != nil:
 		return fmt.Errorf("list %s: %w", of.name, err)
 	}
-	objects := client.Resource(gvr).Namespace(namespace)
-	w := &watched{plural: plural, pools: of.pools, informer: toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+	objects := client.Resource(of.GroupVersionResource).Namespace(namespace)
+	w := &watched{plural: of.Resource, pools: of.pools, informer: toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return objects.Watch(ctx, o) },
 	}, &unstructured.Unstructured{}, 0, toolscache.Indexers{})}
@@ -142,8 +134,8 @@ func (f *feed) watch(ctx context.Context, client dynamic.Interface, of resource)
 }
 
 // leaveOut warns about objects that are not watched, at once and on every page.
-func (f *feed) leaveOut(format string, values ...any) {
-	f.app.warn(format, values...)
+func (f *Feed) leaveOut(format string, values ...any) {
+	f.warn(format, values...)
 	f.warnings = append(f.warnings, fmt.Sprintf(format, values...))
 }
 
@@ -167,9 +159,9 @@ func (w *watched) decodeWith(of resource) toolscache.TransformFunc {
 	}
 }
 
-// inventory returns the present inventory, and what it lacks. It is not for concurrent use.
-func (f *feed) inventory(ctx context.Context) (*inventory.Inventory, []string, error) {
-	now, changes := f.app.now(), f.changes.Load()
+// Inventory returns the present inventory, and a warning for each part that the inventory lacks. It is not for concurrent use.
+func (f *Feed) Inventory(ctx context.Context) (*inventory.Inventory, []string, error) {
+	now, changes := f.Now(), f.changes.Load()
 	warnings := slices.Clone(f.warnings)
 	for _, w := range f.watched {
 		if p := w.problem.Load(); p != nil && time.Since(p.at) < problemLife {
@@ -179,7 +171,7 @@ func (f *feed) inventory(ctx context.Context) (*inventory.Inventory, []string, e
 	if f.last != nil && changes == f.lastChanges && now.Sub(f.lastBuilt) < freshness {
 		return f.last, warnings, nil
 	}
-	grants, err := f.readJournal(ctx) // before the claims, as in app.read
+	grants, err := f.readJournal(ctx) // before the claims, as in Read
 	if err != nil {
 		warnings = append(warnings, fmt.Sprintf("open grants are not shown: %v", err))
 	}
@@ -201,7 +193,7 @@ func (f *feed) inventory(ctx context.Context) (*inventory.Inventory, []string, e
 }
 
 // readJournal reads the entries of the journal: one GET. A user who may not read the Lease is not asked again.
-func (f *feed) readJournal(ctx context.Context) ([]journal.Entry, error) {
+func (f *Feed) readJournal(ctx context.Context) ([]journal.Entry, error) {
 	if f.leases == nil {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"context"
@@ -29,7 +29,7 @@ const (
 
 // checkJournal reads the journal, again if needed, until it has been renewed: the clocks of this machine and of the leader may differ.
 func (c *checker) checkJournal(ctx context.Context) {
-	path := []string{"apis", "coordination.k8s.io", "v1", "namespaces", c.managerNamespace, "leases", journal.LeaseName}
+	path := []string{"apis", "coordination.k8s.io", "v1", "namespaces", c.ManagerNamespace, "leases", journal.LeaseName}
 	var first, last *coordinationv1.Lease
 	renewed := false
 	for begun := time.Now(); !renewed; {
@@ -45,7 +45,7 @@ func (c *checker) checkJournal(ctx context.Context) {
 		if first == nil {
 			first = lease
 		}
-		leader, age := ptr.Deref(lease.Spec.HolderIdentity, ""), c.now().Sub(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time)
+		leader, age := ptr.Deref(lease.Spec.HolderIdentity, ""), c.Now().Sub(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time)
 		renewed = leader != "" && (lease.ResourceVersion != first.ResourceVersion || age.Abs() < inventory.JournalRenewal/2)
 		if time.Since(begun) > inventory.JournalRenewal {
 			break
@@ -58,7 +58,7 @@ func (c *checker) checkJournal(ctx context.Context) {
 			}
 		}
 	}
-	list, passed := c.inventory.CheckJournal(c.managerNamespace, last, renewed)
+	list, passed := c.inventory.CheckJournal(c.ManagerNamespace, last, renewed)
 	c.add(list...)
 	c.pass(passed)
 }
@@ -90,18 +90,18 @@ func (c *checker) checkWebhooks(ctx context.Context) {
 func (c *checker) readCertificate(ctx context.Context) []byte {
 	const what = "the certificate of the manager"
 	var deployments []appsv1.Deployment
-	if !listOf(ctx, c, "the Deployment of the manager", inventory.LabelManager, collect(&deployments), "apis", "apps", "v1", "namespaces", c.managerNamespace, "deployments") {
+	if !listOf(ctx, c, "the Deployment of the manager", inventory.LabelManager, collect(&deployments), "apis", "apps", "v1", "namespaces", c.ManagerNamespace, "deployments") {
 		c.leaveOut(what, "its Secret is not known")
 		return nil
 	}
 	for n := range deployments {
-		c.add(inventory.CheckPlugin(version, &deployments[n])...)
+		c.add(inventory.CheckPlugin(c.Version, &deployments[n])...)
 		name := inventory.CertificateSecret(&deployments[n])
 		if name == "" {
 			continue
 		}
 		var secret corev1.Secret
-		if found, read := c.get(ctx, what, &secret, "api", "v1", "namespaces", c.managerNamespace, "secrets", name); !found {
+		if found, read := c.get(ctx, what, &secret, "api", "v1", "namespaces", c.ManagerNamespace, "secrets", name); !found {
 			if read {
 				c.leaveOut(what, "there is no Secret "+name)
 			}
@@ -133,8 +133,8 @@ func (c *checker) checkEndpoints(ctx context.Context, name admissionv1.ServiceRe
 
 func (c *checker) checkReplicas(ctx context.Context) {
 	var pods []corev1.Pod
-	if listOf(ctx, c, "Pods of the manager", inventory.LabelManager, collect(&pods), "api", "v1", "namespaces", c.managerNamespace, "pods") {
-		c.add(c.inventory.CheckReplicas(c.managerNamespace, pods, c.grace)...)
+	if listOf(ctx, c, "Pods of the manager", inventory.LabelManager, collect(&pods), "api", "v1", "namespaces", c.ManagerNamespace, "pods") {
+		c.add(c.inventory.CheckReplicas(c.ManagerNamespace, pods, c.Grace)...)
 	}
 }
 
@@ -148,7 +148,7 @@ func (c *checker) checkCreate(ctx context.Context) {
 		if len(forbidden) == maxCreates {
 			break
 		}
-		if !may(ctx, c.client, "create", butler.ResourceIPAllocation, p.Key.Namespace, "") {
+		if !May(ctx, c.client, "create", inventory.Key{Resource: butler.ResourceIPAllocation, Namespace: p.Key.Namespace}) {
 			forbidden[p.Key.Namespace] = true
 			continue
 		}

@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/journal"
+)
+
+// Read lists all pools and claims, and reads the journal. With poolsOnly, the Inventory has no claims.
+func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory, error) {
+	client, err := rest.UnversionedRESTClientFor(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("access to the cluster: %w", err)
+	}
+	grants := o.readJournal(ctx) // before the claims: a grant that a claim fulfils meanwhile is known by its token
+	r := reader{Options: o, client: client, begun: time.Now(), inventory: inventory.New(o.Now(), grants)}
+	for _, pools := range []bool{true, false} {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, of := range resources {
+			if of.pools == pools && (pools || !poolsOnly) {
+				group.Go(func() error { return r.list(ctx, of) })
+			}
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	r.finish()
+	if r.unread == len(resources) {
+		return nil, ErrNothingRead
+	}
+	return r.inventory, nil
+}
+
+// readJournal returns the entries of the journal; nil, after a warning, if the journal cannot be read.
+func (o Options) readJournal(ctx context.Context) []journal.Entry {
+	store, err := journal.NewLeaseStore(o.Config, o.ManagerNamespace, journalTimeout)
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
+	defer cancel()
+	v, err := store.Read(ctx)
+	switch {
+	case apierrors.IsForbidden(err): // the viewer role does not contain the Lease
+		return nil
+	case err != nil:
+		o.warn("open grants are not shown: %v", err)
+		return nil
+	}
+	return append([]journal.Entry{}, v.Entries...)
+}
+
+// reader lists resources page by page.
+type reader struct {
+	Options
+	client *rest.RESTClient
+	begun  time.Time
+
+	mu        sync.Mutex
+	inventory *inventory.Inventory
+	objects   int // read so far
+	reported  bool
+	unread    int // resources that are not installed or may not be read
+}
+
+// list lists a resource: in all namespaces, otherwise in the namespace of the options. A resource that is not installed, or that the user may not list, is
+// empty.
+func (r *reader) list(ctx context.Context, of resource) error {
+	err := r.listIn(ctx, of, "") // owners in all namespaces decide what is free
+	if apierrors.IsForbidden(err) && !of.clusterScoped {
+		if err = r.listIn(ctx, of, r.Namespace); err == nil {
+			r.leaveOut(of, r.Namespace)
+			r.warn(onlyInNamespace, of.Resource, r.Namespace)
+		}
+	}
+	switch {
+	case apierrors.IsNotFound(err): // this API is not installed
+		r.countUnread()
+		return nil
+	case apierrors.IsForbidden(err):
+		r.warn(notRead, of.Resource)
+		r.leaveOut(of, "")
+		r.countUnread()
+		return nil
+	case err != nil:
+		return fmt.Errorf("list %s: %w", of.name, err)
+	}
+	return nil
+}
+
+func (r *reader) countUnread() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unread++
+}
+
+// leaveOut declares that the objects of a resource were read in one namespace only, or not at all ("").
+func (r *reader) leaveOut(of resource, namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inventory.LeaveOut(of.name, namespace)
+}
+
+// listIn adds the objects of a resource to the inventory page by page, so that the memory does not grow with the length of the list.
+func (r *reader) listIn(ctx context.Context, of resource, namespace string) error {
+	next := ""
+	for {
+		raw, err := r.client.Get().AbsPath(path(of.GroupVersionResource, namespace)...).Param("limit", fmt.Sprint(pageSize)).Param("continue", next).Do(ctx).Raw()
+		if apierrors.IsResourceExpired(err) && next != "" { // the list took longer than etcd keeps old versions
+			next = "" // the inventory ignores the versions that it has
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var page struct {
+			Metadata metav1.ListMeta   `json:"metadata"`
+			Items    []json.RawMessage `json:"items"`
+		}
+		if err := json.Unmarshal(raw, &page); err != nil {
+			return fmt.Errorf("page of %s: %w", of.name, err)
+		}
+		objects := make([]metav1.Object, len(page.Items))
+		for n, item := range page.Items {
+			if objects[n], err = of.decode(item); err != nil {
+				return fmt.Errorf("page of %s: %w", of.name, err)
+			}
+		}
+		r.add(objects)
+		if next = page.Metadata.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+// add adds objects to the inventory, and reports how many were read, if the reading takes long.
+func (r *reader) add(objects []metav1.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range objects {
+		r.inventory.Add(o)
+	}
+	if r.objects += len(objects); r.Progress == nil || time.Since(r.begun) < Patience {
+		return
+	}
+	r.reported = true
+	_, _ = fmt.Fprintf(r.Progress, "\rread %d objects …", r.objects)
+}
+
+func (r *reader) finish() {
+	if r.reported {
+		_, _ = fmt.Fprintf(r.Progress, "\rread %d objects in %s\n", r.objects, time.Since(r.begun).Round(100*time.Millisecond))
+	}
+}

@@ -1,0 +1,123 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
+)
+
+const (
+	pageSize = 500
+	// Patience is how long reading takes before progress is reported.
+	Patience = 2 * time.Second
+	// journalTimeout bounds the read of the journal, without which the other objects are still read.
+	journalTimeout = 5 * time.Second
+)
+
+// Warnings about objects that are not read.
+const (
+	onlyInNamespace = "%s: only those in namespace %s, as you may not list all: others are shown as free"
+	notRead         = "%s: not read, as you may not list them"
+)
+
+// ErrNothingRead is the error of a read without any resource.
+var ErrNothingRead = errors.New("no resource of Butler IPAM could be read: is Butler IPAM installed, and does the viewer role apply to you?")
+
+// Options are the access to a cluster, and where warnings go.
+type Options struct {
+	Config           *rest.Config
+	Namespace        string // that is read of resources which may not be listed in all namespaces
+	ManagerNamespace string // with the journal
+	Now              func() time.Time
+	Warn             func(format string, values ...any) // may be nil
+	Progress         io.Writer                          // gets a line that is overwritten if Read takes longer than Patience; may be nil
+}
+
+func (o Options) warn(format string, values ...any) {
+	if o.Warn != nil {
+		o.Warn(format, values...)
+	}
+}
+
+// Configure prepares the access to a cluster for many reads: the API server's own flow control bounds them. agent names the program, as "kubectl-ipam/v1.2.3".
+func Configure(config *rest.Config, agent string) *rest.Config {
+	config.QPS = -1
+	config.UserAgent = agent
+	config.WarningHandler = rest.NoWarnings{} // for authors of pools
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	return config
+}
+
+// resource describes how the objects of a resource are read.
+type resource struct {
+	schema.GroupVersionResource
+	name          string // plural and group
+	clusterScoped bool
+	pools         bool
+	decode        func(item json.RawMessage) (metav1.Object, error)
+}
+
+// resources are all resources of an Inventory, pools first.
+var resources = []resource{
+	newResource[butlerv1.NetworkPool](butler.ResourceNetworkPool, "v1alpha1", false, true),
+	newResource[metal3v1.IPPool](metal3.ResourceIPPool, "v1alpha1", false, true),
+	newResource[novaedgev1.ProxyIPPool](novaedge.ResourceProxyIPPool, "v1alpha1", true, true),
+	newResource[butlerv1.IPAllocation](butler.ResourceIPAllocation, "v1alpha1", false, false),
+	newResource[metal3v1.IPClaim](metal3.ResourceIPClaim, "v1alpha1", false, false),
+	newResource[metal3v1.IPAddress](metal3.ResourceIPAddress, "v1alpha1", false, false),
+	newResource[ipamv1.IPAddressClaim](clusterapi.ResourceIPAddressClaim, "v1beta2", false, false),
+	newResource[ipamv1.IPAddress](clusterapi.ResourceIPAddress, "v1beta2", false, false),
+	newResource[novaedgev1.ProxyVIP](novaedge.ResourceProxyVIP, "v1alpha1", true, false),
+}
+
+func newResource[T any, P interface {
+	*T
+	metav1.Object
+}](name, version string, clusterScoped, pools bool) resource {
+	plural, group, _ := strings.Cut(name, ".")
+	return resource{schema.GroupVersionResource{Group: group, Version: version, Resource: plural}, name, clusterScoped, pools, func(item json.RawMessage) (metav1.Object, error) {
+		o := P(new(T))
+		err := json.Unmarshal(item, o)
+		o.SetManagedFields(nil)
+		return o, err
+	}}
+}
+
+// path returns the path of the objects of a resource in a namespace; "" means all namespaces.
+func path(gvr schema.GroupVersionResource, namespace string) []string {
+	path := []string{"apis", gvr.Group, gvr.Version}
+	if namespace != "" {
+		path = append(path, "namespaces", namespace)
+	}
+	return append(path, gvr.Resource)
+}
+
+// ResourceOf returns the version with which a resource of an Inventory is read.
+func ResourceOf(name string) schema.GroupVersionResource {
+	for _, r := range resources {
+		if r.name == name {
+			return r.GroupVersionResource
+		}
+	}
+	return schema.GroupVersionResource{}
+}
+
+// CollectionPath returns the path of the collection that has an object.
+func CollectionPath(k inventory.Key) []string { return path(ResourceOf(k.Resource), k.Namespace) }

@@ -1,0 +1,29 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+)
+
+// May reports whether the user of a client has the right to a verb for an object; without a name, for the objects of its namespace. An error counts as no.
+func May(ctx context.Context, client *rest.RESTClient, verb string, of inventory.Key) bool {
+	gvr := ResourceOf(of.Resource)
+	body, err := json.Marshal(authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: gvr.Group, Resource: gvr.Resource, Namespace: of.Namespace, Name: of.Name,
+		}},
+	})
+	if err != nil {
+		return false
+	}
+	var review authorizationv1.SelfSubjectAccessReview
+	raw, err := client.Post().AbsPath("apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
+	return err == nil && json.Unmarshal(raw, &review) == nil && review.Status.Allowed
+}
