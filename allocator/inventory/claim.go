@@ -140,6 +140,13 @@ func (d *description) setReason(conditions []metav1.Condition, name string) {
 }
 
 func (i *Inventory) addClaim(c state.Claim, d description) {
+	i.state.ObserveClaim(i.now, i.maskClaim(c))
+	if !i.isHidden(c.Key) {
+		i.claims[c.Key] = newClaim(c, d)
+	}
+}
+
+func newClaim(c state.Claim, d description) *Claim {
 	described := &Claim{
 		Key: c.Key, UID: c.UID, Pool: c.Pool, Domain: c.Space, Ranges: c.Ranges, Purpose: d.purpose, Tenant: d.tenant, Reason: d.reason, Created: c.Created,
 		Since: c.Created, Team: d.object.GetLabels()[butlerv1.LabelTeam], Origin: d.object.GetAnnotations()[butlerv1.AnnotationOrigin], OwnerClaim: c.OwnerClaim,
@@ -171,8 +178,7 @@ func (i *Inventory) addClaim(c state.Claim, d description) {
 	default:
 		described.State = ClaimNotReady
 	}
-	i.claims[c.Key] = described
-	i.state.ObserveClaim(i.now, c)
+	return described
 }
 
 // addressObjects has the resource of the address objects of each resource of claims.

@@ -18,6 +18,7 @@ const (
 	SignLoadBalancer Sign = 'L'
 	SignVIP          Sign = 'V'
 	SignMachine      Sign = 'M'
+	SignOther        Sign = 'o' // owned by an object that the reader may not see
 	SignSeveral      Sign = 'x' // several of these, all addresses taken
 	SignPartly       Sign = '▒' // free addresses beside others
 	SignReserved     Sign = 'r'
@@ -33,7 +34,7 @@ var Meanings = []struct {
 	Sign
 	Meaning string
 }{
-	{SignFree, "free"}, {SignNodes, "nodes"}, {SignLoadBalancer, "load balancers"}, {SignVIP, "VIP"}, {SignMachine, "machine"}, {SignSeveral, "several"},
+	{SignFree, "free"}, {SignNodes, "nodes"}, {SignLoadBalancer, "load balancers"}, {SignVIP, "VIP"}, {SignMachine, "machine"}, {SignOther, "owned by others"}, {SignSeveral, "several"},
 	{SignPartly, "partly free"}, {SignReserved, "reserved"}, {SignCooldown, "cooldown"}, {SignGranted, "granted"}, {SignMoved, "moved"}, {SignConflict, "conflict"},
 	{SignNotOffered, "not offered"},
 }
@@ -70,6 +71,9 @@ func (i *Inventory) SignOf(g state.Segment) Sign {
 }
 
 func (i *Inventory) signOfOwner(k Key) Sign {
+	if IsAnonymous(k) {
+		return SignOther
+	}
 	c := i.claims[k]
 	if c == nil {
 		return SignMachine // an address object without its claim

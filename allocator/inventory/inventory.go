@@ -61,6 +61,7 @@ type Inventory struct {
 	pools       map[Key]*Pool
 	claims      map[Key]*Claim
 	unread      map[string]string // resource -> the only namespace whose objects were read; "" for none
+	anonymous   *anonymous        // objects that the reader may not see; nil if the reader may see all
 }
 
 // New returns an Inventory without objects. grants are the entries of the journal, read before the objects; nil if the journal could not be read.

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"errors"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,9 @@ func (i *Inventory) PlanUpdate(p *Pool, updated metav1.Object) Plan {
 
 	converted.ResourceVersion = p.converted.ResourceVersion + 1
 	withheld, err := i.state.UpdatePool(converted)
+	if named, ok := err.(interface{ SeenFrom(place string) string }); ok && i.anonymous != nil {
+		err = errors.New(named.SeenFrom(p.Key.Namespace))
+	}
 	plan.Denied = err
 	if withheld != nil {
 		i.state.WithdrawGrant(withheld)
@@ -63,6 +67,13 @@ func (i *Inventory) freeAfter(p *Pool, updated state.Pool) []allocator.Range {
 	for _, other := range i.pools {
 		if other != p && other.Domain == updated.Space {
 			blocked = append(blocked, other.converted.Blocked...)
+		}
+	}
+	if i.anonymous != nil {
+		for _, other := range i.anonymous.blocked {
+			if other.domain == updated.Space {
+				blocked = append(blocked, other.ranges...)
+			}
 		}
 	}
 	usable := allocator.Subtract(updated.Window, blocked)

@@ -27,6 +27,12 @@ type Pool struct {
 }
 
 func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
+	p = i.maskPool(p)
+	i.state.ObservePool(i.now, p)
+	if IsAnonymous(p.Key) {
+		i.anonymous.blocked[p.Key] = blocked{p.Space, p.Blocked}
+		return
+	}
 	described := &Pool{
 		Key: p.Key, Domain: p.Space, Ranges: allocator.Union(p.Window), Object: o, Deleting: p.Deleting, Paused: p.Paused, Manual: p.Manual,
 		converted: p,
@@ -35,7 +41,6 @@ func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
 		described.Fault = fault.Error()
 	}
 	i.pools[p.Key] = described
-	i.state.ObservePool(i.now, p)
 }
 
 // Pools lists the pools by kind, namespace and name.
@@ -71,7 +76,9 @@ func grantedIn(pool metav1.Object) int64 {
 }
 
 // Overlapping lists the pools of a pool's routing domain that offer some of its addresses.
-func (i *Inventory) Overlapping(p *Pool) []Key { return i.state.Overlapping(p.converted) }
+func (i *Inventory) Overlapping(p *Pool) []Key {
+	return slices.DeleteFunc(i.state.Overlapping(p.converted), IsAnonymous)
+}
 
 // PoolsOffering lists the pools of a routing domain that offer an address of a range.
 func (i *Inventory) PoolsOffering(domain string, r allocator.Range) (list []*Pool) {

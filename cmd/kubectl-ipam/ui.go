@@ -61,7 +61,11 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 	if err != nil {
 		return err
 	}
-	pages := console.New(console.Options{Inventory: feed.Inventory, Now: a.now, Version: version})
+	view := func(ctx context.Context) (console.View, error) {
+		i, warnings, err := feed.Inventory(ctx, nil)
+		return console.View{Inventory: i, Warnings: warnings}, err
+	}
+	pages := console.New(console.Options{View: view, Now: a.now, Version: version})
 	gate, err := console.NewLocalGate(pages, listener.Addr().(*net.TCPAddr).AddrPort())
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,25 +27,35 @@ const (
 	freshness = time.Second
 	// problemLife is how long a failed watch is reported. A watch that keeps failing fails again within this time.
 	problemLife = time.Minute
+	// retryMissing is how often a resource is tried that was not installed.
+	retryMissing = 20 * time.Second
+	// maxScopes bounds the inventories that are kept for reuse.
+	maxScopes = 16
 )
 
 // Feed keeps the stored objects by watching them.
 type Feed struct {
 	Options
-	watched  []*watched
+	client   dynamic.Interface
 	warnings []string // about objects that are not watched
 	changes  atomic.Int64
 	leases   *journal.LeaseStore // nil if the journal may not be read
+	built    map[string]built    // by scope
 
-	last        *inventory.Inventory
-	lastChanges int64
-	lastBuilt   time.Time
+	mu      sync.Mutex
+	watched []*watched // pools first
+}
+
+// built is an inventory, and what it was built from.
+type built struct {
+	*inventory.Inventory
+	changes int64
+	at      time.Time
 }
 
 // watched is the objects of a resource.
 type watched struct {
-	plural   string
-	pools    bool
+	of       resource
 	informer toolscache.SharedIndexInformer
 	problem  atomic.Pointer[problem]
 }
@@ -55,26 +66,28 @@ type problem struct {
 	err error
 }
 
-// Watch watches what the user of the options may read, until ctx ends. Watch returns when all has been read once.
+// Watch watches what the user of the options may read, until ctx ends. Watch returns when all has been read once. A resource that is installed later is watched
+// from then on.
 func Watch(ctx context.Context, o Options) (*Feed, error) {
 	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
-	f := &Feed{Options: o}
+	f := &Feed{Options: o, client: client, built: map[string]built{}}
 	if f.leases, err = journal.NewLeaseStore(o.Config, o.ManagerNamespace, journalTimeout); err != nil {
 		return nil, err
 	}
+	var missing []resource
 	for _, of := range resources {
-		if err := f.watch(ctx, client, of); err != nil {
+		switch installed, err := f.watch(ctx, of); {
+		case err != nil:
 			return nil, err
+		case !installed:
+			missing = append(missing, of)
 		}
 	}
 	if len(f.watched) == 0 {
 		return nil, ErrNothingRead
-	}
-	for _, w := range f.watched {
-		go w.informer.RunWithContext(ctx)
 	}
 	begun := time.Now()
 	for _, w := range f.watched {
@@ -82,10 +95,35 @@ func Watch(ctx context.Context, o Options) (*Feed, error) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			f.warn("still reading %s after %s", w.plural, time.Since(begun).Round(time.Second))
+			f.warn("still reading %s after %s", w.of.Resource, time.Since(begun).Round(time.Second))
 		}
 	}
+	if len(missing) > 0 {
+		go f.watchMissing(ctx, missing)
+	}
 	return f, nil
+}
+
+// watchMissing tries again and again to watch resources that are not installed.
+func (f *Feed) watchMissing(ctx context.Context, missing []resource) {
+	for len(missing) > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retryMissing):
+		}
+		missing = slices.DeleteFunc(missing, func(of resource) bool {
+			installed, err := f.watch(ctx, of)
+			return installed && err == nil
+		})
+	}
+}
+
+// current returns the watched resources, pools first.
+func (f *Feed) current() []*watched {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.watched)
 }
 
 // timeout returns a channel that is closed after a time, or at the end of ctx.
@@ -95,27 +133,28 @@ func timeout(ctx context.Context, after time.Duration) <-chan struct{} {
 	return ctx.Done()
 }
 
-// watch prepares to watch a resource: in all namespaces, otherwise in the namespace of the flags. A resource that is not installed is left out.
-func (f *Feed) watch(ctx context.Context, client dynamic.Interface, of resource) error {
+// watch watches a resource: in all namespaces, otherwise in the namespace of the options. installed is false if there is no such resource.
+func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err error) {
+	resources := f.client.Resource(of.GroupVersionResource)
 	namespace := metav1.NamespaceAll
-	_, err := client.Resource(of.GroupVersionResource).List(ctx, metav1.ListOptions{Limit: 1})
-	if apierrors.IsForbidden(err) && !of.clusterScoped {
+	_, err = resources.List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsForbidden(err) && !of.clusterScoped && f.Namespace != "" {
 		namespace = f.Namespace
-		if _, err = client.Resource(of.GroupVersionResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1}); err == nil {
+		if _, err = resources.Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1}); err == nil {
 			f.leaveOut(onlyInNamespace, of.Resource, namespace)
 		}
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil
+		return false, nil
 	case apierrors.IsForbidden(err):
 		f.leaveOut(notRead, of.Resource)
-		return nil
+		return true, nil
 	case err != nil:
-		return fmt.Errorf("list %s: %w", of.name, err)
+		return false, fmt.Errorf("list %s: %w", of.name, err)
 	}
-	objects := client.Resource(of.GroupVersionResource).Namespace(namespace)
-	w := &watched{plural: of.Resource, pools: of.pools, informer: toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+	objects := resources.Namespace(namespace)
+	w := &watched{of: of, informer: toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
 		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return objects.Watch(ctx, o) },
 	}, &unstructured.Unstructured{}, 0, toolscache.Indexers{})}
@@ -126,11 +165,17 @@ func (f *Feed) watch(ctx context.Context, client dynamic.Interface, of resource)
 	}
 	changed := func(any) { f.changes.Add(1) }
 	_, err = w.informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed, UpdateFunc: func(any, any) { changed(nil) }})
-	if err := errors.Join(err, w.informer.SetTransform(w.decodeWith(of)), w.informer.SetWatchErrorHandlerWithContext(failed)); err != nil {
-		return fmt.Errorf("watch %s: %w", of.name, err)
+	if err := errors.Join(err, w.informer.SetTransform(w.decode), w.informer.SetWatchErrorHandlerWithContext(failed)); err != nil {
+		return false, fmt.Errorf("watch %s: %w", of.name, err)
 	}
+	go w.informer.RunWithContext(ctx)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.watched = append(f.watched, w)
-	return nil
+	slices.SortStableFunc(f.watched, func(x, y *watched) int {
+		return slices.Index(inventory.Resources, x.of.name) - slices.Index(inventory.Resources, y.of.name)
+	})
+	return true, nil
 }
 
 // leaveOut warns about objects that are not watched, at once and on every page.
@@ -139,56 +184,65 @@ func (f *Feed) leaveOut(format string, values ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, values...))
 }
 
-// decodeWith returns a function that turns an object of a watch into its Go type. An object that cannot be decoded stays as it is: the inventory ignores it.
-func (w *watched) decodeWith(of resource) toolscache.TransformFunc {
-	return func(o any) (any, error) {
-		u, ok := o.(*unstructured.Unstructured)
-		if !ok {
-			return o, nil
-		}
-		raw, err := u.MarshalJSON()
-		if err != nil {
-			return nil, err
-		}
-		decoded, err := of.decode(raw)
-		if err != nil {
-			w.problem.Store(&problem{time.Now(), fmt.Errorf("%s/%s: %w", u.GetNamespace(), u.GetName(), err)})
-			return u, nil
-		}
-		return decoded, nil
+// decode turns an object of a watch into its Go type. An object that cannot be decoded stays as it is: the inventory ignores it.
+func (w *watched) decode(o any) (any, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return o, nil
 	}
+	raw, err := u.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := w.of.decode(raw)
+	if err != nil {
+		w.problem.Store(&problem{time.Now(), fmt.Errorf("%s/%s: %w", u.GetNamespace(), u.GetName(), err)})
+		return u, nil
+	}
+	return decoded, nil
 }
 
-// Inventory returns the present inventory, and a warning for each part that the inventory lacks. It is not for concurrent use.
-func (f *Feed) Inventory(ctx context.Context) (*inventory.Inventory, []string, error) {
-	now, changes := f.Now(), f.changes.Load()
+// Inventory returns the present inventory of what a reader may list, and a warning for each part that the inventory lacks. The next call may change the
+// inventory. Inventory is not for concurrent use.
+func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory, []string, error) {
+	now, changes, watched := f.Now(), f.changes.Load(), f.current()
 	warnings := slices.Clone(f.warnings)
-	for _, w := range f.watched {
+	if scope != nil {
+		warnings = append(warnings, scope.warnings(watched)...)
+	}
+	for _, w := range watched {
 		if p := w.problem.Load(); p != nil && time.Since(p.at) < problemLife {
-			warnings = append(warnings, fmt.Sprintf("%s may be out of date: %v", w.plural, p.err))
+			warnings = append(warnings, fmt.Sprintf("%s may be out of date: %v", w.of.Resource, p.err))
 		}
 	}
-	if f.last != nil && changes == f.lastChanges && now.Sub(f.lastBuilt) < freshness {
-		return f.last, warnings, nil
+	key := scope.key()
+	if last, known := f.built[key]; known && changes == last.changes && now.Sub(last.at) < freshness {
+		return last.Inventory, warnings, nil
 	}
-	grants, err := f.readJournal(ctx) // before the claims, as in Read
-	if err != nil {
-		warnings = append(warnings, fmt.Sprintf("open grants are not shown: %v", err))
+	var i *inventory.Inventory
+	if scope == nil {
+		grants, err := f.readJournal(ctx) // before the claims, as in Read
+		if err != nil {
+			warnings = append(warnings, fmt.Sprintf("open grants are not shown: %v", err))
+		}
+		i = inventory.New(now, grants)
+	} else {
+		i = inventory.NewRestricted(now, scope.contains)
 	}
-	i := inventory.New(now, grants)
-	for _, pools := range []bool{true, false} {
-		for _, w := range f.watched {
-			if w.pools != pools {
-				continue
-			}
-			for _, o := range w.informer.GetStore().List() {
-				if o, ok := o.(metav1.Object); ok {
-					i.Add(o)
-				}
+	for _, w := range watched {
+		if scope != nil && scope[w.of.name] != AllNamespaces {
+			i.LeaveOut(w.of.name, scope[w.of.name])
+		}
+		for _, o := range w.informer.GetStore().List() {
+			if o, ok := o.(metav1.Object); ok {
+				i.Add(o)
 			}
 		}
 	}
-	f.last, f.lastChanges, f.lastBuilt = i, changes, now
+	if len(f.built) >= maxScopes {
+		clear(f.built)
+	}
+	f.built[key] = built{i, changes, now}
 	return i, warnings, nil
 }
 

@@ -126,8 +126,8 @@ func mustRange(t testing.TB, text string) allocator.Range {
 
 func handlerOf(i *inventory.Inventory, warnings ...string) http.Handler {
 	return New(Options{
-		Inventory: func(context.Context) (*inventory.Inventory, []string, error) { return i, warnings, nil },
-		Now:       func() time.Time { return now }, Version: "test",
+		View: func(context.Context) (View, error) { return View{Inventory: i, Warnings: warnings}, nil },
+		Now:  func() time.Time { return now }, Version: "test",
 	})
 }
 
@@ -542,8 +542,8 @@ func BenchmarkPool(b *testing.B) {
 		all = append(all, allocation("pool", fmt.Sprint("claim-", n), fmt.Sprint("c", n%500), first, fmt.Sprintf("10.0.%d.%d", 4*n/256, 4*n%256+n%3), butlerv1.TypeNodes))
 	}
 	h := New(Options{
-		Inventory: func(context.Context) (*inventory.Inventory, []string, error) { return newInventory(b, all), nil, nil },
-		Now:       func() time.Time { return now },
+		View: func(context.Context) (View, error) { return View{Inventory: newInventory(b, all)}, nil },
+		Now:  func() time.Time { return now },
 	})
 	for _, target := range []string{"/pools", "/pool?pool=NetworkPool/ns/pool", "/claims"} {
 		b.Run(strings.Trim(target[:5], "/?"), func(b *testing.B) {

@@ -33,11 +33,20 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{"link": li
 
 // Options are what a console gets from its caller.
 type Options struct {
-	// Inventory returns the present inventory, and a warning for each part that the inventory lacks. The console calls Inventory once for each request, not
-	// concurrently, and uses the inventory until the next call.
-	Inventory func(context.Context) (*inventory.Inventory, []string, error)
-	Now       func() time.Time
-	Version   string // of the program
+	// View returns what a request may show. The console calls View once for each request, not concurrently, and uses the view until the next call.
+	View    func(context.Context) (View, error)
+	Now     func() time.Time
+	Version string // of the program
+}
+
+// View is what a request may show.
+type View struct {
+	Inventory *inventory.Inventory
+	Warnings  []string // about parts that the inventory lacks
+	// Namespace is the namespace that was read of resources which the reader may not list in all namespaces. With ChooseNamespace, the pages have a form for the
+	// namespace, which they send as value "namespace" of a query.
+	Namespace       string
+	ChooseNamespace bool
 }
 
 // console serves the pages.
@@ -132,7 +141,7 @@ type layout struct {
 	Title, Version string
 	Query          string // of the search box
 	JSON, CSV      string // addresses of the page in these formats; "" for none
-	Warnings       []string
+	View           View
 	At             time.Time
 	Page           any // what the page shows
 }
@@ -152,7 +161,7 @@ func badRequest(format string, values ...any) error {
 func (c *console) serve(p page, f format) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, l, err := c.answer(r, p, f)
-		for _, warning := range l.Warnings {
+		for _, warning := range l.View.Warnings {
 			w.Header().Add("Warning", fmt.Sprintf("299 - %q", warning))
 		}
 		var problem *statusError
@@ -194,12 +203,12 @@ func (c *console) answer(r *http.Request, p page, f format) (*answer, layout, er
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i, warnings, err := c.Inventory(r.Context())
+	view, err := c.View(r.Context())
 	if err != nil {
 		return nil, l, &statusError{http.StatusBadGateway, err.Error()}
 	}
-	l.Warnings, l.At = warnings, c.Now().UTC().Truncate(time.Second)
-	a, err := p(&request{i, f, query, c.Now()})
+	l.View, l.At = view, c.Now().UTC().Truncate(time.Second)
+	a, err := p(&request{view.Inventory, f, query, c.Now()})
 	return a, l, err
 }
 

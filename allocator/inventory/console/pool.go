@@ -229,11 +229,11 @@ func (r *request) rangesOf(p *inventory.Pool, network netip.Prefix) *answer {
 
 // factsOf counts the addresses of a network by state.
 func factsOf(runs []run) (facts []string) {
-	ranges, owners := map[string][]allocator.Range{}, map[report.Object]bool{}
+	ranges, owners := map[string][]allocator.Range{}, map[inventory.Key]bool{}
 	for _, r := range runs {
 		ranges[r.State] = append(ranges[r.State], r.Exact)
 		if r.State == string(state.SegmentOwned) {
-			owners[*r.Owner] = true
+			owners[r.OwnerKey] = true
 		}
 	}
 	for _, s := range []state.SegmentState{state.SegmentFree, state.SegmentOwned, state.SegmentReserved, state.SegmentCooldown, state.SegmentGranted, state.SegmentMoved, state.SegmentWithheld} {

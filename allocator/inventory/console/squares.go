@@ -30,7 +30,7 @@ type look struct {
 // looks has the look of each sign, in the order of a legend. Patterns distinguish the signs without colours.
 var looks = func() (list []look) {
 	classes := map[inventory.Sign]string{
-		inventory.SignFree: "free", inventory.SignNodes: "nodes", inventory.SignLoadBalancer: "loadbalancer", inventory.SignVIP: "vip", inventory.SignMachine: "machine",
+		inventory.SignFree: "free", inventory.SignNodes: "nodes", inventory.SignLoadBalancer: "loadbalancer", inventory.SignVIP: "vip", inventory.SignMachine: "machine", inventory.SignOther: "other",
 		inventory.SignSeveral: "several", inventory.SignPartly: "partly", inventory.SignReserved: "reserved", inventory.SignCooldown: "cooldown",
 		inventory.SignGranted: "granted", inventory.SignMoved: "moved", inventory.SignConflict: "conflict", inventory.SignNotOffered: "outside",
 	}

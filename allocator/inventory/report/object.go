@@ -9,7 +9,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// Object names an object.
+// Object names an object. An object that the reader may not see has no name.
 type Object struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -21,6 +21,9 @@ func NewObject(k inventory.Key) *Object {
 	if k == (inventory.Key{}) {
 		return nil
 	}
+	if inventory.IsAnonymous(k) {
+		return &Object{Kind: inventory.KindOf(k)}
+	}
 	return &Object{Kind: inventory.KindOf(k), Namespace: k.Namespace, Name: k.Name}
 }
 
@@ -31,11 +34,13 @@ func newObjects(keys []inventory.Key) (list []*Object) {
 	return list
 }
 
-// String returns "IPAllocation namespace/name"; "" for nil.
+// String returns "IPAllocation namespace/name", or "(IPAllocation)" for an object without a name; "" for nil.
 func (o *Object) String() string {
 	switch {
 	case o == nil:
 		return ""
+	case o.Name == "" && o.Namespace == "":
+		return "(" + o.Kind + ")"
 	case o.Namespace == "":
 		return o.Kind + " " + o.Name
 	}

@@ -31,7 +31,8 @@ type Segment struct {
 	Reservation   string     `json:"reservation,omitempty"`
 	Releases      []Release  `json:"releases,omitempty"`
 
-	Exact allocator.Range `json:"-"`
+	Exact    allocator.Range `json:"-"`
+	OwnerKey inventory.Key   `json:"-"` // distinguishes owners that have no name
 }
 
 // Release is a recorded release.
@@ -53,7 +54,7 @@ func NewRelease(r inventory.Release) Release {
 func NewSegment(i *inventory.Inventory, domain string, g state.Segment) Segment {
 	item := Segment{
 		Range: RangeText(g.Range), First: g.Range.First.String(), Last: g.Range.Last.String(), Size: g.Range.Size(), RoutingDomain: domain, State: string(g.State),
-		Owner: NewObject(g.Owner), Until: OptionalTime(g.Until), Since: OptionalTime(g.Since), Rivals: newObjects(g.Rivals), Exact: g.Range,
+		Owner: NewObject(g.Owner), Until: OptionalTime(g.Until), Since: OptionalTime(g.Since), Rivals: newObjects(g.Rivals), Exact: g.Range, OwnerKey: g.Owner,
 	}
 	if c := i.Claim(g.Owner); c != nil {
 		item.Tenant, item.Purpose = c.Tenant, string(c.Purpose)
@@ -108,6 +109,9 @@ func WhoAnywhere(i *inventory.Inventory, r allocator.Range, inDomain func(string
 func (s Segment) Summary() string {
 	switch state.SegmentState(s.State) {
 	case state.SegmentOwned:
+		if inventory.IsAnonymous(s.OwnerKey) {
+			return "owned by an object that you may not list"
+		}
 		return "owned by " + s.Owner.String()
 	case state.SegmentGranted:
 		if s.Owner == nil || s.Owner.Name == "" {

@@ -1,0 +1,71 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+)
+
+// AllNamespaces is the namespace of a Scope that stands for all objects of a resource.
+const AllNamespaces = "*"
+
+// Scope is what a reader may list.
+//
+//	resource -> namespace, or AllNamespaces
+//
+// A resource that is missing may not be listed. A nil Scope has all that is watched.
+type Scope map[string]string
+
+// Resource is a resource that a reader may be allowed to list.
+type Resource struct {
+	Name string // as in a Scope
+	schema.GroupVersionResource
+	ClusterScoped bool
+}
+
+// Resources lists the resources that a Scope can have.
+func Resources() (list []Resource) {
+	for _, r := range resources {
+		list = append(list, Resource{r.name, r.GroupVersionResource, r.clusterScoped})
+	}
+	return list
+}
+
+// contains reports whether the reader may list an object.
+func (s Scope) contains(k inventory.Key) bool {
+	namespace, some := s[k.Resource]
+	return some && (namespace == AllNamespaces || namespace == k.Namespace)
+}
+
+// key returns a text that is equal for equal scopes only.
+func (s Scope) key() string {
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprint(map[string]string(s)) // in the order of the resources
+}
+
+// warnings tells a reader which of the watched resources the reader may not list.
+func (s Scope) warnings(watched []*watched) (list []string) {
+	var some, none []string
+	namespace := ""
+	for _, w := range watched {
+		switch in, listed := s[w.of.name]; {
+		case !listed:
+			none = append(none, w.of.Resource)
+		case in != AllNamespaces:
+			namespace = in
+			some = append(some, w.of.Resource)
+		}
+	}
+	if len(some) > 0 {
+		list = append(list, fmt.Sprintf("%s: only those in namespace %s have a name here, as you may not list all", strings.Join(some, ", "), namespace))
+	}
+	if len(none) > 0 {
+		list = append(list, fmt.Sprintf("%s: none has a name here, as you may not list them", strings.Join(none, ", ")))
+	}
+	return list
+}
