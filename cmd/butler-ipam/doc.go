@@ -7,4 +7,6 @@
 //
 // On SIGTERM a replica first hands over the journal. For --shutdown-delay it then answers with HTTP 503, so the API server calls another replica, and no call
 // meets a closed port while the Service still routes to this replica.
+//
+// The command butler-ipam console is another process, with rights of its own: it serves the pages of package console.
 package main

@@ -55,28 +55,49 @@ const takeOverAfter = 4 * time.Second
 const stopLimit = 10 * time.Second
 
 func main() {
-	o, err := parseOptions(os.Args[1:], os.Getenv, os.Stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
+	if len(os.Args) > 1 && os.Args[1] == consoleCommand {
+		o, err := parseConsoleOptions(os.Args[2:], os.Getenv, os.Stderr)
+		exitOnUsage(err)
+		log := mustLogger(o.logFormat, o.logLevel)
+		end(log, runConsole(signals.SetupSignalHandler(), o, log))
 		return
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "butler-ipam:", strings.ReplaceAll(err.Error(), "\n", "\nbutler-ipam: "))
-		os.Exit(2)
-	case o.version:
+	}
+	o, err := parseOptions(os.Args[1:], os.Getenv, os.Stderr)
+	exitOnUsage(err)
+	if o.version {
 		fmt.Println(version)
 		return
 	}
-	log, err := newLogger(o.logFormat, o.logLevel)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "butler-ipam:", err)
-		os.Exit(2)
-	}
-	ctrllog.SetLogger(log)
-	klog.SetLogger(log.WithName("client-go"))
+	log := mustLogger(o.logFormat, o.logLevel)
 	apiserver.ConfigurePings()
 	ctx := signals.SetupSignalHandler()
 	limitMemory(ctx, log.WithName("memory"))
-	if err := run(ctx, o, log); err != nil {
+	end(log, run(ctx, o, log))
+}
+
+// exitOnUsage ends the process if the command line asks for help, or is wrong.
+func exitOnUsage(err error) {
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(0)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "butler-ipam:", strings.ReplaceAll(err.Error(), "\n", "\nbutler-ipam: "))
+		os.Exit(2)
+	}
+}
+
+// mustLogger returns the logger of the flags, also for libraries. It ends the process if the flags are wrong.
+func mustLogger(format, level string) logr.Logger {
+	log, err := newLogger(format, level)
+	exitOnUsage(err)
+	ctrllog.SetLogger(log)
+	klog.SetLogger(log.WithName("client-go"))
+	return log
+}
+
+// end ends the process if it has failed.
+func end(log logr.Logger, err error) {
+	if err != nil {
 		log.Error(err, "Ended")
 		os.Exit(1)
 	}

@@ -64,6 +64,8 @@ the create returns the object with its addresses, or the reason why it is denied
 It serves the admission webhooks, and writes the status of pools and claims. Any number of replicas may run. One of them
 leads: it alone allocates, and keeps the open grants in the Lease butler-ipam-journal.
 
+butler-ipam console --help shows another command of this program, which serves web pages.
+
 Every flag except --kubeconfig has an environment variable, such as BUTLER_IPAM_LOG_LEVEL for --log-level. A flag on the
 command line takes precedence.
 
@@ -74,7 +76,7 @@ func parseOptions(args []string, getenv func(string) string, output io.Writer) (
 	o := &options{apis: allAPIs}
 	flags := flag.NewFlagSet("butler-ipam", flag.ContinueOnError)
 	flags.SetOutput(output)
-	flags.Usage = func() { printUsage(flags, output) }
+	flags.Usage = func() { printUsage(usage, flags, output) }
 	flags.StringVar(&o.namespace, "namespace", "", "`namespace` of the Lease butler-ipam-journal (default $POD_NAMESPACE)")
 	flags.Var(&o.apis, "apis", "`names` of the APIs to serve, separated by commas; stored objects of an API that is not served keep their addresses")
 	flags.BoolVar(&o.serviceVIPs, "service-vips", false, "create a ProxyVIP for every Service of type LoadBalancer with the annotation novaedge.io/vip-mode; requires novaedge in --apis")
@@ -99,8 +101,7 @@ func parseOptions(args []string, getenv func(string) string, output io.Writer) (
 	flags.DurationVar(&o.shutdownDelay, "shutdown-delay", 2*time.Second, "how long a stopping replica answers calls with HTTP 503, so that the API server calls another replica: until the Service no longer routes to it")
 	flags.IntVar(&o.historyDays, "history-retention-days", 0, "`days` for which allocations and releases are stored in AllocationHistories in --namespace, in addition to the log; 0 for no AllocationHistories")
 	o.tenants.addFlags(flags)
-	flags.StringVar(&o.logFormat, "log-format", "json", "`format`: json or console")
-	flags.StringVar(&o.logLevel, "log-level", "info", "`level`: error, info, debug, or a number from 0 (info) to 127 (most detailed)")
+	addLogFlags(flags, &o.logFormat, &o.logLevel)
 	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	config.RegisterFlags(flags) // --kubeconfig
 	if err := flags.Parse(args); err != nil {
@@ -115,7 +116,12 @@ func parseOptions(args []string, getenv func(string) string, output io.Writer) (
 	return o, errors.Join(fromEnvironment(flags, getenv), o.complete(getenv))
 }
 
-func printUsage(flags *flag.FlagSet, output io.Writer) {
+func addLogFlags(flags *flag.FlagSet, format, level *string) {
+	flags.StringVar(format, "log-format", "json", "`format`: json or console")
+	flags.StringVar(level, "log-level", "info", "`level`: error, info, debug, or a number from 0 (info) to 127 (most detailed)")
+}
+
+func printUsage(usage string, flags *flag.FlagSet, output io.Writer) {
 	fmt.Fprint(output, usage)
 	flags.VisitAll(func(f *flag.Flag) {
 		name, text := flag.UnquoteUsage(f)

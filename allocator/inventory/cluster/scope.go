@@ -55,17 +55,17 @@ func (s Scope) warnings(watched []*watched) (list []string) {
 	for _, w := range watched {
 		switch in, listed := s[w.of.name]; {
 		case !listed:
-			none = append(none, w.of.Resource)
+			none = append(none, w.of.name)
 		case in != AllNamespaces:
 			namespace = in
-			some = append(some, w.of.Resource)
+			some = append(some, w.of.name)
 		}
 	}
 	if len(some) > 0 {
-		list = append(list, fmt.Sprintf("%s: only those in namespace %s have a name here, as you may not list all", strings.Join(some, ", "), namespace))
+		list = append(list, fmt.Sprintf("only objects in namespace %s are named, as you may not list all of %s", namespace, strings.Join(some, ", ")))
 	}
 	if len(none) > 0 {
-		list = append(list, fmt.Sprintf("%s: none has a name here, as you may not list them", strings.Join(none, ", ")))
+		list = append(list, fmt.Sprintf("no object is named of these, as you may not list them: %s", strings.Join(none, ", ")))
 	}
 	return list
 }

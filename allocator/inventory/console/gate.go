@@ -44,7 +44,7 @@ func (g *LocalGate) URL() string {
 
 // ServeHTTP implements http.Handler.
 func (g *LocalGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	protect(w.Header())
+	Protect(w.Header())
 	cookie, err := r.Cookie(g.cookie)
 	switch {
 	case !slices.Contains(g.hosts, r.Host):

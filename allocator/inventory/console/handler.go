@@ -75,7 +75,7 @@ func New(o Options) http.Handler {
 		return nil, &statusError{http.StatusNotFound, "no such page"}
 	}, formatHTML))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		protect(w.Header())
+		Protect(w.Header())
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "the console only shows: use GET", http.StatusMethodNotAllowed)
@@ -85,8 +85,8 @@ func New(o Options) http.Handler {
 	})
 }
 
-// protect sets the headers that keep browsers from running, embedding, caching or forwarding more than the page needs.
-func protect(h http.Header) {
+// Protect sets the headers that keep browsers from running, embedding, caching or forwarding more than the page needs.
+func Protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")

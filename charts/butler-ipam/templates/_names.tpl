@@ -87,3 +87,22 @@ webhook can be taken out of one in which somebody else keeps its caBundle. */ -}
 {{- define "butler-ipam.host" -}}
 {{ include "butler-ipam.fullname" . }}-webhook.{{ .Release.Namespace }}.svc
 {{- end -}}
+
+{{- /* The issuer of the certificates of the release, with certificates.mode=cert-manager. */ -}}
+{{- define "butler-ipam.issuer" -}}
+{{- $issuer := .Values.certificates.issuerRef -}}
+{{- if not $issuer.name -}}
+{{- $issuer = dict "group" "cert-manager.io" "kind" "Issuer" "name" (printf "%s-ca" (include "butler-ipam.fullname" .)) -}}
+{{- end -}}
+{{- toYaml $issuer -}}
+{{- end -}}
+
+{{- /* The labels by which the console's objects differ from the manager's, so that no selector of the manager selects them. */ -}}
+{{- define "butler-ipam.consoleSelector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-console
+{{- end -}}
+
+{{- /* The Secret with the certificate of the console. */ -}}
+{{- define "butler-ipam.consoleCertificate" -}}
+{{- .Values.console.tlsSecret | default (printf "%s-console-tls" (include "butler-ipam.fullname" .)) -}}
+{{- end -}}

@@ -1,0 +1,381 @@
+package plugin
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/test/pki"
+	"butlerlabs.dev/ipam/test/sandbox"
+	"butlerlabs.dev/ipam/test/suite"
+)
+
+// consoleAccount is the service account of the console, as the chart names it.
+const consoleAccount = "butler-ipam-console"
+
+// beyondViewerInConsole has the calls of the console that the viewer role does not allow. The role system:auth-delegator allows them.
+var beyondViewerInConsole = []string{"create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io"}
+
+// webConsole is a running butler-ipam console.
+type webConsole struct {
+	address string
+	client  *http.Client
+}
+
+// startConsole runs the console with the rights that the chart gives it. The console must end without an error when the test ends.
+func startConsole(t *testing.T) *webConsole {
+	t.Helper()
+	rendered, err := exec.CommandContext(t.Context(), "../../bin/helm", "template", "butler-ipam", "../../charts/butler-ipam", "--namespace="+sandbox.ManagerNamespace,
+		"--set=console.enabled=true,console.tlsSecret=tls", "--show-only=templates/console.yaml").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, rendered)
+	}
+	var rights []string
+	for document := range strings.SplitSeq(string(rendered), "\n---\n") {
+		for _, kind := range []string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding"} {
+			if strings.Contains(document, "\nkind: "+kind+"\n") {
+				rights = append(rights, document)
+			}
+		}
+	}
+	if len(rights) != 4 {
+		t.Fatalf("the chart has %d objects with rights of the console: %s", len(rights), rendered)
+	}
+	suite.Kubectl(t, cluster, strings.Join(rights, "\n---\n"), "apply", "-f", "-")
+
+	authority, err := pki.New("console")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key, err := authority.Server("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	admin, err := cluster.ConfigFor("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	access := rest.AnonymousClientConfig(admin)
+	access.BearerToken = tokenOf(t, sandbox.ManagerNamespace, consoleAccount)
+	kubeconfig, err := pki.Kubeconfig("sandbox", access, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"tls.crt": certificate, "tls.key": key, "kubeconfig": kubeconfig} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), "../../bin/butler-ipam", "console", "--bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--cert-dir="+dir)
+	command.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
+	log, err := command.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	address := make(chan string, 1)
+	var read sync.WaitGroup
+	read.Go(func() {
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			var line struct{ Msg, Address string }
+			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "Serving" {
+				address <- line.Address
+				continue
+			}
+			t.Logf("console: %s", lines.Text())
+		}
+		close(address)
+	})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.PEM)
+	c := &webConsole{address: "https://" + <-address, client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+	t.Cleanup(func() {
+		if err := command.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		read.Wait()
+		if err := command.Wait(); err != nil {
+			t.Errorf("butler-ipam console: %v", err)
+		}
+	})
+	return c
+}
+
+// tokenOf returns a token of a service account.
+func tokenOf(t *testing.T, ns, name string) string {
+	t.Helper()
+	request := &authenticationv1.TokenRequest{}
+	if err := admin.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}, request); err != nil {
+		t.Fatal(err)
+	}
+	return request.Status.Token
+}
+
+// person creates a service account with a role in namespaces ("" is the cluster), and returns a token.
+func person(t *testing.T, ns, name string, bindings map[string]string) string {
+	t.Helper()
+	suite.Create(t, admin, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+	subject := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: name}}
+	for role, in := range bindings {
+		of := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
+		if in == "" {
+			suite.CreateForTest(t, admin, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ns + "-" + name + "-" + role}, RoleRef: of, Subjects: subject})
+		} else {
+			suite.CreateForTest(t, admin, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: name + "-" + role}, RoleRef: of, Subjects: subject})
+		}
+	}
+	return tokenOf(t, ns, name)
+}
+
+// page is a response of the console.
+type page struct {
+	code   int
+	body   string
+	header http.Header
+}
+
+// get requests a page. change changes the request, for example by a token.
+func (c *webConsole) get(ctx context.Context, target string, change ...func(*http.Request)) (page, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.address+target, nil)
+	if err != nil {
+		return page{}, err
+	}
+	for _, f := range change {
+		f(r)
+	}
+	response, err := c.client.Do(r)
+	if err != nil {
+		return page{}, err
+	}
+	defer response.Body.Close() //nolint:errcheck // only read
+	body, err := io.ReadAll(response.Body)
+	return page{response.StatusCode, string(body), response.Header}, err
+}
+
+func (c *webConsole) mustGet(t *testing.T, target string, change ...func(*http.Request)) page {
+	t.Helper()
+	p, err := c.get(t.Context(), target, change...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// bearing adds a token to a request.
+func bearing(token string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
+}
+
+// inNamespace adds the cookie of a chosen namespace to a request.
+func inNamespace(ns string) func(*http.Request) {
+	return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "namespace", Value: ns}) }
+}
+
+// Two tenants share the addresses of a routing domain. Each sees its names only, and the addresses of the other as owned, however their requests mix.
+func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
+	const user, viewer = "butler-ipam-console-user", "butler-ipam-viewer"
+	ours, theirs := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
+	for _, ns := range []string{ours, theirs} {
+		suite.Create(t, admin, networkPool(ns, "pool-of-"+ns, "10.97.0.0/24", "shared"))
+		claim := suite.Kinds[0].Claim(ns, "claim-of-"+ns, map[string]string{ours: "10.97.0.10", theirs: "10.97.0.20"}[ns])
+		suite.Kinds[0].Repool(claim, "pool-of-"+ns)
+		suite.Create(t, admin, claim)
+	}
+	console := startConsole(t)
+	first, second := person(t, ours, "first", map[string]string{user: "", viewer: ours}), person(t, theirs, "second", map[string]string{user: "", viewer: theirs})
+	operator := person(t, ours, "operator", map[string]string{user: "", viewer: ""})
+	stranger := person(t, ours, "stranger", map[string]string{viewer: ours})
+
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the roles have taken effect, and the objects have arrived
+		for token, wanted := range map[string][]string{first: {ours}, second: {theirs}, operator: {ours, theirs}} {
+			p, err := console.get(ctx, "/claims?namespace="+wanted[0], bearing(token))
+			for _, ns := range wanted {
+				if err == nil && !strings.Contains(p.body, "claim-of-"+ns) {
+					err = fmt.Errorf("status %d: %s is missing: %s", p.code, ns, p.body)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+
+	t.Run("names_do_not_cross", func(t *testing.T) {
+		targets := func(ns string) []string {
+			return []string{
+				"/pools", "/pools.json", "/claims", "/claims.json", "/pool?pool=NetworkPool/" + ns + "/pool-of-" + ns, "/pool.json?pool=NetworkPool/" + ns + "/pool-of-" + ns,
+				"/pool.csv?pool=NetworkPool/" + ns + "/pool-of-" + ns, "/address?address=10.97.0.20", "/address?address=10.97.0.10", "/address.json?address=10.97.0.0/24", "/search?q=pool-of",
+				"/search?q=claim-of", "/plan?reserve=10.97.0.0/27&pool=NetworkPool/" + ns + "/pool-of-" + ns, "/plan.json?cidr=10.97.0.0/30&pool=NetworkPool/" + ns + "/pool-of-" + ns,
+				"/fit?count=3&pool=NetworkPool/" + ns + "/pool-of-" + ns, "/claims?namespace=" + ns, "/health", "/health.json",
+			}
+		}
+		var group sync.WaitGroup
+		for _, who := range []struct{ token, ns, other string }{{first, ours, theirs}, {second, theirs, ours}} {
+			for range 4 {
+				group.Go(func() {
+					for range 3 {
+						for _, target := range targets(who.ns) {
+							p, err := console.get(t.Context(), target, bearing(who.token), inNamespace(who.ns))
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							if strings.Contains(p.body, who.other) || p.code >= http.StatusInternalServerError {
+								t.Errorf("%s names %s to the other tenant, or failed: status %d: %s", target, who.other, p.code, p.body)
+								return
+							}
+						}
+					}
+				})
+			}
+		}
+		group.Wait()
+	})
+	t.Run("addresses_of_others_are_owned", func(t *testing.T) {
+		p := console.mustGet(t, "/pool?pool=NetworkPool/"+ours+"/pool-of-"+ours, bearing(first), inNamespace(ours))
+		for _, square := range []string{"<title>10.97.0.20 owned by an object that you may not list</title>", "<title>10.97.0.10 owned by IPAllocation " + ours + "/claim-of-" + ours} {
+			if !strings.Contains(p.body, square) {
+				t.Errorf("%s is missing: %s", square, p.body)
+			}
+		}
+		var restricted, all items[poolItem]
+		for token, into := range map[string]*items[poolItem]{first: &restricted, operator: &all} {
+			if err := json.Unmarshal([]byte(console.mustGet(t, "/pools.json?namespace="+ours, bearing(token)).body), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, p := range restricted.Items {
+			if !slices.Contains(all.Items, p) {
+				t.Errorf("the operator has other numbers than %+v: %+v", p, all.Items)
+			}
+		}
+		if len(restricted.Items) != 1 {
+			t.Errorf("%+v", restricted.Items)
+		}
+	})
+	t.Run("chosen_namespace", func(t *testing.T) {
+		if p := console.mustGet(t, "/pools", bearing(first)); p.code != http.StatusOK || strings.Contains(p.body, ours) || !strings.Contains(p.body, `name="namespace"`) {
+			t.Errorf("without a namespace: status %d: %s", p.code, p.body)
+		}
+		p := console.mustGet(t, "/pools?namespace="+ours, bearing(first))
+		if cookie := p.header.Get("Set-Cookie"); cookie != "namespace="+ours+"; Path=/; HttpOnly; Secure; SameSite=Strict" {
+			t.Errorf("cookie %q", cookie)
+		}
+		if p := console.mustGet(t, "/pools?namespace="+theirs, bearing(first)); strings.Contains(p.body, "pool-of-"+theirs) || strings.Contains(p.body, "pool-of-"+ours) {
+			t.Errorf("a namespace without rights: %s", p.body)
+		}
+		if p := console.mustGet(t, "/pools?namespace=a%2Fb%3B", bearing(first)); p.code != http.StatusBadRequest || p.header.Get("Set-Cookie") != "" {
+			t.Errorf("status %d: %s", p.code, p.body)
+		}
+		if p := console.mustGet(t, "/pools", bearing(operator)); strings.Contains(p.body, `name="namespace"`) || !strings.Contains(p.body, "pool-of-"+theirs) {
+			t.Errorf("the operator must choose a namespace, or lacks pools: %s", p.body)
+		}
+	})
+	t.Run("basic_authentication", func(t *testing.T) {
+		if p := console.mustGet(t, "/claims?namespace="+ours, func(r *http.Request) { r.SetBasicAuth("me", first) }); p.code != http.StatusOK || !strings.Contains(p.body, "claim-of-"+ours) {
+			t.Errorf("status %d: %s", p.code, p.body)
+		}
+	})
+	t.Run("without_the_right", func(t *testing.T) {
+		p := console.mustGet(t, "/pools?namespace="+ours, bearing(stranger))
+		if p.code != http.StatusForbidden || !strings.Contains(p.body, "system:serviceaccount:"+ours+":stranger has no right to get /butler-ipam/console") || strings.Contains(p.body, "pool-of") {
+			t.Errorf("status %d: %s", p.code, p.body)
+		}
+	})
+	t.Run("without_a_token", func(t *testing.T) {
+		for _, change := range []func(*http.Request){
+			func(*http.Request) {}, bearing("no-token"), bearing(""), bearing(first + "x"), inNamespace(ours),
+			func(r *http.Request) { r.Header.Set("Authorization", first) }, func(r *http.Request) { r.SetBasicAuth(first, "") }, func(r *http.Request) { r.Method = http.MethodPost },
+			func(r *http.Request) { r.Header.Set("X-Remote-User", "admin") }, func(r *http.Request) { r.Header.Set("Impersonate-User", "admin") },
+		} {
+			for _, target := range []string{"/", "/pools", "/pools.json", "/pool?pool=NetworkPool/" + ours + "/pool-of-" + ours, "/style.css", "/favicon.ico", "/nothing", "/healthz", "/metrics", "/open?token=x"} {
+				p := console.mustGet(t, target, change)
+				if p.code != http.StatusUnauthorized || p.body != "a valid token of the cluster is needed: as bearer token, or as the password of any user name\n" {
+					t.Errorf("%s: status %d: %s", target, p.code, p.body)
+				}
+				if len(p.header.Values("WWW-Authenticate")) != 2 || p.header.Get("Set-Cookie") != "" || !strings.HasPrefix(p.header.Get("Content-Security-Policy"), "default-src 'none'; ") || p.header.Get("X-Content-Type-Options") != "nosniff" {
+					t.Errorf("%s: headers %v", target, p.header)
+				}
+			}
+		}
+	})
+	t.Run("only_GET", func(t *testing.T) {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+			if p := console.mustGet(t, "/pools", bearing(operator), func(r *http.Request) { r.Method = method }); p.code != http.StatusMethodNotAllowed {
+				t.Errorf("%s: status %d", method, p.code)
+			}
+		}
+	})
+	t.Run("rights", func(t *testing.T) { requireRightsOfConsole(t) })
+	t.Run("withdrawn_right", func(t *testing.T) {
+		suite.SkipShort(t) // a review is used again for 30 s
+		suite.Delete(t, admin, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ours, Name: "first-" + viewer}})
+		suite.Eventually(t, time.Minute, func(ctx context.Context) error {
+			if p, err := console.get(ctx, "/claims?namespace="+ours, bearing(first)); err != nil || strings.Contains(p.body, "claim-of-") {
+				return errors.Join(err, errors.New("the name is still shown"))
+			}
+			return nil
+		})
+	})
+}
+
+// requireRightsOfConsole requires that the console, by the audit log, lists and watches each resource of the viewer role, and does nothing else but review tokens
+// and rights.
+func requireRightsOfConsole(t *testing.T) {
+	t.Helper()
+	var role rbacv1.ClusterRole
+	if err := admin.Get(t.Context(), client.ObjectKey{Name: "butler-ipam-viewer"}, &role); err != nil {
+		t.Fatal(err)
+	}
+	used := auditedCalls(t, "system:serviceaccount:"+sandbox.ManagerNamespace+":"+consoleAccount)
+	allowed := map[string]bool{}
+	for _, rule := range role.Rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				call := verb + " " + resource + "." + rule.APIGroups[0]
+				allowed[call] = true
+				if verb != "get" && resource != "allocationhistories" && !used[call] { // only kubectl ipam who reads histories
+					t.Errorf("the viewer role allows %q, and the console did not do it", call)
+				}
+			}
+		}
+	}
+	for _, call := range beyondViewerInConsole {
+		allowed[call] = true
+		if !used[call] {
+			t.Errorf("the console did not %s", call)
+		}
+	}
+	for _, call := range slices.Sorted(maps.Keys(used)) {
+		if !allowed[call] {
+			t.Errorf("the console tried %q, which its roles do not allow", call)
+		}
+	}
+}
