@@ -15,9 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 )
@@ -350,7 +352,11 @@ func TestChart_CommonLabelsAndAnnotations(t *testing.T) {
 	objects := render(t, "everything.yaml")
 	for _, o := range objects {
 		labels := o.GetLabels()
-		if labels["team"] != "platform" || labels["app.kubernetes.io/instance"] != "prod" || labels["app.kubernetes.io/name"] != "butler-ipam" || labels["app.kubernetes.io/managed-by"] != "Helm" {
+		name := "butler-ipam"
+		if strings.HasPrefix(o.GetName(), "prod-butler-ipam-console") {
+			name = "butler-ipam-console"
+		}
+		if labels["team"] != "platform" || labels["app.kubernetes.io/instance"] != "prod" || labels["app.kubernetes.io/name"] != name || labels["app.kubernetes.io/managed-by"] != "Helm" {
 			t.Errorf("%s has the labels %v", key(o), labels)
 		}
 		if o.GetAnnotations()["example.com/owner"] != "platform" {
@@ -387,10 +393,12 @@ func TestChart_OptionalParts(t *testing.T) {
 	}{
 		{"", []string{"Certificate/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned"}},
 		{"everything.yaml", []string{
-			"Certificate/prod-butler-ipam-ca", "ClusterRole/prod-butler-ipam-tenants", "ClusterRoleBinding/prod-butler-ipam-tenants",
+			"Certificate/prod-butler-ipam-ca", "Certificate/prod-butler-ipam-console", "ClusterRole/prod-butler-ipam-console-user", "ClusterRole/prod-butler-ipam-tenants",
+			"ClusterRoleBinding/prod-butler-ipam-console-reviews", "ClusterRoleBinding/prod-butler-ipam-console-viewer", "ClusterRoleBinding/prod-butler-ipam-tenants",
 			"ConfigMap/prod-butler-ipam-dashboard", "CustomResourceDefinition/providerconfigs.butler.butlerlabs.dev",
-			"CustomResourceDefinition/tenantclusters.butler.butlerlabs.dev", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned",
-			"NetworkPolicy/prod-butler-ipam", "PrometheusRule/prod-butler-ipam", "ServiceMonitor/prod-butler-ipam",
+			"CustomResourceDefinition/tenantclusters.butler.butlerlabs.dev", "Deployment/prod-butler-ipam-console", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned",
+			"NetworkPolicy/prod-butler-ipam", "NetworkPolicy/prod-butler-ipam-console", "PrometheusRule/prod-butler-ipam", "Service/prod-butler-ipam-console",
+			"ServiceAccount/prod-butler-ipam-console", "ServiceMonitor/prod-butler-ipam",
 			"ValidatingWebhookConfiguration/prod-butler-ipam-tenants",
 		}},
 		{"secret.yaml", nil},
@@ -534,7 +542,10 @@ func TestChart_InvalidValues(t *testing.T) {
 		"--set=certificates.mode=secret,certificates.existingSecret=x,certificates.issuerRef.name=ca,certificates.caBundle=" + pemHeader: "certificates.issuerRef is not used with certificates.mode=secret",
 		"--set=networkPolicy.webhookFrom[0].ipBlock.cidr=192.0.2.1/32":                                                                   "restrict nothing without networkPolicy.enabled",
 		"--set=networkPolicy.metricsFrom[0].ipBlock.cidr=192.0.2.1/32":                                                                   "restrict nothing without networkPolicy.enabled",
-		"--set=fullnameOverride=" + strings.Repeat("a-name", 7):                                                                          "at '/fullnameOverride': maxLength",
+		"--set=console.enabled=true,networkPolicy.consoleFrom[0].ipBlock.cidr=192.0.2.1/32":                                              "restrict nothing without networkPolicy.enabled",
+		"--set=console.tlsSecret=x":                                 "do nothing without console.enabled",
+		"--set=console.enabled=true,certificates.mode=self-managed": "console.enabled needs console.tlsSecret with certificates.mode=self-managed",
+		"--set=fullnameOverride=" + strings.Repeat("a-name", 7):     "at '/fullnameOverride': maxLength",
 	} {
 		if _, err := template(t, "prod", "ipam", "", arg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want %q, got %v", arg, want, err)
@@ -548,6 +559,54 @@ func TestChart_InvalidValues(t *testing.T) {
 	} {
 		if _, err := template(t, "prod", "ipam", "", valid); err != nil {
 			t.Errorf("%s is denied: %v", valid, err)
+		}
+	}
+}
+
+// The console has rights of its own, and no selector of the manager selects it.
+func TestChart_Console(t *testing.T) {
+	for file, args := range map[string][]string{
+		"everything.yaml": nil, "selfmanaged.yaml": {"--set=console.enabled=true,console.tlsSecret=my-console"}, "secret.yaml": {"--set=console.enabled=true,console.tlsSecret=my-console"},
+	} {
+		objects := render(t, file, args...)
+		deployment := as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam-console")
+		pod, manager := deployment.Spec.Template, as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam")
+		want := map[string]string{"everything.yaml": "prod-butler-ipam-console-tls"}[file]
+		if want == "" {
+			want = "my-console"
+		}
+		if got := pod.Spec.Volumes[0].Secret.SecretName; got != want {
+			t.Errorf("%s: the certificate is in Secret %s, want %s", file, got, want)
+		}
+		if pod.Spec.ServiceAccountName != "prod-butler-ipam-console" || pod.Spec.Containers[0].Image != manager.Spec.Template.Spec.Containers[0].Image || pod.Spec.Containers[0].Args[0] != "console" {
+			t.Errorf("%s: %+v", file, pod.Spec)
+		}
+		selectors := map[string]map[string]string{"the manager": manager.Spec.Selector.MatchLabels, "its disruption budget": as[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget/prod-butler-ipam").Spec.Selector.MatchLabels}
+		for _, o := range objects {
+			if o.GetKind() == "Service" && o.GetName() != "prod-butler-ipam-console" {
+				selectors["Service "+o.GetName()] = as[corev1.Service](t, objects, key(o)).Spec.Selector
+			}
+		}
+		for name, selector := range selectors {
+			if labels.SelectorFromSet(selector).Matches(labels.Set(pod.Labels)) {
+				t.Errorf("%s: %s selects the console: %v", file, name, selector)
+			}
+		}
+		if labels.SelectorFromSet(as[corev1.Service](t, objects, "Service/prod-butler-ipam-console").Spec.Selector).Matches(labels.Set(manager.Spec.Template.Labels)) {
+			t.Errorf("%s: the Service of the console selects the manager", file)
+		}
+		var roles []string
+		for _, o := range objects {
+			if o.GetKind() == "ClusterRoleBinding" || o.GetKind() == "RoleBinding" {
+				binding := as[rbacv1.ClusterRoleBinding](t, objects, key(o))
+				if slices.ContainsFunc(binding.Subjects, func(s rbacv1.Subject) bool { return s.Name == "prod-butler-ipam-console" }) {
+					roles = append(roles, o.GetKind()+" "+binding.RoleRef.Name)
+				}
+			}
+		}
+		slices.Sort(roles)
+		if want := []string{"ClusterRoleBinding prod-butler-ipam-viewer", "ClusterRoleBinding system:auth-delegator"}; !slices.Equal(roles, want) {
+			t.Errorf("%s: the console has the roles %q, want %q", file, roles, want)
 		}
 	}
 }

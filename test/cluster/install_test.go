@@ -96,7 +96,7 @@ func withoutHelm(t *testing.T) {
 
 func accepted(t *testing.T) {
 	makeNamespace(t)
-	for _, values := range [][]string{nil, {"networkPolicy.enabled=true", "dashboard.enabled=true"}} {
+	for _, values := range [][]string{nil, {"networkPolicy.enabled=true", "dashboard.enabled=true", "console.enabled=true"}} {
 		objects := must(t, "", "helm", append([]string{"template", release, "--namespace=" + namespace}, withValues(values...)...)...)
 		must(t, objects, "kubectl", "apply", "--server-side", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "--filename=-")
 	}

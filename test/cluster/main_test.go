@@ -71,6 +71,7 @@ func TestManager(t *testing.T) {
 		{"ChartIsAcceptedUnderRestrictedPodSecurity", accepted},
 		{"FirstAllocationComesSoonAfterInstallation", installation},
 		{"UpgradeToTheSameChangesNothing", sameAgain},
+		{"ConsoleServesAPersonWithAToken", console},
 		{"DisruptionsCostNoCreate", disruptions},
 		{"WithoutEndpointsAllButCreatesGoesOn", withoutEndpoints},
 		{"RotatedCertificatesCostNoCreate", rotation},
