@@ -611,6 +611,13 @@ func TestChart_Console(t *testing.T) {
 	}
 }
 
+// An upgrade with --reuse-values lacks the values that the earlier release of the chart did not have.
+func TestChart_ValuesOfAnEarlierRelease(t *testing.T) {
+	if diff := cmp.Diff(keys(render(t, "")), keys(render(t, "", "--set=console=null,history=null"))); diff != "" {
+		t.Errorf("(-default +without):\n%s", diff)
+	}
+}
+
 func TestChart_Dashboard(t *testing.T) {
 	config := as[corev1.ConfigMap](t, render(t, "everything.yaml"), "ConfigMap/prod-butler-ipam-dashboard")
 	if config.Labels["grafana_dashboard"] != "1" {

@@ -541,15 +541,22 @@ func BenchmarkPool(b *testing.B) {
 		first := fmt.Sprintf("10.0.%d.%d", 4*n/256, 4*n%256)
 		all = append(all, allocation("pool", fmt.Sprint("claim-", n), fmt.Sprint("c", n%500), first, fmt.Sprintf("10.0.%d.%d", 4*n/256, 4*n%256+n%3), butlerv1.TypeNodes))
 	}
-	h := New(Options{
-		View: func(context.Context) (View, error) { return View{Inventory: newInventory(b, all)}, nil },
-		Now:  func() time.Time { return now },
-	})
-	for _, target := range []string{"/pools", "/pool?pool=NetworkPool/ns/pool", "/claims"} {
-		b.Run(strings.Trim(target[:5], "/?"), func(b *testing.B) {
-			for b.Loop() {
-				mustGet(b, h, target)
-			}
-		})
+	restricted := func() *inventory.Inventory {
+		i := inventory.NewRestricted(now, func(k inventory.Key) bool { return k.Name == "pool" })
+		for _, o := range all {
+			i.Add(o)
+		}
+		return i
+	}
+	for reader, build := range map[string]func() *inventory.Inventory{"all": func() *inventory.Inventory { return newInventory(b, all) }, "restricted": restricted} {
+		h := New(Options{View: func(context.Context) (View, error) { return View{Inventory: build()}, nil }, Now: func() time.Time { return now }})
+		for _, target := range []string{"/pools", "/pool?pool=NetworkPool/ns/pool", "/claims"} {
+			page, _, _ := strings.Cut(target, "?")
+			b.Run(reader+page, func(b *testing.B) {
+				for b.Loop() {
+					mustGet(b, h, target)
+				}
+			})
+		}
 	}
 }

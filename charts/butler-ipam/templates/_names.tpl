@@ -104,5 +104,5 @@ app.kubernetes.io/name: {{ .Chart.Name }}-console
 
 {{- /* The Secret with the certificate of the console. */ -}}
 {{- define "butler-ipam.consoleCertificate" -}}
-{{- .Values.console.tlsSecret | default (printf "%s-console-tls" (include "butler-ipam.fullname" .)) -}}
+{{- (.Values.console).tlsSecret | default (printf "%s-console-tls" (include "butler-ipam.fullname" .)) -}}
 {{- end -}}
