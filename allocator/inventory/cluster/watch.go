@@ -28,22 +28,22 @@ const (
 	// problemLife is how long a failed watch is reported. A watch that keeps failing fails again within this time.
 	problemLife = time.Minute
 	// retryMissing is how often a resource is tried that was not installed.
-	retryMissing = 20 * time.Second
-	// maxScopes bounds the inventories that are kept for reuse.
-	maxScopes = 16
+	retryMissing = 10 * time.Second
+	// maxScopes bounds the inventories that are kept for reuse: one of 30,000 claims takes some 60 MB.
+	maxScopes = 4
 )
 
 // Feed keeps the stored objects by watching them.
 type Feed struct {
 	Options
-	client   dynamic.Interface
-	warnings []string // about objects that are not watched
-	changes  atomic.Int64
-	leases   *journal.LeaseStore // nil if the journal may not be read
-	built    map[string]built    // by scope
+	client  dynamic.Interface
+	changes atomic.Int64
+	leases  *journal.LeaseStore // nil if the journal may not be read
+	built   map[string]built    // by scope
 
-	mu      sync.Mutex
-	watched []*watched // pools first
+	mu       sync.Mutex
+	watched  []*watched // pools first
+	warnings []string   // about objects that are not watched
 }
 
 // built is an inventory, and what it was built from.
@@ -68,7 +68,13 @@ type problem struct {
 
 // Watch watches what the user of the options may read, until ctx ends. Watch returns when all has been read once. A resource that is installed later is watched
 // from then on.
-func Watch(ctx context.Context, o Options) (*Feed, error) {
+func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
+	ctx, end := context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
 	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("access to the cluster: %w", err)
@@ -119,11 +125,11 @@ func (f *Feed) watchMissing(ctx context.Context, missing []resource) {
 	}
 }
 
-// current returns the watched resources, pools first.
-func (f *Feed) current() []*watched {
+// current returns the watched resources, pools first, and the warnings about others.
+func (f *Feed) current() ([]*watched, []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.watched)
+	return slices.Clone(f.watched), slices.Clone(f.warnings)
 }
 
 // timeout returns a channel that is closed after a time, or at the end of ctx.
@@ -181,6 +187,8 @@ func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err erro
 // leaveOut warns about objects that are not watched, at once and on every page.
 func (f *Feed) leaveOut(format string, values ...any) {
 	f.warn(format, values...)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.warnings = append(f.warnings, fmt.Sprintf(format, values...))
 }
 
@@ -205,8 +213,8 @@ func (w *watched) decode(o any) (any, error) {
 // Inventory returns the present inventory of what a reader may list, and a warning for each part that the inventory lacks. The next call may change the
 // inventory. Inventory is not for concurrent use.
 func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory, []string, error) {
-	now, changes, watched := f.Now(), f.changes.Load(), f.current()
-	warnings := slices.Clone(f.warnings)
+	now, changes := f.Now(), f.changes.Load()
+	watched, warnings := f.current()
 	if scope != nil {
 		warnings = append(warnings, scope.warnings(watched)...)
 	}
