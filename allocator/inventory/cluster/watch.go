@@ -220,7 +220,11 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 	}
 	for _, w := range watched {
 		if p := w.problem.Load(); p != nil && time.Since(p.at) < problemLife {
-			warnings = append(warnings, fmt.Sprintf("%s may be out of date: %v", w.of.Resource, p.err))
+			warning := w.of.Resource + " may be out of date"
+			if scope == nil { // the error may name an object
+				warning += ": " + p.err.Error()
+			}
+			warnings = append(warnings, warning)
 		}
 	}
 	key := scope.key()
