@@ -10,12 +10,12 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// anonymous has the objects that the reader of an Inventory may not see. They take part in the state machine under pseudonyms: their addresses are owned,
-// reserved or in cooldown as ever, and nothing else of them is kept.
+// anonymous has the objects that the reader of an Inventory may not see. The state machine gets each under a pseudonym: the addresses of a hidden object are
+// owned, reserved or in cooldown as for every reader. Nothing else of a hidden object is kept.
 //
-//	Invariant: neither a name nor a namespace of such an object, nor a text from it, is in the Inventory outside of this type
+//	Invariant: outside of type anonymous, an Inventory has no name, namespace or text of a hidden object
 type anonymous struct {
-	mayRead    func(Key) bool
+	mayRead    func(Key) bool    // false for a hidden object
 	pseudonyms map[Key]Key       // object -> pseudonym
 	names      map[string]string // name of a pseudonym -> name of the object
 	blocked    map[Key]blocked   // pseudonym of a pool -> what the pool blocks
@@ -27,25 +27,25 @@ type blocked struct {
 	ranges []allocator.Range
 }
 
-// pseudonymNamespace is the namespace of a pseudonym. No object can be in a namespace of this name, so that messages of the state machine call the object one of
-// another namespace.
+// pseudonymNamespace is the namespace of every pseudonym. The name is not valid for a namespace: messages of the state machine call a hidden object an object "in
+// another namespace".
 const pseudonymNamespace = "?"
 
-// NewRestricted returns an Inventory for a reader who may see only the objects for which mayRead returns true. All objects may be added: the Inventory shows the
-// addresses of other objects as owned, reserved or in cooldown, and has no name of them. Declare with LeaveOut what mayRead denies.
+// NewRestricted returns an Inventory for a reader who may see only the objects for which mayRead returns true. Add all stored objects: the Inventory shows the
+// addresses of hidden objects as owned, reserved or in cooldown, without names. Declare the resources of hidden objects by LeaveOut.
 func NewRestricted(now time.Time, mayRead func(Key) bool) *Inventory {
 	i := New(now, nil)
 	i.anonymous = &anonymous{mayRead: mayRead, pseudonyms: map[Key]Key{}, names: map[string]string{}, blocked: map[Key]blocked{}}
 	return i
 }
 
-// IsAnonymous reports whether a key stands for an object that the reader may not see: only the resource of the key has a meaning.
+// IsAnonymous reports whether a key is the pseudonym of a hidden object. Only the resource of a pseudonym has a meaning.
 func IsAnonymous(k Key) bool { return k.Namespace == pseudonymNamespace }
 
 // isHidden reports whether the reader may not see an object.
 func (i *Inventory) isHidden(k Key) bool { return i.anonymous != nil && !i.anonymous.mayRead(k) }
 
-// mask returns the pseudonym of an object that the reader may not see, and the key of any other object.
+// mask returns the pseudonym of a hidden object, and the key of any other object.
 func (i *Inventory) mask(k Key) Key {
 	if k == (Key{}) || !i.isHidden(k) {
 		return k
@@ -59,7 +59,7 @@ func (i *Inventory) mask(k Key) Key {
 	return p
 }
 
-// maskPool replaces the names in a pool. Of a pool that the reader may not see, the texts go too.
+// maskPool replaces the keys of hidden objects in a pool, and removes the texts of a hidden pool.
 func (i *Inventory) maskPool(p state.Pool) state.Pool {
 	if i.anonymous == nil {
 		return p
@@ -83,7 +83,7 @@ func (i *Inventory) maskPool(p state.Pool) state.Pool {
 	return p
 }
 
-// maskClaim replaces the names in a claim.
+// maskClaim replaces the keys of hidden objects in a claim.
 func (i *Inventory) maskClaim(c state.Claim) state.Claim {
 	if i.anonymous != nil {
 		c.Key, c.Pool, c.OwnerClaim = i.mask(c.Key), i.mask(c.Pool), i.mask(c.OwnerClaim)

@@ -74,8 +74,8 @@ type reader struct {
 	unread    int // resources that are not installed or may not be read
 }
 
-// list lists a resource: in all namespaces, otherwise in the namespace of the options. A resource that is not installed, or that the user may not list, is
-// empty.
+// list lists a resource: in all namespaces, otherwise in the namespace of the options. A resource is empty if it is not installed, or if the user may not list
+// its objects.
 func (r *reader) list(ctx context.Context, of resource) error {
 	err := r.listIn(ctx, of, "") // owners in all namespaces decide what is free
 	if apierrors.IsForbidden(err) && !of.clusterScoped {

@@ -31,7 +31,7 @@ const (
 	journalTimeout = 5 * time.Second
 )
 
-// Warnings about objects that are not read.
+// Warnings about objects that the user may not list.
 const (
 	onlyInNamespace = "%s: only those in namespace %s, as you may not list all: others are shown as free"
 	notRead         = "%s: not read, as you may not list them"
@@ -43,7 +43,7 @@ var ErrNothingRead = errors.New("no resource of Butler IPAM could be read: is Bu
 // Options are the access to a cluster, and where warnings go.
 type Options struct {
 	Config           *rest.Config
-	Namespace        string // that is read of resources which may not be listed in all namespaces
+	Namespace        string // read instead of all namespaces, if the user may not list all
 	ManagerNamespace string // with the journal
 	Now              func() time.Time
 	Warn             func(format string, values ...any) // may be nil
@@ -56,7 +56,7 @@ func (o Options) warn(format string, values ...any) {
 	}
 }
 
-// Configure prepares the access to a cluster for many reads: the API server's own flow control bounds them. agent names the program, as "kubectl-ipam/v1.2.3".
+// Configure prepares the access to a cluster for many reads, which only the flow control of the API server bounds. agent names the program: "kubectl-ipam/v1.2.3".
 func Configure(config *rest.Config, agent string) *rest.Config {
 	config.QPS = -1
 	config.UserAgent = agent

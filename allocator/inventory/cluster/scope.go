@@ -16,7 +16,7 @@ const AllNamespaces = "*"
 //
 //	resource -> namespace, or AllNamespaces
 //
-// A resource that is missing may not be listed. A nil Scope has all that is watched.
+// The reader may not list a resource that the Scope lacks. A nil Scope has every watched object.
 type Scope map[string]string
 
 // Resource is a resource that a reader may be allowed to list.
@@ -48,7 +48,7 @@ func (s Scope) key() string {
 	return fmt.Sprint(map[string]string(s)) // in the order of the resources
 }
 
-// warnings tells a reader which of the watched resources the reader may not list.
+// warnings lists the watched resources that the reader may not list, or only in one namespace.
 func (s Scope) warnings(watched []*watched) (list []string) {
 	var some, none []string
 	namespace := ""

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// freshness is how long an inventory is used although nothing has changed: cooldowns end, and the journal changes.
+	// freshness is how long an inventory is used while no object changes: cooldowns end, and the journal changes.
 	freshness = time.Second
 	// problemLife is how long a failed watch is reported. A watch that keeps failing fails again within this time.
 	problemLife = time.Minute
@@ -66,8 +66,8 @@ type problem struct {
 	err error
 }
 
-// Watch watches what the user of the options may read, until ctx ends. Watch returns when all has been read once. A resource that is installed later is watched
-// from then on.
+// Watch watches the objects that the user of the options may list, until ctx ends. Watch returns when every resource has been listed once. A resource that is
+// installed later is watched too.
 func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer func() {
@@ -192,7 +192,7 @@ func (f *Feed) leaveOut(format string, values ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf(format, values...))
 }
 
-// decode turns an object of a watch into its Go type. An object that cannot be decoded stays as it is: the inventory ignores it.
+// decode turns an object of a watch into its Go type. An object with invalid content stays unstructured, and the inventory ignores the object.
 func (w *watched) decode(o any) (any, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {

@@ -30,19 +30,19 @@ import (
 )
 
 const (
-	// gatePath is the non-resource URL that a person needs the right to get. config/rbac/user_roles.yaml has a role with the right.
+	// gatePath is a non-resource URL: a person needs the right to get it. The chart has a role with the right.
 	gatePath = "/butler-ipam/console"
-	// reviewLife is how long a review of a token or of a right is used again: a withdrawn right ends by then.
+	// reviewLife is how long the gate uses a review of a token or of a right again: a withdrawn right ends after reviewLife at the latest.
 	reviewLife = 30 * time.Second
 	// reviewTimeout bounds the review of a token.
 	reviewTimeout = 10 * time.Second
-	// maxRequests bounds the requests that are served at a time.
+	// maxRequests bounds the concurrent requests.
 	maxRequests = 64
-	// namespaceValue is the value of a query with the namespace that a person has chosen, and the cookie that keeps the namespace for the links of the pages.
+	// namespaceValue names the value of a query by which a person chooses a namespace, and the cookie that keeps the choice.
 	namespaceValue = "namespace"
 )
 
-// gate admits persons with a token that the API server accepts and with the right to get gatePath, and finds out what each person may list.
+// gate admits a person with a valid token and the right to get gatePath, and adds to the request what the person may list.
 type gate struct {
 	handler  http.Handler
 	tokens   authenticator.Token
@@ -167,7 +167,7 @@ func (g *gate) authenticate(ctx context.Context, token string) (user.Info, error
 	return nil, unknown // err, if any, is the API server's reason, for the administrator of the cluster only
 }
 
-// isFailure reports whether an error of a review means that there was no review.
+// isFailure reports whether an error means that the API server has not reviewed the token.
 func isFailure(err error) bool {
 	var connection *url.Error
 	return errors.As(err, &connection) || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || wait.Interrupted(err)
@@ -182,7 +182,7 @@ func (g *gate) may(ctx context.Context, a authorizer.AttributesRecord) (bool, er
 	return decision == authorizer.DecisionAllow, nil
 }
 
-// namespaceOf returns the namespace that a person has chosen: by the query of this request, or of an earlier one; "" for none.
+// namespaceOf returns the namespace that a person has chosen, by the query of this request or by an earlier request; "" for none.
 func namespaceOf(r *http.Request) (string, error) {
 	namespace := ""
 	if query := r.URL.Query(); query.Has(namespaceValue) {
@@ -200,7 +200,7 @@ func namespaceOf(r *http.Request) (string, error) {
 type reader struct {
 	scope     cluster.Scope
 	namespace string
-	limited   bool // there are resources in namespaces that the person may not list in all namespaces
+	limited   bool // the person may not list some namespaced resource in all namespaces
 }
 
 type readerKey struct{}

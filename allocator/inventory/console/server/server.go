@@ -109,7 +109,7 @@ func newHandler(ctx context.Context, kube *rest.Config, o Options) (http.Handler
 	return newGate(pages, kube, o.Log)
 }
 
-// viewOf returns a function that restricts the objects of a feed to those that the reader of a request may list.
+// viewOf returns a function that shows the reader of a request the names of the objects of a feed which the reader may list.
 func viewOf(feed *cluster.Feed) func(context.Context) (console.View, error) {
 	return func(ctx context.Context) (console.View, error) {
 		r := readerOf(ctx)
