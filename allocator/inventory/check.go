@@ -3,6 +3,7 @@ package inventory
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,6 +33,12 @@ const (
 	AreaCapacity     = "3"
 	AreaInstallation = "4" // leader, webhooks, certificates, versions
 )
+
+// Areas has the area of each name of an area.
+var Areas = map[string]string{"addresses": AreaAddresses, "pools": AreaPools, "capacity": AreaCapacity, "installation": AreaInstallation}
+
+// DefaultGrace is longer than what the manager needs, also after a failure: the manager deletes an address object without claim after ten minutes.
+const DefaultGrace = 10 * time.Minute
 
 // Area returns the area of a defect.
 func (d Defect) Area() string { return strings.TrimPrefix(d.ID, "IPAM")[:1] }
@@ -122,6 +129,19 @@ func (i *Inventory) Check(grace time.Duration) (list []Finding) {
 	}
 	SortFindings(list)
 	return list
+}
+
+// Health is the outcome of Check, with what the Inventory lacks.
+func (i *Inventory) Health(grace time.Duration) (h Health) {
+	for _, resource := range slices.Sorted(maps.Keys(i.unread)) {
+		what := resource
+		if namespace := i.unread[resource]; namespace != "" {
+			what += " outside of namespace " + namespace
+		}
+		h.NotChecked = append(h.NotChecked, what+" (forbidden)")
+	}
+	h.Findings = i.Check(grace)
+	return h
 }
 
 // SortFindings sorts findings by identifier, object and message.

@@ -14,20 +14,10 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 )
 
-const (
-	// defaultGrace is longer than what the manager needs, also after a failure: it deletes an address object without claim after ten minutes.
-	defaultGrace = 10 * time.Minute
-)
-
-// checkAreas has the area of the defects of each value of --only.
-var checkAreas = map[string]string{
-	"addresses": inventory.AreaAddresses, "pools": inventory.AreaPools, "capacity": inventory.AreaCapacity, "installation": inventory.AreaInstallation,
-}
-
 func (a *app) newCheck() *cobra.Command {
 	var only []string
 	var grace time.Duration
-	areas := slices.Sorted(maps.Keys(checkAreas))
+	areas := slices.Sorted(maps.Keys(inventory.Areas))
 	cmd := &cobra.Command{
 		Use: "check", Short: "Look for defects, with a remedy for each", Args: cobra.NoArgs, Annotations: map[string]string{annotationFindings: "true"},
 		Long: `Look for defects, and name a remedy for each:
@@ -47,7 +37,7 @@ the command could not look.`,
   kubectl ipam check --only installation --manager-namespace butler-ipam-system`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, area := range only {
-				if checkAreas[area] == "" {
+				if inventory.Areas[area] == "" {
 					return fmt.Errorf("--only=%s: use %s", area, strings.Join(areas, ", "))
 				}
 			}
@@ -58,7 +48,7 @@ the command could not look.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&only, "only", nil, "only these `areas`: "+strings.Join(areas, ", "))
-	cmd.Flags().DurationVar(&grace, "grace", defaultGrace, "`duration` for which a claim may wait, a deletion or a rollout may last, before it is a finding")
+	cmd.Flags().DurationVar(&grace, "grace", inventory.DefaultGrace, "`duration` for which a claim may wait, a deletion or a rollout may last, before it is a finding")
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(areas, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -75,7 +65,7 @@ func (a *app) check(ctx context.Context, only []string, grace time.Duration) err
 	}
 	checks := cluster.Checks{Grace: grace, Version: version, Create: true}
 	for _, name := range only {
-		checks.Areas = append(checks.Areas, checkAreas[name])
+		checks.Areas = append(checks.Areas, inventory.Areas[name])
 	}
 	health, err := cluster.Check(ctx, o, i, checks)
 	if err != nil {

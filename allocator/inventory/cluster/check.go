@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +21,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 )
 
+// installationTimeout bounds the read of an installation. The journal alone may take inventory.JournalRenewal.
+const installationTimeout = 10 * time.Second
+
 // Checks selects what Check looks at.
 type Checks struct {
 	Areas   []string      // inventory.AreaAddresses and so on; nil means all
@@ -29,104 +32,158 @@ type Checks struct {
 	Create  bool          // try a create by a dry run, which reserves nothing
 }
 
+func (c Checks) wants(area string) bool { return len(c.Areas) == 0 || slices.Contains(c.Areas, area) }
+
 // Check lists the defects of an Inventory, and reads what else shows defects: Clusters, Nodes, Services, and the installation.
 func Check(ctx context.Context, o Options, i *inventory.Inventory, checks Checks) (inventory.Health, error) {
-	client, err := rest.UnversionedRESTClientFor(o.Config)
+	n, err := ReadInstallation(ctx, o, checks)
 	if err != nil {
 		return inventory.Health{}, err
 	}
-	c := &checker{Options: o, Checks: checks, client: client, inventory: i}
-	for _, resource := range slices.Sorted(maps.Keys(i.LeftOut())) {
-		what := resource
-		if namespace := i.LeftOut()[resource]; namespace != "" {
-			what += " outside of namespace " + namespace
-		}
-		c.leaveOut(what, "forbidden")
-	}
-	c.add(i.Check(checks.Grace)...)
-	if c.wants(inventory.AreaAddresses) {
-		c.checkClusters(ctx)
-	}
-	if c.wants(inventory.AreaPools) {
-		c.checkUses(ctx)
-		c.checkNetworks(ctx)
-		c.checkMovedRecords(ctx)
-	}
-	if c.wants(inventory.AreaInstallation) {
-		c.checkJournal(ctx)
-		c.checkWebhooks(ctx)
-		c.checkReplicas(ctx)
-		if checks.Create {
-			c.checkCreate(ctx)
-		}
+	if checks.Create && checks.wants(inventory.AreaInstallation) {
+		n.tryCreates(ctx, i)
 	}
 	if err := ctx.Err(); err != nil {
 		return inventory.Health{}, err
 	}
-	inventory.SortFindings(c.Findings)
-	return c.Health, nil
+	return n.Check(i), nil
 }
 
-// checker collects findings.
-type checker struct {
+// Installation is what Check reads beside pools and claims: Clusters, Nodes, Services, and the objects of the manager. It is for concurrent use.
+type Installation struct {
 	Options
-	Checks
-	inventory.Health
-	client    *rest.RESTClient
-	inventory *inventory.Inventory
+	checks Checks
+	client *rest.RESTClient
+	parts  []part // in the order of the output
 }
 
-func (c *checker) wants(area string) bool { return len(c.Areas) == 0 || slices.Contains(c.Areas, area) }
+// part returns what an inventory and a part of an installation show together.
+type part func(*inventory.Inventory) inventory.Health
 
-// pass adds a line about what has no defect.
-func (c *checker) pass(line string) {
-	if line != "" {
-		c.Passed = append(c.Passed, line)
+// ReadInstallation reads an installation. What cannot be read is not checked: this is no error.
+func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installation, error) {
+	client, err := rest.UnversionedRESTClientFor(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
-}
-
-// add adds findings of the wanted areas.
-func (c *checker) add(list ...inventory.Finding) {
-	for _, f := range list {
-		if c.wants(f.Area()) {
-			c.Findings = append(c.Findings, f)
+	n := &Installation{Options: o, checks: checks, client: client}
+	if checks.wants(inventory.AreaAddresses) {
+		n.readClusters(ctx)
+	}
+	if checks.wants(inventory.AreaPools) {
+		n.readUses(ctx)
+		n.readNetworks(ctx)
+		n.readMovedRecords(ctx)
+	}
+	if checks.wants(inventory.AreaInstallation) {
+		n.readJournal(ctx)
+		n.readWebhooks(ctx)
+		n.readReplicas(ctx)
+		if !checks.Create {
+			n.leaveOut("a create", "kubectl ipam check tries one by a dry run")
 		}
 	}
+	return n, nil
+}
+
+// KeepInstallation returns a function that reads an installation, and returns the same one until some time has passed. The function is for concurrent use: its
+// callers wait for one read, which ends after installationTimeout.
+func KeepInstallation(o Options, checks Checks, life time.Duration) func(context.Context) (*Installation, error) {
+	var mu sync.Mutex
+	var last *Installation
+	var read time.Time
+	return func(ctx context.Context) (*Installation, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if last != nil && time.Since(read) < life {
+			return last, nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), installationTimeout) // others wait for the read, too
+		defer cancel()
+		n, err := ReadInstallation(ctx, o, checks)
+		if err == nil {
+			last, read = n, time.Now()
+		}
+		return n, err
+	}
+}
+
+// Check lists the defects of an Inventory and of the installation.
+func (n *Installation) Check(i *inventory.Inventory) inventory.Health {
+	h := i.Health(n.checks.Grace)
+	for _, of := range n.parts {
+		p := of(i)
+		h.Passed, h.Findings, h.NotChecked = append(h.Passed, p.Passed...), append(h.Findings, p.Findings...), append(h.NotChecked, p.NotChecked...)
+	}
+	h.Findings = slices.DeleteFunc(h.Findings, func(f inventory.Finding) bool { return !n.checks.wants(f.Area()) })
+	inventory.SortFindings(h.Findings)
+	return h
+}
+
+// add adds a part.
+func (n *Installation) add(p part) { n.parts = append(n.parts, p) }
+
+// addFindings adds a part that depends on no inventory.
+func (n *Installation) addFindings(list []inventory.Finding, passed string) {
+	n.add(func(*inventory.Inventory) inventory.Health { return healthOf(list, passed) })
+}
+
+// healthOf returns findings, and a line about what has no defect; "" for none.
+func healthOf(list []inventory.Finding, passed string) inventory.Health {
+	h := inventory.Health{Findings: list}
+	if passed != "" {
+		h.Passed = []string{passed}
+	}
+	return h
 }
 
 // leaveOut adds a line about what was not checked.
-func (c *checker) leaveOut(what, why string) { c.NotChecked = append(c.NotChecked, what+" ("+why+")") }
+func (n *Installation) leaveOut(what, why string) {
+	n.add(func(*inventory.Inventory) inventory.Health { return notChecked(what, why) })
+}
 
-// fail adds a line about what could not be read.
-func (c *checker) fail(what string, err error) {
+// notChecked returns a line about what was not checked.
+func notChecked(what, why string) inventory.Health {
+	return inventory.Health{NotChecked: []string{what + " (" + why + ")"}}
+}
+
+// reasonOf returns why something could not be read.
+func reasonOf(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		c.leaveOut(what, "forbidden")
+		return "forbidden"
 	case apierrors.IsNotFound(err):
-		c.leaveOut(what, "not served")
-	default:
-		c.leaveOut(what, err.Error())
+		return "not served"
 	}
+	return err.Error()
 }
 
 // get reads an object. found is false if it is not stored; read is false, with a line about what was not checked, if it could not be read.
-func (c *checker) get(ctx context.Context, what string, into any, path ...string) (found, read bool) {
-	raw, err := c.client.Get().AbsPath(path...).Do(ctx).Raw()
+func (n *Installation) get(ctx context.Context, what string, into any, path ...string) (found, read bool) {
+	raw, err := n.client.Get().AbsPath(path...).Do(ctx).Raw()
 	if err == nil {
 		err = json.Unmarshal(raw, into)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		c.fail(what, err)
+		n.leaveOut(what, reasonOf(err))
 		return false, false
 	}
 	return err == nil, true
 }
 
 // listOf reads a list page by page. It returns false, with a line about what was not checked, if the list could not be read.
-func listOf[T any](ctx context.Context, c *checker, what, selector string, each func(T), path ...string) bool {
+func listOf[T any](ctx context.Context, n *Installation, what, selector string, each func(T), path ...string) bool {
+	err := listPages(ctx, n.client, selector, each, path...)
+	if err != nil {
+		n.leaveOut(what, reasonOf(err))
+	}
+	return err == nil
+}
+
+func listPages[T any](ctx context.Context, client *rest.RESTClient, selector string, each func(T), path ...string) error {
 	next := ""
 	for {
-		raw, err := c.client.Get().AbsPath(path...).Param("labelSelector", selector).Param("limit", fmt.Sprint(pageSize)).Param("continue", next).Do(ctx).Raw()
+		raw, err := client.Get().AbsPath(path...).Param("labelSelector", selector).Param("limit", fmt.Sprint(pageSize)).Param("continue", next).Do(ctx).Raw()
 		var page struct {
 			Metadata metav1.ListMeta `json:"metadata"`
 			Items    []T             `json:"items"`
@@ -135,14 +192,13 @@ func listOf[T any](ctx context.Context, c *checker, what, selector string, each 
 			err = json.Unmarshal(raw, &page)
 		}
 		if err != nil {
-			c.fail(what, err)
-			return false
+			return err
 		}
 		for _, item := range page.Items {
 			each(item)
 		}
 		if next = page.Metadata.Continue; next == "" {
-			return true
+			return nil
 		}
 	}
 }
@@ -150,19 +206,24 @@ func listOf[T any](ctx context.Context, c *checker, what, selector string, each 
 // collect adds the items of a list to a slice.
 func collect[T any](into *[]T) func(T) { return func(item T) { *into = append(*into, item) } }
 
-func (c *checker) checkClusters(ctx context.Context) {
-	if len(c.inventory.Clusters()) == 0 {
-		return
-	}
+// readClusters reads the Clusters, which matter if claims name some.
+func (n *Installation) readClusters(ctx context.Context) {
 	stored := map[string]bool{}
 	each := func(o metav1.PartialObjectMetadata) { stored[o.Namespace+"/"+o.Name] = true }
-	if listOf(ctx, c, "Clusters", "", each, "apis", clusterv1.GroupVersion.Group, clusterv1.GroupVersion.Version, "clusters") {
-		c.add(c.inventory.CheckClusters(stored, c.Grace)...)
-	}
+	err := listPages(ctx, n.client, "", each, "apis", clusterv1.GroupVersion.Group, clusterv1.GroupVersion.Version, "clusters")
+	n.add(func(i *inventory.Inventory) inventory.Health {
+		switch {
+		case len(i.Clusters()) == 0:
+			return inventory.Health{}
+		case err != nil:
+			return notChecked("Clusters", reasonOf(err))
+		}
+		return healthOf(i.CheckClusters(stored, n.checks.Grace), "")
+	})
 }
 
-// checkUses checks the addresses of Nodes and of Services of type LoadBalancer.
-func (c *checker) checkUses(ctx context.Context) {
+// readUses reads the addresses of Nodes and of Services of type LoadBalancer.
+func (n *Installation) readUses(ctx context.Context) {
 	var uses []inventory.Use
 	var networks []inventory.Network
 	use := func(address, by string) {
@@ -170,42 +231,43 @@ func (c *checker) checkUses(ctx context.Context) {
 			uses = append(uses, inventory.Use{Address: r, By: by})
 		}
 	}
-	listOf(ctx, c, "Nodes", "", func(n corev1.Node) {
-		for _, a := range n.Status.Addresses {
+	listOf(ctx, n, "Nodes", "", func(node corev1.Node) {
+		for _, a := range node.Status.Addresses {
 			if _, err := netip.ParseAddr(a.Address); err == nil { // not a host name
-				use(a.Address, "Node "+n.Name)
+				use(a.Address, "Node "+node.Name)
 			}
 		}
-		for _, cidr := range n.Spec.PodCIDRs {
+		for _, cidr := range node.Spec.PodCIDRs {
 			if r, err := allocator.ParseRange(cidr); err == nil {
-				networks = append(networks, inventory.Network{Name: "the Pods of Node " + n.Name, Range: r})
+				networks = append(networks, inventory.Network{Name: "the Pods of Node " + node.Name, Range: r})
 			}
 		}
 	}, "api", "v1", "nodes")
-	listOf(ctx, c, "Services", "", func(s corev1.Service) {
+	listOf(ctx, n, "Services", "", func(s corev1.Service) {
 		for _, ingress := range s.Status.LoadBalancer.Ingress {
 			use(ingress.IP, "Service "+s.Namespace+"/"+s.Name)
 		}
 	}, "api", "v1", "services")
-	c.add(c.inventory.CheckUses(uses)...)
-	c.add(c.inventory.CheckNetworks(networks)...)
+	n.add(func(i *inventory.Inventory) inventory.Health {
+		return healthOf(append(i.CheckUses(uses), i.CheckNetworks(networks)...), "")
+	})
 }
 
-func (c *checker) checkNetworks(ctx context.Context) {
+func (n *Installation) readNetworks(ctx context.Context) {
 	var networks []inventory.Network
-	listOf(ctx, c, "ServiceCIDRs", "", func(s networkingv1.ServiceCIDR) {
+	listOf(ctx, n, "ServiceCIDRs", "", func(s networkingv1.ServiceCIDR) {
 		for _, cidr := range s.Spec.CIDRs {
 			if r, err := allocator.ParseRange(cidr); err == nil {
 				networks = append(networks, inventory.Network{Name: "the Services", Range: r})
 			}
 		}
 	}, "apis", "networking.k8s.io", "v1", "servicecidrs")
-	c.add(c.inventory.CheckNetworks(networks)...)
+	n.add(func(i *inventory.Inventory) inventory.Health { return healthOf(i.CheckNetworks(networks), "") })
 }
 
-func (c *checker) checkMovedRecords(ctx context.Context) {
+func (n *Installation) readMovedRecords(ctx context.Context) {
 	var records []corev1.ConfigMap
-	if listOf(ctx, c, "records of moved ranges", poolrecord.LabelMoved, collect(&records), "api", "v1", "namespaces", c.ManagerNamespace, "configmaps") {
-		c.add(inventory.CheckMovedRecords(records)...)
+	if listOf(ctx, n, "records of moved ranges", poolrecord.LabelMoved, collect(&records), "api", "v1", "namespaces", n.ManagerNamespace, "configmaps") {
+		n.addFindings(inventory.CheckMovedRecords(records), "")
 	}
 }

@@ -27,14 +27,14 @@ const (
 	maxCreates = 10
 )
 
-// checkJournal reads the journal, again if needed, until it has been renewed: the clocks of this machine and of the leader may differ.
-func (c *checker) checkJournal(ctx context.Context) {
-	path := []string{"apis", "coordination.k8s.io", "v1", "namespaces", c.ManagerNamespace, "leases", journal.LeaseName}
+// readJournal reads the journal, again if needed, until it has been renewed: the clocks of this machine and of the leader may differ.
+func (n *Installation) readJournal(ctx context.Context) {
+	path := []string{"apis", "coordination.k8s.io", "v1", "namespaces", n.ManagerNamespace, "leases", journal.LeaseName}
 	var first, last *coordinationv1.Lease
 	renewed := false
 	for begun := time.Now(); !renewed; {
 		lease := &coordinationv1.Lease{}
-		found, read := c.get(ctx, "the journal", lease, path...)
+		found, read := n.get(ctx, "the journal", lease, path...)
 		if !read {
 			return
 		}
@@ -45,7 +45,7 @@ func (c *checker) checkJournal(ctx context.Context) {
 		if first == nil {
 			first = lease
 		}
-		leader, age := ptr.Deref(lease.Spec.HolderIdentity, ""), c.Now().Sub(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time)
+		leader, age := ptr.Deref(lease.Spec.HolderIdentity, ""), n.Now().Sub(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time)
 		renewed = leader != "" && (lease.ResourceVersion != first.ResourceVersion || age.Abs() < inventory.JournalRenewal/2)
 		if time.Since(begun) > inventory.JournalRenewal {
 			break
@@ -53,123 +53,128 @@ func (c *checker) checkJournal(ctx context.Context) {
 		if !renewed {
 			select {
 			case <-ctx.Done():
+				n.leaveOut("the journal", ctx.Err().Error())
 				return
 			case <-time.After(journalPoll):
 			}
 		}
 	}
-	list, passed := c.inventory.CheckJournal(c.ManagerNamespace, last, renewed)
-	c.add(list...)
-	c.pass(passed)
+	n.add(func(i *inventory.Inventory) inventory.Health {
+		return healthOf(i.CheckJournal(n.ManagerNamespace, last, renewed))
+	})
 }
 
-func (c *checker) checkWebhooks(ctx context.Context) {
+func (n *Installation) readWebhooks(ctx context.Context) {
 	var mutating []admissionv1.MutatingWebhookConfiguration
 	var validating []admissionv1.ValidatingWebhookConfiguration
 	group := []string{"apis", "admissionregistration.k8s.io", "v1"}
-	if !listOf(ctx, c, "mutating webhooks", "", collect(&mutating), append(group, "mutatingwebhookconfigurations")...) ||
-		!listOf(ctx, c, "validating webhooks", "", collect(&validating), append(group, "validatingwebhookconfigurations")...) {
+	if !listOf(ctx, n, "mutating webhooks", "", collect(&mutating), append(group, "mutatingwebhookconfigurations")...) ||
+		!listOf(ctx, n, "validating webhooks", "", collect(&validating), append(group, "validatingwebhookconfigurations")...) {
 		return
 	}
 	hooks := inventory.SelectWebhooks(mutating, validating)
-	missing := c.inventory.CheckWebhooks(hooks)
-	if c.add(missing...); len(missing) == 0 {
-		n, m := hooks.Len()
-		c.pass(fmt.Sprintf("webhooks: %d mutating, %d validating", n, m))
-	}
-	list, passed := c.inventory.CheckCertificates(hooks, c.readCertificate(ctx))
-	c.add(list...)
-	c.pass(passed)
+	n.add(func(i *inventory.Inventory) inventory.Health {
+		missing, passed := i.CheckWebhooks(hooks), ""
+		if len(missing) == 0 {
+			m, v := hooks.Len()
+			passed = fmt.Sprintf("webhooks: %d mutating, %d validating", m, v)
+		}
+		return healthOf(missing, passed)
+	})
+	certificate := n.readCertificate(ctx)
+	n.add(func(i *inventory.Inventory) inventory.Health {
+		return healthOf(i.CheckCertificates(hooks, certificate))
+	})
 	for _, name := range hooks.Services() {
-		c.checkEndpoints(ctx, name)
+		n.readEndpoints(ctx, name)
 	}
 }
 
 // readCertificate reads the certificate that the manager serves: the Secret has the name that the Deployment of the manager has. It returns nil if the
 // certificate is not known.
-func (c *checker) readCertificate(ctx context.Context) []byte {
+func (n *Installation) readCertificate(ctx context.Context) []byte {
 	const what = "the certificate of the manager"
 	var deployments []appsv1.Deployment
-	if !listOf(ctx, c, "the Deployment of the manager", inventory.LabelManager, collect(&deployments), "apis", "apps", "v1", "namespaces", c.ManagerNamespace, "deployments") {
-		c.leaveOut(what, "its Secret is not known")
+	if !listOf(ctx, n, "the Deployment of the manager", inventory.LabelManager, collect(&deployments), "apis", "apps", "v1", "namespaces", n.ManagerNamespace, "deployments") {
+		n.leaveOut(what, "its Secret is not known")
 		return nil
 	}
-	for n := range deployments {
-		c.add(inventory.CheckPlugin(c.Version, &deployments[n])...)
-		name := inventory.CertificateSecret(&deployments[n])
+	for d := range deployments {
+		n.addFindings(inventory.CheckPlugin(n.checks.Version, &deployments[d]), "")
+		name := inventory.CertificateSecret(&deployments[d])
 		if name == "" {
 			continue
 		}
 		var secret corev1.Secret
-		if found, read := c.get(ctx, what, &secret, "api", "v1", "namespaces", c.ManagerNamespace, "secrets", name); !found {
+		if found, read := n.get(ctx, what, &secret, "api", "v1", "namespaces", n.ManagerNamespace, "secrets", name); !found {
 			if read {
-				c.leaveOut(what, "there is no Secret "+name)
+				n.leaveOut(what, "there is no Secret "+name)
 			}
 			return nil
 		}
 		return secret.Data[corev1.TLSCertKey]
 	}
-	c.leaveOut(what, "no Deployment of the manager names its Secret")
+	n.leaveOut(what, "no Deployment of the manager names its Secret")
 	return nil
 }
 
-func (c *checker) checkEndpoints(ctx context.Context, name admissionv1.ServiceReference) {
+func (n *Installation) readEndpoints(ctx context.Context, name admissionv1.ServiceReference) {
 	what := "endpoints of Service " + name.Namespace + "/" + name.Name
 	service := &corev1.Service{}
-	found, read := c.get(ctx, what, service, "api", "v1", "namespaces", name.Namespace, "services", name.Name)
+	found, read := n.get(ctx, what, service, "api", "v1", "namespaces", name.Namespace, "services", name.Name)
 	if !read {
 		return
 	}
 	var endpoints []discoveryv1.EndpointSlice
 	if !found {
 		service = nil
-	} else if !listOf(ctx, c, what, discoveryv1.LabelServiceName+"="+name.Name, collect(&endpoints), "apis", "discovery.k8s.io", "v1", "namespaces", name.Namespace, "endpointslices") {
+	} else if !listOf(ctx, n, what, discoveryv1.LabelServiceName+"="+name.Name, collect(&endpoints), "apis", "discovery.k8s.io", "v1", "namespaces", name.Namespace, "endpointslices") {
 		return
 	}
-	list, passed := inventory.CheckEndpoints(name, service, endpoints)
-	c.add(list...)
-	c.pass(passed)
+	n.addFindings(inventory.CheckEndpoints(name, service, endpoints))
 }
 
-func (c *checker) checkReplicas(ctx context.Context) {
+func (n *Installation) readReplicas(ctx context.Context) {
 	var pods []corev1.Pod
-	if listOf(ctx, c, "Pods of the manager", inventory.LabelManager, collect(&pods), "api", "v1", "namespaces", c.ManagerNamespace, "pods") {
-		c.add(c.inventory.CheckReplicas(c.ManagerNamespace, pods, c.Grace)...)
+	if listOf(ctx, n, "Pods of the manager", inventory.LabelManager, collect(&pods), "api", "v1", "namespaces", n.ManagerNamespace, "pods") {
+		n.add(func(i *inventory.Inventory) inventory.Health {
+			return healthOf(i.CheckReplicas(n.ManagerNamespace, pods, n.checks.Grace), "")
+		})
 	}
 }
 
-// checkCreate tries the create of an IPAllocation by a dry run, which reserves nothing.
-func (c *checker) checkCreate(ctx context.Context) {
+// tryCreates tries the create of an IPAllocation by a dry run, which reserves nothing, in the first NetworkPool in which it may succeed.
+func (n *Installation) tryCreates(ctx context.Context, i *inventory.Inventory) {
 	forbidden := map[string]bool{} // by namespace
-	for _, p := range c.inventory.Pools() {
-		if p.Key.Resource != butler.ResourceNetworkPool || p.Fault != "" || p.Deleting || p.Paused || c.inventory.Usage(p.Key).Available == 0 || forbidden[p.Key.Namespace] {
+	for _, p := range i.Pools() {
+		if p.Key.Resource != butler.ResourceNetworkPool || p.Fault != "" || p.Deleting || p.Paused || i.Usage(p.Key).Available == 0 || forbidden[p.Key.Namespace] {
 			continue
 		}
 		if len(forbidden) == maxCreates {
 			break
 		}
-		if !May(ctx, c.client, "create", inventory.Key{Resource: butler.ResourceIPAllocation, Namespace: p.Key.Namespace}) {
+		if !May(ctx, n.client, "create", inventory.Key{Resource: butler.ResourceIPAllocation, Namespace: p.Key.Namespace}) {
 			forbidden[p.Key.Namespace] = true
 			continue
 		}
 		begun := time.Now()
-		switch answered, err := c.tryCreate(ctx, p); {
+		switch answered, err := n.tryCreate(ctx, p); {
 		case err != nil || !answered:
-			c.add(inventory.NewCreateFinding(p.Key, err))
+			n.addFindings([]inventory.Finding{inventory.NewCreateFinding(p.Key, err)}, "")
 		default:
-			c.pass(fmt.Sprintf("a dry-run create in %s was answered in %s", inventory.NameOf(p.Key), time.Since(begun).Round(time.Millisecond)))
+			n.addFindings(nil, fmt.Sprintf("a dry-run create in %s was answered in %s", inventory.NameOf(p.Key), time.Since(begun).Round(time.Millisecond)))
 		}
 		return
 	}
 	if len(forbidden) > 0 {
-		c.leaveOut("a create", "forbidden")
+		n.leaveOut("a create", "forbidden")
 	} else {
-		c.leaveOut("a create", "no NetworkPool has free addresses")
+		n.leaveOut("a create", "no NetworkPool has free addresses")
 	}
 }
 
 // tryCreate reports whether the response to a dry-run create in a NetworkPool has an address.
-func (c *checker) tryCreate(ctx context.Context, p *inventory.Pool) (answered bool, err error) {
+func (n *Installation) tryCreate(ctx context.Context, p *inventory.Pool) (answered bool, err error) {
 	body, err := json.Marshal(butlerv1.IPAllocation{
 		TypeMeta:   metav1.TypeMeta{APIVersion: butlerv1.GroupVersion.String(), Kind: "IPAllocation"},
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "check-", Namespace: p.Key.Namespace},
@@ -181,7 +186,7 @@ func (c *checker) tryCreate(ctx context.Context, p *inventory.Pool) (answered bo
 	if err != nil {
 		return false, err
 	}
-	raw, err := c.client.Post().AbsPath("apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version, "namespaces", p.Key.Namespace, "ipallocations").
+	raw, err := n.client.Post().AbsPath("apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version, "namespaces", p.Key.Namespace, "ipallocations").
 		Param("dryRun", metav1.DryRunAll).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
 	if err != nil {
 		return false, err
