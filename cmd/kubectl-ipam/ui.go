@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/console"
 )
@@ -23,6 +24,8 @@ const (
 	maxHeader     = 16 << 10
 	// stopTimeout is how long responses may take after an interrupt.
 	stopTimeout = 2 * time.Second
+	// installationLife is how long the page of findings uses what it has read of the installation: reloading the page does not load the API server.
+	installationLife = 10 * time.Second
 )
 
 func (a *app) newUI() *cobra.Command {
@@ -65,7 +68,17 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 		i, warnings, err := feed.Inventory(ctx, nil)
 		return console.View{Inventory: i, Warnings: warnings}, err
 	}
-	pages := console.New(console.Options{View: view, Now: a.now, Version: version})
+	read := cluster.KeepInstallation(o, cluster.Checks{Grace: inventory.DefaultGrace, Version: version}, installationLife)
+	pages := console.New(console.Options{
+		View: view, Now: a.now, Version: version,
+		Health: func(ctx context.Context) (func(*inventory.Inventory) inventory.Health, error) {
+			installation, err := read(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return installation.Check, nil
+		},
+	})
 	gate, err := console.NewLocalGate(pages, listener.Addr().(*net.TCPAddr).AddrPort())
 	if err != nil {
 		return err

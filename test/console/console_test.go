@@ -99,8 +99,8 @@ func newBrowser(t *testing.T) *browser {
 		i.Add(o)
 	}
 	pages := console.New(console.Options{
-		Inventory: func(context.Context) (*inventory.Inventory, []string, error) {
-			return i, []string{"proxyvips: not read"}, nil
+		View: func(context.Context) (console.View, error) {
+			return console.View{Inventory: i, Warnings: []string{"proxyvips: not read"}}, nil
 		},
 		Now: func() time.Time { return now }, Version: "test",
 	})
@@ -343,7 +343,7 @@ func TestNarrowWindow(t *testing.T) {
 	b := newBrowser(t)
 	for width, visible := range map[int64]bool{640: false, 400: false, 900: true} {
 		b.do(t, chromedp.EmulateViewport(width, 900))
-		for _, target := range []string{"/pools", vlan40, "/claims", "/address?address=10.40.1.5", "/pool?pool=NetworkPool/ns/v6"} {
+		for _, target := range []string{"/pools", vlan40, "/claims", "/address?address=10.40.1.5", "/pool?pool=NetworkPool/ns/v6", "/health"} {
 			b.open(t, target)
 			if over := eval[int](t, b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
 				t.Errorf("%s is %d pixels wider than a window of %d", target, over, width)
@@ -382,7 +382,7 @@ func TestContrastAndDarkMode(t *testing.T) {
 	grounds := map[string]string{}
 	for _, scheme := range []string{"light", "dark"} {
 		b.media(t, scheme)
-		for _, target := range []string{"/pools", vlan40, "/claims?tenant=team-1/web", "/address?address=10.40.1.0", "/plan?reserve=10.40.1.0/29&" + strings.TrimPrefix(vlan40, "/pool?")} {
+		for _, target := range []string{"/pools", vlan40, "/claims?tenant=team-1/web", "/address?address=10.40.1.0", "/health", "/plan?reserve=10.40.1.0/29&" + strings.TrimPrefix(vlan40, "/pool?")} {
 			b.open(t, target)
 			bad := eval[[]string](t, b, lowContrast)
 			if bad[0] == "0" || len(bad) > 1 {
@@ -401,7 +401,7 @@ func TestContrastAndDarkMode(t *testing.T) {
 func TestNamesAndKeyboard(t *testing.T) {
 	b := newBrowser(t)
 	needsName := map[string]bool{"link": true, "button": true, "textbox": true, "searchbox": true, "combobox": true, "image": true, "img": true, "navigation": true, "region": true}
-	for _, target := range []string{"/pools", vlan40, corp, "/claims?tenant=team-1/web", "/address?address=10.40.1.0", "/search?q=web"} {
+	for _, target := range []string{"/pools", vlan40, corp, "/claims?tenant=team-1/web", "/address?address=10.40.1.0", "/search?q=web", "/health"} {
 		b.open(t, target)
 		tree, err := chromedp.Call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 		if err != nil {
@@ -477,7 +477,7 @@ func TestPolicy(t *testing.T) {
 // The times of a pool with 10,000 claims, as the browser measures them. They are reported, not tested.
 func TestManyClaims(t *testing.T) {
 	b := newBrowser(t)
-	for _, target := range []string{"/pools", "/pool?pool=NetworkPool/ns/many", "/claims"} {
+	for _, target := range []string{"/pools", "/pool?pool=NetworkPool/ns/many", "/claims", "/health"} {
 		b.open(t, target)
 		times := eval[[]float64](t, b, "(e => [e.responseEnd - e.requestStart, e.domComplete - e.requestStart, e.decodedBodySize])(performance.getEntriesByType('navigation')[0])")
 		t.Logf("%s: response %.0f ms, complete %.0f ms, %.0f kB", target, times[0], times[1], times[2]/1000)

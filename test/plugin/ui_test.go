@@ -247,7 +247,7 @@ func TestUI_ViewerOfOneNamespace(t *testing.T) {
 		suite.Create(t, admin, networkPool(ns, "pool", "10.94.0.0/24", ns), suite.Kinds[0].Claim(ns, "claim-of-"+ns, ""))
 	}
 	u := startUI(t, viewerKubeconfig(t, "ui-viewer", ours))
-	for _, target := range []string{"/pools", "/claims", "/pool?pool=NetworkPool/" + ours + "/pool"} {
+	for _, target := range []string{"/pools", "/claims", "/pool?pool=NetworkPool/" + ours + "/pool", "/health"} {
 		page := u.mustGet(t, target)
 		if !strings.Contains(page, ours) || !strings.Contains(page, "Warning: ipallocations: only those in namespace "+ours) || !strings.Contains(page, "Warning: proxyvips: not read") {
 			t.Errorf("%s: %s", target, page)

@@ -158,21 +158,27 @@ func TestPages_Golden(t *testing.T) {
 		"address.json": "/address.json?address=10.40.0.20", "tenant.html": "/tenant?tenant=team-1/web", "tenant.json": "/tenant.json?tenant=team-1/web",
 		"claims.html": "/claims", "claims.json": "/claims.json?state=not-ready", "search.html": "/search?q=team",
 	} {
-		path := filepath.Join("testdata", file)
-		got := mustGet(t, h, target)
-		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
+		compareGolden(t, h, file, target)
+	}
+}
+
+// compareGolden compares a page with a file in testdata.
+func compareGolden(t *testing.T, h http.Handler, file, target string) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	got := mustGet(t, h, target)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-			t.Errorf("%s differs from %s, which go test -update writes (-want +got):\n%s", target, path, diff)
-		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("%s differs from %s, which go test -update writes (-want +got):\n%s", target, path, diff)
 	}
 }
 
@@ -351,6 +357,8 @@ func TestHandler_BoundsQueries(t *testing.T) {
 		"/pool?in=nonsense&" + vlan40:                                {400, "is not an IP address"},
 		"/address?address=10.99.0.1":                                 {200, "<dd>corp</dd>"},
 		"/address?address=172.16.0.1":                                {404, "no pool offers"},
+		"/health?area=happiness":                                     {400, "area=happiness: use one of addresses, capacity, installation, pools"},
+		"/health?page=2":                                             {400, "page=2: use a number from 1 to 1"},
 		"/tenant?tenant=nobody":                                      {404, "no claim of a tenant"},
 		"/plan?" + vlan40:                                            {400, "the change is empty"},
 		"/plan?reserve=x&pool=ProxyIPPool/edge":                      {400, "a plan serves NetworkPools"},

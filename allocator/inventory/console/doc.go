@@ -7,6 +7,7 @@
 //	/address  who owns an address                         .json        address
 //	/tenant   what a tenant owns                          .json        tenant
 //	/claims   the claims of all kinds                     .json        pool, tenant, kind, state, page
+//	/health   defects, with remedies                  .json        area, page
 //	/search   finds an address, a network, a name                      q
 //
 // The JSON types are those of package report. The pages need no script and no inline style, write nothing, and get an inventory from the caller of New.

@@ -34,7 +34,10 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{"link": li
 // Options are what a console gets from its caller.
 type Options struct {
 	// View returns what a request may show. The console calls View once for each request, not concurrently, and uses the view until the next call.
-	View    func(context.Context) (View, error)
+	View func(context.Context) (View, error)
+	// Health reads what shows defects beside the inventory, and returns a function that checks an inventory. Nil means that only the inventory is checked. Health
+	// may be called concurrently: the other pages do not wait for the reads.
+	Health  func(context.Context) (func(*inventory.Inventory) inventory.Health, error)
 	Now     func() time.Time
 	Version string // of the program
 }
@@ -59,21 +62,25 @@ type console struct {
 func New(o Options) http.Handler {
 	c := &console{Options: o}
 	mux := http.NewServeMux()
+	add := func(path string, prepare preparation) {
+		mux.Handle(path, c.serve(prepare, formatHTML))
+		mux.Handle(path+".json", c.serve(prepare, formatJSON))
+	}
 	for path, p := range map[string]page{
 		"/pools": (*request).pools, "/pool": (*request).pool, "/plan": (*request).plan, "/fit": (*request).fit, "/address": (*request).address,
 		"/tenant": (*request).tenant, "/claims": (*request).claims,
 	} {
-		mux.Handle(path, c.serve(p, formatHTML))
-		mux.Handle(path+".json", c.serve(p, formatJSON))
+		add(path, ready(p))
 	}
-	mux.Handle("/{$}", c.serve((*request).pools, formatHTML))
-	mux.Handle("/pool.csv", c.serve((*request).pool, formatCSV))
-	mux.Handle("/search", c.serve((*request).search, formatHTML))
+	add("/health", c.prepareHealth)
+	mux.Handle("/{$}", c.serve(ready((*request).pools), formatHTML))
+	mux.Handle("/pool.csv", c.serve(ready((*request).pool), formatCSV))
+	mux.Handle("/search", c.serve(ready((*request).search), formatHTML))
 	mux.HandleFunc("/style.css", serveStyle)
 	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	mux.Handle("/", c.serve(func(*request) (*answer, error) {
+	mux.Handle("/", c.serve(ready(func(*request) (*answer, error) {
 		return nil, &statusError{http.StatusNotFound, "no such page"}
-	}, formatHTML))
+	}), formatHTML))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		Protect(w.Header())
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -117,6 +124,12 @@ const (
 // page computes the answer to a request.
 type page func(*request) (*answer, error)
 
+// preparation reads what a page needs beside the inventory, while other requests use the inventory.
+type preparation func(context.Context) page
+
+// ready returns the preparation of a page that needs the inventory alone.
+func ready(p page) preparation { return func(context.Context) page { return p } }
+
 // request is a request for a page.
 type request struct {
 	*inventory.Inventory
@@ -158,9 +171,9 @@ func badRequest(format string, values ...any) error {
 	return &statusError{http.StatusBadRequest, fmt.Sprintf(format, values...)}
 }
 
-func (c *console) serve(p page, f format) http.Handler {
+func (c *console) serve(prepare preparation, f format) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, l, err := c.answer(r, p, f)
+		a, l, err := c.answer(r, prepare, f)
 		for _, warning := range l.View.Warnings {
 			w.Header().Add("Warning", fmt.Sprintf("299 - %q", warning))
 		}
@@ -195,12 +208,13 @@ func (c *console) serve(p page, f format) http.Handler {
 }
 
 // answer computes the answer to a request. The data of the answer do not refer to the inventory, which the next request may use.
-func (c *console) answer(r *http.Request, p page, f format) (*answer, layout, error) {
+func (c *console) answer(r *http.Request, prepare preparation, f format) (*answer, layout, error) {
 	l := layout{Version: c.Version}
 	query, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, l, err
 	}
+	p := prepare(r.Context())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	view, err := c.View(r.Context())

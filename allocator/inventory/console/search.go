@@ -81,9 +81,9 @@ func (r *request) searchName(text string, matches func(string) bool) (items []fo
 		switch {
 		case !named(c.Key):
 		case len(c.Ranges) > 0:
-			claims = append(claims, found{"claim", objectName(c.Key), link("/address", "address", c.Ranges[0])})
+			claims = append(claims, found{"claim", objectName(c.Key), linkOfClaim(c)})
 		default:
-			claims = append(claims, found{"claim", objectName(c.Key) + ", without addresses", link("/claims", "kind", inventory.KindOf(c.Key), "tenant", c.Tenant, "state", c.State)})
+			claims = append(claims, found{"claim", objectName(c.Key) + ", without addresses", linkOfClaim(c)})
 		}
 	}
 	return append(items, claims...)

@@ -1,0 +1,139 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
+)
+
+// healthPage is what a check finds.
+type healthPage struct {
+	Errors, Warnings   int // in the selected area
+	Areas              []crumb
+	Rows               []findingRow
+	Pages              pager
+	Passed, NotChecked []string
+}
+
+// findingRow is a finding in a table.
+type findingRow struct {
+	inventory.Finding
+	Pieces  []crumb // of the message, of which the addresses have links
+	Objects []crumb // concerned
+}
+
+// prepareHealth reads what the inventory lacks, without the lock: the reads may take seconds.
+func (c *console) prepareHealth(ctx context.Context) page {
+	why := "kubectl ipam check looks at them"
+	var check func(*inventory.Inventory) inventory.Health
+	if c.Health != nil {
+		var err error
+		if check, err = c.Health(ctx); err != nil {
+			check, why = nil, err.Error()
+		}
+	}
+	if check == nil {
+		check = func(i *inventory.Inventory) inventory.Health {
+			h := i.Health(inventory.DefaultGrace)
+			h.NotChecked = append(h.NotChecked, fmt.Sprintf("Nodes, Services and the installation (%s)", why))
+			return h
+		}
+	}
+	return func(r *request) (*answer, error) { return r.health(check(r.Inventory)) }
+}
+
+// health shows the outcome of a check.
+func (r *request) health(h inventory.Health) (*answer, error) {
+	names := slices.Sorted(maps.Keys(inventory.Areas))
+	selected := r.value("area")
+	if selected != "" && !slices.Contains(names, selected) {
+		return nil, badRequest("area=%.100s: use one of %s", selected, strings.Join(names, ", "))
+	}
+	found := map[string]int{} // findings by area
+	for _, f := range h.Findings {
+		found[f.Area()]++
+	}
+	page := healthPage{
+		Areas:  []crumb{{fmt.Sprintf("all (%d)", len(h.Findings)), "/health", selected == ""}},
+		Passed: h.Passed, NotChecked: h.NotChecked,
+	}
+	for _, name := range names {
+		page.Areas = append(page.Areas, crumb{fmt.Sprintf("%s (%d)", name, found[inventory.Areas[name]]), link("/health", "area", name), name == selected})
+	}
+	if selected != "" {
+		h.Findings = slices.DeleteFunc(h.Findings, func(f inventory.Finding) bool { return f.Area() != inventory.Areas[selected] })
+	}
+	for _, f := range h.Findings {
+		if f.Severity == inventory.SeverityError {
+			page.Errors++
+		} else {
+			page.Warnings++
+		}
+	}
+	shown, pages, err := pageOf(r, h.Findings, "/health", "area", selected)
+	if err != nil {
+		return nil, err
+	}
+	page.Pages = pages
+	for _, f := range shown {
+		row := findingRow{Finding: f, Pieces: linkAddresses(f.Message)}
+		for _, k := range f.Objects {
+			row.Objects = append(row.Objects, crumb{Text: report.NewObject(k).String(), Link: r.linkOf(k)})
+		}
+		page.Rows = append(page.Rows, row)
+	}
+	return &answer{template: "health.html", title: "Health", data: page, also: []format{formatJSON}, document: report.NewHealth(h)}, nil
+}
+
+// linkOf returns the address of the page about a pool, a claim or an address object; "" if there is none.
+func (r *request) linkOf(k inventory.Key) string {
+	if p := r.Pool(k); p != nil {
+		return link("/pool", "pool", poolName(p))
+	}
+	if c := r.Claim(k); c != nil {
+		return linkOfClaim(c)
+	}
+	return ""
+}
+
+// linkOfClaim returns the address of the page about the addresses of a claim. Without addresses, the claim is found in a list.
+func linkOfClaim(c *inventory.Claim) string {
+	switch {
+	case len(c.Ranges) > 0:
+		return link("/address", "address", c.Ranges[0])
+	case c.OwnerClaim != inventory.Key{}: // the list has no address objects
+		return ""
+	}
+	return link("/claims", "kind", inventory.KindOf(c.Key), "tenant", c.Tenant, "state", c.State)
+}
+
+// addressCharacters matches whatever may be an address.
+var addressCharacters = regexp.MustCompile(`[0-9A-Fa-f.:]+`)
+
+// linkAddresses divides a text into pieces: its addresses get links, and the networks do not.
+func linkAddresses(text string) (pieces []crumb) {
+	end := 0 // of the last piece
+	for _, at := range addressCharacters.FindAllStringIndex(text, -1) {
+		word := strings.TrimRight(text[at[0]:at[1]], ".:") // the end of a sentence
+		after := at[0] + len(word)
+		if _, err := netip.ParseAddr(word); err != nil || strings.HasPrefix(text[after:], "/") {
+			continue
+		}
+		if at[0] > end {
+			pieces = append(pieces, crumb{Text: text[end:at[0]]})
+		}
+		pieces = append(pieces, crumb{Text: word, Link: link("/address", "address", word)})
+		end = after
+	}
+	if end < len(text) {
+		pieces = append(pieces, crumb{Text: text[end:]})
+	}
+	return pieces
+}
