@@ -338,6 +338,32 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// A page that refreshes is loaded again without a script, and keeps refreshing until a link stops it.
+func TestRefresh(t *testing.T) {
+	b := newBrowser(t)
+	b.open(t, "/claims?state=Conflict")
+	b.follow(t, chromedp.Click(chromedp.CSS("footer a[href*=refresh]")))
+	if at := b.location(t); at != "/claims?refresh=10&state=Conflict" {
+		t.Fatalf("the link leads to %s", at)
+	}
+	b.open(t, "/claims?refresh=5&state=Conflict")
+	for range 2 {
+		eval[bool](t, b, "window.loadedBefore = true")
+		for deadline := time.Now().Add(pageTimeout); eval[bool](t, b, "window.loadedBefore === true || document.readyState !== 'complete'"); time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the page has not been loaded again")
+			}
+		}
+	}
+	if at := b.location(t); at != "/claims?refresh=5&state=Conflict" {
+		t.Errorf("the page has become %s", at)
+	}
+	b.follow(t, chromedp.Click(chromedp.CSS("footer p:last-child a")))
+	if at := b.location(t); at != "/claims?state=Conflict" {
+		t.Errorf("stop refreshing leads to %s", at)
+	}
+}
+
 // In a narrow window, the band and the list remain, and no page is wider than the window.
 func TestNarrowWindow(t *testing.T) {
 	b := newBrowser(t)

@@ -274,7 +274,7 @@ func TestPages_LinksLeadToPages(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	seen := map[string]bool{"/": true}
 	ids := regexp.MustCompile(` id="([^"]*)"`)
-	const most = 1500
+	const most = 3000
 	for queue := []string{"/"}; len(queue) > 0 && len(seen) < most; queue = queue[1:] {
 		w := get(t, h, queue[0])
 		if w.Code == http.StatusSeeOther {

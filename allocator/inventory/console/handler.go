@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +25,11 @@ const (
 	// maxQuery and maxValue bound the query of a request and each of its values, in bytes.
 	maxQuery = 4096
 	maxValue = 2048
+	// refreshName is the name of the seconds between refreshes in a query: at least minRefresh, so that a forgotten page costs little.
+	refreshName = "refresh"
+	minRefresh  = 5
+	maxRefresh  = 300
+	someRefresh = 10 // what a page offers
 )
 
 //go:embed templates
@@ -154,6 +160,8 @@ type layout struct {
 	Title, Version string
 	Query          string // of the search box
 	JSON, CSV      string // addresses of the page in these formats; "" for none
+	Refresh        int    // seconds after which the browser loads the page again; 0 for never
+	Toggle         string // address of the page that refreshes, or no longer refreshes
 	View           View
 	At             time.Time
 	Page           any // what the page shows
@@ -211,6 +219,9 @@ func (c *console) serve(prepare preparation, f format) http.Handler {
 func (c *console) answer(r *http.Request, prepare preparation, f format) (*answer, layout, error) {
 	l := layout{Version: c.Version}
 	query, err := parseQuery(r.URL.RawQuery)
+	if err == nil {
+		l.Refresh, err = parseRefresh(query.Get(refreshName))
+	}
 	if err != nil {
 		return nil, l, err
 	}
@@ -245,6 +256,18 @@ func parseQuery(raw string) (url.Values, error) {
 	return query, nil
 }
 
+// parseRefresh returns the seconds after which the browser loads a page again.
+func parseRefresh(text string) (int, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < minRefresh || n > maxRefresh {
+		return 0, badRequest("%s=%.100s: use a number of seconds from %d to %d", refreshName, text, minRefresh, maxRefresh)
+	}
+	return n, nil
+}
+
 // value returns a value of the query without blanks around it.
 func (r *request) value(name string) string { return strings.TrimSpace(r.query.Get(name)) }
 
@@ -266,11 +289,20 @@ func (c *console) render(r *http.Request, a *answer, l layout, f format) (body [
 	if path == "/" {
 		path = "/pools"
 	}
+	query, values := r.URL.RawQuery, r.URL.Query()
+	if values.Has(refreshName) {
+		values.Del(refreshName)
+		query = values.Encode()
+	}
 	if slices.Contains(a.also, formatJSON) {
-		l.JSON = withQuery(path+".json", r.URL.RawQuery)
+		l.JSON = withQuery(path+".json", query)
 	}
 	if slices.Contains(a.also, formatCSV) {
-		l.CSV = withQuery(path+".csv", r.URL.RawQuery)
+		l.CSV = withQuery(path+".csv", query)
+	}
+	if l.Toggle = withQuery(path, query); l.Refresh == 0 {
+		values.Set(refreshName, strconv.Itoa(someRefresh))
+		l.Toggle = withQuery(path, values.Encode())
 	}
 	err = templates.ExecuteTemplate(&out, a.template, l)
 	return out.Bytes(), "text/html; charset=utf-8", err
