@@ -102,6 +102,9 @@ func newBrowser(t *testing.T) *browser {
 		View: func(context.Context) (console.View, error) {
 			return console.View{Inventory: i, Warnings: []string{"proxyvips: not read"}}, nil
 		},
+		Events: func(context.Context, *inventory.Pool) ([]inventory.Event, string) {
+			return []inventory.Event{{Warning: true, Reason: "PoolCapacityWarning", Message: "70 % of the addresses are allocated", Count: 2, Last: now}}, "events may be out of date"
+		},
 		Now: func() time.Time { return now }, Version: "test",
 	})
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

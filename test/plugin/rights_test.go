@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
@@ -46,6 +47,15 @@ func TestRights_EqualTheViewerRole(t *testing.T) {
 	viewer := kubeconfigOf(t, auditedUser, ns)
 	suite.Eventually(t, suite.Soon, func(context.Context) error { // the role has taken effect
 		if r := run(t, viewer, "pools", "-A"); r.stderr != "" {
+			return errors.New(r.stderr)
+		}
+		return nil
+	})
+	claim := suite.Kinds[0].Claim(ns, "recorded", "").(*butlerv1.IPAllocation)
+	claim.Spec.PoolRef.Name = "audited"
+	suite.Create(t, admin, claim)
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // the history that who --at reads is stored
+		if r := run(t, cluster.Kubeconfig(), "who", "10.90.0.7", "--at="+time.Now().UTC().Format(time.RFC3339)); r.code != 0 {
 			return errors.New(r.stderr)
 		}
 		return nil

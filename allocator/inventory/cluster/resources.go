@@ -34,6 +34,7 @@ const (
 // Warnings about objects that the user may not list.
 const (
 	onlyInNamespace = "%s: only those in namespace %s, as you may not list all: others are shown as free"
+	onlyListed      = "%s: only those in namespace %s, as you may not list all"
 	notRead         = "%s: not read, as you may not list them"
 )
 

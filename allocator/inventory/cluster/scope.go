@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,7 +29,7 @@ type Resource struct {
 
 // Resources lists the resources that a Scope can have.
 func Resources() (list []Resource) {
-	for _, r := range resources {
+	for _, r := range append(slices.Clone(resources), resourceEvent) {
 		list = append(list, Resource{r.name, r.GroupVersionResource, r.clusterScoped})
 	}
 	return list

@@ -141,15 +141,7 @@ func timeout(ctx context.Context, after time.Duration) <-chan struct{} {
 
 // watch watches a resource: in all namespaces, otherwise in the namespace of the options. installed is false if there is no such resource.
 func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err error) {
-	resources := f.client.Resource(of.GroupVersionResource)
-	namespace := metav1.NamespaceAll
-	_, err = resources.List(ctx, metav1.ListOptions{Limit: 1})
-	if apierrors.IsForbidden(err) && !of.clusterScoped && f.Namespace != "" {
-		namespace = f.Namespace
-		if _, err = resources.Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1}); err == nil {
-			f.leaveOut(onlyInNamespace, of.Resource, namespace)
-		}
-	}
+	namespace, err := findScope(ctx, f.client, of, f.Namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
@@ -158,20 +150,15 @@ func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err erro
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("list %s: %w", of.name, err)
+	case namespace != metav1.NamespaceAll:
+		f.leaveOut(onlyInNamespace, of.Resource, namespace)
 	}
-	objects := resources.Namespace(namespace)
-	w := &watched{of: of, informer: toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return objects.Watch(ctx, o) },
-	}, &unstructured.Unstructured{}, 0, toolscache.Indexers{})}
-	failed := func(_ context.Context, _ *toolscache.Reflector, err error) {
-		if !errors.Is(err, io.EOF) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			w.problem.Store(&problem{time.Now(), err})
-		}
+	w, err := newWatched(f.client, of, namespace, "")
+	if err != nil {
+		return false, err
 	}
 	changed := func(any) { f.changes.Add(1) }
-	_, err = w.informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed, UpdateFunc: func(any, any) { changed(nil) }})
-	if err := errors.Join(err, w.informer.SetTransform(w.decode), w.informer.SetWatchErrorHandlerWithContext(failed)); err != nil {
+	if _, err := w.informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: changed, DeleteFunc: changed, UpdateFunc: func(any, any) { changed(nil) }}); err != nil {
 		return false, fmt.Errorf("watch %s: %w", of.name, err)
 	}
 	go w.informer.RunWithContext(ctx)
@@ -182,6 +169,41 @@ func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err erro
 		return slices.Index(inventory.Resources, x.of.name) - slices.Index(inventory.Resources, y.of.name)
 	})
 	return true, nil
+}
+
+// findScope returns where the user may list a resource: in all namespaces (""), otherwise in a namespace that may be "".
+func findScope(ctx context.Context, client dynamic.Interface, of resource, namespace string) (string, error) {
+	resources := client.Resource(of.GroupVersionResource)
+	_, err := resources.List(ctx, metav1.ListOptions{Limit: 1})
+	if !apierrors.IsForbidden(err) || of.clusterScoped || namespace == "" {
+		return metav1.NamespaceAll, err
+	}
+	_, err = resources.Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	return namespace, err
+}
+
+// newWatched prepares to watch the objects of a resource in a namespace that a field selector selects.
+func newWatched(client dynamic.Interface, of resource, namespace, selector string) (*watched, error) {
+	objects := client.Resource(of.GroupVersionResource).Namespace(namespace)
+	w := &watched{of: of, informer: toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return objects.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return objects.Watch(ctx, o)
+		},
+	}, &unstructured.Unstructured{}, 0, toolscache.Indexers{})}
+	failed := func(_ context.Context, _ *toolscache.Reflector, err error) {
+		if !errors.Is(err, io.EOF) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			w.problem.Store(&problem{time.Now(), err})
+		}
+	}
+	if err := errors.Join(w.informer.SetTransform(w.decode), w.informer.SetWatchErrorHandlerWithContext(failed)); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", of.name, err)
+	}
+	return w, nil
 }
 
 // leaveOut warns about objects that are not watched, at once and on every page.
@@ -219,11 +241,7 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 		warnings = append(warnings, scope.warnings(watched)...)
 	}
 	for _, w := range watched {
-		if p := w.problem.Load(); p != nil && time.Since(p.at) < problemLife {
-			warning := w.of.Resource + " may be out of date"
-			if scope == nil { // the error may name an object
-				warning += ": " + p.err.Error()
-			}
+		if warning := w.warning(scope); warning != "" {
 			warnings = append(warnings, warning)
 		}
 	}
@@ -256,6 +274,19 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 	}
 	f.built[key] = built{i, changes, now}
 	return i, warnings, nil
+}
+
+// warning describes a recent failure of a watch to a reader; "" for none.
+func (w *watched) warning(scope Scope) string {
+	p := w.problem.Load()
+	if p == nil || time.Since(p.at) >= problemLife {
+		return ""
+	}
+	text := w.of.Resource + " may be out of date"
+	if scope == nil { // the error may name an object
+		text += ": " + p.err.Error()
+	}
+	return text
 }
 
 // readJournal reads the entries of the journal: one GET. A user who may not read the Lease is not asked again.

@@ -43,7 +43,9 @@ type Options struct {
 	View func(context.Context) (View, error)
 	// Health reads what shows defects beside the inventory, and returns a function that checks an inventory. Nil means that only the inventory is checked. Health
 	// may be called concurrently: the other pages do not wait for the reads.
-	Health  func(context.Context) (func(*inventory.Inventory) inventory.Health, error)
+	Health func(context.Context) (func(*inventory.Inventory) inventory.Health, error)
+	// Events returns the events about a pool, the newest first, and what is not read of them. Nil means that pages have no events.
+	Events  func(context.Context, *inventory.Pool) (list []inventory.Event, note string)
 	Now     func() time.Time
 	Version string // of the program
 }
@@ -139,9 +141,11 @@ func ready(p page) preparation { return func(context.Context) page { return p } 
 // request is a request for a page.
 type request struct {
 	*inventory.Inventory
-	format format
-	query  url.Values
-	now    time.Time
+	ctx     context.Context
+	options *Options
+	format  format
+	query   url.Values
+	now     time.Time
 }
 
 // answer is the content of a response: in the format of the request, or a redirection.
@@ -233,7 +237,7 @@ func (c *console) answer(r *http.Request, prepare preparation, f format) (*answe
 		return nil, l, &statusError{http.StatusBadGateway, err.Error()}
 	}
 	l.View, l.At = view, c.Now().UTC().Truncate(time.Second)
-	a, err := p(&request{view.Inventory, f, query, c.Now()})
+	a, err := p(&request{view.Inventory, r.Context(), &c.Options, f, query, c.Now()})
 	return a, l, err
 }
 

@@ -40,6 +40,7 @@ type poolPage struct {
 	Cooldowns short[run]
 	Releases  short[report.Release]
 	Condition []metav1.Condition
+	Events    *eventList // nil if pages have no events
 	Change    changeForm
 	Size      sizeForm
 }
@@ -171,6 +172,7 @@ func (r *request) pool() (*answer, error) {
 		}
 	}
 	page.Pending = shorten(pending, link("/claims", "pool", page.Name, "state", notReady))
+	page.Events = r.eventsOf(p)
 	if !network.IsValid() {
 		return &answer{template: "pool.html", title: page.Qualified, data: page, also: []format{formatJSON, formatCSV}}, nil
 	}

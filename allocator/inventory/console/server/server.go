@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
+	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/console"
 )
@@ -91,10 +92,11 @@ func newHandler(ctx context.Context, kube *rest.Config, o Options) (http.Handler
 	warn := func(format string, values ...any) {
 		o.Log.Info("Reading the cluster", "warning", fmt.Sprintf(format, values...))
 	}
+	read := cluster.Options{Config: kube, Now: time.Now, Warn: warn}
 	var feed *cluster.Feed
 	for {
 		var err error
-		feed, err = cluster.Watch(ctx, cluster.Options{Config: kube, Now: time.Now, Warn: warn})
+		feed, err = cluster.Watch(ctx, read)
 		if err == nil {
 			break
 		}
@@ -105,7 +107,11 @@ func newHandler(ctx context.Context, kube *rest.Config, o Options) (http.Handler
 		case <-time.After(retryRead):
 		}
 	}
-	pages := console.New(console.Options{View: viewOf(feed), Now: time.Now, Version: o.Version})
+	events, err := cluster.WatchEvents(ctx, read)
+	if err != nil {
+		return nil, err
+	}
+	pages := console.New(console.Options{View: viewOf(feed), Events: eventsOf(events), Now: time.Now, Version: o.Version})
 	return newGate(pages, kube, o.Log)
 }
 
@@ -115,6 +121,13 @@ func viewOf(feed *cluster.Feed) func(context.Context) (console.View, error) {
 		r := readerOf(ctx)
 		i, warnings, err := feed.Inventory(ctx, r.scope)
 		return console.View{Inventory: i, Warnings: warnings, Namespace: r.namespace, ChooseNamespace: r.limited}, err
+	}
+}
+
+// eventsOf returns a function that returns the events of a feed which the reader of a request may list.
+func eventsOf(feed *cluster.EventFeed) func(context.Context, *inventory.Pool) ([]inventory.Event, string) {
+	return func(ctx context.Context, p *inventory.Pool) ([]inventory.Event, string) {
+		return feed.Events(readerOf(ctx).scope, p)
 	}
 }
 

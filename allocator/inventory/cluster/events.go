@@ -1,0 +1,124 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+)
+
+// resourceEvent is the resource of events, which are no part of an Inventory.
+var resourceEvent = newResource[corev1.Event]("events", "v1", false, false)
+
+// indexUID is the index of events by the UID of the object that they are about.
+const indexUID = "uid"
+
+// EventFeed keeps the events about pools by watching them.
+type EventFeed struct {
+	watched   map[string]*watched // resource of the pools -> events; empty if they may not be listed
+	namespace string              // the only namespace whose events may be listed; "" for all
+	note      string              // why there are no events
+}
+
+// WatchEvents watches the events about pools, until ctx ends. A user who may not list events gets a note in place of the events.
+func WatchEvents(ctx context.Context, o Options) (*EventFeed, error) {
+	client, err := dynamic.NewForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("access to the cluster: %w", err)
+	}
+	f := &EventFeed{watched: map[string]*watched{}}
+	f.namespace, err = findScope(ctx, client, resourceEvent, o.Namespace)
+	switch {
+	case apierrors.IsForbidden(err):
+		f.note = fmt.Sprintf(notRead, resourceEvent.Resource)
+		return f, nil
+	case err != nil:
+		return nil, fmt.Errorf("list %s: %w", resourceEvent.name, err)
+	}
+	for _, of := range resources {
+		if !of.pools {
+			continue
+		}
+		w, err := newWatched(client, resourceEvent, f.namespace, "involvedObject.kind="+inventory.KindOf(inventory.Key{Resource: of.name}))
+		if err != nil {
+			return nil, err
+		}
+		err = w.informer.AddIndexers(toolscache.Indexers{indexUID: func(o any) ([]string, error) {
+			if e, ok := o.(*corev1.Event); ok {
+				return []string{string(e.InvolvedObject.UID)}, nil
+			}
+			return nil, nil
+		}})
+		if err != nil {
+			return nil, fmt.Errorf("watch %s: %w", resourceEvent.name, err)
+		}
+		f.watched[of.name] = w
+	}
+	start(ctx, f.watched)
+	return f, nil
+}
+
+// start starts informers, and waits a moment until they have read their objects once: the pages do without what takes longer.
+func start(ctx context.Context, all map[string]*watched) {
+	patience := timeout(ctx, Patience)
+	for _, w := range all {
+		go w.informer.RunWithContext(ctx)
+	}
+	for _, w := range all {
+		toolscache.WaitForCacheSync(patience, w.informer.HasSynced)
+	}
+}
+
+// note describes why the objects are incomplete or out of date; "" if they are not.
+func (w *watched) note(scope Scope) string {
+	if warning := w.warning(scope); warning != "" {
+		return warning
+	}
+	if !w.informer.HasSynced() {
+		return w.of.Resource + ": not read yet"
+	}
+	return ""
+}
+
+// Events lists the events about a pool that a reader may list, the newest first. note describes what is not read; it may be "".
+func (f *EventFeed) Events(scope Scope, p *inventory.Pool) (list []inventory.Event, note string) {
+	w := f.watched[p.Key.Resource]
+	if w == nil {
+		return nil, f.note
+	}
+	namespace := f.namespace
+	if scope != nil {
+		allowed, some := scope[resourceEvent.name]
+		if !some {
+			return nil, fmt.Sprintf(notRead, resourceEvent.Resource)
+		}
+		if allowed != AllNamespaces {
+			namespace = allowed
+		}
+	}
+	// Events about an object without a namespace are in namespace default.
+	if namespace != metav1.NamespaceAll && cmp.Or(p.Key.Namespace, metav1.NamespaceDefault) != namespace {
+		return nil, fmt.Sprintf(onlyListed, resourceEvent.Resource, namespace)
+	}
+	stored, err := w.informer.GetIndexer().ByIndex(indexUID, string(p.Object.GetUID()))
+	if err != nil {
+		return nil, err.Error()
+	}
+	for _, o := range stored {
+		if e, ok := o.(*corev1.Event); ok {
+			list = append(list, inventory.NewEvent(e))
+		}
+	}
+	slices.SortFunc(list, func(x, y inventory.Event) int {
+		return cmp.Or(y.Last.Compare(x.Last), cmp.Compare(x.Reason, y.Reason), cmp.Compare(x.Message, y.Message))
+	})
+	return list, w.note(scope)
+}
