@@ -55,8 +55,11 @@ type Claim struct {
 	Tenant  string // namespace/name of the TenantCluster, of the Cluster, or of the Service of a ProxyVIP; "" for none
 	Team    string
 	Origin  string // value of butlerv1.AnnotationOrigin
+	Role    string // value of butlerv1.LabelAllocationRole
 	Created time.Time
 	Since   time.Time // when the range was allocated, as far as the status records it; otherwise Created
+	// IdleSince is the annotation butlerv1.AnnotationIdleSince; zero without it.
+	IdleSince time.Time
 	// Description is the annotation AnnotationDescription. Mode and Ports are those of a ProxyVIP.
 	Description string
 	Mode        novaedgev1.VIPMode
@@ -152,6 +155,8 @@ func newClaim(c state.Claim, d description) *Claim {
 		Since: c.Created, Team: d.object.GetLabels()[butlerv1.LabelTeam], Origin: d.object.GetAnnotations()[butlerv1.AnnotationOrigin], OwnerClaim: c.OwnerClaim,
 		Description: d.object.GetAnnotations()[AnnotationDescription], Mode: d.mode, Ports: d.ports,
 	}
+	described.Role = d.object.GetLabels()[butlerv1.LabelAllocationRole]
+	described.IdleSince, _ = time.Parse(time.RFC3339, d.object.GetAnnotations()[butlerv1.AnnotationIdleSince]) // zero if it cannot be parsed
 	described.token, described.tenantMissing, described.unreadySince = c.Token, d.tenantMissing, c.Created
 	described.finalizer, described.finalizers = d.finalizer, d.object.GetFinalizers()
 	if d.unreadySince.After(c.Created) {

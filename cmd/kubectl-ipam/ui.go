@@ -68,6 +68,10 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 	if err != nil {
 		return err
 	}
+	tenants, err := cluster.WatchTenants(ctx, o)
+	if err != nil {
+		return err
+	}
 	showEvents := func(_ context.Context, p *inventory.Pool) ([]inventory.Event, string) { return events.Events(nil, p) }
 	view := func(ctx context.Context) (console.View, error) {
 		i, warnings, err := feed.Inventory(ctx, nil)
@@ -75,7 +79,7 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 	}
 	read := cluster.KeepInstallation(o, cluster.Checks{Grace: inventory.DefaultGrace, Version: version}, installationLife)
 	pages := console.New(console.Options{
-		View: view, Events: showEvents, Now: a.now, Version: version,
+		View: view, Events: showEvents, Tenant: tenants.Tenant, Now: a.now, Version: version,
 		Health: func(ctx context.Context) (func(*inventory.Inventory) inventory.Health, error) {
 			installation, err := read(ctx)
 			if err != nil {

@@ -344,7 +344,13 @@ func viewerKubeconfig(t *testing.T, user, ns string) string {
 // kubeconfigOf writes the kubeconfig of a user.
 func kubeconfigOf(t *testing.T, user, ns string) string {
 	t.Helper()
-	config, err := cluster.ConfigFor(user)
+	return kubeconfigIn(t, cluster, user, ns)
+}
+
+// kubeconfigIn writes the kubeconfig of a user of a sandbox.
+func kubeconfigIn(t *testing.T, s *sandbox.Sandbox, user, ns string) string {
+	t.Helper()
+	config, err := s.ConfigFor(user)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,9 @@
 package console
 
 import (
-	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
@@ -94,42 +91,4 @@ func claimRows(items []report.Claim) (rows []claimRow) {
 		rows = append(rows, newClaimRow(c))
 	}
 	return rows
-}
-
-// tenantPage is what a tenant owns.
-type tenantPage struct {
-	Tenant string
-	Facts  []string
-	Rows   []claimRow
-	Pages  pager
-}
-
-// tenant shows what a tenant owns.
-func (r *request) tenant() (*answer, error) {
-	name := r.value("tenant")
-	if name == "" {
-		return nil, badRequest("tenant is missing: name a tenant as namespace/name")
-	}
-	items := r.selectClaims(filter{Tenant: name})
-	if len(items) == 0 {
-		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("no claim of a tenant %.300q among those that you may read: write namespace/name", name)}
-	}
-	owned := map[string][]allocator.Range{}
-	for _, c := range r.Claims() {
-		if c.Tenant == name {
-			owned[string(c.Purpose)] = append(owned[string(c.Purpose)], c.Ranges...)
-		}
-	}
-	page := tenantPage{Tenant: name}
-	for _, purpose := range []inventory.Purpose{inventory.PurposeNodes, inventory.PurposeLoadBalancer, inventory.PurposeVIP, inventory.PurposeMachine} {
-		if ranges := owned[string(purpose)]; len(ranges) > 0 {
-			page.Facts = append(page.Facts, fmt.Sprintf("%s for %s in %s", allocator.AmountOf(ranges...), purpose, allocator.Counted(len(ranges), "range")))
-		}
-	}
-	shown, pages, err := pageOf(r, items, "/tenant", "tenant", name)
-	if err != nil {
-		return nil, err
-	}
-	page.Pages, page.Rows = pages, claimRows(shown)
-	return &answer{template: "tenant.html", title: name, data: page, also: []format{formatJSON}, document: report.NewList(report.KindClaimList, items)}, nil
 }

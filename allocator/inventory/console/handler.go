@@ -45,7 +45,9 @@ type Options struct {
 	// may be called concurrently: the other pages do not wait for the reads.
 	Health func(context.Context) (func(*inventory.Inventory) inventory.Health, error)
 	// Events returns the events about a pool, the newest first, and what is not read of them. Nil means that pages have no events.
-	Events  func(context.Context, *inventory.Pool) (list []inventory.Event, note string)
+	Events func(context.Context, *inventory.Pool) (list []inventory.Event, note string)
+	// Tenant returns what is stored about a tenant beside its claims. Nil means that pages show the claims alone.
+	Tenant  func(ctx context.Context, namespace, name string) inventory.Tenant
 	Now     func() time.Time
 	Version string // of the program
 }

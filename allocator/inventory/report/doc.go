@@ -15,6 +15,7 @@ const (
 	KindPlan       = "Plan"
 	KindFit        = "Fit"
 	KindCheck      = "Check"
+	KindTenant     = "Tenant"
 )
 
 // List is a document with items.

@@ -1,0 +1,127 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// Resources of the platform, which are no part of an Inventory.
+var (
+	resourceTenantCluster  = newResource[butlerv1.TenantCluster]("tenantclusters.butler.butlerlabs.dev", "v1alpha1", false, false)
+	resourceProviderConfig = newResource[butlerv1.ProviderConfig]("providerconfigs.butler.butlerlabs.dev", "v1alpha1", false, false)
+)
+
+// TenantFeed keeps the TenantClusters and ProviderConfigs by watching them.
+type TenantFeed struct {
+	watched map[string]*watched // those of resources that may be listed
+	notes   map[string]string   // what is not read of the resources that are installed; "" for nothing
+}
+
+// WatchTenants watches TenantClusters and ProviderConfigs, if they are installed, until ctx ends. They belong to the platform, whose own roles decide who may read
+// them: no role of Butler IPAM for users contains them. A user who may not list them gets a note in their place.
+func WatchTenants(ctx context.Context, o Options) (*TenantFeed, error) {
+	client, err := dynamic.NewForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("access to the cluster: %w", err)
+	}
+	served, err := o.servedWithTenants(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("resources of %s: %w", butlerv1.GroupVersion, err)
+	}
+	f := &TenantFeed{watched: map[string]*watched{}, notes: map[string]string{}}
+	for _, of := range []resource{resourceTenantCluster, resourceProviderConfig} {
+		if !slices.ContainsFunc(served, func(r metav1.APIResource) bool { return r.Name == of.Resource }) {
+			continue
+		}
+		namespace, err := findScope(ctx, client, of, o.Namespace)
+		switch f.notes[of.name] = ""; {
+		case apierrors.IsForbidden(err):
+			f.notes[of.name] = fmt.Sprintf(notRead, of.Resource)
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("list %s: %w", of.name, err)
+		case namespace != metav1.NamespaceAll:
+			f.notes[of.name] = fmt.Sprintf(onlyListed, of.Resource, namespace)
+		}
+		if f.watched[of.name], err = newWatched(client, of, namespace, ""); err != nil {
+			return nil, err
+		}
+	}
+	start(ctx, f.watched)
+	return f, nil
+}
+
+// servedWithTenants lists the resources in the API version of TenantClusters. Discovery is allowed to every user, and the answer to a list of a resource that is not
+// installed depends on the rights of the user.
+func (o Options) servedWithTenants(ctx context.Context) ([]metav1.APIResource, error) {
+	client, err := rest.UnversionedRESTClientFor(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := client.Get().AbsPath("apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version).Do(ctx).Raw()
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	var list metav1.APIResourceList
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	return list.APIResources, err
+}
+
+// Tenant returns what is stored about a tenant beside its claims.
+func (f *TenantFeed) Tenant(_ context.Context, namespace, name string) (t inventory.Tenant) {
+	if c := f.find(namespace, name); c != nil {
+		t = inventory.NewTenant(c, f.providers())
+	} else if note := f.notes[resourceTenantCluster.name]; note != "" {
+		t.NotRead = append(t.NotRead, note)
+	}
+	if note := f.notes[resourceProviderConfig.name]; note != "" && t.Provider == nil {
+		t.NotRead = append(t.NotRead, note)
+	}
+	for _, w := range f.watched {
+		if note := w.note(nil); note != "" {
+			t.NotRead = append(t.NotRead, note)
+		}
+	}
+	slices.Sort(t.NotRead)
+	return t
+}
+
+// find returns a TenantCluster; nil if it is not stored or not read.
+func (f *TenantFeed) find(namespace, name string) *butlerv1.TenantCluster {
+	w := f.watched[resourceTenantCluster.name]
+	if w == nil {
+		return nil
+	}
+	o, _, err := w.informer.GetStore().GetByKey(namespace + "/" + name)
+	if err != nil {
+		return nil
+	}
+	c, _ := o.(*butlerv1.TenantCluster)
+	return c
+}
+
+// providers lists the ProviderConfigs that are read.
+func (f *TenantFeed) providers() (list []*butlerv1.ProviderConfig) {
+	w := f.watched[resourceProviderConfig.name]
+	if w == nil {
+		return nil
+	}
+	for _, o := range w.informer.GetStore().List() {
+		if c, ok := o.(*butlerv1.ProviderConfig); ok {
+			list = append(list, c)
+		}
+	}
+	return list
+}

@@ -1,0 +1,71 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"butlerlabs.dev/ipam/allocator/inventory"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+func tenantHandler(i *inventory.Inventory, tenant func(context.Context, string, string) inventory.Tenant) http.Handler {
+	return New(Options{
+		View:   func(context.Context) (View, error) { return View{Inventory: i}, nil },
+		Tenant: tenant, Now: func() time.Time { return now }, Version: "test",
+	})
+}
+
+// The page of a tenant of the platform has its quota, how it grows, its conditions, and the ranges of its load balancers.
+func TestTenant_Golden(t *testing.T) {
+	growth := allocation("vlan40", "web-lb-2", "web", "10.40.0.24", "10.40.0.25", butlerv1.TypeLoadBalancer)
+	growth.Labels = map[string]string{butlerv1.LabelAllocationRole: butlerv1.RoleGrowth}
+	growth.Annotations = map[string]string{butlerv1.AnnotationIdleSince: "2026-01-02T03:00:00Z"}
+	at := metav1.NewTime(now.Add(-time.Minute))
+	cluster := &butlerv1.TenantCluster{
+		ObjectMeta: named("team-1", "web"), Spec: butlerv1.TenantClusterSpec{ProviderConfigRef: &butlerv1.ProviderReference{Name: "lab"}},
+		Status: butlerv1.TenantClusterStatus{Conditions: []metav1.Condition{
+			{Type: butlerv1.ConditionLoadBalancerIPsAvailable, Status: metav1.ConditionFalse, Reason: butlerv1.ReasonQuotaExceeded, Message: "Services need 2 addresses more <b>", LastTransitionTime: at},
+			{Type: "ControlPlaneReady", Status: metav1.ConditionTrue, Reason: "Ready", Message: "of another author"},
+			{Type: butlerv1.ConditionNetworkReady, Status: metav1.ConditionTrue, Reason: butlerv1.ReasonReady, Message: "nodes 10.40.0.8-10.40.0.12", LastTransitionTime: at},
+		}},
+	}
+	provider := &butlerv1.ProviderConfig{ObjectMeta: named("butler-system", "lab"), Spec: butlerv1.ProviderConfigSpec{Network: &butlerv1.ProviderNetwork{
+		Mode: butlerv1.NetworkModeIPAM, LoadBalancer: &butlerv1.ProviderLoadBalancer{AllocationMode: butlerv1.LBAllocationElastic, GrowthIncrement: new(int32(2))},
+		QuotaPerTenant: &butlerv1.TenantQuota{MaxLoadBalancerIPs: new(int32(16))},
+	}}}
+	h := tenantHandler(newInventory(t, append(objects(), growth)), func(_ context.Context, namespace, name string) inventory.Tenant {
+		if namespace != "team-1" || name != "web" {
+			t.Errorf("asked for %s/%s", namespace, name)
+		}
+		return inventory.NewTenant(cluster, []*butlerv1.ProviderConfig{provider})
+	})
+	compareGolden(t, h, "tenant-platform.html", "/tenant?tenant=team-1/web")
+	compareGolden(t, h, "tenant-platform.json", "/tenant.json?tenant=team-1/web")
+}
+
+// A TenantCluster without claims has a page, which shows why it has none. What is not read is a line.
+func TestTenant_WithoutClaims(t *testing.T) {
+	stored := inventory.Tenant{NotRead: []string{"tenantclusters: not read, as you may not list them"}}
+	h := tenantHandler(newInventory(t, objects()), func(context.Context, string, string) inventory.Tenant { return stored })
+	if w := get(t, h, "/tenant?tenant=team-9/new"); w.Code != http.StatusNotFound {
+		t.Errorf("a tenant that is not stored: status %d", w.Code)
+	}
+	if page := mustGet(t, h, "/tenant?tenant=team-1/web"); !strings.Contains(page, `<p class="facts">tenantclusters: not read, as you may not list them</p>`) || strings.Contains(page, "MetalLB") {
+		t.Errorf("without TenantClusters: %s", mainOf(page))
+	}
+	c := &butlerv1.TenantCluster{ObjectMeta: named("team-9", "new")}
+	c.Spec.Networking = &butlerv1.TenantNetworking{LoadBalancerPool: &butlerv1.LoadBalancerPool{Start: "10.9.0.0", End: "10.9.0.7"}}
+	c.Status.Conditions = []metav1.Condition{{Type: butlerv1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: butlerv1.ReasonPoolExhausted, Message: "no pool has room for nodes"}}
+	stored = inventory.NewTenant(c, nil)
+	page := mustGet(t, h, "/tenant?tenant=team-9/new")
+	for _, want := range []string{"No addresses.", "no pool has room for nodes", "quota: not known", "Set by hand: 10.9.0.0/29."} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in %s", want, mainOf(page))
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package report
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+// Tenant is what a tenant owns, and what its TenantCluster and its ProviderConfig record about it.
+type Tenant struct {
+	APIVersion      string              `json:"apiVersion"`
+	Kind            string              `json:"kind"`
+	Tenant          string              `json:"tenant"`
+	Addresses       []TenantAddresses   `json:"addresses"`
+	Provider        *Object             `json:"provider,omitempty"`
+	AllocationMode  string              `json:"allocationMode,omitempty"` // of load balancer addresses: static or elastic
+	GrowthIncrement int32               `json:"growthIncrement,omitempty"`
+	Conditions      []Condition         `json:"conditions,omitempty"`
+	LoadBalancers   []LoadBalancerRange `json:"loadBalancers,omitempty"`
+	ManualRange     string              `json:"manualRange,omitempty"` // of load balancer addresses, set by hand and used without an IPAllocation
+	NotRead         []string            `json:"notRead,omitempty"`
+	Claims          []Claim             `json:"claims"`
+}
+
+// TenantAddresses counts the addresses of a tenant for a purpose.
+type TenantAddresses struct {
+	Purpose string `json:"purpose"`
+	Count   int64  `json:"count"`
+	Ranges  int    `json:"ranges"`
+	Quota   int32  `json:"quota,omitempty"`
+
+	// Text is the count, which may saturate, for persons.
+	Text string `json:"-"`
+}
+
+// Condition is a condition of an object.
+type Condition struct {
+	Type    string     `json:"type"`
+	Status  string     `json:"status"`
+	Reason  string     `json:"reason"`
+	Message string     `json:"message"`
+	Since   *time.Time `json:"since,omitempty"`
+}
+
+// LoadBalancerRange is the addresses of an IPAllocation for the load balancers of a tenant.
+type LoadBalancerRange struct {
+	Range     string     `json:"range"`
+	Claim     *Object    `json:"claim"`
+	Growth    bool       `json:"growth"`
+	IdleSince *time.Time `json:"idleSince,omitempty"`
+	Ready     bool       `json:"ready"`
+}
+
+// NewTenant returns a tenant with its claims.
+func NewTenant(i *inventory.Inventory, name string, t inventory.Tenant, claims []Claim) Tenant {
+	item := Tenant{APIVersion: APIVersion, Kind: KindTenant, Tenant: name, Addresses: []TenantAddresses{}, NotRead: t.NotRead, Claims: append([]Claim{}, claims...)}
+	owned := map[inventory.Purpose][]allocator.Range{}
+	for _, c := range i.Claims() {
+		if c.Tenant == name {
+			owned[c.Purpose] = append(owned[c.Purpose], c.Ranges...)
+		}
+	}
+	for _, purpose := range []inventory.Purpose{inventory.PurposeNodes, inventory.PurposeLoadBalancer, inventory.PurposeVIP, inventory.PurposeMachine} {
+		if ranges, quota := allocator.Union(owned[purpose]), t.Quota(purpose); len(ranges) > 0 || quota > 0 {
+			item.Addresses = append(item.Addresses, TenantAddresses{string(purpose), allocator.Total(ranges), len(owned[purpose]), quota, allocator.AmountOf(ranges...)})
+		}
+	}
+	if p := t.Provider; p != nil {
+		item.Provider = &Object{Kind: "ProviderConfig", Namespace: p.Namespace, Name: p.Name}
+		if n := p.Spec.Network; n != nil && n.Mode == butlerv1.NetworkModeIPAM {
+			item.AllocationMode = string(butlerv1.LBAllocationStatic)
+			if lb := n.LoadBalancer; lb != nil && lb.AllocationMode == butlerv1.LBAllocationElastic {
+				item.AllocationMode, item.GrowthIncrement = string(butlerv1.LBAllocationElastic), ptr.Deref(lb.GrowthIncrement, 0)
+			}
+		}
+	}
+	for _, r := range i.LoadBalancers(name) {
+		item.LoadBalancers = append(item.LoadBalancers, LoadBalancerRange{RangeText(r.Range), NewObject(r.Claim), r.Growth, OptionalTime(r.IdleSince), r.Ready})
+	}
+	if t.Cluster == nil {
+		return item
+	}
+	for _, of := range []string{butlerv1.ConditionNetworkReady, butlerv1.ConditionLoadBalancerIPsAvailable} {
+		if c := meta.FindStatusCondition(t.Cluster.Status.Conditions, of); c != nil {
+			item.Conditions = append(item.Conditions, Condition{c.Type, string(c.Status), c.Reason, c.Message, OptionalTime(c.LastTransitionTime.Time)})
+		}
+	}
+	if n := t.Cluster.Spec.Networking; n != nil && n.LoadBalancerPool != nil && len(item.LoadBalancers) == 0 {
+		if r, err := allocator.ParseRange(n.LoadBalancerPool.Start + "-" + n.LoadBalancerPool.End); err == nil {
+			item.ManualRange = RangeText(r)
+		}
+	}
+	return item
+}
