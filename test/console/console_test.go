@@ -105,6 +105,13 @@ func newBrowser(t *testing.T) *browser {
 		Events: func(context.Context, *inventory.Pool) ([]inventory.Event, string) {
 			return []inventory.Event{{Warning: true, Reason: "PoolCapacityWarning", Message: "70 % of the addresses are allocated", Count: 2, Last: now}}, "events may be out of date"
 		},
+		Tenant: func(context.Context, string, string) inventory.Tenant {
+			c := &butlerv1.TenantCluster{ObjectMeta: meta("web")}
+			c.Status.Conditions = []metav1.Condition{{
+				Type: butlerv1.ConditionNetworkReady, Status: metav1.ConditionTrue, Reason: butlerv1.ReasonReady, Message: "nodes 10.40.1.5-10.40.1.11", LastTransitionTime: metav1.NewTime(now),
+			}}
+			return inventory.NewTenant(c, nil)
+		},
 		Now: func() time.Time { return now }, Version: "test",
 	})
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -372,7 +379,7 @@ func TestNarrowWindow(t *testing.T) {
 	b := newBrowser(t)
 	for width, visible := range map[int64]bool{640: false, 400: false, 900: true} {
 		b.do(t, chromedp.EmulateViewport(width, 900))
-		for _, target := range []string{"/pools", vlan40, "/claims", "/address?address=10.40.1.5", "/pool?pool=NetworkPool/ns/v6", "/health"} {
+		for _, target := range []string{"/pools", vlan40, "/claims", "/address?address=10.40.1.5", "/pool?pool=NetworkPool/ns/v6", "/health", "/tenant?tenant=team-1/web"} {
 			b.open(t, target)
 			if over := eval[int](t, b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
 				t.Errorf("%s is %d pixels wider than a window of %d", target, over, width)
@@ -411,7 +418,7 @@ func TestContrastAndDarkMode(t *testing.T) {
 	grounds := map[string]string{}
 	for _, scheme := range []string{"light", "dark"} {
 		b.media(t, scheme)
-		for _, target := range []string{"/pools", vlan40, "/claims?tenant=team-1/web", "/address?address=10.40.1.0", "/health", "/plan?reserve=10.40.1.0/29&" + strings.TrimPrefix(vlan40, "/pool?")} {
+		for _, target := range []string{"/pools", vlan40, "/claims?tenant=team-1/web", "/address?address=10.40.1.0", "/health", "/tenant?tenant=team-1/web", "/plan?reserve=10.40.1.0/29&" + strings.TrimPrefix(vlan40, "/pool?")} {
 			b.open(t, target)
 			bad := eval[[]string](t, b, lowContrast)
 			if bad[0] == "0" || len(bad) > 1 {
@@ -430,7 +437,7 @@ func TestContrastAndDarkMode(t *testing.T) {
 func TestNamesAndKeyboard(t *testing.T) {
 	b := newBrowser(t)
 	needsName := map[string]bool{"link": true, "button": true, "textbox": true, "searchbox": true, "combobox": true, "image": true, "img": true, "navigation": true, "region": true}
-	for _, target := range []string{"/pools", vlan40, corp, "/claims?tenant=team-1/web", "/address?address=10.40.1.0", "/search?q=web", "/health"} {
+	for _, target := range []string{"/pools", vlan40, corp, "/claims?tenant=team-1/web", "/address?address=10.40.1.0", "/search?q=web", "/health", "/tenant?tenant=team-1/web"} {
 		b.open(t, target)
 		tree, err := chromedp.Call(b, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
 		if err != nil {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -77,7 +78,9 @@ func (r *request) health(h inventory.Health) (*answer, error) {
 			page.Warnings++
 		}
 	}
-	shown, pages, err := pageOf(r, h.Findings, "/health", "area", selected)
+	ordered := slices.Clone(h.Findings)
+	slices.SortStableFunc(ordered, func(x, y inventory.Finding) int { return cmp.Compare(orderOf(x), orderOf(y)) })
+	shown, pages, err := pageOf(r, ordered, "/health", "area", selected)
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +93,14 @@ func (r *request) health(h inventory.Health) (*answer, error) {
 		page.Rows = append(page.Rows, row)
 	}
 	return &answer{template: "health.html", title: "Health", data: page, also: []format{formatJSON}, document: report.NewHealth(h)}, nil
+}
+
+// orderOf orders errors before warnings: a long list has several pages.
+func orderOf(f inventory.Finding) int {
+	if f.Severity == inventory.SeverityError {
+		return 0
+	}
+	return 1
 }
 
 // linkOf returns the address of the page about a pool, a claim or an address object; "" if there is none.
