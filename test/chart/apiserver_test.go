@@ -154,7 +154,7 @@ func changeMode(t *testing.T, upgrade func(...string) error) {
 			`--output=jsonpath={range .items[*]}{.metadata.annotations.cert-manager\.io/inject-ca-from}{range .webhooks[*]} {.clientConfig.caBundle}{end}{"\n"}{end}`)
 		return stdout
 	}
-	if err := upgrade("--reset-then-reuse-values", "--values=testdata/secret.yaml", "--set=crds.install=true"); err != nil {
+	if err := upgrade("--reset-then-reuse-values", "--values=testdata/secret.yaml", "--set=crds.install=true,console.tlsSecret=my-console"); err != nil {
 		t.Fatal(err)
 	}
 	if got := trust(); strings.Contains(got, "/ipam-butler-ipam-webhook") || !strings.Contains(got, " LS0t") {

@@ -543,9 +543,8 @@ func TestChart_InvalidValues(t *testing.T) {
 		"--set=networkPolicy.webhookFrom[0].ipBlock.cidr=192.0.2.1/32":                                                                   "restrict nothing without networkPolicy.enabled",
 		"--set=networkPolicy.metricsFrom[0].ipBlock.cidr=192.0.2.1/32":                                                                   "restrict nothing without networkPolicy.enabled",
 		"--set=console.enabled=true,networkPolicy.consoleFrom[0].ipBlock.cidr=192.0.2.1/32":                                              "restrict nothing without networkPolicy.enabled",
-		"--set=console.tlsSecret=x":                                 "do nothing without console.enabled",
-		"--set=console.enabled=true,certificates.mode=self-managed": "console.enabled needs console.tlsSecret with certificates.mode=self-managed",
-		"--set=fullnameOverride=" + strings.Repeat("a-name", 7):     "at '/fullnameOverride': maxLength",
+		"--set=console.enabled=true,certificates.mode=self-managed":                                                                      "console.enabled needs console.tlsSecret with certificates.mode=self-managed",
+		"--set=fullnameOverride=" + strings.Repeat("a-name", 7):                                                                          "at '/fullnameOverride': maxLength",
 	} {
 		if _, err := template(t, "prod", "ipam", "", arg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want %q, got %v", arg, want, err)
