@@ -209,7 +209,7 @@ test-clients: controlplane build $(addprefix $(BIN)/,clusterapi kube-controller-
 	$(GO) test -C test/clients -count=1 -timeout 20m ./...
 
 .PHONY: test-console
-test-console: ## Look at the pages of the console with Chromium, which make console-packages installs
+test-console: controlplane build $(BIN)/helm ## Look at the pages of the console with Chromium, which make console-packages installs
 	$(GO) test -C test/console -count=1 ./...
 
 .PHONY: console-packages

@@ -91,7 +91,7 @@ type browser struct {
 	messages []string
 }
 
-// newBrowser serves the console and opens it in a browser. The test fails if the browser reports anything in its console.
+// newBrowser serves the console and opens it in a browser.
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
 	i := inventory.New(now, nil)
@@ -126,8 +126,16 @@ func newBrowser(t *testing.T) *browser {
 	server := &http.Server{Handler: gate, ReadHeaderTimeout: pageTimeout}
 	go server.Serve(listener) //nolint:errcheck // ends with the test
 	t.Cleanup(func() { _ = server.Close() })
+	b := startBrowser(t, "http://"+address.String())
+	b.do(t, chromedp.Navigate(gate.URL()))
+	return b
+}
 
+// startBrowser starts a browser for the pages at a URL. The test fails if the browser reports anything in its console.
+func startBrowser(t *testing.T, base string) *browser {
+	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()),
+		chromedp.IgnoreCertErrors, // of butler-ipam console, whose certificate is made for the test
 		chromedp.Flag("disable-features", "Translate,BackForwardCache")) // pages from that cache load without the events that chromedp waits for
 	if os.Geteuid() == 0 { // Chromium's own sandbox refuses root
 		options = append(options, chromedp.NoSandbox)
@@ -136,7 +144,7 @@ func newBrowser(t *testing.T) *browser {
 	t.Cleanup(stop)
 	ctx, cancel := chromedp.NewContext(allocated)
 	t.Cleanup(cancel)
-	b := &browser{Context: ctx, base: "http://" + address.String()}
+	b := &browser{Context: ctx, base: base}
 	messages := chromedp.Console(ctx)
 	go func() {
 		for m, err := range messages {
@@ -148,7 +156,7 @@ func newBrowser(t *testing.T) *browser {
 			b.mu.Unlock()
 		}
 	}()
-	b.do(t, chromedp.EmulateViewport(1200, 1000), chromedp.Navigate(gate.URL()))
+	b.do(t, chromedp.EmulateViewport(1200, 1000))
 	t.Cleanup(func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()

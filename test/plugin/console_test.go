@@ -1,156 +1,44 @@
 package plugin
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/test/pki"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
-
-// consoleAccount is the service account of the console, as the chart names it.
-const consoleAccount = "butler-ipam-console"
 
 // beyondViewerInConsole has the calls of the console that the viewer role does not allow. The role system:auth-delegator allows them.
 var beyondViewerInConsole = []string{"create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io"}
 
 // webConsole is a running butler-ipam console.
 type webConsole struct {
-	address string
-	client  *http.Client
+	suite.Console
+	client *http.Client
 }
 
-// startConsole runs the console with the rights that the chart gives it. The console must end without an error when the test ends.
 func startConsole(t *testing.T) *webConsole {
 	t.Helper()
-	rendered, err := exec.CommandContext(t.Context(), "../../bin/helm", "template", "butler-ipam", "../../charts/butler-ipam", "--namespace="+sandbox.ManagerNamespace,
-		"--set=console.enabled=true,console.tlsSecret=tls", "--show-only=templates/console.yaml").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, rendered)
-	}
-	var rights []string
-	for document := range strings.SplitSeq(string(rendered), "\n---\n") {
-		for _, kind := range []string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding"} {
-			if strings.Contains(document, "\nkind: "+kind+"\n") {
-				rights = append(rights, document)
-			}
-		}
-	}
-	if len(rights) != 4 {
-		t.Fatalf("the chart has %d objects with rights of the console: %s", len(rights), rendered)
-	}
-	suite.Kubectl(t, cluster, strings.Join(rights, "\n---\n"), "apply", "-f", "-")
-
-	authority, err := pki.New("console")
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, key, err := authority.Server("127.0.0.1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	admin, err := cluster.ConfigFor("nobody")
-	if err != nil {
-		t.Fatal(err)
-	}
-	access := rest.AnonymousClientConfig(admin)
-	access.BearerToken = tokenOf(t, sandbox.ManagerNamespace, consoleAccount)
-	kubeconfig, err := pki.Kubeconfig("sandbox", access, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string][]byte{"tls.crt": certificate, "tls.key": key, "kubeconfig": kubeconfig} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	command := exec.CommandContext(context.WithoutCancel(t.Context()), "../../bin/butler-ipam", "console", "--bind-address=127.0.0.1:0", "--health-probe-bind-address=127.0.0.1:0", "--cert-dir="+dir)
-	command.Env = append(os.Environ(), "KUBECONFIG="+filepath.Join(dir, "kubeconfig"))
-	log, err := command.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	address := make(chan string, 1)
-	var read sync.WaitGroup
-	read.Go(func() {
-		for lines := bufio.NewScanner(log); lines.Scan(); {
-			var line struct{ Msg, Address string }
-			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "Serving" {
-				address <- line.Address
-				continue
-			}
-			t.Logf("console: %s", lines.Text())
-		}
-		close(address)
-	})
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(authority.PEM)
-	c := &webConsole{address: "https://" + <-address, client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
-	t.Cleanup(func() {
-		if err := command.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-		read.Wait()
-		if err := command.Wait(); err != nil {
-			t.Errorf("butler-ipam console: %v", err)
-		}
-	})
-	return c
-}
-
-// tokenOf returns a token of a service account.
-func tokenOf(t *testing.T, ns, name string) string {
-	t.Helper()
-	request := &authenticationv1.TokenRequest{}
-	if err := admin.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}, request); err != nil {
-		t.Fatal(err)
-	}
-	return request.Status.Token
-}
-
-// person creates a service account with a role in namespaces ("" is the cluster), and returns a token.
-func person(t *testing.T, ns, name string, bindings map[string]string) string {
-	t.Helper()
-	suite.Create(t, admin, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
-	subject := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: name}}
-	for role, in := range bindings {
-		of := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}
-		if in == "" {
-			suite.CreateForTest(t, admin, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ns + "-" + name + "-" + role}, RoleRef: of, Subjects: subject})
-		} else {
-			suite.CreateForTest(t, admin, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: name + "-" + role}, RoleRef: of, Subjects: subject})
-		}
-	}
-	return tokenOf(t, ns, name)
+	c := suite.StartConsole(t, cluster, admin, "../..")
+	return &webConsole{c, &http.Client{
+		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.Roots}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 }
 
 // page is a response of the console.
@@ -162,7 +50,7 @@ type page struct {
 
 // get requests a page. change changes the request, for example by a token.
 func (c *webConsole) get(ctx context.Context, target string, change ...func(*http.Request)) (page, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.address+target, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+target, nil)
 	if err != nil {
 		return page{}, err
 	}
@@ -208,9 +96,9 @@ func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
 		suite.Create(t, admin, claim)
 	}
 	console := startConsole(t)
-	first, second := person(t, ours, "first", map[string]string{user: "", viewer: ours}), person(t, theirs, "second", map[string]string{user: "", viewer: theirs})
-	operator := person(t, ours, "operator", map[string]string{user: "", viewer: ""})
-	stranger := person(t, ours, "stranger", map[string]string{viewer: ours})
+	first, second := suite.CreatePerson(t, admin, ours, "first", map[string]string{user: "", viewer: ours}), suite.CreatePerson(t, admin, theirs, "second", map[string]string{user: "", viewer: theirs})
+	operator := suite.CreatePerson(t, admin, ours, "operator", map[string]string{user: "", viewer: ""})
+	stranger := suite.CreatePerson(t, admin, ours, "stranger", map[string]string{viewer: ours})
 
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the roles have taken effect, and the objects have arrived
 		for token, wanted := range map[string][]string{first: {ours}, second: {theirs}, operator: {ours, theirs}} {
@@ -354,7 +242,7 @@ func requireRightsOfConsole(t *testing.T) {
 	if err := admin.Get(t.Context(), client.ObjectKey{Name: "butler-ipam-viewer"}, &role); err != nil {
 		t.Fatal(err)
 	}
-	used := auditedCalls(t, "system:serviceaccount:"+sandbox.ManagerNamespace+":"+consoleAccount)
+	used := auditedCalls(t, "system:serviceaccount:"+sandbox.ManagerNamespace+":"+suite.ConsoleAccount)
 	allowed := map[string]bool{}
 	for _, rule := range role.Rules {
 		for _, resource := range rule.Resources {

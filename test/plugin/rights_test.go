@@ -27,7 +27,7 @@ const auditedUser = "viewer-of-all"
 
 // auditPolicy has the API server record the calls of auditedUser and of the console, without bodies.
 const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
-  {"level": "Metadata", "users": ["` + auditedUser + `", "system:serviceaccount:` + sandbox.ManagerNamespace + ":" + consoleAccount + `"]}
+  {"level": "Metadata", "users": ["` + auditedUser + `", "system:serviceaccount:` + sandbox.ManagerNamespace + ":" + suite.ConsoleAccount + `"]}
 ]}`
 
 // beyondViewer has the calls that the viewer role does not allow and a command tries, with what it is for.

@@ -78,8 +78,8 @@ func TestConsole_Events(t *testing.T) {
 	console := startConsole(t)
 	const row = `<th scope="row">PoolCapacityWarning</th><td class="n">3</td><td>70 % are allocated</td>`
 	for token, want := range map[string]string{
-		person(t, ns, "viewer", map[string]string{user: "", "butler-ipam-viewer": ns}): row,
-		person(t, ns, "eventless", map[string]string{user: "", ns: ns}):                "events: not read, as you may not list them",
+		suite.CreatePerson(t, admin, ns, "viewer", map[string]string{user: "", "butler-ipam-viewer": ns}): row,
+		suite.CreatePerson(t, admin, ns, "eventless", map[string]string{user: "", ns: ns}):                "events: not read, as you may not list them",
 	} {
 		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the roles have taken effect
 			p, err := console.get(ctx, "/pool?pool=NetworkPool/"+ns+"/pool", bearing(token), inNamespace(ns))

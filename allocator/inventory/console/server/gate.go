@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
+	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/console"
 )
@@ -200,7 +202,7 @@ func namespaceOf(r *http.Request) (string, error) {
 type reader struct {
 	scope     cluster.Scope
 	namespace string
-	limited   bool // the person may not list some namespaced resource in all namespaces
+	limited   bool // the person may not list the pools or claims of some namespaced resource in all namespaces
 }
 
 type readerKey struct{}
@@ -228,7 +230,7 @@ func (g *gate) newReader(ctx context.Context, person user.Info, namespace string
 		case of.ClusterScoped:
 			continue
 		}
-		r.limited = true
+		r.limited = r.limited || slices.Contains(inventory.Resources, of.Name)
 		if a.Namespace = namespace; namespace == "" {
 			continue
 		}
