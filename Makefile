@@ -245,8 +245,8 @@ bench: controlplane build metallb $(BIN)/clusterapi $(if $(filter 1,$(PEERS)),pe
 	$(GO) run ./test/bench $(if $(ALL),-all) $(if $(filter 1,$(PEERS)),-peers)
 
 .PHONY: bench-plugin
-bench-plugin: controlplane build $(BIN)/clusterapi ## Measure time and memory of each command of kubectl ipam with CLAIMS (10000) claims
-	PLUGIN_CLAIMS='$(or $(CLAIMS),10000)' $(GO) test ./test/plugin -count=1 -v -timeout 20m -run TestScale
+bench-plugin: controlplane build $(BIN)/clusterapi ## Measure time and memory of each command of kubectl ipam with CLAIMS (10000) claims, and write a session of them to bin/session.md
+	PLUGIN_CLAIMS='$(or $(CLAIMS),10000)' PLUGIN_SESSION=$(BIN)/session.md $(GO) test ./test/plugin -count=1 -v -timeout 20m -run TestScale
 
 ##@ Cluster (Linux, root)
 

@@ -2,105 +2,131 @@ package plugin
 
 import (
 	"bytes"
+	"context"
 	"fmt"
-	"math/rand/v2"
+	"net/url"
 	"os"
 	"os/exec"
-	"runtime"
+	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"text/tabwriter"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
 const (
-	poolsPerKind = 4
-	smallScale   = 200 // claims, unless PLUGIN_CLAIMS says otherwise
-	creators     = 16
+	smallScale = 200 // claims, unless PLUGIN_CLAIMS says otherwise
+	creators   = 16
 	// The limits of a command hold for 10,000 claims in 20 pools.
 	timeLimit   = 2 * time.Second
 	memoryLimit = 300 << 20
+	// shownLines and shownMapLines bound the output of a command in the session.
+	shownLines    = 12
+	shownMapLines = 48
 )
 
-// TestScale runs each command with many claims, and prints its time and its peak memory. PLUGIN_CLAIMS is the number of claims (make bench-plugin: 10,000).
+// rows are a file of NetBox: an address that is free, one that a claim of another tenant owns, one that is reserved, and one outside the pool.
+const rows = `address,vrf,tenant,status,role,dns_name
+172.20.46.100/21,,team-1/web,active,,web-1.example.com
+172.20.46.101/21,,team-1/web,active,,web-2.example.com
+172.20.41.0/21,,team-1/web,active,,web-3.example.com
+172.20.42.1/21,,,reserved,,
+172.20.47.9/21,,team-2/db,active,,db.example.com
+`
+
+// step is a command of the session.
+type step struct {
+	args []string
+	file string // gets the output; "" for none
+}
+
+// TestScale runs each command with many claims, as an operator would, and checks its time and its peak memory. PLUGIN_CLAIMS is the number of claims, PLUGIN_SESSION
+// a file that gets the commands and the first lines of their output (make bench-plugin: 10,000 claims, bin/session.md).
 func TestScale(t *testing.T) {
-	claims := smallScale
+	claims, runs := smallScale, 2
 	if text := os.Getenv("PLUGIN_CLAIMS"); text != "" {
 		var err error
 		if claims, err = strconv.Atoi(text); err != nil {
 			t.Fatalf("PLUGIN_CLAIMS: %v", err)
 		}
+		runs = 4
 	}
-	pool, address, domain := fill(t, claims)
-	var table bytes.Buffer
-	out := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(out, "first\tbest\tCPU\tpeak\t output\t command\n")
-	for _, args := range [][]string{
-		{"pools"}, {"pools", "-o", "json"}, {"map", pool}, {"map", pool, "--ranges"}, {"free", pool}, {"who", address}, {"who", "team/web", "--domain", domain},
-		{"claims"}, {"claims", "-o", "json"}, {"claims", "--pool", pool}, {"claims", "--not-ready"}, {"fit", pool, "--count", "4"}, {"plan", pool, "--delete"}, {"__complete", "map", ""},
+	s := session{dir: t.TempDir(), runs: runs}
+	out := tabwriter.NewWriter(&s.table, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(out, "first\tbest\tCPU\tpeak\toutput\t command\n")
+	done := fill(t, claims)
+	at := done.owned.UTC().Format(time.RFC3339)
+	fmt.Fprintf(&s.text, "# Session\n\nkubectl ipam with %d claims in %d pools, and %d claims that are deleted.\n", done.stored, len(sitePools), done.deleted)
+	suite.Eventually(t, 2*suite.Soon, func(context.Context) error { // the manager has written the history, and states no longer change
+		if r := run(t, cluster.Kubeconfig(), "who", done.released, "--at", at); !strings.Contains(r.stdout, "vlan12-") {
+			return fmt.Errorf("who --at: %s%s", r.stdout, r.stderr)
+		}
+		if n := strings.Count(ipam(t, "claims", "--not-ready", "--domain", site, "-o", "name").stdout, "\n"); n > claimsWithoutPool {
+			return fmt.Errorf("%d claims are not ready", n)
+		}
+		return nil
+	})
+	for name, text := range map[string][]byte{"addresses.csv": []byte(rows), "manager.log": nil} {
+		if name == "manager.log" {
+			var err error
+			if text, err = os.ReadFile(cluster.Managers()[0].LogPath()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, of := range []step{
+		{args: []string{"version"}},
+		{args: []string{"pools"}}, {args: []string{"pools", "-o", "wide"}}, {args: []string{"pools", "-o", "json"}},
+		{args: []string{"map", "vlan12"}}, {args: []string{"map", "vlan12", "--in", "172.20.42.0/25"}}, {args: []string{"map", "vlan12", "--ranges", "-o", "wide"}},
+		{args: []string{"map", "vlan12", "--tenant", "team-1/vlan12-c1"}},
+		{args: []string{"map", "corp"}}, {args: []string{"map", "corp", "--grid"}}, {args: []string{"map", "corp", "--in", "10.0.0.0/21"}}, {args: []string{"map", "v6"}},
+		{args: []string{"free", "vlan12"}}, {args: []string{"free", "vlan12", "--min", "8"}}, {args: []string{"free", "v6"}},
+		{args: []string{"who", "172.20.41.0"}}, {args: []string{"who", "2001:db8:40::"}}, {args: []string{"who", "172.20.42.0/27"}}, {args: []string{"who", "172.20.42.0/27", "-o", "wide"}},
+		{args: []string{"who", "team-1/vlan12-c1"}}, {args: []string{"who", "ProxyVIP/edge-1-0"}}, {args: []string{"who", "IPClaim/site/metal-1-0", "-o", "json"}},
+		{args: []string{"who", done.released}}, {args: []string{"who", done.released, "--at", at}}, {args: []string{"who", done.released, "--log", "manager.log"}},
+		{args: []string{"claims"}}, {args: []string{"claims", "-o", "json"}}, {args: []string{"claims", "--pool", "edge-1"}}, {args: []string{"claims", "--pool", "vlan12", "-o", "wide"}},
+		{args: []string{"claims", "--tenant", "team-1/vlan12-c1"}}, {args: []string{"claims", "--not-ready"}}, {args: []string{"claims", "--pending"}}, {args: []string{"claims", "--conflict"}},
+		{args: []string{"fit", "vlan12", "--tenant", "nodes=5,loadbalancer=8"}}, {args: []string{"fit", "vlan12", "--count", "900"}}, {args: []string{"fit", "v6", "--count", "4"}},
+		{args: []string{"plan", "vlan12", "--reserve", "172.20.42.0/24"}}, {args: []string{"plan", "vlan12", "--unreserve", "172.20.42.0/28"}},
+		{args: []string{"plan", "vlan12", "--cidr", "172.20.32.0/20", "--out", "patch.yaml"}}, {args: []string{"plan", "vlan12", "--ranges", "172.20.41.0-172.20.47.255"}},
+		{args: []string{"plan", "vlan12", "--delete"}},
+		{args: []string{"check"}}, {args: []string{"check", "--only", "capacity"}}, {args: []string{"check", "--grace", "0s", "--only", "addresses"}},
+		{args: []string{"export", "vlan12"}, file: "vlan12.csv"}, {args: []string{"export", "corp", "-o", "yaml"}, file: "corp.yaml"},
+		{args: []string{"import", "vlan12.csv", "--to", "vlan12"}}, {args: []string{"import", "corp.yaml", "--to", "corp"}}, {args: []string{"import", "addresses.csv", "--to", "vlan12"}}, {args: []string{"import", "addresses.csv", "--to", "vlan12", "--vrf-map", "=site"}},
+		{args: []string{"__complete", "map", ""}},
 	} {
-		c := measure(t, args)
-		fmt.Fprintf(out, "%d ms\t%d ms\t%d ms\t%d MB\t %d KB\t %v\n", c.first.Milliseconds(), c.best.Milliseconds(), c.cpu.Milliseconds(), c.peak>>20, c.output>>10, args)
+		c := s.measure(t, of)
+		fmt.Fprintf(out, "%d ms\t%d ms\t%d ms\t%d MB\t%d KB\t %s\n", c.first.Milliseconds(), c.best.Milliseconds(), c.cpu.Milliseconds(), c.peak>>20, c.output>>10, strings.Join(of.args, " "))
 		if c.best > timeLimit {
-			t.Errorf("%v takes %s, the limit is %s", args, c.best, timeLimit)
+			t.Errorf("%v takes %s, the limit is %s", of.args, c.best, timeLimit)
 		}
 		if c.peak > memoryLimit {
-			t.Errorf("%v takes %d MB of memory, the limit is %d MB", args, c.peak>>20, memoryLimit>>20)
+			t.Errorf("%v takes %d MB of memory, the limit is %d MB", of.args, c.peak>>20, memoryLimit>>20)
 		}
 	}
 	if err := out.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d claims in %d pools:\n%s", claims, poolsPerKind*len(suite.Kinds), &table)
-}
-
-// fill creates the pools and the claims, and returns a NetworkPool, an owned address and its routing domain.
-func fill(t *testing.T, claims int) (pool, address, domain string) {
-	t.Helper()
-	random := rand.New(rand.NewPCG(seed, seed))
-	var all []client.Object
-	each := claims / (poolsPerKind * len(suite.Kinds))
-	for n, kind := range suite.Kinds {
-		for p := range poolsPerKind {
-			ns := suite.CreateNamespace(t, admin)
-			last := fmt.Sprintf("10.%d.%d.255", 100+n, 16*p+15)
-			if kind.Name == "ProxyVIP" { // its addresses are listed one by one
-				last = fmt.Sprintf("10.%d.%d.255", 100+n, 16*p+2)
-			}
-			o := kind.Pool(ns, fmt.Sprintf("10.%d.%d.0", 100+n, 16*p), last)
-			suite.CreateForTest(t, admin, o)
-			if n == 0 {
-				pool, domain, address = ns+"/pool", ns, fmt.Sprintf("10.%d.%d.0", 100+n, 16*p)
-			}
-			for i := range each {
-				claim := kind.Claim(ns, fmt.Sprintf("claim-%d", i), "")
-				if a, ok := claim.(*butlerv1.IPAllocation); ok {
-					a.Spec.Count = new(int32(1 + random.IntN(8)))
-				}
-				all = append(all, claim)
-			}
+	s.pages(t)
+	t.Logf("%d claims in %d pools:\n%s", done.stored, len(sitePools), &s.table)
+	if path := os.Getenv("PLUGIN_SESSION"); path != "" {
+		if err := os.WriteFile(path, fmt.Appendf(nil, "%s\n## Costs\n\n```text\n%s```\n", &s.text, &s.table), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
-	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	began := time.Now()
-	var group errgroup.Group
-	group.SetLimit(creators)
-	for _, claim := range all {
-		group.Go(func() error { return admin.Create(t.Context(), claim) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d claims created in %s", len(all), time.Since(began).Round(time.Millisecond))
-	return pool, address, domain
+}
+
+// session measures commands, and writes them down.
+type session struct {
+	dir         string // working directory of the commands
+	runs        int    // of each command
+	text, table bytes.Buffer
 }
 
 // cost is what some runs of a command cost.
@@ -111,35 +137,129 @@ type cost struct {
 	output      int64         // bytes
 }
 
-// measure runs a command some times.
-func measure(t *testing.T, args []string) cost {
+// measure runs a command some times, and writes it and its output down.
+func (s *session) measure(t *testing.T, of step) cost {
 	t.Helper()
 	c := cost{best: time.Hour, cpu: time.Hour}
-	for i := range 4 {
-		var out, problems bytes.Buffer
-		command := exec.CommandContext(t.Context(), binary, args...)
-		command.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig())
+	var out, problems bytes.Buffer
+	code := 0
+	for i := range s.runs {
+		out.Reset()
+		problems.Reset()
+		command := exec.CommandContext(t.Context(), binary, of.args...)
+		command.Env, command.Dir = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig()), s.dir
 		command.Stdout, command.Stderr = &out, &problems
 		began := time.Now()
-		if err := command.Run(); err != nil && command.ProcessState.ExitCode() != 1 || strings.Contains(problems.String(), "error:") {
-			t.Fatalf("%v: %v: %s", args, err, problems.String())
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
 		}
-		if took := time.Since(began); i == 0 {
+		peak := watchMemory(command.Process.Pid)
+		err := command.Wait()
+		took := time.Since(began)
+		c.peak = max(c.peak, peak())
+		if code = command.ProcessState.ExitCode(); err != nil && code != 1 || strings.Contains(problems.String(), "error:") {
+			t.Fatalf("%v: %v: %s", of.args, err, problems.String())
+		}
+		if i == 0 {
 			c.first = took
 		} else {
 			c.best = min(c.best, took)
 		}
 		ended := command.ProcessState
-		c.cpu, c.peak, c.output = min(c.cpu, ended.UserTime()+ended.SystemTime()), max(c.peak, maxResident(ended)), int64(out.Len())
+		c.cpu, c.output = min(c.cpu, ended.UserTime()+ended.SystemTime()), int64(out.Len())
+	}
+	line := "kubectl ipam " + strings.Join(of.args, " ")
+	if of.file != "" {
+		if err := os.WriteFile(filepath.Join(s.dir, of.file), out.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		line += " > " + of.file
+	}
+	limit := shownLines
+	if of.args[0] == "map" || of.args[0] == "pools" && len(of.args) == 1 {
+		limit = shownMapLines
+	}
+	if of.args[0] != "__complete" {
+		fmt.Fprintf(&s.text, "\n```console\n$ %s\n%s%s```\n%.2f s, %d MB, exit code %d\n", line, problems.String(), shortened(out.String(), limit), c.best.Seconds(), c.peak>>20, code)
 	}
 	return c
 }
 
-// maxResident returns the maximum resident memory of a process that has ended, in bytes.
-func maxResident(p *os.ProcessState) int64 {
-	usage := p.SysUsage().(*syscall.Rusage)
-	if runtime.GOOS == "linux" { // other systems count bytes
-		return int64(usage.Maxrss) << 10
+// shortened returns the first lines of a text, and the number of the others.
+func shortened(text string, limit int) string {
+	lines := strings.SplitAfter(text, "\n")
+	if len(lines)-1 <= limit {
+		return text
 	}
-	return int64(usage.Maxrss)
+	return fmt.Sprintf("%s… %d lines\n", strings.Join(lines[:limit], ""), len(lines)-1-limit)
+}
+
+// pages measures the pages of kubectl ipam ui: the time until the first page is there, the time of each page, and the peak memory of the command.
+func (s *session) pages(t *testing.T) {
+	peak := int64(0)
+	t.Run("ui", func(t *testing.T) {
+		began := time.Now()
+		u := startUI(t, cluster.Kubeconfig())
+		defer func() { peak = maxResident(u.command.Process.Pid) }()
+		fmt.Fprintf(&s.table, "\nfirst page of ui after %d ms\n", time.Since(began).Milliseconds())
+		for _, page := range []string{
+			"/pools", "/pool?pool=vlan12", "/pool?pool=corp", "/pool?pool=v6", "/claims", "/claims.json", "/address?address=172.20.41.0", "/tenant?tenant=team-1/vlan12-c1",
+			"/search?q=vlan12-3", "/plan?reserve=172.20.42.0/24&pool=vlan12", "/fit?count=8&pool=vlan12",
+		} {
+			target, name, found := strings.Cut(page, "pool=")
+			if found {
+				page = target + "pool=" + url.QueryEscape("NetworkPool/"+site+"/"+name)
+			}
+			slowest, size := time.Duration(0), 0
+			for range s.runs {
+				began := time.Now()
+				size = len(u.mustGet(t, page))
+				slowest = max(slowest, time.Since(began))
+			}
+			fmt.Fprintf(&s.table, "%6d ms  %5d KB   %s\n", slowest.Milliseconds(), size>>10, page)
+			if slowest > timeLimit {
+				t.Errorf("%s takes %s, the limit is %s", page, slowest, timeLimit)
+			}
+		}
+	})
+	fmt.Fprintf(&s.table, "%6d MB  peak memory of ui\n", peak>>20)
+	if peak > memoryLimit {
+		t.Errorf("kubectl ipam ui takes %d MB of memory, the limit is %d MB", peak>>20, memoryLimit>>20)
+	}
+}
+
+// watchMemory returns a function that ends the watch and returns the most resident memory that a process had, in bytes. The resource usage of an ended process is of
+// no use: it counts the memory of the process that started it. Only Linux tells the memory of a running process in /proc.
+func watchMemory(pid int) (most func() int64) {
+	peak, ended, result := int64(0), make(chan struct{}), make(chan int64)
+	go func() {
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
+		for {
+			peak = max(peak, maxResident(pid))
+			select {
+			case <-ended:
+				result <- peak
+				return
+			case <-look.C:
+			}
+		}
+	}()
+	return func() int64 {
+		close(ended)
+		return <-result
+	}
+}
+
+// maxResident returns the most resident memory that a running process had so far, in bytes; 0 if it is not known.
+func maxResident(pid int) (bytes int64) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, text, _ := strings.Cut(string(status), "VmHWM:")
+	if _, err := fmt.Sscanf(text, "%d kB", &bytes); err != nil {
+		return 0 // an ended process has no memory
+	}
+	return bytes << 10
 }
