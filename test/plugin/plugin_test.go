@@ -7,23 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
-	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/pki"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
@@ -124,9 +118,9 @@ type poolItem struct {
 type owner struct{ Kind, Namespace, Name string }
 
 type segment struct {
-	Range, State string
-	Owner        owner
-	Tenant       string
+	Range, First, Last, State string
+	Owner                     owner
+	Tenant                    string
 }
 
 type fit struct{ Fits, Left int64 }
@@ -135,199 +129,6 @@ type plan struct {
 	Denied []string
 	Owners []segment
 	Server string
-}
-
-// maxStored bounds the claims of each kind: a pool has 200 addresses, and a claim at most four.
-const maxStored = 45
-
-// operations returns the number of random operations on claims of each kind: PLUGIN_OPERATIONS, or a number for the tests of each day.
-func operations(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("PLUGIN_OPERATIONS")
-	if text == "" {
-		return 120
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("PLUGIN_OPERATIONS=%s: %v", text, err)
-	}
-	return n
-}
-
-// populate creates a pool of each kind, and creates and deletes claims in random order. It returns the namespaces by name of the kind.
-func populate(t *testing.T, operations int) map[string]string {
-	t.Helper()
-	random := rand.New(rand.NewPCG(seed, seed))
-	namespaces := map[string]string{}
-	for n, kind := range suite.Kinds {
-		ns := suite.CreateNamespace(t, admin)
-		namespaces[kind.Name] = ns
-		suite.Create(t, admin, kind.Pool(ns, fmt.Sprintf("10.%d.0.0", 60+n), fmt.Sprintf("10.%d.0.199", 60+n)))
-		var stored []client.Object
-		for i := range operations {
-			if len(stored) >= maxStored || len(stored) > 0 && random.IntN(3) == 0 {
-				victim := random.IntN(len(stored))
-				suite.Delete(t, admin, stored[victim])
-				stored = slices.Delete(stored, victim, victim+1)
-				continue
-			}
-			claim := kind.Claim(ns, fmt.Sprintf("claim-%d", i), "")
-			if a, ok := claim.(*butlerv1.IPAllocation); ok {
-				a.Spec.Count = new(int32(1 + random.IntN(4)))
-			}
-			if claim.GetNamespace() == "" {
-				claim.SetName(ns + "-" + claim.GetName())
-			}
-			suite.Create(t, admin, claim)
-			stored = append(stored, claim)
-		}
-	}
-	return namespaces
-}
-
-// The numbers of a pool equal those in its status, after random operations.
-func TestPools_EqualTheStatus(t *testing.T) {
-	namespaces := populate(t, operations(t))
-	var pools []client.ObjectKey
-	for _, kind := range suite.Kinds {
-		pools = append(pools, client.ObjectKeyFromObject(kind.Pool(namespaces[kind.Name], "10.0.0.0", "10.0.0.1")))
-	}
-	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the status follows within seconds
-		compared := 0
-		for _, p := range decoded[items[poolItem]](t, "pools").Items {
-			key := client.ObjectKey{Namespace: p.Namespace, Name: p.Name}
-			if !slices.Contains(pools, key) {
-				continue // of another test
-			}
-			compared++
-			switch p.Kind {
-			case "NetworkPool":
-				var stored butlerv1.NetworkPool
-				if err := admin.Get(ctx, key, &stored); err != nil {
-					return err
-				}
-				s := stored.Status
-				if s.TotalIPs != p.Size || s.AllocatedIPs != p.Allocated || s.AvailableIPs != p.Free || s.GrantedIPs != p.Granted || s.LargestFreeBlock != p.LargestFree || ptr.Deref(s.FragmentationPercent, 0) != p.FragmentationPercent {
-					return fmt.Errorf("%v: the status is %+v, the plugin shows %+v", key, s, p)
-				}
-			case "ProxyIPPool":
-				var stored novaedgev1.ProxyIPPool
-				if err := admin.Get(ctx, key, &stored); err != nil {
-					return err
-				}
-				if stored.Status.Allocated != p.Allocated || stored.Status.Available != p.Free || stored.Status.Granted != p.Granted {
-					return fmt.Errorf("%v: the status is %+v, the plugin shows %+v", key, stored.Status, p)
-				}
-			case "IPPool":
-				var stored metal3v1.IPPool
-				if err := admin.Get(ctx, key, &stored); err != nil {
-					return err
-				}
-				if int64(len(stored.Status.Indexes)) != p.Allocated {
-					return fmt.Errorf("%v: the status lists %d addresses, the plugin counts %d", key, len(stored.Status.Indexes), p.Allocated)
-				}
-			}
-		}
-		if compared != len(pools) {
-			return fmt.Errorf("%d pools compared, want %d", compared, len(pools))
-		}
-		return nil
-	})
-
-	t.Run("who_names_each_owner", func(t *testing.T) {
-		for _, kind := range suite.Kinds {
-			ns := namespaces[kind.Name]
-			claims := decoded[items[struct {
-				Kind, Namespace, Name string
-				Ranges                []string
-			}]](t, "claims", "--domain", ns).Items
-			if len(claims) < 10 {
-				t.Fatalf("%s: %d claims", kind.Name, len(claims))
-			}
-			for _, c := range claims[:10] {
-				for _, r := range c.Ranges {
-					for _, s := range decoded[items[segment]](t, "who", r, "--domain", ns).Items {
-						if s.State != "owned" || s.Owner != (owner{c.Kind, c.Namespace, c.Name}) {
-							t.Errorf("%s %s: %s belongs to %+v", c.Kind, c.Name, r, s)
-						}
-					}
-				}
-			}
-		}
-	})
-
-	t.Run("fit_is_what_fits", func(t *testing.T) {
-		ns := namespaces["IPAllocation"]
-		kind := suite.Kinds[0]
-		predicted := decoded[fit](t, "fit", ns+"/pool", "--count", "3")
-		var created int64
-		for ; ; created++ {
-			claim := kind.Claim(ns, fmt.Sprintf("fits-%d", created), "").(*butlerv1.IPAllocation)
-			claim.Spec.Count = new(int32(3))
-			if err := admin.Create(t.Context(), claim); err != nil {
-				suite.RequireDenied(t, err, 403)
-				break
-			}
-		}
-		if created != predicted.Fits || created == 0 {
-			t.Errorf("%d ranges of 3 fit, the plugin shows %d", created, predicted.Fits)
-		}
-		if r := run(t, cluster.Kubeconfig(), "fit", ns+"/pool", "--count", "3"); r.code != 1 || !strings.HasPrefix(r.stdout, "none: ") {
-			t.Errorf("in a full pool: exit code %d: %s%s", r.code, r.stdout, r.stderr)
-		}
-	})
-
-	t.Run("plan_agrees_with_the_manager", func(t *testing.T) {
-		ns := namespaces["IPAddressClaim_of_NetworkPool"]
-		denied, accepted := 0, 0
-		for i := range 25 {
-			network := fmt.Sprintf("10.63.0.%d/29", 8*i)
-			p := decoded[plan](t, "plan", ns+"/pool", "--reserve", network)
-			if (len(p.Denied) > 0) == (p.Server == "accepted") {
-				t.Errorf("reserve %s: the plugin says %q, the API server %q", network, p.Denied, p.Server)
-			}
-			if (len(p.Denied) > 0) != (len(p.Owners) > 0) {
-				t.Errorf("reserve %s: denied %q, owners %v", network, p.Denied, p.Owners)
-			}
-			if len(p.Denied) > 0 {
-				denied++
-			} else {
-				accepted++
-			}
-		}
-		if denied == 0 || accepted == 0 {
-			t.Errorf("%d changes are denied and %d accepted: the test shows nothing", denied, accepted)
-		}
-	})
-
-	t.Run("a_map_counts_each_address", func(t *testing.T) {
-		for _, kind := range suite.Kinds {
-			pool := namespaces[kind.Name] + "/pool"
-			if kind.Name == "ProxyVIP" {
-				pool = namespaces[kind.Name]
-			}
-			m := decoded[struct{ Totals map[string]int64 }](t, "map", pool)
-			total := int64(0)
-			for _, n := range m.Totals {
-				total += n
-			}
-			if total != 200 {
-				t.Errorf("%s: %d addresses, want 200: %v", kind.Name, total, m.Totals)
-			}
-		}
-	})
-
-	t.Run("viewer_of_one_namespace", func(t *testing.T) {
-		ns := namespaces["IPClaim"]
-		viewer := viewerKubeconfig(t, "viewer", ns)
-		r := run(t, viewer, "claims", "-n", ns)
-		if r.code != 0 || !strings.Contains(r.stdout, "claim-") || !strings.Contains(r.stderr, "only those in namespace "+ns) {
-			t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
-		}
-		if strings.Contains(r.stdout, namespaces["IPAllocation"]) {
-			t.Errorf("the viewer sees another namespace: %s", r.stdout)
-		}
-	})
 }
 
 // viewerKubeconfig writes the kubeconfig of a user with the viewer role in one namespace.
