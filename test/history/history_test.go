@@ -12,7 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +45,9 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
+// clientsPerKind is the number of clients that create and delete claims of a kind at the same time.
+const clientsPerKind = 4
+
 // life is a claim that was Ready.
 type life struct {
 	kind, namespace, name, uid, address string
@@ -50,52 +55,107 @@ type life struct {
 	released                            bool
 }
 
-// Random claims of all kinds are created and deleted, and the leader is killed again and again. The log and the AllocationHistories each have the allocation and the
-// release of each claim that was Ready, with its address; HISTORY_OPERATIONS and HISTORY_KILLS make the test longer.
+// lives are the claims of the test that were Ready, by UID.
+type lives struct {
+	c     client.Client
+	mu    sync.Mutex
+	byUID map[string]*life
+}
+
+// create creates a claim and waits until it is Ready.
+func (l *lives) create(t *testing.T, kind suite.Kind, ns, name string) client.Object {
+	t.Helper()
+	o := kind.Claim(ns, name, "")
+	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return l.c.Create(ctx, o) })
+	suite.AwaitObject(t, l.c, o, func(o client.Object) string {
+		if !kind.Bound(o) {
+			return "not bound"
+		}
+		return ""
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	claimKind, _, _ := strings.Cut(kind.Name, "_") // IPAddressClaims are two kinds of the suite
+	l.byUID[string(o.GetUID())] = &life{kind: claimKind, namespace: o.GetNamespace(), name: o.GetName(), uid: string(o.GetUID()), address: kind.Address(o), bound: time.Now()}
+	return o
+}
+
+// delete deletes a claim and waits until it is gone.
+func (l *lives) delete(t *testing.T, o client.Object) {
+	t.Helper()
+	deleted := time.Now()
+	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return client.IgnoreNotFound(l.c.Delete(ctx, o)) })
+	suite.AwaitGone(t, l.c, o)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.byUID[string(o.GetUID())].released, l.byUID[string(o.GetUID())].deleted = true, deleted
+}
+
+// awaitHistory waits until the log of the managers, and the AllocationHistories, are complete. It writes the log to a file, and returns the numbers of records.
+func (l *lives) awaitHistory(t *testing.T, s *sandbox.Sandbox, path string) (logged, stored int) {
+	t.Helper()
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // lines follow the events
+		var text bytes.Buffer
+		for _, m := range s.Managers() {
+			part, err := os.ReadFile(m.LogPath())
+			if err != nil {
+				return err
+			}
+			text.Write(part)
+		}
+		if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
+			return err
+		}
+		history, err := inventory.ReadHistory(&text)
+		logged = len(history)
+		return errors.Join(err, isComplete(history, l.byUID))
+	})
+	suite.Eventually(t, 3*suite.Soon, func(ctx context.Context) error { // a follower stores the last records of a killed leader after 30 s
+		history, err := readObjects(ctx, l.c)
+		stored = len(history)
+		return errors.Join(err, isComplete(history, l.byUID))
+	})
+	return logged, stored
+}
+
+// Random claims of all kinds are created and deleted, while the leader is killed again and again and another replica takes over. In the end all replicas are killed and
+// start again. The log and the AllocationHistories each have the allocation and the release of each claim that was Ready, and kubectl ipam who names the owners from both.
+// HISTORY_OPERATIONS and HISTORY_KILLS make the test longer.
 func TestHistory_IsComplete(t *testing.T) {
 	suite.SkipShort(t)
 	operations, kills := number(t, "HISTORY_OPERATIONS", 600), number(t, "HISTORY_KILLS", 3)
 	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 3, ClusterAPI: true, Restart: true, ManagerArgs: []string{"--history-retention-days=30"}})
-	var mu sync.Mutex
-	lives := map[string]*life{} // by UID; only claims that were Ready
+	all := lives{c: c, byUID: map[string]*life{}}
+	namespaces := make([]string, len(suite.Kinds))
+	var stays, leaves []client.Object // claims of each kind that are stored during all kills
+	for n, kind := range suite.Kinds {
+		namespaces[n] = suite.CreateNamespace(t, c)
+		suite.Create(t, c, kind.Pool(namespaces[n], fmt.Sprintf("10.%d.0.0", 60+n), fmt.Sprintf("10.%d.1.199", 60+n)))
+		stays, leaves = append(stays, all.create(t, kind, namespaces[n], "stays")), append(leaves, all.create(t, kind, namespaces[n], "leaves"))
+	}
+	before := time.Now()
+
+	began := time.Now()
+	var done atomic.Int64
 	var clients sync.WaitGroup
 	for n, kind := range suite.Kinds {
-		ns := suite.CreateNamespace(t, c)
-		suite.Create(t, c, kind.Pool(ns, fmt.Sprintf("10.%d.0.0", 60+n), fmt.Sprintf("10.%d.1.199", 60+n)))
-		clients.Go(func() {
-			random := rand.New(rand.NewPCG(seed, uint64(n)))
-			var stored []client.Object
-			for i := range operations / len(suite.Kinds) {
-				if len(stored) > 0 && random.IntN(2) == 0 {
-					victim := random.IntN(len(stored))
-					o := stored[victim]
-					stored[victim] = stored[len(stored)-1]
-					stored = stored[:len(stored)-1]
-					deleted := time.Now()
-					suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return client.IgnoreNotFound(c.Delete(ctx, o)) })
-					suite.AwaitGone(t, c, o)
-					mu.Lock()
-					lives[string(o.GetUID())].released, lives[string(o.GetUID())].deleted = true, deleted
-					mu.Unlock()
-					continue
-				}
-				o := kind.Claim(ns, fmt.Sprintf("claim-%d", i), "")
-				if o.GetNamespace() == "" {
-					o.SetName(ns + "-" + o.GetName())
-				}
-				suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { return c.Create(ctx, o) })
-				suite.AwaitObject(t, c, o, func(o client.Object) string {
-					if !kind.Bound(o) {
-						return "not bound"
+		for of := range clientsPerKind {
+			clients.Go(func() {
+				random := rand.New(rand.NewPCG(seed, uint64(n*clientsPerKind+of)))
+				var stored []client.Object
+				for i := of; i < operations/len(suite.Kinds); i += clientsPerKind {
+					if len(stored) > 0 && random.IntN(2) == 0 {
+						victim := random.IntN(len(stored))
+						all.delete(t, stored[victim])
+						stored[victim] = stored[len(stored)-1]
+						stored = stored[:len(stored)-1]
+					} else {
+						stored = append(stored, all.create(t, kind, namespaces[n], fmt.Sprintf("claim-%d", i)))
 					}
-					return ""
-				})
-				mu.Lock()
-				lives[string(o.GetUID())] = &life{kind: kind.Name, namespace: o.GetNamespace(), name: o.GetName(), uid: string(o.GetUID()), address: kind.Address(o), bound: time.Now()}
-				mu.Unlock()
-				stored = append(stored, o)
-			}
-		})
+					done.Add(1)
+				}
+			})
+		}
 	}
 	finished := make(chan struct{})
 	go func() {
@@ -103,53 +163,39 @@ func TestHistory_IsComplete(t *testing.T) {
 		close(finished)
 	}()
 	ledAgain := 0
-	for n := range kills {
-		select {
-		case <-finished:
-			t.Logf("the operations ended before kill %d", n)
-		case <-time.After(6 * time.Second):
+	for n := range kills { // evenly among the operations
+		for want, isFinished := int64((n+1)*operations/(kills+1)), false; done.Load() < want && !isFinished; {
+			select {
+			case <-finished:
+				isFinished = true
+			case <-time.After(100 * time.Millisecond):
+			}
 		}
 		if killLeader(t, s, c, n%2 == 1) {
 			ledAgain++
 		}
 	}
 	<-finished
-	t.Logf("%d of %d killed leaders led again at once", ledAgain, kills)
-
-	if len(lives) < operations/5 {
-		t.Errorf("only %d claims: the test shows nothing", len(lives))
+	t.Logf("%d operations in %s; %d leaders were killed, of which %d led again at once", done.Load(), time.Since(began).Round(time.Second), kills, ledAgain)
+	if t.Failed() || len(all.byUID) < operations/5 {
+		t.Fatalf("only %d claims: the test shows nothing", len(all.byUID))
 	}
 	path := filepath.Join(t.TempDir(), "manager.log")
-	var logged, stored inventory.History
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // lines follow the events
-		var all bytes.Buffer
-		for _, m := range s.Managers() {
-			text, err := os.ReadFile(m.LogPath())
-			if err != nil {
-				return err
-			}
-			all.Write(text)
+	all.awaitHistory(t, s, path)
+	for _, m := range s.Managers() { // all at once: the history that is stored goes on after the restart
+		if err := m.Kill(); err != nil {
+			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, all.Bytes(), 0o600); err != nil {
-			return err
-		}
-		var err error
-		if logged, err = inventory.ReadHistory(&all); err != nil {
-			return err
-		}
-		return isComplete(logged, lives)
-	})
-	suite.Eventually(t, 3*suite.Soon, func(ctx context.Context) error { // a follower stores the last records of a killed leader after 30 s
-		var err error
-		if stored, err = readObjects(ctx, c); err != nil {
-			return err
-		}
-		return isComplete(stored, lives)
-	})
-	t.Logf("%d claims, %d records in the log, %d in the AllocationHistories", len(lives), len(logged), len(stored))
+	}
+	for n, kind := range suite.Kinds {
+		all.create(t, kind, namespaces[n], "restarted")
+		all.delete(t, leaves[n])
+	}
+	logged, stored := all.awaitHistory(t, s, path)
+	t.Logf("%d claims, %d records in the log, %d in the AllocationHistories", len(all.byUID), logged, stored)
 
 	asked := 0
-	for _, l := range lives { // who answers for each kind
+	for _, l := range all.byUID {
 		if asked++; asked > 25 {
 			break
 		}
@@ -160,6 +206,33 @@ func TestHistory_IsComplete(t *testing.T) {
 		}
 		if at.Sub(l.bound) > time.Second {
 			requireOwner(t, l, s, "--at", at.UTC().Format(time.RFC3339Nano))
+		}
+	}
+
+	// Of each kind, now, before all kills, and after them: a claim that is stored, and one that was deleted after all kills.
+	now := time.Now()
+	for n := range suite.Kinds {
+		stayed, left := all.byUID[string(stays[n].GetUID())], all.byUID[string(leaves[n].GetUID())]
+		for _, l := range []*life{stayed, left} {
+			requireOwner(t, l, s, "--log", path)
+			for _, from := range [][]string{nil, {"--log", path}} {
+				requireOwner(t, l, s, append([]string{"--at", before.UTC().Format(time.RFC3339Nano)}, from...)...)
+				if at := append([]string{"--at", now.UTC().Format(time.RFC3339Nano)}, from...); names(t, l, s, at...) == l.released {
+					t.Errorf("who %s %s: %s %s/%s is named: %t, released: %t", l.address, at, l.kind, l.namespace, l.name, !l.released, l.released)
+				}
+			}
+			var present struct {
+				Items []struct {
+					Owner struct{ Kind, Namespace, Name string }
+				}
+			}
+			if err := json.Unmarshal(who(t, s, l.address), &present); err != nil {
+				t.Fatal(err)
+			}
+			owner := present.Items[0].Owner
+			if isOwner := owner.Kind == l.kind && owner.Namespace == l.namespace && owner.Name == l.name; isOwner == l.released {
+				t.Errorf("who %s names %+v; %s %s/%s is released: %t", l.address, owner, l.kind, l.namespace, l.name, l.released)
+			}
 		}
 	}
 }
@@ -204,27 +277,41 @@ func readObjects(ctx context.Context, c client.Client) (inventory.History, error
 	return inventory.NewHistory(all), nil
 }
 
-// requireOwner checks that kubectl ipam who names a claim as the owner of its address.
-func requireOwner(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) {
+// who runs kubectl ipam who about an address.
+func who(t *testing.T, s *sandbox.Sandbox, address string, args ...string) []byte {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "../../bin/kubectl-ipam", append([]string{"who", l.address, "-o", "json"}, args...)...)
+	command := exec.CommandContext(t.Context(), "../../bin/kubectl-ipam", append([]string{"who", address, "-o", "json"}, args...)...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig())
 	out, err := command.Output()
 	if err != nil {
-		t.Fatalf("who %s %s: %v", l.address, args, err)
+		t.Fatalf("who %s %s: %v", address, args, err)
 	}
+	return out
+}
+
+// names reports whether kubectl ipam who names a claim as an owner of its address in the past, with the times that the claim had.
+func names(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) bool {
+	t.Helper()
 	var answer struct {
-		Items []struct{ UID, From, Until string }
+		Items []struct{ Kind, UID, From, Until string }
 	}
-	if err := json.Unmarshal(out, &answer); err != nil {
+	if err := json.Unmarshal(who(t, s, l.address, args...), &answer); err != nil {
 		t.Fatal(err)
 	}
 	for _, tenure := range answer.Items {
-		if tenure.UID == l.uid && tenure.From != "" && (tenure.Until != "") == l.released {
-			return
+		if tenure.UID == l.uid && tenure.Kind == l.kind && tenure.From != "" && (tenure.Until != "") == l.released {
+			return true
 		}
 	}
-	t.Errorf("who %s %s does not name %s %s/%s: %s", l.address, args, l.kind, l.namespace, l.name, out)
+	return false
+}
+
+// requireOwner checks that kubectl ipam who names a claim as the owner of its address.
+func requireOwner(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) {
+	t.Helper()
+	if !names(t, l, s, args...) {
+		t.Errorf("who %s %s does not name %s %s/%s: %s", l.address, args, l.kind, l.namespace, l.name, who(t, s, l.address, args...))
+	}
 }
 
 // killLeader kills the leader, which is restarted, and reports whether it is the next leader. With freeze, it stops the leader, and kills it when another leads.
