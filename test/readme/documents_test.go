@@ -106,6 +106,19 @@ func TestDocuments_Execute(t *testing.T) {
 	}
 }
 
+// maxWords bounds the README at the top: a first look takes some minutes.
+const maxWords = 900
+
+func TestReadme_IsShort(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if words := len(strings.Fields(string(text))); words > maxWords {
+		t.Errorf("README.md has %d words, the limit is %d: move details to the README beside what they explain", words, maxWords)
+	}
+}
+
 func TestElsewhere_PlacesExist(t *testing.T) {
 	all := documents(t)
 	for _, o := range elsewhere {
