@@ -128,18 +128,21 @@ func oneSignIs(shift int) string {
 func headline(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment) string {
 	total := inventory.Totals(segments)
 	owners := map[inventory.Key]bool{}
-	runs := 0
+	runs, most, largest := 0, int64(0), "0"
 	for _, g := range segments {
 		switch g.State {
 		case state.SegmentOwned:
 			owners[g.Owner] = true
 		case state.SegmentFree:
 			runs++
+			if size := g.Range.Size(); size > most {
+				most, largest = size, allocator.AmountOf(g.Range)
+			}
 		}
 	}
 	u := i.Usage(p.Key)
 	parts := []string{report.RangeText(network)}
-	parts = append(parts, fmt.Sprintf("%s free in %s, largest %s", amount(segments, state.SegmentFree), allocator.Counted(runs, "run"), allocator.Amount(u.LargestFree, u.Exact.LargestFree)))
+	parts = append(parts, fmt.Sprintf("%s free in %s, largest %s", amount(segments, state.SegmentFree), allocator.Counted(runs, "run"), largest))
 	if n := total[state.SegmentOwned]; n > 0 {
 		parts = append(parts, fmt.Sprintf("%s owned by %s", amount(segments, state.SegmentOwned), allocator.Counted(len(owners), "claim")))
 	}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,6 +165,21 @@ func TestNumbers_EqualTheManager(t *testing.T) {
 				t.Errorf("%s: %d addresses, want %d, some owned and some in cooldown: %v", p.Name, total, poolSize, maps[p].Totals)
 			}
 			t.Logf("%s: %v", p.Name, maps[p].Totals)
+		}
+	})
+
+	t.Run("map_of_a_part_has_the_numbers_of_the_part", func(t *testing.T) {
+		for _, p := range all {
+			args := []string{"map", p.poolName(), "--in", strings.TrimSuffix(maps[p].Segments[0].First, ".0") + ".0/26"}
+			free, longest := int64(0), int64(0)
+			for _, s := range decoded[addressMap](t, args...).Segments {
+				if s.State == "free" {
+					free, longest = free+s.Size, max(longest, s.Size)
+				}
+			}
+			if out := ipam(t, args...).stdout; !regexp.MustCompile(fmt.Sprintf(`, %d free in \d+ runs?, largest %d, `, free, longest)).MatchString(out) {
+				t.Errorf("%s: %d addresses are free, the longest run has %d: %s", p.Name, free, longest, out)
+			}
 		}
 	})
 

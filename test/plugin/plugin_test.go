@@ -119,6 +119,7 @@ type owner struct{ Kind, Namespace, Name string }
 
 type segment struct {
 	Range, First, Last, State string
+	Size                      int64
 	Owner                     owner
 	Tenant                    string
 }

@@ -93,6 +93,7 @@ func TestScale(t *testing.T) {
 		{args: []string{"claims"}}, {args: []string{"claims", "-o", "json"}}, {args: []string{"claims", "--pool", "edge-1"}}, {args: []string{"claims", "--pool", "vlan12", "-o", "wide"}},
 		{args: []string{"claims", "--tenant", "team-1/vlan12-c1"}}, {args: []string{"claims", "--not-ready"}}, {args: []string{"claims", "--pending"}}, {args: []string{"claims", "--conflict"}},
 		{args: []string{"fit", "vlan12", "--tenant", "nodes=5,loadbalancer=8"}}, {args: []string{"fit", "vlan12", "--count", "900"}}, {args: []string{"fit", "v6", "--count", "4"}},
+		{args: []string{"fit", "corp", "--tenant", "nodes=5,loadbalancer=8"}},
 		{args: []string{"plan", "vlan12", "--reserve", "172.20.42.0/24"}}, {args: []string{"plan", "vlan12", "--unreserve", "172.20.42.0/28"}},
 		{args: []string{"plan", "vlan12", "--cidr", "172.20.32.0/20", "--out", "patch.yaml"}}, {args: []string{"plan", "vlan12", "--ranges", "172.20.41.0-172.20.47.255"}},
 		{args: []string{"plan", "vlan12", "--delete"}},
