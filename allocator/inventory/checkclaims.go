@@ -41,8 +41,8 @@ func (i *Inventory) checkClaim(c *Claim, grace time.Duration) (list []Finding) {
 		}
 	case o.Deferred != nil:
 		add(NotOffered, "change its pool so that it offers the addresses, or kubectl delete "+kubectlName(c.Key), "names addresses that it does not own: %v", o.Deferred)
-	case c.State == ClaimPending && c.Pool != (Key{}) && i.pools[c.Pool] == nil && i.isRead(c.Pool):
-		add(PoolMissing, "create "+titled(c.Pool)+", or create the claim again with another pool", "waits for %s, which does not exist", titled(c.Pool))
+	case i.lacksPool(c):
+		add(PoolMissing, "create "+titled(c.Pool)+", or create the claim again with another pool", waitsForPool, titled(c.Pool))
 	case c.State == ClaimPending && unready >= grace:
 		add(NoAddress, "release addresses of its pool, or enlarge the pool, unless the reason is another", "has no address for %s: %s", unready, reason)
 	case c.State != ClaimReady && c.State != ClaimPending && unready >= grace:

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -196,9 +197,25 @@ func (i *Inventory) addAddressObject(c state.Claim, o metav1.Object) {
 // Claim returns a claim or an address object; nil if it is not stored.
 func (i *Inventory) Claim(k Key) *Claim { return i.claims[k] }
 
-// Claims lists the claims, without address objects, by pool and address: claims without a range last.
+// waitsForPool is the format of the reason of a claim whose pool does not exist.
+const waitsForPool = "waits for %s, which does not exist"
+
+// lacksPool reports whether a claim waits for a pool that does not exist.
+func (i *Inventory) lacksPool(c *Claim) bool {
+	return c.State == ClaimPending && c.Pool != (Key{}) && i.pools[c.Pool] == nil && i.isRead(c.Pool)
+}
+
+// Claims lists the claims, without address objects, by pool and address: claims without a range last. A claim whose pool does not exist has a reason, also where its
+// status has none, as that of an IPClaim.
 func (i *Inventory) Claims() []*Claim {
 	list := slices.DeleteFunc(slices.Collect(maps.Values(i.claims)), func(c *Claim) bool { return c.OwnerClaim != (Key{}) })
+	for n, c := range list {
+		if c.Reason == "" && i.lacksPool(c) {
+			explained := *c
+			explained.Reason = fmt.Sprintf(waitsForPool, titled(c.Pool))
+			list[n] = &explained
+		}
+	}
 	slices.SortFunc(list, func(x, y *Claim) int {
 		return cmp.Or(compareKeys(x.Pool, y.Pool), -cmp.Compare(min(len(x.Ranges), 1), min(len(y.Ranges), 1)), compareFirst(x, y), compareKeys(x.Key, y.Key))
 	})

@@ -326,6 +326,32 @@ func TestMissingAllocations(t *testing.T) {
 	}
 }
 
+// A claim whose pool does not exist says so, although its status has no reason, unless the pool may exist.
+func TestClaims_ReasonOfAMissingPool(t *testing.T) {
+	waiting := newAllocation("waiting", "", "", butlerv1.TypeNodes)
+	waiting.Spec.PinnedRange, waiting.Spec.Count = nil, new(int32(1))
+	for _, test := range []struct {
+		add    []metav1.Object
+		unread string
+		want   string
+	}{
+		{add: []metav1.Object{waiting}, want: "waits for NetworkPool ns/pool, which does not exist"},
+		{add: []metav1.Object{newPool("10.0.0.0/25"), waiting}},
+		{add: []metav1.Object{waiting}, unread: "another"},
+	} {
+		i := New(now, nil)
+		for _, o := range test.add {
+			i.Add(o)
+		}
+		if test.unread != "" {
+			i.LeaveOut(butler.ResourceNetworkPool, test.unread)
+		}
+		if list := i.Claims(); len(list) != 1 || list[0].Reason != test.want {
+			t.Errorf("%+v, want the reason %q", list, test.want)
+		}
+	}
+}
+
 // Without the journal, the number of granted addresses is that of the status.
 func TestUsage_GrantedWithoutTheJournal(t *testing.T) {
 	granted, _ := allocator.ParseRange("10.0.0.6-10.0.0.7")
