@@ -372,3 +372,16 @@ func TestUsage_GrantedWithoutTheJournal(t *testing.T) {
 		}
 	}
 }
+
+// The answer to who owns a reserved address names the field and the description of the reservation.
+func TestWho_DescribesReservation(t *testing.T) {
+	pool := newPool("10.0.0.0/24", "10.0.0.0/28", "10.0.0.16/28")
+	pool.Spec.Reserved[1].Description = "routers"
+	i := New(time.Now(), nil)
+	i.Add(pool)
+	for address, want := range map[string]string{"10.0.0.3": "is reserved (spec.reserved[0].cidr)", "10.0.0.17": "is reserved (spec.reserved[1].cidr): routers", "10.0.0.40": ""} {
+		if got := i.Who("", mustRange(t, address))[0].Reservation; got != want {
+			t.Errorf("%s: %q, want %q", address, got, want)
+		}
+	}
+}

@@ -105,14 +105,34 @@ func (p *Pool) Blocks(r allocator.Range) (what string, blocks bool) {
 	return what, n >= 0
 }
 
-// Blocking describes why a range is reserved in a routing domain: the first pool that blocks an address of the range, and the field; nil if none does.
+// Blocking describes why a range is reserved in a routing domain: the first pool that blocks an address of the range, and the field, with the description that a
+// NetworkPool has for a reserved network; nil if no pool blocks an address.
 func (i *Inventory) Blocking(domain string, r allocator.Range) (p *Pool, what string) {
 	for _, p := range i.Pools() {
-		if what, blocks := p.Blocks(r); blocks && p.Domain == domain {
-			return p, what
+		what, blocks := p.Blocks(r)
+		if !blocks || p.Domain != domain {
+			continue
 		}
+		if description := describeReserved(p.Object, r); description != "" {
+			what += ": " + description
+		}
+		return p, what
 	}
 	return nil, ""
+}
+
+// describeReserved returns the description of the first network in spec.reserved of a NetworkPool that has an address of a range; "" for none.
+func describeReserved(pool metav1.Object, r allocator.Range) string {
+	p, ok := pool.(*butlerv1.NetworkPool)
+	if !ok {
+		return ""
+	}
+	for _, reserved := range p.Spec.Reserved {
+		if network, err := allocator.ParseRange(reserved.CIDR); err == nil && network.Overlaps(r) {
+			return reserved.Description
+		}
+	}
+	return ""
 }
 
 // Domains lists the routing domains of the pools.

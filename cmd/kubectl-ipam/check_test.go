@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
 // The README has a row with a remedy for each defect, and no other.
@@ -87,5 +88,24 @@ func TestCheckWebhooks_ExpectsThoseOfConfig(t *testing.T) {
 	hooks := inventory.SelectWebhooks([]admissionv1.MutatingWebhookConfiguration{mutating}, []admissionv1.ValidatingWebhookConfiguration{validating})
 	if m, v := hooks.Len(); m != len(mutating.Webhooks) || v != len(validating.Webhooks) {
 		t.Errorf("%d mutating and %d validating webhooks are expected, there are %d and %d", m, v, len(mutating.Webhooks), len(validating.Webhooks))
+	}
+}
+
+// The text for people has at most maxOfKind findings of a kind, and says how many it leaves out.
+func TestHealthText_BoundsFindingsOfAKind(t *testing.T) {
+	var h report.Health
+	for _, id := range []string{"IPAM103", "IPAM104", "IPAM301"} {
+		for n := range map[string]int{"IPAM103": maxOfKind, "IPAM104": maxOfKind + 2, "IPAM301": 1}[id] {
+			h.Findings = append(h.Findings, report.Finding{ID: id, Severity: inventory.SeverityWarning, Message: fmt.Sprint("message ", n), Remedy: "remedy"})
+		}
+	}
+	text := healthText(h, false, 1, 1)
+	for id, want := range map[string]int{"IPAM103": maxOfKind, "IPAM104": maxOfKind, "IPAM301": 1} {
+		if got := strings.Count(text, "WARNING "+id); got != want {
+			t.Errorf("%d findings of %s, want %d: %s", got, id, want, text)
+		}
+	}
+	if !strings.Contains(text, "\n    2 more of IPAM104: kubectl ipam check -o csv lists all\nWARNING IPAM301") || strings.Contains(text, "more of IPAM103") {
+		t.Error(text)
 	}
 }

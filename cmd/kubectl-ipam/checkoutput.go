@@ -9,6 +9,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
+// maxOfKind bounds the findings of a kind in a text for people: a missing pool may keep hundreds of claims waiting.
+const maxOfKind = 10
+
 // printHealth prints the outcome of check.
 func (a *app) printHealth(h inventory.Health, i *inventory.Inventory) error {
 	item := report.NewHealth(h)
@@ -62,8 +65,14 @@ func healthText(item report.Health, terminal bool, claims, pools int) string {
 	if len(item.Findings) == 0 {
 		fmt.Fprintf(&text, "%s no finding: %s and %s checked\n", passed, allocator.Counted(claims, "claim"), allocator.Counted(pools, "pool"))
 	}
-	for _, f := range item.Findings {
-		fmt.Fprintf(&text, "%s %s %s\n    -> %s\n", signs[f.Severity], f.ID, dashed(f.Message), dashed(f.Remedy))
+	printed := map[string]int{}
+	for n, f := range item.Findings {
+		if printed[f.ID]++; printed[f.ID] <= maxOfKind {
+			fmt.Fprintf(&text, "%s %s %s\n    -> %s\n", signs[f.Severity], f.ID, dashed(f.Message), dashed(f.Remedy))
+		}
+		if more := printed[f.ID] - maxOfKind; more > 0 && (n+1 == len(item.Findings) || item.Findings[n+1].ID != f.ID) {
+			fmt.Fprintf(&text, "    %d more of %s: kubectl ipam check -o csv lists all\n", more, f.ID)
+		}
 	}
 	if len(item.NotChecked) > 0 {
 		fmt.Fprintf(&text, "not checked: %s\n", dashed(strings.Join(item.NotChecked, ", ")))
