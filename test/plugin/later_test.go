@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"testing"
 
 	"butlerlabs.dev/ipam/test/sandbox"
@@ -19,6 +20,8 @@ func TestUI_APIInstalledLater(t *testing.T) {
 	if err := s.InstallCRDs(t.Context(), "bin/clusterapi"); err != nil {
 		t.Fatal(err)
 	}
-	suite.Create(t, c, kind.Claim(ns, "later", ""))
+	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { // until the manager, which starts again to serve the API, serves it
+		return c.Create(ctx, kind.Claim(ns, "later", ""))
+	})
 	u.eventually(t, "/claims", "IPAddressClaim "+ns+"/later", true)
 }

@@ -78,6 +78,12 @@ type reader struct {
 // its objects.
 func (r *reader) list(ctx context.Context, of resource) error {
 	err := r.listIn(ctx, of, "") // owners in all namespaces decide what is free
+	if apierrors.IsForbidden(err) {
+		if served, problem := r.isServed(ctx, of); problem == nil && !served {
+			r.countUnread()
+			return nil
+		}
+	}
 	if apierrors.IsForbidden(err) && !of.clusterScoped {
 		if err = r.listIn(ctx, of, r.Namespace); err == nil {
 			r.leaveOut(of, r.Namespace)

@@ -33,9 +33,10 @@ const (
 
 // Warnings about objects that the user may not list.
 const (
-	onlyInNamespace = "%s: only those in namespace %s, as you may not list all: others are shown as free"
+	onlyInNamespace = onlyListed + ": others are shown as free"
 	onlyListed      = "%s: only those in namespace %s, as you may not list all"
 	notRead         = "%s: not read, as you may not list them"
+	notReadByUser   = "%s: not read, as %s may not list them: their addresses are shown as free"
 )
 
 // ErrNothingRead is the error of a read without any resource.
@@ -44,6 +45,7 @@ var ErrNothingRead = errors.New("no resource of Butler IPAM could be read: is Bu
 // Options are the access to a cluster, and where warnings go.
 type Options struct {
 	Config           *rest.Config
+	User             string // who warnings are about, if it is not the reader; "" for the reader
 	Namespace        string // read instead of all namespaces, if the user may not list all
 	ManagerNamespace string // with the journal
 	Now              func() time.Time

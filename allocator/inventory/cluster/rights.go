@@ -3,8 +3,11 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -26,4 +29,28 @@ func May(ctx context.Context, client *rest.RESTClient, verb string, of inventory
 	var review authorizationv1.SelfSubjectAccessReview
 	raw, err := client.Post().AbsPath("apis", "authorization.k8s.io", "v1", "selfsubjectaccessreviews").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Raw()
 	return err == nil && json.Unmarshal(raw, &review) == nil && review.Status.Allowed
+}
+
+// isServed reports whether the API server serves a resource. Discovery is allowed to every user, while the answer to a list of a resource that is not installed
+// depends on the rights of the user.
+func (o Options) isServed(ctx context.Context, of resource) (bool, error) {
+	client, err := rest.UnversionedRESTClientFor(o.Config)
+	if err != nil {
+		return false, err
+	}
+	raw, err := client.Get().AbsPath("apis", of.Group, of.Version).Do(ctx).Raw()
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if apierrors.IsForbidden(err) { // a cluster without the roles of discovery
+		return true, nil
+	}
+	var list metav1.APIResourceList
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if err != nil {
+		return false, fmt.Errorf("resources of %s/%s: %w", of.Group, of.Version, err)
+	}
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == of.Resource }), nil
 }

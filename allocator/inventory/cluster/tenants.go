@@ -2,14 +2,12 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -34,13 +32,11 @@ func WatchTenants(ctx context.Context, o Options) (*TenantFeed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
-	served, err := o.servedWithTenants(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("resources of %s: %w", butlerv1.GroupVersion, err)
-	}
 	f := &TenantFeed{watched: map[string]*watched{}, notes: map[string]string{}}
 	for _, of := range []resource{resourceTenantCluster, resourceProviderConfig} {
-		if !slices.ContainsFunc(served, func(r metav1.APIResource) bool { return r.Name == of.Resource }) {
+		if served, err := o.isServed(ctx, of); err != nil {
+			return nil, err
+		} else if !served {
 			continue
 		}
 		namespace, err := findScope(ctx, client, of, o.Namespace)
@@ -59,24 +55,6 @@ func WatchTenants(ctx context.Context, o Options) (*TenantFeed, error) {
 	}
 	start(ctx, f.watched)
 	return f, nil
-}
-
-// servedWithTenants lists the resources in the API version of TenantClusters. Discovery is allowed to every user, and the answer to a list of a resource that is not
-// installed depends on the rights of the user.
-func (o Options) servedWithTenants(ctx context.Context) ([]metav1.APIResource, error) {
-	client, err := rest.UnversionedRESTClientFor(o.Config)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := client.Get().AbsPath("apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version).Do(ctx).Raw()
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, nil
-	}
-	var list metav1.APIResourceList
-	if err == nil {
-		err = json.Unmarshal(raw, &list)
-	}
-	return list.APIResources, err
 }
 
 // Tenant returns what is stored about a tenant beside its claims.

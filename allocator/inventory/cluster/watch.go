@@ -141,12 +141,19 @@ func timeout(ctx context.Context, after time.Duration) <-chan struct{} {
 
 // watch watches a resource: in all namespaces, otherwise in the namespace of the options. installed is false if there is no such resource.
 func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err error) {
+	if served, err := f.isServed(ctx, of); err != nil || !served {
+		return false, err
+	}
 	namespace, err := findScope(ctx, f.client, of, f.Namespace)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err): // removed meanwhile
 		return false, nil
 	case apierrors.IsForbidden(err):
-		f.leaveOut(notRead, of.Resource)
+		if f.User != "" {
+			f.leaveOut(notReadByUser, of.Resource, f.User)
+		} else {
+			f.leaveOut(notRead, of.Resource)
+		}
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("list %s: %w", of.name, err)

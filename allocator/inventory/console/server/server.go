@@ -92,7 +92,7 @@ func newHandler(ctx context.Context, kube *rest.Config, o Options) (http.Handler
 	warn := func(format string, values ...any) {
 		o.Log.Info("Reading the cluster", "warning", fmt.Sprintf(format, values...))
 	}
-	read := cluster.Options{Config: kube, Now: time.Now, Warn: warn}
+	read := cluster.Options{Config: kube, User: "the console", Now: time.Now, Warn: warn}
 	var feed *cluster.Feed
 	for {
 		var err error
