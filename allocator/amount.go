@@ -13,7 +13,12 @@ func Amount(n int64, exact float64) string {
 	if n < math.MaxInt64 {
 		return strconv.FormatInt(n, 10)
 	}
-	return "about 2^" + strconv.FormatFloat(math.Round(10*math.Log2(max(exact, math.MaxInt64)))/10, 'f', -1, 64)
+	return About(max(exact, math.MaxInt64))
+}
+
+// About formats a number that is too large for digits as a power of two: "about 2^62".
+func About(n float64) string {
+	return "about 2^" + strconv.FormatFloat(math.Round(10*math.Log2(n))/10, 'f', -1, 64)
 }
 
 // AmountOf formats the number of addresses of ranges for messages.

@@ -3,6 +3,8 @@ package inventory
 import (
 	"fmt"
 	"math"
+	"math/big"
+	"strconv"
 
 	"butlerlabs.dev/ipam/allocator"
 )
@@ -10,16 +12,35 @@ import (
 // maxFit bounds the sets that CountFits allocates one by one.
 const maxFit = 200_000
 
-// Fit is how many sets of ranges fit into free addresses.
+// manyDigits is a number of sets from which on a text has a power of two in place of digits.
+const manyDigits = 1 << 53
+
+// Fit is how many sets of ranges fit into free addresses. Counts saturate at MaxInt64.
 type Fit struct {
 	Sets int64
-	// AtLeast: Sets is the bound of the count, more sets fit, and Left is not known.
+	// Exact is the number of sets, which may exceed an int64.
+	Exact float64
+	// AtLeast: Sets is a lower bound, because the count has a bound or saturates. Left is not known if the count has a bound.
 	AtLeast bool
 	// Left is the number of free addresses that no set uses. Unfragmented is how many sets would fit if the free addresses were one run.
 	Left, Unfragmented int64
 	// Largest is the largest run of free addresses.
 	Largest int64
 }
+
+// Text returns the number of sets for messages: "76", "at least 200000" or "about 2^62".
+func (f Fit) Text() string {
+	switch {
+	case f.Exact >= manyDigits:
+		return allocator.About(f.Exact)
+	case f.AtLeast:
+		return fmt.Sprintf("at least %d", f.Sets)
+	}
+	return strconv.FormatInt(f.Sets, 10)
+}
+
+// IsPrecise reports whether Text has the number of sets, so that Left and Unfragmented say more.
+func (f Fit) IsPrecise() bool { return !f.AtLeast && f.Exact < manyDigits }
 
 // Fits counts the sets of ranges that the pool could still allocate. sizes are the numbers of addresses of a set's ranges, which are allocated in this order.
 func (i *Inventory) Fits(p *Pool, sizes []int64) (Fit, error) {
@@ -44,19 +65,12 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 	}
 	f.Unfragmented = available / perSet
 	if len(sizes) == 1 { // each run is used from its head, so the policy does not matter
-		for _, r := range free {
-			sets := r.Size() / perSet
-			if sets > math.MaxInt64-f.Sets || r.Size() == math.MaxInt64 {
-				return Fit{Sets: math.MaxInt64 / perSet, AtLeast: true, Unfragmented: f.Unfragmented, Largest: f.Largest}, nil
-			}
-			f.Sets += sets
-		}
-		f.Left = available - f.Sets*perSet
+		f.countRuns(free, perSet)
 		return f, nil
 	}
 	pool := allocator.NewSpace().SetPool("free", free, nil)
 	for owner := allocator.OwnerID(1); ; owner++ {
-		if f.Sets == maxFit {
+		if f.Exact = float64(f.Sets); f.Sets == maxFit {
 			f.AtLeast = true
 			return f, nil
 		}
@@ -68,4 +82,32 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 		}
 		f.Sets++
 	}
+}
+
+// countRuns counts the ranges of one size that fit into runs of free addresses.
+func (f *Fit) countRuns(free []allocator.Range, size int64) {
+	sets, left, total, divisor := new(big.Int), new(big.Int), new(big.Int), big.NewInt(size)
+	for _, r := range free {
+		n := countAddresses(r)
+		total.Add(total, n)
+		quotient, rest := new(big.Int).QuoRem(n, divisor, new(big.Int))
+		sets.Add(sets, quotient)
+		left.Add(left, rest)
+	}
+	f.Exact, _ = new(big.Float).SetInt(sets).Float64()
+	f.Sets, f.Left, f.Unfragmented, f.AtLeast = saturated(sets), saturated(left), saturated(total.Quo(total, divisor)), !sets.IsInt64()
+}
+
+// countAddresses counts the addresses of a range.
+func countAddresses(r allocator.Range) *big.Int {
+	first, last := r.First.As16(), r.Last.As16()
+	n := new(big.Int).SetBytes(last[:])
+	return n.Sub(n, new(big.Int).SetBytes(first[:])).Add(n, big.NewInt(1))
+}
+
+func saturated(n *big.Int) int64 {
+	if !n.IsInt64() {
+		return math.MaxInt64
+	}
+	return n.Int64()
 }

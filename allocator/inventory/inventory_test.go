@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -213,13 +214,23 @@ func mustRange(t *testing.T, text string) allocator.Range {
 	return r
 }
 
-// Free addresses beyond the largest int64 count as at least that many.
-func TestCountFits_Saturates(t *testing.T) {
+// The number of ranges of one size is exact, also where it exceeds an int64.
+func TestCountFits_Large(t *testing.T) {
 	free := []allocator.Range{mustRange(t, "2001:db8::/64"), mustRange(t, "2001:db8:1::/64")}
-	for _, size := range []int64{1, 3, 1 << 40} {
+	for size, want := range map[int64]struct {
+		text string
+		Fit
+	}{
+		1:       {"about 2^65", Fit{Sets: math.MaxInt64, Exact: 1 << 65, AtLeast: true, Unfragmented: math.MaxInt64}},
+		3:       {"about 2^63.4", Fit{Sets: math.MaxInt64, Exact: (1<<65 - 2) / 3, AtLeast: true, Left: 2, Unfragmented: math.MaxInt64}},
+		4:       {"about 2^63", Fit{Sets: math.MaxInt64, Exact: 1 << 63, AtLeast: true, Unfragmented: math.MaxInt64}},
+		8:       {"about 2^62", Fit{Sets: 1 << 62, Exact: 1 << 62, Unfragmented: 1 << 62}},
+		1 << 40: {"33554432", Fit{Sets: 1 << 25, Exact: 1 << 25, Unfragmented: 1 << 25}},
+	} {
+		want.Largest = math.MaxInt64
 		fit, err := CountFits(free, nil, []int64{size})
-		if err != nil || fit.Sets < 1<<20 || !fit.AtLeast || fit.Left != 0 {
-			t.Errorf("%d addresses: %+v, %v", size, fit, err)
+		if err != nil || fit != want.Fit || fit.Text() != want.text {
+			t.Errorf("%d addresses: %+v %q, %v, want %+v %q", size, fit, fit.Text(), err, want.Fit, want.text)
 		}
 	}
 	if _, err := CountFits(free, nil, []int64{0}); err == nil {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
-	"math/bits"
 	"strconv"
 	"strings"
 
@@ -75,10 +73,8 @@ func (a *app) printFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64,
 	case fit.Sets == 0:
 		u := i.Usage(p.Key)
 		_, err = fmt.Fprintf(a.out, "none: %s free, longest run %s\n", allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree))
-	case fit.AtLeast && fit.Sets > math.MaxUint32: // of an IPv6 pool
-		_, err = fmt.Fprintf(a.out, "at least 2^%d more fit\n", bits.Len64(uint64(fit.Sets))-1)
-	case fit.AtLeast:
-		_, err = fmt.Fprintf(a.out, "at least %d more fit\n", fit.Sets)
+	case !fit.IsPrecise():
+		_, err = fmt.Fprintf(a.out, "%s more fit\n", fit.Text())
 	default:
 		_, err = fmt.Fprintf(a.out, "%d more fit, %s left over (%d without fragmentation)\n", fit.Sets, allocator.Counted(fit.Left, "address"), fit.Unfragmented)
 	}

@@ -146,7 +146,7 @@ func (a *app) printPlan(item report.Plan, p *butlerv1.NetworkPool, plan inventor
 			before, err1 := inventory.CountFits(plan.Before, nil, sizes)
 			after, err2 := inventory.CountFits(plan.After, nil, sizes)
 			if err := errors.Join(err1, err2); err == nil {
-				fmt.Fprintf(&text, "tenants of %d nodes and %d load balancer addresses that fit: %d now, %d %s\n", sizes[0], sizes[1], before.Sets, after.Sets, then)
+				fmt.Fprintf(&text, "tenants of %d nodes and %d load balancer addresses that fit: %s now, %s %s\n", sizes[0], sizes[1], before.Text(), after.Text(), then)
 			}
 		}
 		if item.Server != "" {

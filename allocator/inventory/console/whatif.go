@@ -84,8 +84,9 @@ func (r *request) plan() (*answer, error) {
 // fitPage is how many ranges fit.
 type fitPage struct {
 	report.Fit
-	Size              sizeForm
-	FreeText, Largest string
+	Size                     sizeForm
+	Precise                  bool
+	Count, FreeText, Largest string
 }
 
 // fit shows how many ranges still fit into a pool.
@@ -114,9 +115,12 @@ func (r *request) fit() (*answer, error) {
 		return nil, badRequest("%v", err)
 	}
 	u := r.Usage(p.Key)
-	page := fitPage{report.NewFit(p, sizes, fit), form, allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree)}
+	page := fitPage{report.NewFit(p, sizes, fit), form, fit.IsPrecise(), capitalized(fit.Text()), allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree)}
 	return &answer{template: "fit.html", title: "Fit: " + inventory.NameOf(p.Key), data: page, also: []format{formatJSON}, document: page.Fit}, nil
 }
+
+// capitalized returns a text with a capital first letter, as the beginning of a sentence.
+func capitalized(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // texts splits a list that is separated by commas or blanks.
 func texts(list string) []string {
