@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -96,6 +97,77 @@ func TestFits_EqualsWhatIsAllocated(t *testing.T) {
 		if free := predicted.Left + used; free > 128 || predicted.Unfragmented < predicted.Sets {
 			t.Fatalf("round %d: %+v", round, predicted)
 		}
+	}
+}
+
+// FitAcross equals the number of sets that the state machine of the manager allocates, if each range of a set is requested from pool after pool.
+func TestFitAcross_EqualsWhatIsAllocated(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	pool := func(name, cidr, domain string) *butlerv1.NetworkPool {
+		p := newPool(cidr)
+		p.Name, p.UID, p.Spec.RoutingDomain = name, types.UID(name), domain
+		return p
+	}
+	waited := 0
+	for round := range 300 {
+		i := newInventory(random)
+		paused := pool("paused", "10.1.0.0/26", "")
+		paused.Annotations = map[string]string{"cluster.x-k8s.io/paused": "true"}
+		for _, p := range []*butlerv1.NetworkPool{pool("shares", "10.0.0.64/26", ""), pool("other", "10.0.0.64/26", "red"), paused} {
+			i.Add(p)
+		}
+		var set [][]Candidate
+		for range 1 + random.IntN(2) {
+			candidates := []Candidate{}
+			for _, n := range random.Perm(4)[:1+random.IntN(4)] {
+				candidates = append(candidates, Candidate{i.Pools()[n], 1 + random.Int64N(12)})
+			}
+			set = append(set, candidates)
+		}
+		predicted, err := i.FitAcross(set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted, waitsFor := int64(0), (*Pool)(nil)
+		var next []*Pool
+		grant := func(n int) bool {
+			for m, c := range set[n] {
+				claim := Key{Resource: butler.ResourceIPAllocation, Namespace: "ns", Name: fmt.Sprint("new-", granted, "-", n, "-", m)}
+				_, err := i.state.Grant(now, state.Request{Claim: claim, Pool: c.Pool.Key, Ranges: []state.RangeRequest{{Count: c.Size}}})
+				if full := (*allocator.ExhaustedError)(nil); errors.As(err, &full) {
+					continue
+				}
+				if err != nil {
+					waitsFor = c.Pool
+				} else if granted == 0 {
+					next = append(next, c.Pool)
+				}
+				return err == nil
+			}
+			return false
+		}
+		for fits := true; fits; {
+			for n := range set {
+				if fits = grant(n); !fits {
+					break
+				}
+			}
+			if fits {
+				granted++
+			}
+		}
+		if predicted.Sets != granted || predicted.AtLeast || predicted.WaitsFor != waitsFor || !slices.Equal(predicted.Next, next) {
+			t.Fatalf("round %d: %d fit, the next from %v, then waits for %v; predicted %+v", round, granted, next, waitsFor, predicted)
+		}
+		if waitsFor != nil {
+			waited++
+		}
+	}
+	if waited == 0 || waited == 300 {
+		t.Errorf("%d of 300 rounds end at the paused pool", waited)
+	}
+	if _, err := New(now, nil).FitAcross(nil); err == nil {
+		t.Error("a tenant without addresses fits")
 	}
 }
 

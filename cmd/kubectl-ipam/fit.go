@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,20 +14,55 @@ import (
 )
 
 func (a *app) newFit() *cobra.Command {
-	var tenant string
+	var tenant, provider string
 	var count int64
 	cmd := &cobra.Command{
-		Use: "fit POOL (--count N | --tenant nodes=N,loadbalancer=N)", Short: "Show how many ranges still fit into a pool", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Use:   "fit (POOL (--count N | --tenant nodes=N,loadbalancer=N) | --provider NAME [--tenant nodes=N,loadbalancer=N])",
+		Short: "Show how many ranges still fit into a pool, or tenants of a provider", ValidArgsFunction: a.completePools,
 		Annotations: map[string]string{annotationFindings: "true"},
 		Long: `Show how many ranges of a size, or how many tenants, still fit into the free addresses of a pool, by the pool's own policy.
 
+With --provider: how many tenants fit into the NetworkPools of a ProviderConfig, and from which pool the next TenantCluster gets addresses. The manager tries the pools
+in the order of spec.network.poolRefs: by priority, equal priorities in the order of the list. It allocates the addresses of nodes first, then those of load
+balancers, each from the first pool with room: both come from the same pool only if that pool has room for both. A paused or invalid pool ends the search: tenants
+wait for it. FITS of a row is the number of tenants if the pool were the only one.
+
+Without --tenant, the sizes are those of a TenantCluster that names none: those of the ProviderConfig, otherwise the defaults of each pool. The quota of the
+ProviderConfig applies to all sizes.
+
+The NetworkPools are those of the namespace of tenants: that of the flag -n, or butler-system, the default of the manager and of the chart (tenants.namespace). The
+ProviderConfig is in the same namespace, unless --provider names another: NAMESPACE/NAME. --provider needs the right to get providerconfigs.butler.butlerlabs.dev, which
+the role butler-ipam-viewer does not contain.
+
 The exit code is 1 if none fits, and 2 if the command could not look.`,
 		Example: `  kubectl ipam fit vlan40 --tenant nodes=5,loadbalancer=8
-  kubectl ipam fit vlan40 --count 900`,
+  kubectl ipam fit vlan40 --count 900
+  kubectl ipam fit --provider lab
+  kubectl ipam fit --provider lab --tenant nodes=5,loadbalancer=8`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case provider == "" && len(args) == 0:
+				return errors.New("name a pool, or a ProviderConfig with --provider")
+			case provider != "" && len(args) > 0:
+				return fmt.Errorf("pool %q and --provider=%s: use one of them; the ProviderConfig names the pools", args[0], provider)
+			case provider == "" && !cmd.Flags().Changed("count") && !cmd.Flags().Changed("tenant"):
+				return errors.New("name the size of a range with --count, or the sizes of a tenant with --tenant")
+			}
+			return cobra.MaximumNArgs(1)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sizes, err := fitSizes(count, tenant)
+			ranges, err := parseTenant(tenant)
 			if err != nil {
 				return err
+			}
+			if provider != "" {
+				return a.fitProvider(cmd.Context(), provider, ranges)
+			}
+			sizes := []int64{count}
+			if count < 1 && len(ranges) == 0 {
+				return fmt.Errorf("--count=%d: use 1 or more addresses", count)
+			} else if len(ranges) > 0 {
+				sizes = sizesOf(ranges)
 			}
 			i, p, err := a.loadPool(cmd.Context(), args[0])
 			if err != nil {
@@ -41,28 +77,39 @@ The exit code is 1 if none fits, and 2 if the command could not look.`,
 	}
 	cmd.Flags().Int64Var(&count, "count", 0, "`number` of addresses of one range")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "`sizes` of the ranges of one tenant, as in nodes=5,loadbalancer=8")
+	cmd.Flags().StringVar(&provider, "provider", "", "`name` of a ProviderConfig, or NAMESPACE/NAME: count the tenants that fit into its NetworkPools")
 	cmd.MarkFlagsMutuallyExclusive("count", "tenant")
-	cmd.MarkFlagsOneRequired("count", "tenant")
+	cmd.MarkFlagsMutuallyExclusive("count", "provider")
 	return cmd
 }
 
-// fitSizes parses the sizes of the ranges of a set.
-func fitSizes(count int64, tenant string) (sizes []int64, err error) {
-	if tenant == "" {
-		if count < 1 {
-			return nil, fmt.Errorf("--count=%d: use 1 or more addresses", count)
-		}
-		return []int64{count}, nil
+// tenantRange is one range of a tenant.
+type tenantRange struct {
+	purpose inventory.Purpose
+	size    int64
+}
+
+// parseTenant parses the ranges of a tenant; none for "".
+func parseTenant(text string) (ranges []tenantRange, err error) {
+	if text == "" {
+		return nil, nil
 	}
-	for part := range strings.SplitSeq(tenant, ",") {
-		purpose, text, ok := strings.Cut(part, "=")
-		size, err := strconv.ParseInt(text, 10, 32)
+	for part := range strings.SplitSeq(text, ",") {
+		purpose, number, ok := strings.Cut(part, "=")
+		size, err := strconv.ParseInt(number, 10, 32)
 		if !ok || err != nil || size < 1 || purpose != string(inventory.PurposeNodes) && purpose != string(inventory.PurposeLoadBalancer) {
-			return nil, fmt.Errorf("--tenant=%s: %q is neither nodes=N nor loadbalancer=N, with N addresses", tenant, part)
+			return nil, fmt.Errorf("--tenant=%s: %q is neither nodes=N nor loadbalancer=N, with N addresses", text, part)
 		}
-		sizes = append(sizes, size)
+		ranges = append(ranges, tenantRange{inventory.Purpose(purpose), size})
 	}
-	return sizes, nil
+	return ranges, nil
+}
+
+func sizesOf(ranges []tenantRange) (sizes []int64) {
+	for _, r := range ranges {
+		sizes = append(sizes, r.size)
+	}
+	return sizes
 }
 
 func (a *app) printFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64, fit inventory.Fit) error {

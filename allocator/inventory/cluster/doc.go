@@ -4,6 +4,7 @@
 //	Watch               keeps pools and claims by informers: the console
 //	WatchEvents         keeps the events about pools: the console
 //	WatchTenants        keeps TenantClusters and ProviderConfigs: kubectl ipam ui
+//	ReadProvider        reads a ProviderConfig: kubectl ipam fit --provider
 //	ReadInstallation    reads what shows defects beside pools and claims: kubectl ipam ui
 //	Check               does this and tries a create: kubectl ipam check
 //

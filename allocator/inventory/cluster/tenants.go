@@ -2,12 +2,14 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -55,6 +57,31 @@ func WatchTenants(ctx context.Context, o Options) (*TenantFeed, error) {
 	}
 	start(ctx, f.watched)
 	return f, nil
+}
+
+// ReadProvider reads a ProviderConfig. An error names the remedy.
+func ReadProvider(ctx context.Context, o Options, namespace, name string) (*butlerv1.ProviderConfig, error) {
+	client, err := rest.UnversionedRESTClientFor(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("access to the cluster: %w", err)
+	}
+	raw, err := client.Get().AbsPath(append(path(resourceProviderConfig.GroupVersionResource, namespace), name)...).Do(ctx).Raw()
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("ProviderConfig %s/%s: you may not get it. ProviderConfigs belong to the platform, and the role butler-ipam-viewer does not contain them: ask for the right to get %s in namespace %s", namespace, name, resourceProviderConfig.name, namespace)
+	case apierrors.IsNotFound(err):
+		if served, err := o.isServed(ctx, resourceProviderConfig); err == nil && !served {
+			return nil, fmt.Errorf("ProviderConfig %s/%s: this cluster has no ProviderConfigs, which are part of the Butler platform: use kubectl ipam fit POOL", namespace, name)
+		}
+		return nil, fmt.Errorf("ProviderConfig %s/%s does not exist: list them with kubectl get providerconfigs.butler.butlerlabs.dev -A", namespace, name)
+	case err != nil:
+		return nil, fmt.Errorf("get ProviderConfig %s/%s: %w", namespace, name, err)
+	}
+	c := &butlerv1.ProviderConfig{}
+	if err := json.Unmarshal(raw, c); err != nil {
+		return nil, fmt.Errorf("ProviderConfig %s/%s: %w", namespace, name, err)
+	}
+	return c, nil
 }
 
 // Tenant returns what is stored about a tenant beside its claims.

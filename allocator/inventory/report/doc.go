@@ -8,14 +8,15 @@ const APIVersion = "kubectl-ipam.butlerlabs.dev/v1"
 
 // Kinds of the documents.
 const (
-	KindPoolList   = "PoolList"
-	KindAddressMap = "AddressMap"
-	KindOwnerList  = "OwnerList"
-	KindClaimList  = "ClaimList"
-	KindPlan       = "Plan"
-	KindFit        = "Fit"
-	KindCheck      = "Check"
-	KindTenant     = "Tenant"
+	KindPoolList    = "PoolList"
+	KindAddressMap  = "AddressMap"
+	KindOwnerList   = "OwnerList"
+	KindClaimList   = "ClaimList"
+	KindPlan        = "Plan"
+	KindFit         = "Fit"
+	KindProviderFit = "ProviderFit"
+	KindCheck       = "Check"
+	KindTenant      = "Tenant"
 )
 
 // List is a document with items.

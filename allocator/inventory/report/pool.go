@@ -111,6 +111,45 @@ func NewFit(p *inventory.Pool, sizes []int64, f inventory.Fit) Fit {
 	return Fit{APIVersion, KindFit, NewObject(p.Key), sizes, f.Sets, f.AtLeast, f.Left, f.Unfragmented, f.Largest}
 }
 
+// ProviderFit is how many tenants of a ProviderConfig fit into its NetworkPools.
+type ProviderFit struct {
+	APIVersion string        `json:"apiVersion"`
+	Kind       string        `json:"kind"`
+	Provider   *Object       `json:"provider"`
+	Fits       int64         `json:"fits"`              // tenants
+	AtLeast    bool          `json:"atLeast,omitempty"` // more fit
+	Next       []TenantRange `json:"next"`              // what the next tenant gets, if one fits
+	// Lacks is the type of the addresses that the next tenant does not get, if none fits.
+	Lacks string `json:"lacks,omitempty"`
+	// WaitsFor is the pool for which tenants wait, after those that fit.
+	WaitsFor *Object        `json:"waitsFor,omitempty"`
+	Pools    []ProviderPool `json:"pools"` // in the order in which the manager tries them
+}
+
+// TenantRange is a range that a tenant gets.
+type TenantRange struct {
+	Type string  `json:"type"`
+	Size int64   `json:"size"`
+	Pool *Object `json:"pool"`
+}
+
+// ProviderPool is a NetworkPool of a ProviderConfig.
+type ProviderPool struct {
+	Object
+	Priority    int32            `json:"priority"`
+	Free        int64            `json:"free"`
+	LargestFree int64            `json:"largestFree"`
+	Sizes       map[string]int64 `json:"sizes"`             // of the ranges of a tenant, by type
+	Fits        int64            `json:"fits"`              // tenants, if the pool were the only one
+	AtLeast     bool             `json:"atLeast,omitempty"` // more fit
+	Note        string           `json:"note,omitempty"`    // why the pool serves no tenant
+
+	// Exact has the counts that may saturate.
+	Exact allocator.Amounts `json:"-"`
+	// FitsText is Fits for messages.
+	FitsText string `json:"-"`
+}
+
 // Plan is the effect of a change of a pool.
 type Plan struct {
 	APIVersion string    `json:"apiVersion"`

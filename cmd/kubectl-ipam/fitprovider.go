@@ -1,0 +1,247 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/cluster"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	tenantplan "butlerlabs.dev/ipam/reconcilers/tenants/plan"
+)
+
+// defaultTenantsNamespace is the default of the manager's flag --tenants-namespace.
+const defaultTenantsNamespace = "butler-system"
+
+// fitProvider shows how many tenants fit into the NetworkPools of a ProviderConfig. tenant has the ranges of a tenant; nil for those of the manager.
+func (a *app) fitProvider(ctx context.Context, provider string, tenant []tenantRange) error {
+	if a.domainSet {
+		return errors.New("--domain and --provider: use one of them; the ProviderConfig names the pools")
+	}
+	namespace := cmp.Or(a.overrides.Context.Namespace, defaultTenantsNamespace)
+	of, name, found := strings.Cut(provider, "/")
+	if !found {
+		of, name = namespace, provider
+	}
+	if len(validation.IsDNS1123Label(of)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		return fmt.Errorf("--provider=%s: write NAME or NAMESPACE/NAME of a ProviderConfig", provider)
+	}
+	o, err := a.options()
+	if err != nil {
+		return err
+	}
+	o.Namespace = namespace
+	c, err := cluster.ReadProvider(ctx, o, of, name)
+	if err != nil {
+		return err
+	}
+	i, err := cluster.Read(ctx, o, false)
+	if err != nil {
+		return err
+	}
+	f, err := newProviderFit(i, c, namespace, tenant)
+	if err != nil {
+		return err
+	}
+	return a.printProviderFit(f)
+}
+
+// newProviderFit counts the tenants that fit into the NetworkPools of a ProviderConfig. The NetworkPools are in the namespace of tenants. Order and sizes come
+// from the code by which the manager allocates the initial blocks of a TenantCluster.
+func newProviderFit(i *inventory.Inventory, c *butlerv1.ProviderConfig, namespace string, tenant []tenantRange) (report.ProviderFit, error) {
+	provider := &report.Object{Kind: "ProviderConfig", Namespace: c.Namespace, Name: c.Name}
+	f := report.ProviderFit{APIVersion: report.APIVersion, Kind: report.KindProviderFit, Provider: provider, Next: []report.TenantRange{}, Pools: []report.ProviderPool{}}
+	policy := tenantplan.PolicyOf(c)
+	if !policy.IPAM {
+		return f, fmt.Errorf("%s: spec.network.mode is not %s, so tenants get no addresses from NetworkPools", provider, butlerv1.NetworkModeIPAM)
+	}
+	pools := map[string]*butlerv1.NetworkPool{}
+	for _, name := range policy.Pools {
+		if p := i.Pool(butler.NetworkPoolKey(namespace, name)); p != nil {
+			pools[name], _ = p.Object.(*butlerv1.NetworkPool)
+		}
+	}
+	blocks, err := initialBlocks(policy, pools, tenant)
+	if err != nil {
+		return f, fmt.Errorf("%s: %w", provider, err)
+	}
+	set := make([][]inventory.Candidate, len(blocks))
+	for n, b := range blocks {
+		for _, candidate := range b.Candidates {
+			set[n] = append(set[n], inventory.Candidate{Pool: i.Pool(butler.NetworkPoolKey(namespace, candidate.Pool)), Size: int64(candidate.Count)})
+		}
+	}
+	fit, err := i.FitAcross(set)
+	if err != nil {
+		return f, err
+	}
+	f.Fits, f.AtLeast = fit.Sets, fit.AtLeast
+	if fit.WaitsFor != nil {
+		f.WaitsFor = report.NewObject(fit.WaitsFor.Key)
+	}
+	if fit.Sets == 0 {
+		f.Lacks = string(blocks[len(fit.Next)].Kind)
+	} else {
+		for n, p := range fit.Next {
+			at := slices.IndexFunc(set[n], func(c inventory.Candidate) bool { return c.Pool == p })
+			f.Next = append(f.Next, report.TenantRange{Type: string(blocks[n].Kind), Size: set[n][at].Size, Pool: report.NewObject(p.Key)})
+		}
+	}
+	for _, name := range policy.Pools {
+		p, err := newProviderPool(i, butler.NetworkPoolKey(namespace, name), blocks)
+		if err != nil {
+			return f, err
+		}
+		p.Priority = priorityOf(c, name)
+		f.Pools = append(f.Pools, p)
+	}
+	return f, nil
+}
+
+// initialBlocks returns the blocks that the manager allocates for a new TenantCluster, in this order. tenant replaces the sizes, and selects the types.
+func initialBlocks(policy tenantplan.Policy, pools map[string]*butlerv1.NetworkPool, tenant []tenantRange) ([]tenantplan.MissingBlock, error) {
+	sizes := map[butlerv1.IPAllocationType]int32{}
+	for _, r := range tenant {
+		kind := butlerv1.IPAllocationType(r.purpose)
+		if sizes[kind] > 0 {
+			return nil, fmt.Errorf("--tenant names %s twice: a tenant gets one range of each type", kind)
+		}
+		sizes[kind] = int32(r.size)
+	}
+	if sizes[butlerv1.TypeNodes] > 0 && !policy.Nodes {
+		return nil, fmt.Errorf("nodes get their addresses elsewhere (annotation %s): omit nodes in --tenant", butlerv1.AnnotationNodeAddresses)
+	}
+	blocks := tenantplan.MissingBlocks(tenantplan.Tenant{Ingress: true, LBPoolSize: sizes[butlerv1.TypeLoadBalancer]}, policy, nil, pools)
+	if len(tenant) == 0 {
+		return blocks, nil
+	}
+	for _, b := range blocks {
+		for n := range b.Candidates {
+			if b.Kind == butlerv1.TypeNodes {
+				b.Candidates[n].Count = min(sizes[b.Kind], policy.MaxNodes)
+			}
+		}
+	}
+	return slices.DeleteFunc(blocks, func(b tenantplan.MissingBlock) bool { return sizes[b.Kind] == 0 }), nil
+}
+
+// newProviderPool returns a pool of a ProviderConfig, with the tenants that fit into this pool alone.
+func newProviderPool(i *inventory.Inventory, k inventory.Key, blocks []tenantplan.MissingBlock) (report.ProviderPool, error) {
+	item := report.ProviderPool{Object: *report.NewObject(k), Sizes: map[string]int64{}, FitsText: "0"}
+	p := i.Pool(k)
+	if p == nil {
+		item.Note = "does not exist, or you may not read it"
+		return item, nil
+	}
+	u := i.Usage(k)
+	item.Free, item.LargestFree, item.Exact = u.Available, u.LargestFree, u.Exact
+	var sizes []int64
+	for _, b := range blocks {
+		for _, candidate := range b.Candidates {
+			if candidate.Pool == k.Name {
+				item.Sizes[string(b.Kind)] = int64(candidate.Count)
+				sizes = append(sizes, int64(candidate.Count))
+			}
+		}
+	}
+	switch {
+	case p.Deleting:
+		item.Note = "is being deleted"
+	case p.Paused:
+		item.Note = "is paused: tenants wait for it"
+	case p.Fault != "":
+		item.Note = "offers nothing: " + p.Fault
+	}
+	if !p.Serves() || len(sizes) == 0 {
+		return item, nil
+	}
+	fit, err := i.Fits(p, sizes)
+	item.Fits, item.AtLeast, item.FitsText = fit.Sets, fit.AtLeast, fit.Text()
+	return item, err
+}
+
+// priorityOf returns the priority of a pool of a ProviderConfig: of several entries, the lowest number counts.
+func priorityOf(c *butlerv1.ProviderConfig, pool string) int32 {
+	var numbers []int32
+	for _, ref := range c.Spec.Network.PoolRefs {
+		if ref.Name == pool {
+			numbers = append(numbers, ptr.Deref(ref.Priority, 0))
+		}
+	}
+	return slices.Min(numbers)
+}
+
+func (a *app) printProviderFit(f report.ProviderFit) error {
+	err := error(nil)
+	if a.output == "json" || a.output == "yaml" {
+		err = a.printDocument(f)
+	} else {
+		err = providerPools(f).print(a)
+	}
+	if err == nil && (a.output == "table" || a.output == "wide") {
+		_, err = fmt.Fprintln(a.out, explainProviderFit(f))
+	}
+	if err == nil && f.Fits == 0 {
+		return findings{}
+	}
+	return err
+}
+
+func providerPools(f report.ProviderFit) list[report.ProviderPool] {
+	return list[report.ProviderPool]{
+		kind: f.Kind, items: f.Pools, empty: "the ProviderConfig names no NetworkPool: add one to spec.network.poolRefs",
+		name: func(p report.ProviderPool) string { return "networkpool/" + p.Namespace + "/" + p.Name },
+		columns: []column[report.ProviderPool]{
+			{"POOL", false, func(p report.ProviderPool) string { return p.Namespace + "/" + p.Name }},
+			{"PRIORITY", false, func(p report.ProviderPool) string { return fmt.Sprint(p.Priority) }},
+			{"FREE", false, func(p report.ProviderPool) string { return allocator.Amount(p.Free, p.Exact.Available) }},
+			{"LARGEST", true, func(p report.ProviderPool) string { return allocator.Amount(p.LargestFree, p.Exact.LargestFree) }},
+			{"TENANT", false, func(p report.ProviderPool) string { return sizesText(p.Sizes) }},
+			{"FITS", false, func(p report.ProviderPool) string { return p.FitsText }},
+			{"NOTE", false, func(p report.ProviderPool) string { return p.Note }},
+		},
+	}
+}
+
+// sizesText returns the sizes of a tenant as --tenant has them.
+func sizesText(sizes map[string]int64) string {
+	var parts []string
+	for _, purpose := range []inventory.Purpose{inventory.PurposeNodes, inventory.PurposeLoadBalancer} {
+		if size, some := sizes[string(purpose)]; some {
+			parts = append(parts, fmt.Sprintf("%s=%d", purpose, size))
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// explainProviderFit returns a sentence: how many tenants fit, and from which pools the next gets its addresses.
+func explainProviderFit(f report.ProviderFit) string {
+	switch {
+	case f.Fits == 0 && f.WaitsFor != nil:
+		return fmt.Sprintf("none fits: the next tenant waits for addresses for %s of %s", f.Lacks, f.WaitsFor)
+	case f.Fits == 0:
+		return fmt.Sprintf("none fits: no pool has room for %s", f.Lacks)
+	}
+	count := allocator.Counted(f.Fits, "more tenant")
+	if f.AtLeast {
+		count = "at least " + count
+	}
+	text := fmt.Sprintf("%s %s; the next tenant gets addresses of %s", count, allocator.Agree(f.Fits, "fits", "fit"), f.Next[0].Pool)
+	if len(f.Next) == 2 && *f.Next[0].Pool != *f.Next[1].Pool {
+		text += fmt.Sprintf(" for %s, and of %s for %s", f.Next[0].Type, f.Next[1].Pool, f.Next[1].Type)
+	}
+	if f.WaitsFor != nil {
+		text += fmt.Sprintf("; then tenants wait for %s", f.WaitsFor)
+	}
+	return text
+}
