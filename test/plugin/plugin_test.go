@@ -48,8 +48,11 @@ func TestMain(m *testing.M) {
 		Replicas: 1, ClusterAPI: true, ManagerArgs: []string{"--grant-expiry=45s", "--history-retention-days=30"},
 		APIServerArgs: []string{"--audit-policy-file=" + filepath.Join(dir, "policy.json"), "--audit-log-path=" + auditLog, "--audit-log-mode=blocking"},
 	}
-	suite.Main(m, o, func(_ context.Context, s *sandbox.Sandbox) (err error) {
+	suite.Main(m, o, func(ctx context.Context, s *sandbox.Sandbox) (err error) {
 		cluster = s
+		if err := s.InstallCRDs(ctx, "config/tenants/butler.butlerlabs.dev_providerconfigs.yaml"); err != nil { // for fit --provider
+			return err
+		}
 		if binary, err = filepath.Abs("../../bin/kubectl-ipam"); err != nil {
 			return err
 		}
@@ -183,7 +186,11 @@ func TestHelp_ExamplesRun(t *testing.T) {
 		a.Spec.TenantClusterRef = butlerv1.NamespacedObjectReference{Namespace: "team-1", Name: tenant}
 		return a
 	}
-	suite.Create(t, admin, networkPool(ns, "vlan40", "10.40.0.0/21", ""), networkPool(ns, "red", "10.40.0.0/21", "red"), allocation("web-nodes", "web", 100))
+	suite.Create(t, admin, networkPool(ns, "vlan40", "10.40.0.0/21", ""), networkPool(ns, "red", "10.40.0.0/21", "red"), allocation("web-nodes", "web", 100), &butlerv1.ProviderConfig{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "lab"}, Spec: butlerv1.ProviderConfigSpec{
+			Provider: "harvester", Network: &butlerv1.ProviderNetwork{Mode: butlerv1.NetworkModeIPAM, PoolRefs: []butlerv1.PoolReference{{Name: "vlan40"}}},
+		},
+	})
 	var commands []string
 	for _, command := range append([]string{""}, subcommands(t)...) {
 		help := ipam(t, append(strings.Fields(command), "--help")...).stdout

@@ -33,6 +33,8 @@ const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitSt
 // beyondViewer has the calls that the viewer role does not allow and a command tries, with what it is for.
 var beyondViewer = map[string]string{
 	"get leases.coordination.k8s.io":                       "open grants; without the journal they count as free",
+	"get providerconfigs.butler.butlerlabs.dev":            "fit --provider; ProviderConfigs belong to the platform, as TenantClusters do",
+	"list providerconfigs.butler.butlerlabs.dev":           "the quota on the page of a tenant",
 	"create selfsubjectaccessreviews.authorization.k8s.io": "whether a dry run is allowed; every user may ask",
 }
 
@@ -83,6 +85,9 @@ func TestRights_EqualTheViewerRole(t *testing.T) {
 				t.Errorf("kubectl ipam %s %s: %s", command, strings.Join(args, " "), r.stderr)
 			}
 		}
+	}
+	if r := run(t, viewer, "fit", "--provider=lab"); r.code != 2 || !strings.Contains(r.stderr, "ask for the right to get providerconfigs.butler.butlerlabs.dev in namespace butler-system") {
+		t.Errorf("kubectl ipam fit --provider: exit code %d: %s%s", r.code, r.stdout, r.stderr)
 	}
 
 	var role rbacv1.ClusterRole
