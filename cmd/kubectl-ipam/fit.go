@@ -24,10 +24,10 @@ func (a *app) newFit() *cobra.Command {
 
 With --provider: how many tenants fit into the NetworkPools of a ProviderConfig, and from which pool the next TenantCluster gets addresses. The manager tries the pools
 in the order of spec.network.poolRefs: by priority, equal priorities in the order of the list. It allocates the addresses of nodes first, then those of load
-balancers, each from the first pool with room: both come from the same pool only if that pool has room for both. A paused or invalid pool ends the search: tenants
-wait for it. FITS of a row is the number of tenants if the pool were the only one.
+balancers, each from the first pool with room, so one tenant may get them from two pools. A paused or invalid pool ends the search: tenants wait for this pool. FITS of
+a row is the number of tenants if the pool were the only one.
 
-Without --tenant, the sizes are those of a TenantCluster that names none: those of the ProviderConfig, otherwise the defaults of each pool. The quota of the
+Without --tenant, the sizes are as for a TenantCluster without spec.networking.lbPoolSize: from the ProviderConfig, otherwise the defaults of each pool. The quota of the
 ProviderConfig applies to all sizes.
 
 The NetworkPools are those of the namespace of tenants: that of the flag -n, or butler-system, the default of the manager and of the chart (tenants.namespace). The
