@@ -351,7 +351,7 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 }
 
 // flushHistory writes the records of this replica that are not stored in objects yet, at the end of the process. The rights are in
-// config/rbac/journal_role.yaml.
+// config/rbac/history_role.yaml.
 func flushHistory(ctx context.Context, recorded *history.Recorder) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit/2)
 	defer cancel()

@@ -449,21 +449,23 @@ func TestChart_Tenants(t *testing.T) {
 // installed by an older chart lack the value.
 func TestChart_History(t *testing.T) {
 	const crd = "CustomResourceDefinition/allocationhistories.butler.butlerlabs.dev"
-	for args, want := range map[string]struct{ flag, installed, readable bool }{
-		"":                                     {false, true, true},
-		"history=null":                         {false, true, true},
-		"history.retentionDays=30":             {true, true, true},
-		"apis.butler=false,apis.novaedge=true": {false, false, false},
-		"apis.butler=false,apis.novaedge=true,history.retentionDays=30": {true, true, true},
+	for args, want := range map[string]struct{ flag, installed, readable, writable bool }{
+		"":                                     {false, true, true, false},
+		"history=null":                         {false, true, true, false},
+		"history.retentionDays=30":             {true, true, true, true},
+		"apis.butler=false,apis.novaedge=true": {false, false, false, false},
+		"apis.butler=false,apis.novaedge=true,history.retentionDays=30": {true, true, true, true},
 	} {
 		objects := render(t, "", "--set="+args)
 		flag := slices.Contains(as[appsv1.Deployment](t, objects, "Deployment/prod-butler-ipam").Spec.Template.Spec.Containers[0].Args, "--history-retention-days=30")
 		installed := slices.Contains(keys(objects), crd)
-		readable := slices.ContainsFunc(as[rbacv1.ClusterRole](t, objects, "ClusterRole/prod-butler-ipam-viewer").Rules, func(r rbacv1.PolicyRule) bool {
+		ofHistories := func(r rbacv1.PolicyRule) bool {
 			return slices.Equal(r.Resources, []string{"allocationhistories"}) && slices.Equal(r.APIGroups, []string{"butler.butlerlabs.dev"})
-		})
-		if flag != want.flag || installed != want.installed || readable != want.readable {
-			t.Errorf("%q: flag %t, CRD %t, readable %t, want %+v", args, flag, installed, readable, want)
+		}
+		readable := slices.ContainsFunc(as[rbacv1.ClusterRole](t, objects, "ClusterRole/prod-butler-ipam-viewer").Rules, ofHistories)
+		writable := slices.Contains(keys(objects), "Role/prod-butler-ipam-history") && slices.ContainsFunc(as[rbacv1.Role](t, objects, "Role/prod-butler-ipam-history").Rules, ofHistories)
+		if flag != want.flag || installed != want.installed || readable != want.readable || writable != want.writable {
+			t.Errorf("%q: flag %t, CRD %t, readable %t, writable %t, want %+v", args, flag, installed, readable, writable, want)
 		}
 	}
 }
