@@ -126,49 +126,11 @@ func oneSignIs(shift int) string {
 
 // headline summarizes the addresses of a map.
 func headline(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment) string {
-	total := inventory.Totals(segments)
-	owners := map[inventory.Key]bool{}
-	runs, most, largest := 0, int64(0), "0"
-	for _, g := range segments {
-		switch g.State {
-		case state.SegmentOwned:
-			owners[g.Owner] = true
-		case state.SegmentFree:
-			runs++
-			if size := g.Range.Size(); size > most {
-				most, largest = size, allocator.AmountOf(g.Range)
-			}
-		}
-	}
-	u := i.Usage(p.Key)
-	parts := []string{report.RangeText(network)}
-	parts = append(parts, fmt.Sprintf("%s free in %s, largest %s", amount(segments, state.SegmentFree), allocator.Counted(runs, "run"), largest))
-	if n := total[state.SegmentOwned]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%s owned by %s", amount(segments, state.SegmentOwned), allocator.Counted(len(owners), "claim")))
-	}
-	for _, s := range []state.SegmentState{state.SegmentReserved, state.SegmentCooldown, state.SegmentGranted, state.SegmentMoved, state.SegmentWithheld} {
-		if total[s] > 0 {
-			parts = append(parts, fmt.Sprintf("%s %s", amount(segments, s), map[bool]string{true: "in cooldown", false: string(s)}[s == state.SegmentCooldown]))
-		}
-	}
-	if u.Granted > 0 && !i.KnowsGrants() {
+	parts := append([]string{report.RangeText(network)}, report.Counts(segments)...)
+	if u := i.Usage(p.Key); u.Granted > 0 && !i.KnowsGrants() {
 		parts = append(parts, fmt.Sprintf("%d of the pool granted (shown as free: you may not read the journal)", u.Granted))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// amount formats the number of addresses in a state.
-func amount(segments []state.Segment, s state.SegmentState) string {
-	var ranges []allocator.Range
-	for _, g := range segments {
-		if g.State == s {
-			ranges = append(ranges, g.Range)
-		}
-	}
-	if len(ranges) == 0 {
-		return "0"
-	}
-	return allocator.AmountOf(ranges...)
 }
 
 // signs returns the signs of a row, in groups.

@@ -216,6 +216,48 @@ func TestSquares_EqualTheInventory(t *testing.T) {
 	}
 }
 
+// The page of a pool counts the addresses that the pool offers, as its JSON and kubectl ipam map do: not those outside, which may be reserved or owned too.
+func TestPool_CountsTheOfferedAddresses(t *testing.T) {
+	all := objects()
+	vlan := all[0].(*butlerv1.NetworkPool)
+	vlan.Spec.Reserved = append(vlan.Spec.Reserved, butlerv1.ReservedRange{CIDR: "10.40.0.62/31"}) // not offered
+	i := newInventory(t, append(all, &novaedgev1.ProxyVIP{                                         // the address is offered by edge alone
+		ObjectMeta: named("", "outside"), Spec: novaedgev1.ProxyVIPSpec{Address: "10.40.0.60/32", PoolRef: &novaedgev1.PoolReference{Name: "edge"}},
+	}))
+	h := handlerOf(i)
+	for target, want := range map[string]struct {
+		offered int64
+		facts   string
+	}{
+		vlan40:                       {56, "10.40.0.0/26: 35 free in 4 blocks, largest 15, 8 owned by 3 claims, 8 reserved, 4 in cooldown, 1 granted."},
+		vlan40 + "&in=10.40.0.32/27": {24, "10.40.0.32/27: 23 free in 2 blocks, largest 15, 1 owned by 1 claim."},
+		vlan40 + "&in=10.40.0.0/29":  {8, "10.40.0.0/29: 0 free, 8 reserved."},
+	} {
+		_, facts, _ := strings.Cut(mustGet(t, h, "/pool?"+target), `<p class="facts">`)
+		if !strings.HasPrefix(facts, want.facts) {
+			t.Errorf("%s: the page says %.200q, want %q", target, facts, want.facts)
+		}
+		var m report.AddressMap
+		if err := json.Unmarshal([]byte(mustGet(t, h, "/pool.json?"+target)), &m); err != nil {
+			t.Fatal(err)
+		}
+		offered := int64(0)
+		for s, n := range m.Totals {
+			if offered += n; !strings.Contains(want.facts, fmt.Sprintf(" %d %s", n, strings.Replace(s, "cooldown", "in cooldown", 1))) {
+				t.Errorf("%s: %d addresses are %s in the JSON", target, n, s)
+			}
+		}
+		if offered != want.offered {
+			t.Errorf("%s: %d addresses in the JSON, want %d", target, offered, want.offered)
+		}
+		// kubectl ipam map
+		p, network := i.Pool(butler.NetworkPoolKey("ns", "vlan40")), mustRange(t, m.Network)
+		if counts := m.Network + ": " + strings.Join(report.Counts(i.Segments(p.Domain, report.Offered(p, network))), ", ") + "."; counts != want.facts {
+			t.Errorf("%s: the map says %q, want %q", target, counts, want.facts)
+		}
+	}
+}
+
 // A square of several addresses leads to a part of the map that contains the same addresses.
 func TestSquares_Zoom(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))

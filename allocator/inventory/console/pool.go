@@ -28,7 +28,7 @@ type poolPage struct {
 	In        string // the network that is shown
 	IPv6      bool
 	Each      string
-	Facts     []string // totals of the network that is shown
+	Facts     []string // counts of the offered addresses of the network that is shown
 	Crumbs    []crumb
 	Families  []crumb // of a pool with both families
 	Band      band
@@ -188,7 +188,7 @@ func (r *request) pool() (*answer, error) {
 	page.Band = newBand(r.Inventory, p, top, bandBits)
 	page.Map = newSquares(r.Inventory, p, network, runs)
 	page.Each = page.Map.Each
-	page.Facts = factsOf(runs)
+	page.Facts = report.Counts(r.Segments(p.Domain, report.Offered(p, allocator.RangeOfPrefix(network))))
 	shown, pages, err := pageOf(r, runs, "/pool", "pool", page.Name, "in", network)
 	if err != nil {
 		return nil, err
@@ -229,31 +229,6 @@ func (r *request) rangesOf(p *inventory.Pool, network netip.Prefix) *answer {
 	return &answer{document: m, rows: rows}
 }
 
-// factsOf counts the addresses of a network by state.
-func factsOf(runs []run) (facts []string) {
-	ranges, owners := map[string][]allocator.Range{}, map[inventory.Key]bool{}
-	for _, r := range runs {
-		ranges[r.State] = append(ranges[r.State], r.Exact)
-		if r.State == string(state.SegmentOwned) {
-			owners[r.OwnerKey] = true
-		}
-	}
-	for _, s := range []state.SegmentState{state.SegmentFree, state.SegmentOwned, state.SegmentReserved, state.SegmentCooldown, state.SegmentGranted, state.SegmentMoved, state.SegmentWithheld} {
-		if len(ranges[string(s)]) == 0 {
-			continue
-		}
-		text := allocator.AmountOf(ranges[string(s)]...) + " " + string(s)
-		switch s {
-		case state.SegmentOwned:
-			text += " by " + allocator.Counted(len(owners), "claim")
-		case state.SegmentCooldown:
-			text = allocator.AmountOf(ranges[string(s)]...) + " in cooldown"
-		}
-		facts = append(facts, text)
-	}
-	return facts
-}
-
 func newListRow(p *inventory.Pool, r run) listRow {
 	row := listRow{run: r, SizeText: allocator.AmountOf(r.Exact), Text: r.text(), Link: link("/address", "address", r.Exact.First)}
 	if r.State == report.StateNotOffered {
@@ -262,7 +237,7 @@ func newListRow(p *inventory.Pool, r run) listRow {
 	if network := networkFor(r.Exact); r.Exact.First != r.Exact.Last && network.Bits() < network.Addr().BitLen()-rowBits {
 		row.Link = link("/pool", "pool", poolName(p), "in", network)
 	}
-	if r.free {
+	if r.offered && r.State == string(state.SegmentFree) {
 		row.Text, row.Claim = fmt.Sprintf("%s free", row.SizeText), claimManifest(p, r.Exact)
 	}
 	return row

@@ -58,7 +58,7 @@ func lookOf(s inventory.Sign) look {
 type run struct {
 	report.Segment
 	look
-	free bool // offered and free
+	offered bool // by the pool of the page
 }
 
 // runsIn lists the runs of all addresses of a network, in address order.
@@ -66,7 +66,7 @@ func runsIn(i *inventory.Inventory, p *inventory.Pool, network allocator.Range) 
 	offered := report.Offered(p, network)
 	add := func(ranges []allocator.Range, offered bool) {
 		for _, g := range i.Segments(p.Domain, ranges) {
-			r := run{Segment: report.NewSegment(i, p.Domain, g), look: lookOf(i.SignOf(g)), free: offered && g.State == state.SegmentFree}
+			r := run{Segment: report.NewSegment(i, p.Domain, g), look: lookOf(i.SignOf(g)), offered: offered}
 			if g.State == state.SegmentFree && !offered {
 				r.State, r.look = report.StateNotOffered, lookOf(inventory.SignNotOffered)
 			}
