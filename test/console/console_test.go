@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,12 +20,15 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/console"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // pageTimeout bounds a step in the browser.
@@ -55,7 +59,7 @@ func claim(pool, name, tenant, first, last string, purpose butlerv1.IPAllocation
 	}
 }
 
-// objects are a /21 with owners, a reservation, a cooldown and a conflict, a /8, an IPv6 /64, and a /16 with 10,000 claims.
+// objects are a /21 with owners of all kinds, a reservation, a cooldown and a conflict, a /8, an IPv6 /64, and a /16 with 10,000 claims.
 func objects() []metav1.Object {
 	vlan := pool("vlan40", "10.40.0.0/21", "10.40.0.0/26")
 	vlan.Spec.TenantAllocation = &butlerv1.TenantAllocation{
@@ -70,8 +74,14 @@ func objects() []metav1.Object {
 	rival := claim("vlan40", "rival", "web", "10.40.1.12", "10.40.1.12", butlerv1.TypeNodes)
 	rival.CreationTimestamp = metav1.NewTime(now)
 	rival.Status.Conditions = []metav1.Condition{{Type: butlerv1.ConditionReady, Status: metav1.ConditionFalse, Reason: butlerv1.ReasonAddressConflict, Message: "owned by another claim"}}
+	inVLAN := map[string]string{butlerv1.LabelRoutingDomain: "vlan40"}
+	edge := &novaedgev1.ProxyIPPool{ObjectMeta: meta("edge"), Spec: novaedgev1.ProxyIPPoolSpec{Addresses: []string{"10.40.1.20/32"}}}
+	vip := &novaedgev1.ProxyVIP{ObjectMeta: meta("vip"), Spec: novaedgev1.ProxyVIPSpec{Address: "10.40.1.20/32", PoolRef: &novaedgev1.PoolReference{Name: "edge"}}}
+	machines := &metal3v1.IPPool{ObjectMeta: meta("machines"), Spec: metal3v1.IPPoolSpec{Pools: []metal3v1.Pool{{Subnet: new(metal3v1.Subnet("10.40.1.16/28"))}}}}
+	machine := &metal3v1.IPClaim{ObjectMeta: meta("machine"), Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "machines"}}}
+	edge.Namespace, vip.Namespace, edge.Labels, machines.Labels, machine.Annotations = "", "", inVLAN, inVLAN, map[string]string{"ipAddress": "10.40.1.21"}
 	all := []metav1.Object{
-		vlan, pool("corp", "10.0.0.0/8", "10.0.0.0/12"), pool("v6", "2001:db8:40::/64"), pool("many", "10.96.0.0/16"),
+		edge, machines, vip, machine, vlan, pool("corp", "10.0.0.0/8", "10.0.0.0/12"), pool("v6", "2001:db8:40::/64"), pool("many", "10.96.0.0/16"),
 		claim("vlan40", "web-nodes", "web", "10.40.1.5", "10.40.1.11", butlerv1.TypeNodes), claim("vlan40", "one", "web", "10.40.1.12", "10.40.1.12", butlerv1.TypeNodes),
 		claim("vlan40", "web-lb", "web", "10.40.1.13", "10.40.1.14", butlerv1.TypeLoadBalancer), rival, claim("corp", "big", "web", "10.16.0.0", "10.21.126.63", butlerv1.TypeLoadBalancer), claim("v6", "six", "web", "2001:db8:40::100", "2001:db8:40::186f", butlerv1.TypeNodes),
 	}
@@ -260,22 +270,24 @@ func TestMap(t *testing.T) {
 	if n := eval[int](t, b, "new Set([...document.querySelectorAll('.squares rect')].map(r => r.getBoundingClientRect().top)).size"); n != 32 {
 		t.Errorf("%d rows, want 32", n)
 	}
-	fills := map[string]string{}
 	for title, class := range map[string]string{
 		"10.40.0.0 reserved": "reserved", "10.40.1.0 free": "free", "10.40.1.5 owned by IPAllocation ns/web-nodes for team-1/web": "nodes",
 		"10.40.1.12 conflict": "conflict", "10.40.1.13 owned by": "loadbalancer", "10.40.1.60 in cooldown until 2026-01-02T03:34:05Z": "cooldown", "10.40.7.0 not offered": "outside",
+		"10.40.1.20 owned by ProxyVIP vip": "vip", "10.40.1.21 owned by IPClaim ns/machine": "machine",
 	} {
 		if got := eval[string](t, b, square(title)+"?.getAttribute('class') ?? 'missing'"); got != class {
 			t.Errorf("%s: class %q, want %q", title, got, class)
 			continue
 		}
 		fill := eval[string](t, b, "getComputedStyle("+square(title)+").fill")
-		if other := fills[fill]; other != "" {
-			t.Errorf("%s and %s look alike: %s", class, other, fill)
-		}
-		fills[fill] = class
-		if pattern := class == "reserved" || class == "conflict" || class == "cooldown"; pattern != strings.Contains(fill, "url(") {
+		if pattern := !slices.Contains([]string{"free", "nodes", "loadbalancer", "vip", "outside"}, class); pattern != strings.Contains(fill, "url(") {
 			t.Errorf("%s: fill %s, want a pattern: %v", class, fill, pattern)
+		}
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		b.media(t, scheme)
+		if looks := eval[[]string](t, b, closeColours); looks[0] != "11" || len(looks) > 1 {
+			t.Errorf("%s: %s colours, want 11; these are too close: %q", scheme, looks[0], looks[1:])
 		}
 	}
 	// A pattern is drawn: the browser resolves the reference.
@@ -290,6 +302,20 @@ func TestMap(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// closeColours lists the classes of squares whose colours look alike: their distance in RGB is less than 40. The colour of a pattern is that of its ground.
+const closeColours = `(() => {
+  const colours = {};
+  for (const e of document.querySelectorAll('.legend rect')) {
+    const fill = getComputedStyle(e).fill, name = e.getAttribute('class'), ground = document.querySelector('#' + name + ' .' + name);
+    if (ground || fill.startsWith('rgb')) colours[name] = getComputedStyle(ground ?? e).fill.match(/\d+/g).map(Number);
+  }
+  const names = Object.keys(colours), close = [];
+  names.forEach((x, n) => names.slice(0, n).forEach(y => {
+    if (Math.hypot(...colours[x].map((v, k) => v - colours[y][k])) < 40) close.push(x + ' and ' + y);
+  }));
+  return [String(names.length), ...close];
+})()`
 
 func TestMap_ZoomAndBack(t *testing.T) {
 	b := newBrowser(t)
