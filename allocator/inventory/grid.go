@@ -141,6 +141,24 @@ func squareOf(first, address netip.Addr, shift int) int {
 	return int(high<<(64-shift) | low>>shift)
 }
 
+// Start returns the part of a network at which a map of a pool starts: the smallest network that contains all its addresses that are neither free nor reserved, or the
+// whole network if it has none.
+func (i *Inventory) Start(p *Pool, network allocator.Range) allocator.Range {
+	var used []allocator.Range
+	for _, g := range i.Segments(p.Domain, p.Ranges) {
+		if g.State != state.SegmentFree && g.State != state.SegmentReserved && network.Overlaps(g.Range) {
+			used = append(used, g.Range)
+		}
+	}
+	if len(used) == 0 {
+		return network
+	}
+	if start := Enclosing(used); network.Covers(start) {
+		return start
+	}
+	return network
+}
+
 // Enclosing returns the smallest network that contains the ranges of the family of the first.
 func Enclosing(ranges []allocator.Range) allocator.Range {
 	first, last := ranges[0].First, ranges[0].Last

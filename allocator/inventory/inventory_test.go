@@ -62,6 +62,32 @@ func newInventory(random *rand.Rand) *Inventory {
 	}
 }
 
+// A map starts at the smallest network with everything that is owned, granted, in cooldown or in conflict, in its family.
+func TestStart(t *testing.T) {
+	for name, test := range map[string]struct{ first, last, network, want string }{
+		"at the beginning":    {"10.0.0.0", "10.0.0.9", "10.0.0.0/8", "10.0.0.0/28"},
+		"across a border":     {"10.0.3.255", "10.0.4.0", "10.0.0.0/8", "10.0.0.0/21"},
+		"one address":         {"10.9.8.7", "10.9.8.7", "10.0.0.0/8", "10.9.8.7/32"},
+		"nothing":             {"", "", "10.0.0.0/8", "10.0.0.0/8"},
+		"outside of the part": {"10.0.0.0", "10.0.0.9", "10.1.0.0/16", "10.1.0.0/16"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := New(now, nil)
+			i.Add(newPool("10.0.0.0/8", "10.255.0.0/16"))
+			if test.first != "" {
+				i.Add(newAllocation("a", test.first, test.last, butlerv1.TypeNodes))
+			}
+			network, err := allocator.ParseRange(test.network)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := i.Start(i.Pool(poolKey), network).Text(); got != test.want {
+				t.Errorf("starts at %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
 // Fits equals the number of sets that the state machine of the manager allocates before it denies one.
 func TestFits_EqualsWhatIsAllocated(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -14,9 +15,10 @@ import (
 )
 
 const (
-	mapWidth  = 32   // signs in a row
-	mapSigns  = 1024 // most signs of a map
-	groupSize = 8    // signs between two blanks
+	mapWidth  = 32 // signs in a row
+	mapBits   = 10
+	mapSigns  = 1 << mapBits // most signs of a map
+	groupSize = 8            // signs between two blanks
 	// gridLimit is the largest number of addresses of one sign, as a shift, for which a map is a grid by default.
 	gridLimit = 3
 )
@@ -28,7 +30,8 @@ func (a *app) newMap() *cobra.Command {
 		Use: "map POOL", Short: "Draw the addresses of a pool", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
 		Long: `Draw the addresses of a pool: one sign for an address, or for several consecutive addresses of a large pool. The signs are kinds of owners.
 
-IPv6 pools, and pools of more than 8,192 addresses, are drawn as a list of ranges: use --in to look at a part, or --grid.`,
+IPv6 pools, and pools of more than 8,192 addresses, are drawn as a list of ranges: use --in to look at a part, or --grid, which draws the smallest part that
+contains all addresses that are neither free nor reserved.`,
 		Example: `  kubectl ipam map vlan40
   kubectl ipam map vlan40 --in 10.40.2.0/24
   kubectl ipam map vlan40 --ranges -o wide
@@ -43,13 +46,18 @@ IPv6 pools, and pools of more than 8,192 addresses, are drawn as a list of range
 				return err
 			}
 			segments := i.Segments(p.Domain, offered)
+			shown := report.RangeText(network)
 			if a.output != "table" && a.output != "wide" || ranges || !grid && (network.First.Is6() || shiftFor(network) > gridLimit) || tenant != "" {
 				return a.printRanges(i, p, network, segments, tenant)
 			}
 			if network.First.Is6() {
 				return fmt.Errorf("--grid: %s is an IPv6 network: use --ranges", network)
 			}
-			return a.printGrid(i, p, network, segments)
+			if part := gridStart(i, p, network); in == "" && part != network {
+				shown = fmt.Sprintf("%s of %s (another part: --in RANGE)", report.RangeText(part), shown)
+				network, segments = part, i.Segments(p.Domain, report.Offered(p, part))
+			}
+			return a.printGrid(i, p, network, shown, segments)
 		},
 	}
 	flags := cmd.Flags()
@@ -78,6 +86,16 @@ func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered 
 	return network, offered, nil
 }
 
+// gridStart returns the part of a network that a grid shows if no part is named: the network itself if a sign of its grid has few addresses, otherwise the smallest part
+// that contains all addresses that are neither free nor reserved, but no smaller one than a grid shows with one sign for an address.
+func gridStart(i *inventory.Inventory, p *inventory.Pool, network allocator.Range) allocator.Range {
+	if shiftFor(network) <= gridLimit {
+		return network
+	}
+	start, _ := i.Start(p, network).Prefix()
+	return allocator.RangeOfPrefix(netip.PrefixFrom(start.Addr(), min(start.Bits(), start.Addr().BitLen()-mapBits)))
+}
+
 // shiftFor returns how many addresses a sign has, as a shift.
 func shiftFor(network allocator.Range) (shift int) {
 	for network.Size()>>shift > mapSigns {
@@ -86,11 +104,11 @@ func shiftFor(network allocator.Range) (shift int) {
 	return shift
 }
 
-func (a *app) printGrid(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment) error {
+func (a *app) printGrid(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, shown string, segments []state.Segment) error {
 	shift := shiftFor(network)
 	squares := i.Grid(p, network, shift)
 	var text strings.Builder
-	fmt.Fprintf(&text, "%s, %s\n", headline(i, p, network, segments), oneSignIs(shift))
+	fmt.Fprintf(&text, "%s, %s\n", headline(i, p, shown, segments), oneSignIs(shift))
 	width, previous, repeated := len(network.Last.String()), "", 0
 	flush := func() {
 		if repeated > 0 {
@@ -124,9 +142,9 @@ func oneSignIs(shift int) string {
 	return fmt.Sprintf("one sign is %d addresses", int64(1)<<shift)
 }
 
-// headline summarizes the addresses of a map.
-func headline(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment) string {
-	parts := append([]string{report.RangeText(network)}, report.Counts(segments)...)
+// headline summarizes the addresses of a map. shown describes the network.
+func headline(i *inventory.Inventory, p *inventory.Pool, shown string, segments []state.Segment) string {
+	parts := append([]string{shown}, report.Counts(segments)...)
 	if u := i.Usage(p.Key); u.Granted > 0 && !i.KnowsGrants() {
 		parts = append(parts, fmt.Sprintf("%d of the pool granted (shown as free: you may not read the journal)", u.Granted))
 	}
@@ -177,7 +195,7 @@ func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network all
 		return a.printDocument(m)
 	}
 	if a.output == "table" || a.output == "wide" {
-		if _, err := fmt.Fprintln(a.out, headline(i, p, network, segments)); err != nil {
+		if _, err := fmt.Fprintln(a.out, headline(i, p, report.RangeText(network), segments)); err != nil {
 			return err
 		}
 	}

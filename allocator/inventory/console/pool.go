@@ -118,21 +118,12 @@ func (r *request) networkOf(p *inventory.Pool) (top, network netip.Prefix, err e
 	return top, network, badRequest("in=%.100s: pool %s offers %s", in, inventory.NameOf(p.Key), report.Listed(report.RangeTexts(p.Ranges), 3))
 }
 
-// startOf returns the network that the page of a pool shows first: of IPv6, the smallest that contains all addresses that are neither free nor reserved.
+// startOf returns the network that the page of a pool shows first: of IPv6, at least a row of the part at which a map starts.
 func (r *request) startOf(p *inventory.Pool, top netip.Prefix) netip.Prefix {
 	if top.Addr().Is4() {
 		return top
 	}
-	var used []allocator.Range
-	for _, g := range r.Segments(p.Domain, p.Ranges) {
-		if g.State != state.SegmentFree && g.State != state.SegmentReserved && g.Range.First.Is6() {
-			used = append(used, g.Range)
-		}
-	}
-	if len(used) == 0 {
-		return top
-	}
-	if start := zoomed(networkFor(used...)); start.Bits() > top.Bits() {
+	if start := zoomed(networkFor(r.Start(p, allocator.RangeOfPrefix(top)))); start.Bits() > top.Bits() {
 		return start
 	}
 	return top

@@ -1,0 +1,52 @@
+package plugin
+
+import (
+	"strings"
+	"testing"
+
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	"butlerlabs.dev/ipam/test/suite"
+)
+
+// pinned builds an IPAllocation of a range for the tenant team-1/NAME, with the same name.
+func pinned(ns, pool, name, first, last string) *butlerv1.IPAllocation {
+	a := suite.Kinds[0].Claim(ns, name, "").(*butlerv1.IPAllocation)
+	a.Spec.PoolRef.Name = pool
+	a.Spec.TenantClusterRef = butlerv1.NamespacedObjectReference{Namespace: "team-1", Name: name}
+	a.Spec.PinnedRange = &butlerv1.PinnedIPRange{StartAddress: first, EndAddress: last}
+	return a
+}
+
+// A grid of a large network starts where addresses are used, and its first line names the part. --in shows another part.
+func TestMap_GridStartsWhereAddressesAreUsed(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	suite.Create(t, admin, networkPool(ns, "large", "10.0.0.0/8", ns), networkPool(ns, "empty", "10.0.0.0/8", ns+"-empty"), networkPool(ns, "small", "10.0.0.0/21", ns+"-small"),
+		pinned(ns, "large", "web", "10.1.0.0", "10.1.0.7"), pinned(ns, "small", "shop", "10.0.0.0", "10.0.0.7"))
+	grid := func(args ...string) (first, rest string) {
+		first, rest, _ = strings.Cut(ipam(t, append([]string{"map"}, args...)...).stdout, "\n")
+		return first, rest
+	}
+	for _, test := range []struct {
+		args        []string
+		first, rows string
+	}{
+		{
+			[]string{ns + "/large", "--grid"}, "10.1.0.0/22 of 10.0.0.0/8 (another part: --in RANGE), 1016 free in 1 block, largest 1016, 8 owned by 1 claim, one sign is an address",
+			"  10.1.0.0  NNNNNNNN ........ ........ ........\n 10.1.0.32  ........",
+		},
+		{
+			[]string{ns + "/large", "--grid", "--in", "10.0.0.0/8"}, "10.0.0.0/8, 16777208 free in 2 blocks, largest 16711672, 8 owned by 1 claim, one sign is 16384 addresses",
+			"      10.0.0.0  ....+... ........ ........ ........\n",
+		},
+		{[]string{ns + "/empty", "--grid"}, "10.0.0.0/8, 16777216 free in 1 block, largest 16777216, one sign is 16384 addresses", ""},
+		{[]string{ns + "/small"}, "10.0.0.0/21, 2040 free in 1 block, largest 2040, 8 owned by 1 claim, one sign is 2 addresses", "  10.0.0.0  NNNN"},
+	} {
+		first, rows := grid(test.args...)
+		if first != test.first {
+			t.Errorf("%v: the first line is %q, want %q", test.args, first, test.first)
+		}
+		if !strings.HasPrefix(rows, test.rows) {
+			t.Errorf("%v: the rows are\n%s", test.args, rows)
+		}
+	}
+}
