@@ -188,14 +188,22 @@ func (a *app) legend(squares []inventory.Sign) string {
 // printRanges prints a map as a list of ranges.
 func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment, tenant string) error {
 	m := report.NewAddressMap(i, p, network)
+	text := ""
 	if tenant != "" {
-		m.Segments = slices.DeleteFunc(m.Segments, func(s report.Segment) bool { return s.Tenant != tenant })
+		m = m.OfTenant(tenant)
+		var addresses []allocator.Range
+		for _, s := range m.Segments {
+			addresses = append(addresses, s.Exact)
+		}
+		text = fmt.Sprintf("%s in %s: %s, %s %s", tenant, m.Network, allocator.Counted(len(m.Segments), "range"), allocator.AmountOf(addresses...), allocator.Plural(allocator.Total(addresses), "address"))
+	} else {
+		text = headline(i, p, m.Network, segments)
 	}
 	if a.output == "json" || a.output == "yaml" {
 		return a.printDocument(m)
 	}
 	if a.output == "table" || a.output == "wide" {
-		if _, err := fmt.Fprintln(a.out, headline(i, p, report.RangeText(network), segments)); err != nil {
+		if _, err := fmt.Fprintln(a.out, text); err != nil {
 			return err
 		}
 	}

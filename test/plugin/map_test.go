@@ -50,3 +50,29 @@ func TestMap_GridStartsWhereAddressesAreUsed(t *testing.T) {
 		}
 	}
 }
+
+// The map of a tenant counts the ranges and addresses of the tenant alone, as text and as JSON.
+func TestMap_CountsTheRangesOfATenant(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	again := pinned(ns, "pool", "web-again", "10.1.0.9", "10.1.0.9")
+	again.Spec.TenantClusterRef.Name = "web"
+	suite.Create(t, admin, networkPool(ns, "pool", "10.1.0.0/24", ns), pinned(ns, "pool", "web", "10.1.0.0", "10.1.0.6"), again, pinned(ns, "pool", "shop", "10.1.0.7", "10.1.0.8"))
+	for tenant, want := range map[string]string{
+		"team-1/web":  "team-1/web in 10.1.0.0/24: 2 ranges, 8 addresses\nRANGE ",
+		"team-1/shop": "team-1/shop in 10.1.0.0/24: 1 range, 2 addresses\nRANGE ",
+		"team-1/none": "team-1/none in 10.1.0.0/24: 0 ranges, 0 addresses\n",
+	} {
+		out := ipam(t, "map", ns+"/pool", "--tenant", tenant).stdout
+		if !strings.HasPrefix(out, want) {
+			t.Errorf("%s: %q, want %q", tenant, out, want)
+		}
+		m := decoded[addressMap](t, "map", ns+"/pool", "--tenant", tenant)
+		total, lines := int64(0), 1
+		for _, s := range m.Segments {
+			total, lines = total+s.Size, 2+len(m.Segments) // with the header
+		}
+		if m.Totals["owned"] != total || len(m.Totals) > 1 || strings.Count(out, "\n") != lines {
+			t.Errorf("%s: the ranges %v have %d addresses, and the totals are %v: %q", tenant, m.Segments, total, m.Totals, out)
+		}
+	}
+}

@@ -87,6 +87,22 @@ func NewAddressMap(i *inventory.Inventory, p *inventory.Pool, network allocator.
 	return m
 }
 
+// OfTenant returns the addresses of a map that belong to a tenant.
+func (m AddressMap) OfTenant(tenant string) AddressMap {
+	ranges := map[string][]allocator.Range{}
+	segments := []Segment{}
+	for _, s := range m.Segments {
+		if s.Tenant == tenant {
+			segments, ranges[s.State] = append(segments, s), append(ranges[s.State], s.Exact)
+		}
+	}
+	m.Segments, m.Totals = segments, map[string]int64{}
+	for s, r := range ranges {
+		m.Totals[s] = allocator.Total(r)
+	}
+	return m
+}
+
 // Offered returns the addresses of a network that a pool offers.
 func Offered(p *inventory.Pool, network allocator.Range) []allocator.Range {
 	whole := []allocator.Range{network}
