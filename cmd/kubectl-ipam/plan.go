@@ -19,6 +19,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/state"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -133,7 +134,7 @@ func (a *app) printPlan(item report.Plan, p *butlerv1.NetworkPool, plan inventor
 				addresses = append(addresses, owner.Exact)
 			}
 			fmt.Fprintf(&text, "%s of %s %s %s of these addresses:\n", allocator.Counted(len(item.Owners), "range"), allocator.Counted(len(tenants), "tenant"), allocator.Agree(len(item.Owners), "owns", "own"), allocator.AmountOf(addresses...))
-			if err := segmentList("", item.Owners, false).printTable(&text, false, false); err != nil {
+			if err := segmentList("", item.Owners, false).printTable(&text, a.output == "wide", !a.noHeaders); err != nil {
 				return err
 			}
 		}
@@ -164,23 +165,38 @@ func (a *app) printPlan(item report.Plan, p *butlerv1.NetworkPool, plan inventor
 
 // planDeletion prints which claims keep a pool from being deleted.
 func (a *app) planDeletion(i *inventory.Inventory, p *inventory.Pool) error {
-	l := a.claimList(i, func(c *inventory.Claim) bool { return c.Pool == p.Key && len(c.Ranges) > 0 })
-	if a.output == "table" || a.output == "wide" {
-		text := "would be accepted: no claim owns an address of the pool"
-		if len(l.items) > 0 {
-			text = fmt.Sprintf("would be denied: %s addresses of the pool", map[bool]string{true: "1 claim owns", false: fmt.Sprintf("%d claims own", len(l.items))}[len(l.items) == 1])
-		}
-		if _, err := fmt.Fprintln(a.out, text); err != nil {
-			return err
-		}
-	}
-	if len(l.items) > 0 || a.output == "json" || a.output == "yaml" {
-		if err := l.print(a); err != nil {
-			return err
+	keeps := func(c *inventory.Claim) bool { return c.Pool == p.Key && len(c.Ranges) > 0 }
+	l := a.claimList(i, keeps)
+	var err error
+	switch n := len(l.items); {
+	case a.output != "table" && a.output != "wide":
+		err = l.print(a)
+	case n == 0:
+		_, err = fmt.Fprintln(a.out, "would be accepted: no claim owns an address of the pool")
+	default:
+		if _, err = fmt.Fprintf(a.out, "would be denied: %s %s addresses of the pool:\n", allocator.Counted(n, "claim"), allocator.Agree(n, "owns", "own")); err == nil {
+			err = segmentList("", rangesOf(i, keeps), false).print(a)
 		}
 	}
-	if len(l.items) > 0 {
+	if err == nil && len(l.items) > 0 {
 		return findings{}
 	}
-	return nil
+	return err
+}
+
+// rangesOf lists the ranges of claims, in the order of the claims.
+func rangesOf(i *inventory.Inventory, selects func(*inventory.Claim) bool) (items []report.Segment) {
+	for _, c := range i.Claims() {
+		if !selects(c) {
+			continue
+		}
+		for _, r := range c.Ranges {
+			item := report.NewSegment(i, c.Domain, state.Segment{Range: r, State: state.SegmentOwned, Owner: c.Key})
+			if c.State == inventory.ClaimConflict { // another claim owns the addresses
+				item.State = strings.ToLower(string(c.State))
+			}
+			items = append(items, item)
+		}
+	}
+	return items
 }
