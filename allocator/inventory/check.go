@@ -67,7 +67,7 @@ var (
 	CooldownsFull         = define("IPAM208", SeverityWarning, "The annotations of a pool leave no room for its cooldown list.")
 	CooldownsUnreadable   = define("IPAM209", SeverityWarning, "The cooldown list of a pool cannot be read.")
 
-	Fragmented   = define("IPAM301", SeverityWarning, "No free run is long enough for the default count of a pool, though enough addresses are free.")
+	Fragmented   = define("IPAM301", SeverityWarning, "No free block is large enough for the default count of a pool, though enough addresses are free.")
 	Full         = define("IPAM302", SeverityError, "A pool is full.")
 	OnlyReserved = define("IPAM303", SeverityError, "All addresses of a pool are reserved.")
 	NearlyFull   = define("IPAM304", SeverityWarning, "At most 5 % of a pool are free.")

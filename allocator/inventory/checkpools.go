@@ -99,8 +99,8 @@ func (i *Inventory) checkCapacity(p *Pool, add func(d Defect, remedy, format str
 	for _, purpose := range []butlerv1.IPAllocationType{butlerv1.TypeNodes, butlerv1.TypeLoadBalancer} {
 		size := int64(butler.RequestedCount(&butlerv1.IPAllocation{Spec: butlerv1.IPAllocationSpec{Type: purpose}}, pool))
 		if u.Available >= size && size > u.LargestFree {
-			add(Fragmented, "enlarge the pool, or delete and create again small claims between the free runs: kubectl ipam map "+NameOf(p.Key),
-				"has %d free addresses, and no free run for the default of %d of type %s (largest run %d)", u.Available, size, purpose, u.LargestFree)
+			add(Fragmented, "enlarge the pool, or delete and create again small claims between the free blocks: kubectl ipam map "+NameOf(p.Key),
+				"has %d free addresses, and no free block for the default of %d of type %s (largest block %d)", u.Available, size, purpose, u.LargestFree)
 		}
 	}
 }

@@ -22,9 +22,9 @@ type Fit struct {
 	Exact float64
 	// AtLeast: Sets is a lower bound, because the count has a bound or saturates. Left is not known if the count has a bound.
 	AtLeast bool
-	// Left is the number of free addresses that no set uses. Unfragmented is how many sets would fit if the free addresses were one run.
+	// Left is the number of free addresses that no set uses. Unfragmented is how many sets would fit if the free addresses were one block.
 	Left, Unfragmented int64
-	// Largest is the largest run of free addresses.
+	// Largest is the largest block of free addresses.
 	Largest int64
 }
 
@@ -64,8 +64,8 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 		f.Largest = max(f.Largest, r.Size())
 	}
 	f.Unfragmented = available / perSet
-	if len(sizes) == 1 { // each run is used from its head, so the policy does not matter
-		f.countRuns(free, perSet)
+	if len(sizes) == 1 { // each block is used from its head, so the policy does not matter
+		f.countBlocks(free, perSet)
 		return f, nil
 	}
 	pool := allocator.NewSpace().SetPool("free", free, nil)
@@ -84,8 +84,8 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 	}
 }
 
-// countRuns counts the ranges of one size that fit into runs of free addresses.
-func (f *Fit) countRuns(free []allocator.Range, size int64) {
+// countBlocks counts the ranges of one size that fit into runs of free addresses.
+func (f *Fit) countBlocks(free []allocator.Range, size int64) {
 	sets, left, total, divisor := new(big.Int), new(big.Int), new(big.Int), big.NewInt(size)
 	for _, r := range free {
 		n := countAddresses(r)

@@ -144,7 +144,7 @@ func (i *Inventory) Domains() []string {
 	return slices.Sorted(maps.Keys(domains))
 }
 
-// Free lists the runs of free addresses of a pool that have at least min addresses, in address order.
+// Free lists the blocks of free addresses of a pool that have at least min addresses, in address order.
 func (i *Inventory) Free(p *Pool, least int64) (list []allocator.Range) {
 	for _, g := range i.Segments(p.Domain, p.Ranges) {
 		if g.State == state.SegmentFree && g.Range.Size() >= least {

@@ -119,7 +119,7 @@ func (a *app) printFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64,
 		err = a.printDocument(report.NewFit(p, sizes, fit))
 	case fit.Sets == 0:
 		u := i.Usage(p.Key)
-		_, err = fmt.Fprintf(a.out, "none: %s free, longest run %s\n", allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree))
+		_, err = fmt.Fprintf(a.out, "none: %s free, largest block %s\n", allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree))
 	case !fit.IsPrecise():
 		_, err = fmt.Fprintf(a.out, "%s more fit\n", fit.Text())
 	default:

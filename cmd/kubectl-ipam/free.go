@@ -26,8 +26,8 @@ func newRangeItem(r allocator.Range) rangeItem {
 func (a *app) newFree() *cobra.Command {
 	var least int64
 	cmd := &cobra.Command{
-		Use: "free POOL", Short: "List the free ranges of a pool", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
-		Long: `List the runs of free addresses of a pool, in address order, each as long as it can be.`,
+		Use: "free POOL", Short: "List the free blocks of a pool", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
+		Long: `List the blocks of free addresses of a pool, in address order, each as large as it can be.`,
 		Example: `  kubectl ipam free vlan40
   kubectl ipam free vlan40 --min 8`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,7 +39,7 @@ func (a *app) newFree() *cobra.Command {
 				return err
 			}
 			l := list[rangeItem]{
-				kind: "FreeRangeList", empty: fmt.Sprintf("no free run of %s in %s", allocator.Counted(least, "address"), args[0]),
+				kind: "FreeRangeList", empty: fmt.Sprintf("no free block of %s in %s", allocator.Counted(least, "address"), args[0]),
 				name: func(r rangeItem) string { return r.Range },
 				columns: []column[rangeItem]{
 					{"RANGE", false, func(r rangeItem) string { return r.exact.String() }},
@@ -52,6 +52,6 @@ func (a *app) newFree() *cobra.Command {
 			return l.print(a)
 		},
 	}
-	cmd.Flags().Int64Var(&least, "min", 1, "only runs of at least this `number` of addresses")
+	cmd.Flags().Int64Var(&least, "min", 1, "only blocks of at least this `number` of addresses")
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 func (a *app) newPools() *cobra.Command {
 	return &cobra.Command{
 		Use: "pools", Aliases: []string{"pool"}, Short: "List pools with their free addresses", Args: cobra.NoArgs,
-		Long: `List the pools of all kinds with their size, free addresses and longest free run.
+		Long: `List the pools of all kinds with their size, free addresses and largest free block.
 
 A pool counts an address as allocated whoever owns it: pools of one routing domain that overlap share their addresses. Reserved addresses
 are not part of the size; addresses in cooldown are not free.`,

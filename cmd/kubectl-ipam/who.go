@@ -20,7 +20,7 @@ func (a *app) newWho() *cobra.Command {
 		Use: "who ADDRESS | RANGE | CIDR | TENANT | KIND/[NAMESPACE/]NAME", Short: "Show who owns an address", Args: cobra.ExactArgs(1),
 		Long: `Show who owns an address, in every routing domain, through whichever pool; what is reserved, free, or in cooldown; and the recorded releases.
 
-A range is answered run by run, a tenant (namespace/name) and a claim with all their ranges.
+A range is answered in parts of one state and owner, a tenant (namespace/name) and a claim with all their ranges.
 
 With --at, show instead who owned the addresses at a time, from the AllocationHistories that the manager stores if a retention is set. With --log, from the log of the
 manager, which has a line for each allocation and each release, as JSON, with logger "history": give the log of all its replicas, as your log store returns

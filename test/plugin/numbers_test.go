@@ -253,11 +253,11 @@ func TestNumbers_EqualTheManager(t *testing.T) {
 		}
 	})
 
-	t.Run("dry_run_accepts_the_longest_free_run", func(t *testing.T) {
+	t.Run("dry_run_accepts_the_largest_free_block", func(t *testing.T) {
 		p, dry := all[0], client.NewDryRunClient(admin)
 		item := poolOf(t, p.pool, decoded[items[poolItem]](t, "pools").Items)
 		claim := func(count int64) client.Object {
-			o := p.Claim(p.namespace, "longest", "").(*butlerv1.IPAllocation)
+			o := p.Claim(p.namespace, "largest", "").(*butlerv1.IPAllocation)
 			o.Spec.Count = new(int32(count))
 			return o
 		}

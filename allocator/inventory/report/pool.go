@@ -118,7 +118,7 @@ type Fit struct {
 	Fits         int64   `json:"fits"`
 	AtLeast      bool    `json:"atLeast,omitempty"` // more fit
 	Left         int64   `json:"left"`              // addresses that are left over
-	Unfragmented int64   `json:"unfragmented"`      // that would fit if the free addresses were one run
+	Unfragmented int64   `json:"unfragmented"`      // that would fit if the free addresses were one block
 	LargestFree  int64   `json:"largestFree"`
 }
 
