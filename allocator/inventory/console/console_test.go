@@ -311,6 +311,25 @@ func TestSquares_Zoom(t *testing.T) {
 	}
 }
 
+// The links of a map also lead to parts of which the pool offers nothing.
+func TestPool_ShowsPartsThatAreNotOffered(t *testing.T) {
+	p := networkPool("wide", "10.80.0.0/20", "")
+	p.Spec.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.80.0.0", End: "10.80.0.255"}, {Start: "10.80.8.0", End: "10.80.8.255"}}}
+	h := handlerOf(newInventory(t, []metav1.Object{p}))
+	const target = "/pool?in=10.80.1.0%2F26&pool=NetworkPool%2Fns%2Fwide"
+	if page := mustGet(t, h, "/pool?pool=NetworkPool/ns/wide"); !strings.Contains(page, `href="`+html.EscapeString(target)+`"`) {
+		t.Fatal("no square leads to " + target)
+	}
+	if page := mustGet(t, h, target); !strings.Contains(page, `<p class="facts">10.80.1.0/26: 0 free.`) || strings.Count(page, `<title>10.80.1.`) < 64 {
+		t.Error(page)
+	}
+	for _, outside := range []string{"10.81.0.0/26", "2001:db8::/64"} {
+		if w := get(t, h, "/pool?pool=NetworkPool/ns/wide&in="+outside); w.Code != http.StatusBadRequest {
+			t.Errorf("%s: status %d, want 400", outside, w.Code)
+		}
+	}
+}
+
 // Each link of a page leads to a page that the console serves, and no page contains what its policy forbids.
 func TestPages_LinksLeadToPages(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))

@@ -91,7 +91,8 @@ func pageOf[T any](r *request, items []T, path string, pairs ...any) ([]T, pager
 	return items[min(len(items), (p.Page-1)*pageRows):min(len(items), p.Page*pageRows)], p, nil
 }
 
-// networkOf returns the network of a family of a pool, and the part of the network that the query selects. Both are not valid if the pool offers nothing.
+// networkOf returns the network of a family of a pool, and the part of the network that the query selects, of which the pool may offer nothing. Both are not valid if
+// the pool offers nothing at all.
 func (r *request) networkOf(p *inventory.Pool) (top, network netip.Prefix, err error) {
 	all := families(p)
 	if len(all) == 0 {
@@ -107,8 +108,8 @@ func (r *request) networkOf(p *inventory.Pool) (top, network netip.Prefix, err e
 		return top, network, badRequest("in: %v", err)
 	}
 	for _, ranges := range all {
-		if slices.ContainsFunc(ranges, part.Overlaps) {
-			top, network = networkFor(ranges...), networkFor(part)
+		if top = networkFor(ranges...); allocator.RangeOfPrefix(top).Overlaps(part) {
+			network = networkFor(part)
 			if network.Bits() < top.Bits() {
 				network = top
 			}
