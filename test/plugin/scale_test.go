@@ -58,7 +58,7 @@ func TestScale(t *testing.T) {
 	out := tabwriter.NewWriter(&s.table, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(out, "first\tbest\tCPU\tpeak\toutput\t command\n")
 	done := fill(t, claims)
-	at := done.owned.UTC().Format(time.RFC3339)
+	at := done.owned
 	fmt.Fprintf(&s.text, "# Session\n\nkubectl ipam with %d claims in %d pools, and %d claims that are deleted.\n", done.stored, len(sitePools), done.deleted)
 	suite.Eventually(t, 2*suite.Soon, func(context.Context) error { // the manager has written the history, and states no longer change
 		if r := run(t, cluster.Kubeconfig(), "who", done.released, "--at", at); !strings.Contains(r.stdout, "vlan12-") {

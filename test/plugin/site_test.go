@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,7 +121,7 @@ type siteOperations struct {
 	deleted int
 	// released is the first address of a claim that owned the address at the time owned and is gone since.
 	released string
-	owned    time.Time
+	owned    string // a time in whole seconds, as --at has it
 }
 
 // fill creates the pools of the session and this number of claims, in random order and by several clients, and deletes further claims.
@@ -160,7 +162,14 @@ func fill(t *testing.T, claims int) (done siteOperations) {
 		}
 		return ""
 	})
-	done.released, done.owned = suite.Kinds[0].Address(first), time.Now()
+	done.released = suite.Kinds[0].Address(first)
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // until a whole second has passed since the allocation
+		done.owned = time.Now().UTC().Format(time.RFC3339)
+		if r := run(t, cluster.Kubeconfig(), "who", done.released, "--at", done.owned); !strings.Contains(r.stdout, first.GetName()) {
+			return fmt.Errorf("who --at %s: %s%s", done.owned, r.stdout, r.stderr)
+		}
+		return nil
+	})
 	concurrently(t, victims, func(o client.Object) error { return admin.Delete(t.Context(), o) })
 	for _, o := range victims {
 		suite.AwaitGone(t, admin, o)
