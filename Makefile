@@ -67,7 +67,7 @@ manifests: $(BIN)/controller-gen ## Write config/crd, config/tenants and config/
 	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name '%.yaml',kustomization namespace deployment) -exec cp {} $(CHART)/files/config \;
 	rm -rf $(CHART)/files/tenants && mkdir -p $(CHART)/files/tenants/{crds,config}
 	cp config/tenants/butler.butlerlabs.dev_*.yaml $(CHART)/files/tenants/crds
-	cp config/tenants/rbac/role*.yaml config/tenants/webhook/manifests.yaml $(CHART)/files/tenants/config
+	cp config/tenants/rbac/{role,role_binding,user_roles}.yaml config/tenants/webhook/manifests.yaml $(CHART)/files/tenants/config
 	$(GO) run ./test/chart/values $(CHART)
 	$(GO) run ./test/readme/packages test/README.md
 

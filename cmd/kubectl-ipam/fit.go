@@ -32,7 +32,7 @@ ProviderConfig applies to all sizes.
 
 The NetworkPools are those of the namespace of tenants: that of the flag -n, or butler-system, the default of the manager and of the chart (tenants.namespace). The
 ProviderConfig is in the same namespace, unless --provider names another: NAMESPACE/NAME. --provider needs the right to get providerconfigs.butler.butlerlabs.dev, which
-the role butler-ipam-viewer does not contain.
+the role butler-ipam-tenants-viewer contains.
 
 The exit code is 1 if none fits, and 2 if the command could not look.`,
 		Example: `  kubectl ipam fit vlan40 --tenant nodes=5,loadbalancer=8

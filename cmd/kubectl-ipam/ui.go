@@ -73,13 +73,16 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 		return err
 	}
 	showEvents := func(_ context.Context, p *inventory.Pool) ([]inventory.Event, string) { return events.Events(nil, p) }
+	showTenant := func(_ context.Context, namespace, name string) inventory.Tenant {
+		return tenants.Tenant(nil, namespace, name)
+	}
 	view := func(ctx context.Context) (console.View, error) {
 		i, warnings, err := feed.Inventory(ctx, nil)
 		return console.View{Inventory: i, Warnings: warnings}, err
 	}
 	read := cluster.KeepInstallation(o, cluster.Checks{Grace: inventory.DefaultGrace, Version: version}, installationLife)
 	pages := console.New(console.Options{
-		View: view, Events: showEvents, Tenant: tenants.Tenant, Now: a.now, Version: version,
+		View: view, Events: showEvents, Tenant: showTenant, Now: a.now, Version: version,
 		Health: func(ctx context.Context) (func(*inventory.Inventory) inventory.Health, error) {
 			installation, err := read(ctx)
 			if err != nil {

@@ -393,8 +393,8 @@ func TestChart_OptionalParts(t *testing.T) {
 	}{
 		{"", []string{"Certificate/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned"}},
 		{"everything.yaml", []string{
-			"Certificate/prod-butler-ipam-ca", "Certificate/prod-butler-ipam-console", "ClusterRole/prod-butler-ipam-console-user", "ClusterRole/prod-butler-ipam-tenants",
-			"ClusterRoleBinding/prod-butler-ipam-console-reviews", "ClusterRoleBinding/prod-butler-ipam-console-viewer", "ClusterRoleBinding/prod-butler-ipam-tenants",
+			"Certificate/prod-butler-ipam-ca", "Certificate/prod-butler-ipam-console", "ClusterRole/prod-butler-ipam-console-user", "ClusterRole/prod-butler-ipam-tenants", "ClusterRole/prod-butler-ipam-tenants-viewer",
+			"ClusterRoleBinding/prod-butler-ipam-console-reviews", "ClusterRoleBinding/prod-butler-ipam-console-tenants", "ClusterRoleBinding/prod-butler-ipam-console-viewer", "ClusterRoleBinding/prod-butler-ipam-tenants",
 			"ConfigMap/prod-butler-ipam-dashboard", "CustomResourceDefinition/providerconfigs.butler.butlerlabs.dev",
 			"CustomResourceDefinition/tenantclusters.butler.butlerlabs.dev", "Deployment/prod-butler-ipam-console", "Issuer/prod-butler-ipam-ca", "Issuer/prod-butler-ipam-selfsigned",
 			"NetworkPolicy/prod-butler-ipam", "NetworkPolicy/prod-butler-ipam-console", "PrometheusRule/prod-butler-ipam", "Service/prod-butler-ipam-console",
@@ -417,7 +417,7 @@ func TestChart_OptionalParts(t *testing.T) {
 func TestChart_Tenants(t *testing.T) {
 	off := render(t, "")
 	on, crds := render(t, "", "--set=tenants.enabled=true"), render(t, "", "--set=tenants.enabled=true,tenants.installCRDs=true")
-	if diff := cmp.Diff([]string{"ClusterRole/prod-butler-ipam-tenants", "ClusterRoleBinding/prod-butler-ipam-tenants", "ValidatingWebhookConfiguration/prod-butler-ipam-tenants"}, extra(on, off)); diff != "" {
+	if diff := cmp.Diff([]string{"ClusterRole/prod-butler-ipam-tenants", "ClusterRole/prod-butler-ipam-tenants-viewer", "ClusterRoleBinding/prod-butler-ipam-tenants", "ValidatingWebhookConfiguration/prod-butler-ipam-tenants"}, extra(on, off)); diff != "" {
 		t.Errorf("switched on (-want +got):\n%s", diff)
 	}
 	want := []string{"CustomResourceDefinition/providerconfigs.butler.butlerlabs.dev", "CustomResourceDefinition/tenantclusters.butler.butlerlabs.dev"}
@@ -606,8 +606,12 @@ func TestChart_Console(t *testing.T) {
 			}
 		}
 		slices.Sort(roles)
-		if want := []string{"ClusterRoleBinding prod-butler-ipam-viewer", "ClusterRoleBinding system:auth-delegator"}; !slices.Equal(roles, want) {
-			t.Errorf("%s: the console has the roles %q, want %q", file, roles, want)
+		rights := []string{"ClusterRoleBinding prod-butler-ipam-viewer", "ClusterRoleBinding system:auth-delegator"}
+		if file == "everything.yaml" { // with tenants
+			rights = slices.Insert(rights, 0, "ClusterRoleBinding prod-butler-ipam-tenants-viewer")
+		}
+		if !slices.Equal(roles, rights) {
+			t.Errorf("%s: the console has the roles %q, want %q", file, roles, rights)
 		}
 	}
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -86,5 +89,32 @@ func TestUI_Tenant(t *testing.T) {
 		if strings.Contains(shown, text) != want {
 			t.Errorf("a viewer sees %q: %v, want %v: %s", text, !want, want, shown)
 		}
+	}
+	t.Run("console", func(t *testing.T) { requireTenantsOfConsole(t, s, c, ns) })
+}
+
+// requireTenantsOfConsole requires that butler-ipam console shows conditions and quota of tenant first to those persons only who may list TenantClusters and
+// ProviderConfigs.
+func requireTenantsOfConsole(t *testing.T, s *sandbox.Sandbox, c client.Client, ns string) {
+	console := newWebConsole(suite.StartConsole(t, s, c, "../..", "tenants.enabled=true"))
+	const user, viewer, tenants = "butler-ipam-console-user", "butler-ipam-viewer", "butler-ipam-tenants-viewer"
+	type part struct{ condition, quota bool }
+	for name, person := range map[string]struct {
+		roles map[string]string
+		want  part
+	}{
+		"operator":    {map[string]string{user: "", viewer: "", tenants: ""}, part{true, true}},
+		"of-a-tenant": {map[string]string{user: "", viewer: "", tenants: ns}, part{true, false}}, // the ProviderConfig is in another namespace
+		"viewer":      {map[string]string{user: "", viewer: ""}, part{}},
+	} {
+		token := suite.CreatePerson(t, c, ns, name, person.roles)
+		suite.Eventually(t, time.Minute, func(ctx context.Context) error { // a denied right is asked for again after 30 s
+			p, err := console.get(ctx, "/tenant?tenant="+ns+"/first&namespace="+ns, bearing(token))
+			got := part{strings.Contains(p.body, "NetworkReady"), strings.Contains(p.body, "(quota: 6)")}
+			if err == nil && (got != person.want || !strings.Contains(p.body, "5 for nodes in 1 range")) {
+				err = fmt.Errorf("%s sees %+v, want %+v: status %d: %s", name, got, person.want, p.code, p.body)
+			}
+			return err
+		})
 	}
 }

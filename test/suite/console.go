@@ -33,12 +33,12 @@ type Console struct {
 	Roots *x509.CertPool
 }
 
-// StartConsole runs the console of a binary with the rights that the chart gives it. The console must end without an error when the test ends. root is the path of the
-// repository.
-func StartConsole(t *testing.T, s *sandbox.Sandbox, c client.Client, root string) Console {
+// StartConsole runs bin/butler-ipam console with the rights that the chart gives to the console, for these values of the chart ("tenants.enabled=true"). The console
+// must end without an error when the test ends. root is the path of the repository.
+func StartConsole(t *testing.T, s *sandbox.Sandbox, c client.Client, root string, values ...string) Console {
 	t.Helper()
 	rendered, err := exec.CommandContext(t.Context(), filepath.Join(root, "bin/helm"), "template", "butler-ipam", filepath.Join(root, "charts/butler-ipam"), "--namespace="+sandbox.ManagerNamespace,
-		"--set=console.enabled=true,console.tlsSecret=tls", "--show-only=templates/console.yaml").CombinedOutput()
+		"--set="+strings.Join(append(values, "console.enabled=true", "console.tlsSecret=tls"), ","), "--show-only=templates/console.yaml").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, rendered)
 	}
@@ -50,7 +50,7 @@ func StartConsole(t *testing.T, s *sandbox.Sandbox, c client.Client, root string
 			}
 		}
 	}
-	if len(rights) != 4 {
+	if len(rights) < 4 {
 		t.Fatalf("the chart has %d objects with rights of the console: %s", len(rights), rendered)
 	}
 	Kubectl(t, s, strings.Join(rights, "\n---\n"), "apply", "-f", "-")

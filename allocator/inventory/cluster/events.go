@@ -38,7 +38,7 @@ func WatchEvents(ctx context.Context, o Options) (*EventFeed, error) {
 	f.namespace, err = findScope(ctx, client, resourceEvent, o.Namespace)
 	switch {
 	case apierrors.IsForbidden(err):
-		f.note = fmt.Sprintf(notRead, resourceEvent.Resource)
+		f.note = o.notRead(resourceEvent)
 		return f, nil
 	case err != nil:
 		return nil, fmt.Errorf("list %s: %w", resourceEvent.name, err)
@@ -98,7 +98,7 @@ func (f *EventFeed) Events(scope Scope, p *inventory.Pool) (list []inventory.Eve
 	if scope != nil {
 		allowed, some := scope[resourceEvent.name]
 		if !some {
-			return nil, fmt.Sprintf(notRead, resourceEvent.Resource)
+			return nil, Options{}.notRead(resourceEvent)
 		}
 		if allowed != AllNamespaces {
 			namespace = allowed

@@ -95,7 +95,7 @@ func (r *reader) list(ctx context.Context, of resource) error {
 		r.countUnread()
 		return nil
 	case apierrors.IsForbidden(err):
-		r.warn(notRead, of.Resource)
+		r.warn("%s", r.notRead(of))
 		r.leaveOut(of, "")
 		r.countUnread()
 		return nil

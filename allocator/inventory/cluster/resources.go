@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -35,8 +37,7 @@ const (
 const (
 	onlyInNamespace = onlyListed + ": others are shown as free"
 	onlyListed      = "%s: only those in namespace %s, as you may not list all"
-	notRead         = "%s: not read, as you may not list them"
-	notReadByUser   = "%s: not read, as %s may not list them: their addresses are shown as free"
+	notListed       = "%s: not read, as %s may not list them"
 )
 
 // ErrNothingRead is the error of a read without any resource.
@@ -45,7 +46,7 @@ var ErrNothingRead = errors.New("no resource of Butler IPAM could be read: is Bu
 // Options are the access to a cluster, and where warnings go.
 type Options struct {
 	Config           *rest.Config
-	User             string // who warnings are about, if it is not the reader; "" for the reader
+	User             string // whose rights warnings describe: "the console"; "" for the reader
 	Namespace        string // read instead of all namespaces, if the user may not list all
 	ManagerNamespace string // with the journal
 	Now              func() time.Time
@@ -57,6 +58,11 @@ func (o Options) warn(format string, values ...any) {
 	if o.Warn != nil {
 		o.Warn(format, values...)
 	}
+}
+
+// notRead is the warning about a resource that the user may not list.
+func (o Options) notRead(of resource) string {
+	return fmt.Sprintf(notListed, of.Resource, cmp.Or(o.User, "you"))
 }
 
 // Configure prepares the access to a cluster for many reads, which only the flow control of the API server bounds. agent names the program: "kubectl-ipam/v1.2.3".

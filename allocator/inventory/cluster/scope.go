@@ -29,7 +29,7 @@ type Resource struct {
 
 // Resources lists the resources that a Scope can have.
 func Resources() (list []Resource) {
-	for _, r := range append(slices.Clone(resources), resourceEvent) {
+	for _, r := range append(slices.Clone(resources), resourceEvent, resourceTenantCluster, resourceProviderConfig) {
 		list = append(list, Resource{r.name, r.GroupVersionResource, r.clusterScoped})
 	}
 	return list
@@ -37,6 +37,9 @@ func Resources() (list []Resource) {
 
 // contains reports whether the reader may list an object.
 func (s Scope) contains(k inventory.Key) bool {
+	if s == nil {
+		return true
+	}
 	namespace, some := s[k.Resource]
 	return some && (namespace == AllNamespaces || namespace == k.Namespace)
 }

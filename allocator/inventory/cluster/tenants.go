@@ -27,8 +27,8 @@ type TenantFeed struct {
 	notes   map[string]string   // what is not read of the resources that are installed; "" for nothing
 }
 
-// WatchTenants watches TenantClusters and ProviderConfigs, if they are installed, until ctx ends. They belong to the platform, whose own roles decide who may read
-// them: no role of Butler IPAM for users contains them. A user who may not list them gets a note in their place.
+// WatchTenants watches TenantClusters and ProviderConfigs, if they are installed, until ctx ends. Both kinds belong to the platform: only the role
+// butler-ipam-tenants-viewer contains them. A user who may not list a kind gets a note in place of its objects.
 func WatchTenants(ctx context.Context, o Options) (*TenantFeed, error) {
 	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
@@ -44,7 +44,7 @@ func WatchTenants(ctx context.Context, o Options) (*TenantFeed, error) {
 		namespace, err := findScope(ctx, client, of, o.Namespace)
 		switch f.notes[of.name] = ""; {
 		case apierrors.IsForbidden(err):
-			f.notes[of.name] = fmt.Sprintf(notRead, of.Resource)
+			f.notes[of.name] = o.notRead(of)
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("list %s: %w", of.name, err)
@@ -68,7 +68,7 @@ func ReadProvider(ctx context.Context, o Options, namespace, name string) (*butl
 	raw, err := client.Get().AbsPath(append(path(resourceProviderConfig.GroupVersionResource, namespace), name)...).Do(ctx).Raw()
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("ProviderConfig %s/%s: you may not get it. ProviderConfigs belong to the platform, and the role butler-ipam-viewer does not contain them: ask for the right to get %s in namespace %s", namespace, name, resourceProviderConfig.name, namespace)
+		return nil, fmt.Errorf("ProviderConfig %s/%s: you may not get it. ProviderConfigs belong to the platform, and the role butler-ipam-viewer does not contain them: ask for the right to get %s in namespace %s, which the role butler-ipam-tenants-viewer contains", namespace, name, resourceProviderConfig.name, namespace)
 	case apierrors.IsNotFound(err):
 		if served, err := o.isServed(ctx, resourceProviderConfig); err == nil && !served {
 			return nil, fmt.Errorf("ProviderConfig %s/%s: this cluster has no ProviderConfigs, which are part of the Butler platform: use kubectl ipam fit POOL", namespace, name)
@@ -84,18 +84,18 @@ func ReadProvider(ctx context.Context, o Options, namespace, name string) (*butl
 	return c, nil
 }
 
-// Tenant returns what is stored about a tenant beside its claims.
-func (f *TenantFeed) Tenant(_ context.Context, namespace, name string) (t inventory.Tenant) {
-	if c := f.find(namespace, name); c != nil {
-		t = inventory.NewTenant(c, f.providers())
-	} else if note := f.notes[resourceTenantCluster.name]; note != "" {
+// Tenant returns what is stored about a tenant beside its claims, as far as a reader may list the objects.
+func (f *TenantFeed) Tenant(scope Scope, namespace, name string) (t inventory.Tenant) {
+	if c := f.find(scope, namespace, name); c != nil {
+		t = inventory.NewTenant(c, f.providers(scope))
+	} else if note := f.note(scope, resourceTenantCluster); note != "" {
 		t.NotRead = append(t.NotRead, note)
 	}
-	if note := f.notes[resourceProviderConfig.name]; note != "" && t.Provider == nil {
+	if note := f.note(scope, resourceProviderConfig); note != "" && t.Provider == nil {
 		t.NotRead = append(t.NotRead, note)
 	}
 	for _, w := range f.watched {
-		if note := w.note(nil); note != "" {
+		if note := w.note(scope); note != "" {
 			t.NotRead = append(t.NotRead, note)
 		}
 	}
@@ -103,10 +103,24 @@ func (f *TenantFeed) Tenant(_ context.Context, namespace, name string) (t invent
 	return t
 }
 
-// find returns a TenantCluster; nil if it is not stored or not read.
-func (f *TenantFeed) find(namespace, name string) *butlerv1.TenantCluster {
+// note describes which objects of a resource are not shown to a reader; "" for none, and for a resource that is not installed.
+func (f *TenantFeed) note(scope Scope, of resource) string {
+	note, installed := f.notes[of.name]
+	if namespace, some := scope[of.name]; installed && scope != nil {
+		switch {
+		case !some:
+			return Options{}.notRead(of)
+		case note == "" && namespace != AllNamespaces:
+			return fmt.Sprintf(onlyListed, of.Resource, namespace)
+		}
+	}
+	return note
+}
+
+// find returns a TenantCluster; nil if it is not stored, not read, or if the reader may not list it.
+func (f *TenantFeed) find(scope Scope, namespace, name string) *butlerv1.TenantCluster {
 	w := f.watched[resourceTenantCluster.name]
-	if w == nil {
+	if w == nil || !scope.contains(inventory.Key{Resource: resourceTenantCluster.name, Namespace: namespace, Name: name}) {
 		return nil
 	}
 	o, _, err := w.informer.GetStore().GetByKey(namespace + "/" + name)
@@ -117,14 +131,14 @@ func (f *TenantFeed) find(namespace, name string) *butlerv1.TenantCluster {
 	return c
 }
 
-// providers lists the ProviderConfigs that are read.
-func (f *TenantFeed) providers() (list []*butlerv1.ProviderConfig) {
+// providers lists the ProviderConfigs that a reader may list.
+func (f *TenantFeed) providers(scope Scope) (list []*butlerv1.ProviderConfig) {
 	w := f.watched[resourceProviderConfig.name]
 	if w == nil {
 		return nil
 	}
 	for _, o := range w.informer.GetStore().List() {
-		if c, ok := o.(*butlerv1.ProviderConfig); ok {
+		if c, ok := o.(*butlerv1.ProviderConfig); ok && scope.contains(inventory.Key{Resource: resourceProviderConfig.name, Namespace: c.Namespace, Name: c.Name}) {
 			list = append(list, c)
 		}
 	}

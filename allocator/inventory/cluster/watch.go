@@ -149,16 +149,12 @@ func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err erro
 	case apierrors.IsNotFound(err): // removed meanwhile
 		return false, nil
 	case apierrors.IsForbidden(err):
-		if f.User != "" {
-			f.leaveOut(notReadByUser, of.Resource, f.User)
-		} else {
-			f.leaveOut(notRead, of.Resource)
-		}
+		f.leaveOut(f.notRead(of))
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("list %s: %w", of.name, err)
 	case namespace != metav1.NamespaceAll:
-		f.leaveOut(onlyInNamespace, of.Resource, namespace)
+		f.leaveOut(fmt.Sprintf(onlyInNamespace, of.Resource, namespace))
 	}
 	w, err := newWatched(f.client, of, namespace, "")
 	if err != nil {
@@ -214,11 +210,11 @@ func newWatched(client dynamic.Interface, of resource, namespace, selector strin
 }
 
 // leaveOut warns about objects that are not watched, at once and on every page.
-func (f *Feed) leaveOut(format string, values ...any) {
-	f.warn(format, values...)
+func (f *Feed) leaveOut(warning string) {
+	f.warn("%s", warning)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.warnings = append(f.warnings, fmt.Sprintf(format, values...))
+	f.warnings = append(f.warnings, warning)
 }
 
 // decode turns an object of a watch into its Go type. An object with invalid content stays unstructured, and the inventory ignores the object.

@@ -2,7 +2,7 @@
 //
 //	request with a token ──▶ gate: TokenReview, SubjectAccessReviews ──▶ pages about an Inventory restricted to the person's scope
 //
-// The program watches pools and claims by its own rights, those of the viewer role. It has no right to write, to read a Secret, or to impersonate.
+// The program watches pools and claims by its own rights, those of the viewer roles. It has no right to write, to read a Secret, or to impersonate.
 package server
 
 import (
@@ -111,7 +111,14 @@ func newHandler(ctx context.Context, kube *rest.Config, o Options) (http.Handler
 	if err != nil {
 		return nil, err
 	}
-	pages := console.New(console.Options{View: viewOf(feed), Events: eventsOf(events), Now: time.Now, Version: o.Version})
+	tenants, err := cluster.WatchTenants(ctx, read)
+	if err != nil {
+		return nil, err
+	}
+	tenantOf := func(ctx context.Context, namespace, name string) inventory.Tenant {
+		return tenants.Tenant(readerOf(ctx).scope, namespace, name)
+	}
+	pages := console.New(console.Options{View: viewOf(feed), Events: eventsOf(events), Tenant: tenantOf, Now: time.Now, Version: o.Version})
 	return newGate(pages, kube, o.Log)
 }
 
