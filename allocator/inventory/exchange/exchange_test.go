@@ -158,7 +158,7 @@ func TestNewPlan_Formats(t *testing.T) {
 				`IPAllocation vlan40-10-40-1-5-to-10-40-1-6 [10.40.1.5-10.40.1.6] team-1/web nodes [2 3 10]`,
 				`IPAllocation vlan40-10-40-1-7 [10.40.1.7] team-1/web loadbalancer [4]`,
 				`left out [12] addresses outside the pool`,
-				`left out [11] the VRF "blue": the pool is in the routing domain ""; if both are one network, add --vrf-map blue=`,
+				`left out [11] the VRF "blue": the pool is in the routing domain ""; if both are one network, add --vrf-map "blue="`,
 				`0 present, 1 duplicates`,
 			},
 		},

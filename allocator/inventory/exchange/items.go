@@ -41,7 +41,7 @@ func (pl *planner) itemsOf(r *Record) (items []*item, problem string) {
 		return nil, ""
 	}
 	if r.HasDomain && pl.domainOf(r.Domain) != pl.Pool.Domain {
-		pl.leaveOut(r, "the VRF %q: the pool is in the routing domain %q; if both are one network, add --vrf-map %[1]s=%[2]s", shorten(r.Domain), pl.Pool.Domain)
+		pl.leaveOut(r, "the VRF %q: the pool is in the routing domain %q; if both are one network, add --vrf-map %q", shorten(r.Domain), pl.Pool.Domain, shorten(r.Domain)+"="+pl.Pool.Domain)
 		return nil, ""
 	}
 	tenant, mapped := pl.o.Tenants[r.Tenant]
