@@ -26,7 +26,7 @@ var poolGauges = []poolGauge{
 	newPoolGauge("available_ips", "Addresses of the pool that are free.", func(u ledger.Usage) float64 { return u.Exact.Available }),
 	newPoolGauge("allocation_count", "Claims that own addresses of the pool.", func(u ledger.Usage) float64 { return float64(u.Claims) }),
 	newPoolGauge("fragmentation_percent", "Share of the free addresses outside the largest free block.", func(u ledger.Usage) float64 { return float64(u.Fragmentation) }),
-	newPoolGauge("largest_free_block", "Addresses of the longest run of free ones.", func(u ledger.Usage) float64 { return u.Exact.LargestFree }),
+	newPoolGauge("largest_free_block", "Addresses of the largest block of free addresses.", func(u ledger.Usage) float64 { return u.Exact.LargestFree }),
 }
 
 var conflictGauge = prometheus.NewDesc("butler_ipam_address_conflicts",

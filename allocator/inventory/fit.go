@@ -84,7 +84,7 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 	}
 }
 
-// countBlocks counts the ranges of one size that fit into runs of free addresses.
+// countBlocks counts the ranges of one size that fit into blocks of free addresses.
 func (f *Fit) countBlocks(free []allocator.Range, size int64) {
 	sets, left, total, divisor := new(big.Int), new(big.Int), new(big.Int), big.NewInt(size)
 	for _, r := range free {

@@ -24,7 +24,7 @@ import (
 // installationTimeout bounds the read of an installation. The journal alone may take inventory.JournalRenewal.
 const installationTimeout = 10 * time.Second
 
-// Checks selects what Check looks at.
+// Checks selects the defects that Check looks for.
 type Checks struct {
 	Areas   []string      // inventory.AreaAddresses and so on; nil means all
 	Grace   time.Duration // for which a claim may wait, a deletion or a rollout may last, before it is a finding
@@ -34,7 +34,7 @@ type Checks struct {
 
 func (c Checks) wants(area string) bool { return len(c.Areas) == 0 || slices.Contains(c.Areas, area) }
 
-// Check lists the defects of an Inventory, and reads what else shows defects: Clusters, Nodes, Services, and the installation.
+// Check lists the defects of an Inventory and of the installation, which Check reads.
 func Check(ctx context.Context, o Options, i *inventory.Inventory, checks Checks) (inventory.Health, error) {
 	n, err := ReadInstallation(ctx, o, checks)
 	if err != nil {
@@ -49,7 +49,7 @@ func Check(ctx context.Context, o Options, i *inventory.Inventory, checks Checks
 	return n.Check(i), nil
 }
 
-// Installation is what Check reads beside pools and claims: Clusters, Nodes, Services, and the objects of the manager. It is for concurrent use.
+// Installation is the objects beside pools and claims that show defects: Clusters, Nodes, Services, and the objects of the manager. An Installation is for concurrent use.
 type Installation struct {
 	Options
 	checks Checks
@@ -60,7 +60,7 @@ type Installation struct {
 // part returns what an inventory and a part of an installation show together.
 type part func(*inventory.Inventory) inventory.Health
 
-// ReadInstallation reads an installation. What cannot be read is not checked: this is no error.
+// ReadInstallation reads an installation. An object that cannot be read is no error: Check lists the object as not checked.
 func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installation, error) {
 	client, err := rest.UnversionedRESTClientFor(o.Config)
 	if err != nil {
@@ -86,8 +86,8 @@ func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installat
 	return n, nil
 }
 
-// KeepInstallation returns a function that reads an installation, and returns the same one until some time has passed. The function is for concurrent use: its
-// callers wait for one read, which ends after installationTimeout.
+// KeepInstallation returns a function that reads an installation, and returns an installation again until it is older than life. The function is for concurrent use:
+// concurrent callers wait for a single read, which ends after installationTimeout at the latest.
 func KeepInstallation(o Options, checks Checks, life time.Duration) func(context.Context) (*Installation, error) {
 	var mu sync.Mutex
 	var last *Installation
@@ -137,17 +137,17 @@ func healthOf(list []inventory.Finding, passed string) inventory.Health {
 	return h
 }
 
-// leaveOut adds a line about what was not checked.
+// leaveOut adds a line about an object or a list that was not checked.
 func (n *Installation) leaveOut(what, why string) {
 	n.add(func(*inventory.Inventory) inventory.Health { return notChecked(what, why) })
 }
 
-// notChecked returns a line about what was not checked.
+// notChecked returns a line about an object or a list that was not checked.
 func notChecked(what, why string) inventory.Health {
 	return inventory.Health{NotChecked: []string{what + " (" + why + ")"}}
 }
 
-// reasonOf returns why something could not be read.
+// reasonOf returns the reason why an object or a list could not be read.
 func reasonOf(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -158,7 +158,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// get reads an object. found is false if it is not stored; read is false, with a line about what was not checked, if it could not be read.
+// get reads an object. found is false if the object is not stored; read is false, with a line about the object, if the object could not be read.
 func (n *Installation) get(ctx context.Context, what string, into any, path ...string) (found, read bool) {
 	raw, err := n.client.Get().AbsPath(path...).Do(ctx).Raw()
 	if err == nil {
@@ -171,7 +171,7 @@ func (n *Installation) get(ctx context.Context, what string, into any, path ...s
 	return err == nil, true
 }
 
-// listOf reads a list page by page. It returns false, with a line about what was not checked, if the list could not be read.
+// listOf reads a list page by page. The result is false, with a line about the list, if the list could not be read.
 func listOf[T any](ctx context.Context, n *Installation, what, selector string, each func(T), path ...string) bool {
 	err := listPages(ctx, n.client, selector, each, path...)
 	if err != nil {

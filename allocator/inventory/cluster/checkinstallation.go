@@ -27,7 +27,7 @@ const (
 	maxCreates = 10
 )
 
-// readJournal reads the journal, again if needed, until it has been renewed: the clocks of this machine and of the leader may differ.
+// readJournal reads the journal, again if needed, until the leader has renewed the journal: the clocks of this machine and of the leader may differ.
 func (n *Installation) readJournal(ctx context.Context) {
 	path := []string{"apis", "coordination.k8s.io", "v1", "namespaces", n.ManagerNamespace, "leases", journal.LeaseName}
 	var first, last *coordinationv1.Lease
@@ -90,8 +90,7 @@ func (n *Installation) readWebhooks(ctx context.Context) {
 	}
 }
 
-// readCertificate reads the certificate that the manager serves: the Secret has the name that the Deployment of the manager has. It returns nil if the
-// certificate is not known.
+// readCertificate reads the certificate of the manager from the Secret that the Deployment of the manager names. The result is nil if the certificate is not known.
 func (n *Installation) readCertificate(ctx context.Context) []byte {
 	const what = "the certificate of the manager"
 	var deployments []appsv1.Deployment
@@ -143,7 +142,7 @@ func (n *Installation) readReplicas(ctx context.Context) {
 	}
 }
 
-// tryCreates tries the create of an IPAllocation by a dry run, which reserves nothing, in the first NetworkPool in which it may succeed.
+// tryCreates tries to create an IPAllocation by a dry run, which reserves nothing, in the first NetworkPool that serves and has free addresses.
 func (n *Installation) tryCreates(ctx context.Context, i *inventory.Inventory) {
 	forbidden := map[string]bool{} // by namespace
 	for _, p := range i.Pools() {

@@ -66,7 +66,7 @@ func WatchEvents(ctx context.Context, o Options) (*EventFeed, error) {
 	return f, nil
 }
 
-// start starts informers, and waits a moment until they have read their objects once: the pages do without what takes longer.
+// start starts informers, and waits until each has listed its objects once, or until Patience has passed: a page has a note about objects that are not read yet.
 func start(ctx context.Context, all map[string]*watched) {
 	patience := timeout(ctx, Patience)
 	for _, w := range all {
@@ -77,7 +77,7 @@ func start(ctx context.Context, all map[string]*watched) {
 	}
 }
 
-// note describes why the objects are incomplete or out of date; "" if they are not.
+// note describes why the objects are incomplete or out of date; "" for complete objects.
 func (w *watched) note(scope Scope) string {
 	if warning := w.warning(scope); warning != "" {
 		return warning

@@ -174,7 +174,7 @@ func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err erro
 	return true, nil
 }
 
-// findScope returns where the user may list a resource: in all namespaces (""), otherwise in a namespace that may be "".
+// findScope returns the namespace in which the user may list a resource: "" for all namespaces, otherwise the given namespace.
 func findScope(ctx context.Context, client dynamic.Interface, of resource, namespace string) (string, error) {
 	resources := client.Resource(of.GroupVersionResource)
 	_, err := resources.List(ctx, metav1.ListOptions{Limit: 1})
@@ -292,7 +292,7 @@ func (w *watched) warning(scope Scope) string {
 	return text
 }
 
-// readJournal reads the entries of the journal: one GET. A user who may not read the Lease is not asked again.
+// readJournal reads the entries of the journal: one GET. After a response that the user may not read the Lease, readJournal makes no further call.
 func (f *Feed) readJournal(ctx context.Context) ([]journal.Entry, error) {
 	if f.leases == nil {
 		return nil, nil

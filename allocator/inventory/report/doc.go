@@ -1,4 +1,4 @@
-// Package report has the versioned JSON types of what an Inventory knows. The plugin prints them, and the console serves them, so that a program reads both alike.
+// Package report has the versioned JSON types of the contents of an Inventory. The plugin prints the types and the console serves the types: a program reads both alike.
 package report
 
 import "strings"

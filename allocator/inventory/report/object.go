@@ -47,7 +47,7 @@ func (o *Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// Listed joins texts, of which it names at most limit.
+// Listed joins at most limit texts, and counts the others.
 func Listed(texts []string, limit int) string {
 	if len(texts) <= limit {
 		return strings.Join(texts, ", ")

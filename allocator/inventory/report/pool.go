@@ -134,10 +134,10 @@ type ProviderFit struct {
 	Provider   *Object       `json:"provider"`
 	Fits       int64         `json:"fits"`              // tenants
 	AtLeast    bool          `json:"atLeast,omitempty"` // more fit
-	Next       []TenantRange `json:"next"`              // what the next tenant gets, if one fits
-	// Lacks is the type of the addresses that the next tenant does not get, if none fits.
+	Next       []TenantRange `json:"next"`              // ranges of the next tenant; empty if no tenant fits
+	// Lacks is the type of the range for which no pool has room, if no tenant fits.
 	Lacks string `json:"lacks,omitempty"`
-	// WaitsFor is the pool for which tenants wait, after those that fit.
+	// WaitsFor is the pool for which further tenants wait.
 	WaitsFor *Object        `json:"waitsFor,omitempty"`
 	Pools    []ProviderPool `json:"pools"` // in the order in which the manager tries them
 }

@@ -83,7 +83,7 @@ func newAnswer(i *inventory.Inventory, answer inventory.Answer) Segment {
 	return item
 }
 
-// Who returns what is known about the addresses of a range in a routing domain.
+// Who returns the runs of a range in a routing domain, with owners, pools and releases.
 func Who(i *inventory.Inventory, domain string, r allocator.Range) (items []Segment) {
 	for _, answer := range i.Who(domain, r) {
 		items = append(items, newAnswer(i, answer))
@@ -91,7 +91,7 @@ func Who(i *inventory.Inventory, domain string, r allocator.Range) (items []Segm
 	return items
 }
 
-// WhoAnywhere returns what is known about the addresses of a range in the routing domains that use some of them. A nil inDomain selects all.
+// WhoAnywhere returns the runs of a range in each routing domain that uses addresses of the range. A nil inDomain selects all routing domains.
 func WhoAnywhere(i *inventory.Inventory, r allocator.Range, inDomain func(string) bool) (items []Segment) {
 	known := func(s Segment) bool { return s.State != StateNotOffered }
 	for _, domain := range i.Domains() {

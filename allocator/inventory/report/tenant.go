@@ -11,7 +11,7 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Tenant is what a tenant owns, and what its TenantCluster and its ProviderConfig record about it.
+// Tenant is the claims of a tenant, and the facts about the tenant in its TenantCluster and its ProviderConfig.
 type Tenant struct {
 	APIVersion      string              `json:"apiVersion"`
 	Kind            string              `json:"kind"`

@@ -169,7 +169,7 @@ type NetworkPoolStatus struct {
 	// +kubebuilder:validation:Maximum=100
 	FragmentationPercent *int32 `json:"fragmentationPercent,omitempty"`
 
-	// largestFreeBlock is the longest run of free addresses: the largest count that can be allocated now.
+	// largestFreeBlock is the size of the largest block of consecutive free addresses: the largest count that can be allocated now.
 	// +optional
 	LargestFreeBlock int64 `json:"largestFreeBlock"`
 
