@@ -111,7 +111,7 @@ func parseOptions(args []string, getenv func(string) string, output io.Writer) (
 		return o, nil
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("argument %q is not a flag: give only flags", flags.Arg(0))
+		return nil, fmt.Errorf("argument %q is neither a flag nor the command console: give only flags", flags.Arg(0))
 	}
 	return o, errors.Join(fromEnvironment(flags, getenv), o.complete(getenv))
 }

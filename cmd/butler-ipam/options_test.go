@@ -47,7 +47,7 @@ func TestOptions_NameAllFaults(t *testing.T) {
 		"bad namespace":  {append(whole, "--namespace=BAD_ns"), nil, []string{`--namespace "BAD_ns" is not a valid name of a namespace`}},
 		"empty names":    {append(whole, "--mutating-webhook-configurations="), nil, []string{"a name is empty"}},
 		"bad variable":   {whole, map[string]string{"BUTLER_IPAM_GRANT_EXPIRY": "soon"}, []string{`BUTLER_IPAM_GRANT_EXPIRY="soon"`}},
-		"unknown word":   {append(whole, "serve"), nil, []string{`"serve" is not a flag`}},
+		"unknown word":   {append(whole, "serve"), nil, []string{`"serve" is neither a flag nor the command console`}},
 		"unknown flag":   {append(whole, "--leader-elect"), nil, []string{"leader-elect"}},
 		"negative delay": {append(whole, "--shutdown-delay=-1s"), nil, []string{"--shutdown-delay -1s must not be negative"}},
 		"hasty tenants": {append(whole, "--tenants", "--tenants-shrink-after=-1s", "--tenants-settle=-1s", "--tenants-max-services=0"), nil,
@@ -101,5 +101,19 @@ func TestLogger_RejectsUnknownFormatsAndLevels(t *testing.T) {
 	}
 	if log, _ := newLogger("json", "2"); !log.V(2).Enabled() || log.V(3).Enabled() {
 		t.Error("--log-level=2 does not show V(2) and hide V(3)")
+	}
+}
+
+// The console has flags and environment variables of its own.
+func TestConsoleOptions(t *testing.T) {
+	environment := map[string]string{"BUTLER_IPAM_CERT_DIR": "/certificate", "BUTLER_IPAM_BIND_ADDRESS": ":1"}
+	o, err := parseConsoleOptions([]string{"--bind-address=:2", "--log-level=debug"}, func(name string) string { return environment[name] }, io.Discard)
+	if err != nil || o.Bind != ":2" || o.CertDir != "/certificate" || o.ProbeBind != ":8081" || o.logLevel != "debug" || o.logFormat != "json" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for arg, want := range map[string]string{"serve": `"serve" is not a flag`, "--apis=butler": "not defined: -apis"} {
+		if _, err := parseConsoleOptions([]string{arg}, func(string) string { return "" }, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: want %q, got %v", arg, want, err)
+		}
 	}
 }
