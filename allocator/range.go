@@ -139,6 +139,17 @@ func (r Range) Overlaps(o Range) bool {
 		!o.Last.Less(r.First) && !r.Last.Less(o.First)
 }
 
+// Intersect returns the addresses that r and o, which overlap, have in common.
+func (r Range) Intersect(o Range) Range {
+	if r.First.Less(o.First) {
+		r.First = o.First
+	}
+	if o.Last.Less(r.Last) {
+		r.Last = o.Last
+	}
+	return r
+}
+
 // Prefix returns r as a CIDR, false if its size is no power of two or its first address no multiple of it.
 func (r Range) Prefix() (netip.Prefix, bool) {
 	if !r.IsValid() {

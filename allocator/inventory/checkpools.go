@@ -165,7 +165,7 @@ func (i *Inventory) CheckNetworks(networks []Network) (list []Finding) {
 			var common []allocator.Range
 			for _, r := range p.Ranges {
 				if r.Overlaps(network.Range) {
-					common = append(common, intersect(r, network.Range))
+					common = append(common, r.Intersect(network.Range))
 				}
 			}
 			isOffered := func(g state.Segment) bool { return g.State != state.SegmentReserved }
@@ -177,17 +177,6 @@ func (i *Inventory) CheckNetworks(networks []Network) (list []Finding) {
 	}
 	SortFindings(list)
 	return list
-}
-
-// intersect returns the common addresses of two ranges that overlap.
-func intersect(x, y allocator.Range) allocator.Range {
-	if x.First.Less(y.First) {
-		x.First = y.First
-	}
-	if y.Last.Less(x.Last) {
-		x.Last = y.Last
-	}
-	return x
 }
 
 // CheckMovedRecords lists the ConfigMaps with moved ranges that cannot be read. The label poolrecord.LabelMoved selects them.

@@ -244,7 +244,7 @@ func (w *world) run(steps int) error {
 	for n := range steps {
 		w.step()
 		if n%32 == 0 && w.breaks == (modelBreaks{}) {
-			w.checkUsage()
+			w.checkQueries()
 		}
 		if w.err != nil {
 			return w.err
@@ -256,13 +256,13 @@ func (w *world) run(steps int) error {
 	return w.err
 }
 
-// checkUsage checks the granted addresses that every State counts.
-func (w *world) checkUsage() {
+// checkQueries checks the usage and the segments that every State reports.
+func (w *world) checkQueries() {
 	for _, r := range w.replicas {
 		if r.state == nil {
 			continue
 		}
-		if err := r.state.checkUsage(); err != nil {
+		if err := errors.Join(r.state.checkUsage(), r.state.checkSegments()); err != nil {
 			w.failf("%s: %v", r.name(), err)
 		}
 	}

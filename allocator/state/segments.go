@@ -21,7 +21,7 @@ const (
 	SegmentWithheld SegmentState = "withheld" // removed from a pool by an update that has not been observed
 )
 
-// Segment is a run of addresses of a routing domain with one state and one owner.
+// Segment is a run of addresses of a routing domain with one state, one owner and the same rivals.
 type Segment struct {
 	Range allocator.Range
 	State SegmentState
@@ -39,12 +39,12 @@ type Segment struct {
 	Pool   Key // through which the owner got the addresses; zero if not known
 	Since  time.Time
 	Until  time.Time // of a cooldown: Since is its begin, zero if not known
-	// Rivals are the claims that name addresses of the range and lost the conflict with the owner.
+	// Rivals are the claims that name the addresses too and lost the conflict with the owner.
 	Rivals []Key
 }
 
-// Segments lists the addresses of ranges in a routing domain, in address order. Adjacent addresses of one owner are one segment, also across the borders of
-// pools.
+// Segments lists the addresses of ranges in a routing domain, in address order. Adjacent addresses of one owner with the same
+// rivals are one segment, also across the borders of pools.
 func (s *State) Segments(space string, ranges []allocator.Range) (list []Segment) {
 	blocked := s.blockedIn(space)
 	for _, r := range allocator.Union(ranges) {
@@ -52,7 +52,7 @@ func (s *State) Segments(space string, ranges []allocator.Range) (list []Segment
 		if domain := s.spaces[space]; domain != nil {
 			for o := range domain.core.OwnedIn(r) {
 				owned = append(owned, o.Range)
-				list = append(list, s.segmentOf(o))
+				list = append(list, s.segmentsOf(o)...)
 			}
 		}
 		gaps := allocator.Subtract([]allocator.Range{r}, owned)
@@ -79,19 +79,14 @@ func (s *State) blockedIn(space string) []allocator.Range {
 	return allocator.Union(all)
 }
 
-// segmentOf describes an owned range.
-func (s *State) segmentOf(o allocator.Owned) Segment {
+// segmentsOf describes an owned range. Claims that lost a conflict with the owner divide the range.
+func (s *State) segmentsOf(o allocator.Owned) (list []Segment) {
 	h := s.holdings[o.OwnerID]
 	g := Segment{Range: o.Range, Owner: h.ownerClaim(), Pool: h.pool}
 	switch h.state() {
 	case stateBound:
 		g.State, g.Object = SegmentOwned, h.claim.Key
-		for rival := range s.space(h.space).contested {
-			if rival != h && rival.claim != nil && rival.overlapsAny([]allocator.Range{o.Range}) {
-				g.Rivals = append(g.Rivals, rival.claim.Key)
-			}
-		}
-		slices.SortFunc(g.Rivals, func(x, y Key) int { return strings.Compare(x.coreName(), y.coreName()) })
+		return s.divide(g, h)
 	case stateReserved, stateInherited:
 		g.State = SegmentGranted
 	case stateWithheld:
@@ -101,5 +96,38 @@ func (s *State) segmentOf(o allocator.Owned) Segment {
 	default:
 		g.State, g.Since, g.Until = SegmentCooldown, h.releasedAt, h.freeAt
 	}
-	return g
+	return []Segment{g}
+}
+
+// divide returns the parts of the segment g of the holding h that have the same rivals, and records the rivals.
+func (s *State) divide(g Segment, h *holding) []Segment {
+	var rivals []*holding
+	for o := range s.space(h.space).contested {
+		if o != h && o.claim != nil && o.overlapsAny([]allocator.Range{g.Range}) {
+			rivals = append(rivals, o)
+		}
+	}
+	slices.SortFunc(rivals, func(x, y *holding) int { return strings.Compare(x.claim.Key.coreName(), y.claim.Key.coreName()) })
+	parts := []Segment{g}
+	for _, rival := range rivals {
+		for _, named := range rival.ranges {
+			var divided []Segment
+			for _, part := range parts {
+				if !part.Range.Overlaps(named) {
+					divided = append(divided, part)
+					continue
+				}
+				for _, rest := range allocator.Subtract([]allocator.Range{part.Range}, []allocator.Range{named}) {
+					apart := part
+					apart.Range = rest
+					divided = append(divided, apart)
+				}
+				part.Range = part.Range.Intersect(named)
+				part.Rivals = append(slices.Clip(part.Rivals), rival.claim.Key)
+				divided = append(divided, part)
+			}
+			parts = divided
+		}
+	}
+	return parts
 }

@@ -37,7 +37,7 @@ func newTestState(t *testing.T) *testState {
 	s.TakeOver(journal.Revision{})
 	s.StartGranting(s.now)
 	t.Cleanup(func() {
-		if err := errors.Join(s.Check(), s.checkUsage()); err != nil {
+		if err := errors.Join(s.Check(), s.checkUsage(), s.checkSegments()); err != nil {
 			t.Error(err)
 		}
 	})

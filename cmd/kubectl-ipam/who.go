@@ -106,7 +106,7 @@ func (a *app) explain(s report.Segment) error {
 	line := func(format string, values ...any) { fmt.Fprintf(&text, format+"\n", values...) }
 	line("%s  %s", s.Exact, s.Summary())
 	for _, rival := range s.Rivals {
-		line("  conflict  %s names this address too", rival)
+		line("  conflict  also named by %s", rival)
 	}
 	if s.Tenant != "" {
 		line("  tenant    %s", s.Tenant)

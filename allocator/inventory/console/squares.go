@@ -88,7 +88,7 @@ func (r run) text() string {
 	if len(r.Rivals) > 0 {
 		text = "conflict: " + text
 		for _, rival := range r.Rivals {
-			text += ", " + rival.String() + " names some of these addresses too"
+			text += ", also named by " + rival.String()
 		}
 	}
 	return text

@@ -140,7 +140,7 @@ func (c *comparison) compareUnnamed(it *item) (rest []allocator.Range) {
 func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inventory.Key) []allocator.Range {
 	for _, r := range ranges {
 		for _, g := range c.in(r) {
-			common := intersect(g.Range, r)
+			common := g.Range.Intersect(r)
 			fail := func(kind ConflictKind, format string, args ...any) {
 				c.addConflict(kind, it.rowsIn(common), "%s %s; the file says %s", common, fmt.Sprintf(format, args...), it.owner())
 			}
@@ -245,16 +245,6 @@ func (c *comparison) isPreAllocated(it *item) bool {
 		c.addConflict(ConflictPreAllocated, it.rows(), "%s is kept for %s in spec.preAllocations of the pool; the file says %s", address, name, it.owner())
 	}
 	return kept
-}
-
-func intersect(x, y allocator.Range) allocator.Range {
-	if x.First.Less(y.First) {
-		x.First = y.First
-	}
-	if y.Last.Less(x.Last) {
-		x.Last = y.Last
-	}
-	return x
 }
 
 func nameIfKnown(k inventory.Key) string {
