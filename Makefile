@@ -272,7 +272,7 @@ cluster-packages: ## Install what the cluster needs and no Go module has (Debian
 ##@ Try
 
 .PHONY: demo
-demo: controlplane build ## See the allocator at work: a pool, some allocations, a refusal
+demo: controlplane build ## Show a pool, allocations, a denial, the address map and an owner, on a control plane of its own
 	@$(GO) build -o $(BIN)/demo ./test/sandbox/demo
 	@exec $(BIN)/demo
 

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"butlerlabs.dev/ipam/allocator/inventory/exchange"
+	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 )
 
 func (a *app) newExport() *cobra.Command {
@@ -35,7 +36,7 @@ func (a *app) export(ctx context.Context, pool string) error {
 		a.warn("left out: %s", reason)
 	}
 	if a.output == "yaml" {
-		return exchange.WriteYAML(a.out, entries)
+		return addressfile.WriteYAML(a.out, entries)
 	}
-	return exchange.WriteCSV(a.out, entries)
+	return addressfile.WriteCSV(a.out, entries)
 }

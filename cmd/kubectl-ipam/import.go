@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"butlerlabs.dev/ipam/allocator/inventory/exchange"
+	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // importKinds are the values of --as.
-var importKinds = map[string]exchange.Kind{
-	"allocations": exchange.KindIPAllocation, "reserved": exchange.KindReserved, "preallocations": exchange.KindPreAllocation, "ipclaims": exchange.KindIPClaim,
-	"ipaddressclaims": exchange.KindIPAddressClaim, "proxyvips": exchange.KindProxyVIP,
+var importKinds = map[string]addressfile.Kind{
+	"allocations": addressfile.KindIPAllocation, "reserved": addressfile.KindReserved, "preallocations": addressfile.KindPreAllocation, "ipclaims": addressfile.KindIPClaim,
+	"ipaddressclaims": addressfile.KindIPAddressClaim, "proxyvips": addressfile.KindProxyVIP,
 }
 
 // importFlags are the flags of import.
@@ -59,8 +60,8 @@ Here --as is not the flag of kubectl that impersonates a user.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.pool, "to", "", "`pool` that gets the addresses, as NAME, NAMESPACE/NAME or KIND/NAMESPACE/NAME")
-	flags.StringVar(&f.format, "format", "auto", "`format` of the file: "+strings.Join(exchange.Formats, ", ")+"; auto looks at the header")
-	flags.StringArrayVar(&f.columns, "map", nil, "`COLUMN=FIELD`: what a column of the file is: "+strings.Join(exchange.FieldNames, ", "))
+	flags.StringVar(&f.format, "format", "auto", "`format` of the file: "+strings.Join(addressfile.Formats, ", ")+"; auto looks at the header")
+	flags.StringArrayVar(&f.columns, "map", nil, "`COLUMN=FIELD`: what a column of the file is: "+strings.Join(addressfile.FieldNames, ", "))
 	flags.StringVar(&f.as, "as", "", "what all rows become: "+strings.Join(as, ", "))
 	flags.StringVar(&f.purpose, "type", "nodes", "`type` of IPAllocations, if the file has none: nodes or loadbalancer")
 	flags.StringArrayVar(&f.tenants, "tenant-map", nil, "`TENANT=NAMESPACE/NAME`: a tenant of the file is this tenant; TENANT may be empty, for rows without one")
@@ -72,7 +73,7 @@ Here --as is not the flag of kubectl that impersonates a user.`,
 	cmd.MarkFlagsMutuallyExclusive("manifests", "apply")
 	_ = cmd.MarkFlagRequired("to")
 	_ = cmd.RegisterFlagCompletionFunc("to", a.completePools)
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(exchange.Formats, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(addressfile.Formats, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(as, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -83,7 +84,7 @@ func (a *app) importFile(ctx context.Context, path string, f importFlags) error 
 		return fmt.Errorf("--as=%s: use one of %s; to impersonate a user use another kubeconfig", f.as, strings.Join(slices.Sorted(maps.Keys(importKinds)), ", "))
 	}
 	var err error
-	mapping := exchange.Mapping{Format: f.format}
+	mapping := addressfile.Mapping{Format: f.format}
 	if mapping.Columns, err = parsePairs("map", f.columns); err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func parsePairs(flag string, pairs []string) (map[string]string, error) {
 }
 
 // readAddresses reads a file, or the standard input.
-func (a *app) readAddresses(path string, mapping exchange.Mapping) (*exchange.File, error) {
+func (a *app) readAddresses(path string, mapping addressfile.Mapping) (*addressfile.File, error) {
 	in := a.in
 	if path != "-" {
 		file, err := os.Open(path)
@@ -152,7 +153,7 @@ func (a *app) readAddresses(path string, mapping exchange.Mapping) (*exchange.Fi
 		defer file.Close()
 		in = file
 	}
-	file, err := exchange.Read(in, mapping)
+	file, err := addressfile.Read(in, mapping)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory/exchange"
+	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
@@ -52,7 +53,7 @@ type conflictItem struct {
 	Message string `json:"message"`
 }
 
-func newImportItem(file *exchange.File, plan *exchange.Plan) importItem {
+func newImportItem(file *addressfile.File, plan *exchange.Plan) importItem {
 	item := importItem{
 		APIVersion: report.APIVersion, Kind: "Import", Pool: report.NewObject(plan.Pool.Key), Format: file.Format, Rows: plan.Rows, Present: plan.Present, Duplicates: plan.Duplicates,
 		Claims: []importedItem{}, Reservations: []reservationItem{}, LeftOut: []leftOutItem{}, Conflicts: []conflictItem{},
@@ -133,7 +134,7 @@ func summarize(item importItem, plan *exchange.Plan) (parts []string) {
 				rows[row] = true
 			}
 		}
-		what := map[bool]string{true: "network", false: "preAllocation"}[item.Reservations[0].Kind == string(exchange.KindReserved)]
+		what := map[bool]string{true: "network", false: "preAllocation"}[item.Reservations[0].Kind == string(addressfile.KindReserved)]
 		parts = append(parts, fmt.Sprintf("%d reserved as %s", len(rows), allocator.Counted(n, what)))
 	}
 	if item.Present > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/state"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
@@ -82,24 +83,24 @@ func (c *comparison) in(r allocator.Range) []state.Segment {
 // compare returns the ranges of an item that the cluster lacks, and records conflicts.
 func (c *comparison) compare(it *item) (rest []allocator.Range) {
 	switch it.kind {
-	case KindReserved:
+	case addressfile.KindReserved:
 		rest = allocator.Subtract(it.ranges, c.blocked)
 		if it.entry && len(rest) > 0 {
 			rest = it.ranges
 		}
-	case KindPreAllocation:
+	case addressfile.KindPreAllocation:
 		if c.isPreAllocated(it) {
 			return nil
 		}
 		rest = it.ranges
-	case KindIPAllocation:
+	case addressfile.KindIPAllocation:
 		if it.name == "" {
 			return c.compareUnnamed(it)
 		}
 		fallthrough
 	default:
 		if stored := c.i.Claim(c.keyOf(it)); stored != nil {
-			if !slices.Equal(stored.Ranges, it.ranges) || stored.Pool != c.Pool.Key || stored.State == inventory.ClaimDeleting || it.kind == KindIPAllocation && stored.Tenant != it.tenant {
+			if !slices.Equal(stored.Ranges, it.ranges) || stored.Pool != c.Pool.Key || stored.State == inventory.ClaimDeleting || it.kind == addressfile.KindIPAllocation && stored.Tenant != it.tenant {
 				c.addConflict(ConflictName, it.rows(), "%s %s exists, with %s; the file says %s %s", it.kind, inventory.NameOf(stored.Key), describeClaim(stored), rangesText(it.ranges), it.owner())
 				return nil
 			}
@@ -150,7 +151,7 @@ func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inven
 					fail(kind, "%s", why)
 				}
 			case state.SegmentOwned:
-				if g.Owner == own || it.kind == KindPreAllocation && g.Owner.Name == it.name && g.Owner.Namespace == c.Pool.Key.Namespace {
+				if g.Owner == own || it.kind == addressfile.KindPreAllocation && g.Owner.Name == it.name && g.Owner.Namespace == c.Pool.Key.Namespace {
 					continue
 				}
 				more := ""
@@ -191,7 +192,9 @@ func (c *comparison) isOwnGrant(it *item, r allocator.Range) bool {
 	return c.i.IsGrantedTo(c.keyOf(&one), c.Pool.Domain, one.ranges)
 }
 
-func isReservation(k Kind) bool { return k == KindReserved || k == KindPreAllocation }
+func isReservation(k addressfile.Kind) bool {
+	return k == addressfile.KindReserved || k == addressfile.KindPreAllocation
+}
 
 // whyBlocked returns why a reserved range is not for an item; "" if it may be.
 func (c *comparison) whyBlocked(it *item, r allocator.Range) (ConflictKind, string) {

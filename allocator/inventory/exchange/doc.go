@@ -1,12 +1,15 @@
-// Package exchange reads the files that other address management tools export, plans what their rows become in a pool, and writes the addresses of a pool as a
-// file that the package reads back without loss.
+// Package exchange plans what the rows of an address file become in a pool, and exports the addresses of a pool as rows that an import reads back without loss.
+// The package addressfile reads and writes the files.
 //
-//	file ──▶ Read ──▶ File (Records) ──▶ NewPlan, with an inventory.Inventory ──▶ Plan (claims, new version of the pool, Conflicts)
-//	pool ──▶ Export ──▶ Entries ──▶ WriteCSV, WriteYAML
+//	addressfile.File ──▶ NewPlan, with an inventory.Inventory ──▶ Plan: claims, new version of the pool, Conflicts
+//	pool ──▶ Export ──▶ addressfile.Entry …
 //
-// A Plan finds two sorts of conflicts: of rows with one another, which a dry run of the API server accepts, and of rows with stored claims and pools.
+// A Plan lists two sorts of conflicts:
 //
-// The names of the planned objects derive from their ranges, and a Plan contains only what the cluster lacks. So the Plan of a file that was imported is empty.
+//   - two rows of the file contradict each other; a dry run of the API server accepts both
+//   - a row contradicts a stored claim or pool
 //
-// The package is pure: it reads its arguments alone. All input is bounded.
+// The names of planned objects derive from their ranges, and a Plan contains only objects that the cluster lacks. So a second import of a file has an empty Plan.
+//
+// Every function is pure.
 package exchange

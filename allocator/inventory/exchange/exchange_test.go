@@ -19,6 +19,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/exchange"
+	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
@@ -90,16 +91,16 @@ func open(t *testing.T, name string) []byte {
 	return data
 }
 
-func read(t *testing.T, data []byte, m exchange.Mapping) *exchange.File {
+func read(t *testing.T, data []byte, m addressfile.Mapping) *addressfile.File {
 	t.Helper()
-	f, err := exchange.Read(bytes.NewReader(data), m)
+	f, err := addressfile.Read(bytes.NewReader(data), m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return f
 }
 
-func newPlan(t *testing.T, i *inventory.Inventory, pool inventory.Key, f *exchange.File, o exchange.Options) *exchange.Plan {
+func newPlan(t *testing.T, i *inventory.Inventory, pool inventory.Key, f *addressfile.File, o exchange.Options) *exchange.Plan {
 	t.Helper()
 	p, err := exchange.NewPlan(i, i.Pool(pool), f, o)
 	if err != nil {
@@ -118,7 +119,7 @@ func describe(p *exchange.Plan) (lines []string) {
 		}
 	}
 	for _, r := range p.Reservations {
-		if r.Kind == exchange.KindPreAllocation {
+		if r.Kind == addressfile.KindPreAllocation {
 			lines = append(lines, fmt.Sprintf("preAllocation %s %s %v", r.Name, r.Range, r.Rows))
 		}
 	}
@@ -145,7 +146,7 @@ func describe(p *exchange.Plan) (lines []string) {
 func TestNewPlan_Formats(t *testing.T) {
 	cases := map[string]struct {
 		file string
-		m    exchange.Mapping
+		m    addressfile.Mapping
 		o    exchange.Options
 		want []string
 	}{
@@ -182,7 +183,7 @@ func TestNewPlan_Formats(t *testing.T) {
 			want: []string{`reserved 10.40.1.1/32 [2] "gw; router"`, `reserved 10.40.1.2/31 [3 4] "ns1; DNS; first; ns2"`},
 		},
 		"phpIPAM, tenants by another column": {
-			file: "phpipam.csv", m: exchange.Mapping{Columns: map[string]string{"Owner": "tenant"}}, o: exchange.Options{Tenants: map[string]string{"Jane Roe": "team-1/jane"}},
+			file: "phpipam.csv", m: addressfile.Mapping{Columns: map[string]string{"Owner": "tenant"}}, o: exchange.Options{Tenants: map[string]string{"Jane Roe": "team-1/jane"}},
 			want: []string{
 				`reserved 10.40.1.1/32 [2] "gw; router"`, `reserved 10.40.1.3/32 [4] "ns2"`,
 				`IPAllocation vlan40-10-40-1-2 [10.40.1.2] team-1/jane nodes [3]`,
@@ -202,7 +203,7 @@ func TestNewPlan_Formats(t *testing.T) {
 			want: []string{`reserved 10.40.1.25/32 [3] "printer; second floor"`, `reserved 10.40.1.26/32 [4] ""`},
 		},
 		"plain, with mapped columns": {
-			file: "plain.csv", m: exchange.Mapping{Columns: map[string]string{"Team name": "tenant", "purpose": "type"}},
+			file: "plain.csv", m: addressfile.Mapping{Columns: map[string]string{"Team name": "tenant", "purpose": "type"}},
 			want: []string{
 				`reserved 10.40.2.0/32 [6] "nobody"`,
 				`IPAllocation vlan40-10-40-1-5 [10.40.1.5] team-1/web nodes [3]`,
@@ -222,39 +223,6 @@ func TestNewPlan_Formats(t *testing.T) {
 }
 
 // Rows that cannot be read: the error names row, column, value and rule.
-func TestRead_Faults(t *testing.T) {
-	cases := map[string]struct{ text, format, want string }{
-		"no address":           {"range,tenant\n10.0.0.300,a/b\n", "", `row 2, column "range": "10.0.0.300": "10.0.0.300" is not an IP address`},
-		"host bits":            {"range\n10.40.1.5/24\n", "", `row 2, column "range": "10.40.1.5/24" has bits set after the prefix: write 10.40.1.0/24 for the network, 10.40.1.5 for the address`},
-		"reversed":             {"start,end\n10.0.0.9,10.0.0.1\n", "", `row 2, column "end": range 10.0.0.9-10.0.0.1 is reversed, write the lower address first`},
-		"empty cell":           {"range,tenant\n,a/b\n", "", `row 2 has no address: fill the cell or remove the row`},
-		"too many cells":       {"range,description\n10.0.0.1,a,b\n", "", `row 2 has 3 cells, the header has 2: quote cells that contain the separator`},
-		"open quotation mark":  {"range,description\n10.0.0.1,\"a\n", "", `row 2 cannot be read, at line 2, character 13: extraneous or missing " in quoted-field`},
-		"IPv4 in IPv6":         {"range\n::ffff:10.0.0.1\n", "", `row 2, column "range": "::ffff:10.0.0.1": address ::ffff:10.0.0.1 is IPv4 written as IPv6, write 10.0.0.1`},
-		"zone":                 {"range\nfe80::1%eth0\n", "", `row 2, column "range": "fe80::1%eth0": address fe80::1%eth0 has a zone, leave out "%eth0"`},
-		"unknown columns":      {"a,b\n1,2\n", "", `row 1 has the columns "a", "b", which are those of no known format: say what a column is with --map COLUMN=FIELD, as in --map a=ranges`},
-		"other format":         {"section,ip\n1,2\n", "netbox", `row 1 has the columns "section", "ip", which are not those of --format=netbox: say what a column is with --map COLUMN=FIELD, as in --map section=ranges`},
-		"not UTF-8":            {"range,description\n10.0.0.1,\xe9t\xe9\n", "", `row 2 is not UTF-8: save the file as UTF-8`},
-		"kind":                 {"kind,ranges\nNetwork,10.0.0.1\n", "", `row 2, column "kind": "Network" is none of [Reserved IPAllocation PreAllocation IPClaim IPAddressClaim ProxyVIP]`},
-		"Infoblox without":     {"header-network,address*\nfixedaddress,10.0.0.1\n", "", `row 2 is of the object "fixedaddress", for which the file has no row that begins with "header-fixedaddress"`},
-		"long cell":            {"range,description\n10.0.0.1," + strings.Repeat("x", exchange.MaxCell+1) + "\n", "", `row 2, column "2": has 16385 bytes, 16384 at most: a quotation mark may be missing`},
-		"many columns":         {"range" + strings.Repeat(",x", exchange.MaxColumns) + "\n", "", `row 1 has 513 cells, 512 at most`},
-		"many rows":            {"range\n" + strings.Repeat("10.0.0.1\n", exchange.MaxRows+1), "", `row 200002 is beyond 200000 rows: split the file`},
-		"large file":           {strings.Repeat("x", exchange.MaxBytes+1), "", `the file has more than 67108864 bytes: split it`},
-		"empty":                {"\n\n", "", `the file has no rows`},
-		"YAML of another kind": {"apiVersion: v1\nkind: List\n", "", `the file has apiVersion "v1" and kind "List": those of kubectl ipam export are "kubectl-ipam.butlerlabs.dev/v1" and "AddressList"`},
-		"several faults":       {"range\nx\n10.0.0.1\ny\n", "", "2 rows cannot be read:\n  row 2, column \"range\": \"x\": \"x\" is not an IP address\n  row 4, column \"range\": \"y\": \"y\" is not an IP address"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			_, err := exchange.Read(strings.NewReader(tc.text), exchange.Mapping{Format: tc.format})
-			if err == nil || err.Error() != tc.want {
-				t.Errorf("error:\n%v\nwant:\n%s", err, tc.want)
-			}
-		})
-	}
-}
-
 // Rows that the options do not resolve.
 func TestNewPlan_Faults(t *testing.T) {
 	cases := map[string]struct {
@@ -269,7 +237,7 @@ func TestNewPlan_Faults(t *testing.T) {
 		"invalid option":           {text: "range\n10.40.0.1\n", o: exchange.Options{Tenants: map[string]string{"": "web"}}, want: `tenant map ""="web": which has no namespace`},
 		"type":                     {text: "range,tenant,type\n10.40.0.1,a/b,node\n", want: `row 2 has the type "node": use nodes or loadbalancer`},
 		"kind of another pool":     {text: "kind,ranges\nIPClaim,10.40.0.1\n", want: `row 2 is IPClaim, which a NetworkPool cannot have: only IPAllocation, Reserved, IPAddressClaim`},
-		"as of another pool":       {text: "range\n10.40.0.1\n", o: exchange.Options{As: exchange.KindIPClaim}, want: `rows cannot become IPClaim in a NetworkPool: only IPAllocation, Reserved, IPAddressClaim`},
+		"as of another pool":       {text: "range\n10.40.0.1\n", o: exchange.Options{As: addressfile.KindIPClaim}, want: `rows cannot become IPClaim in a NetworkPool: only IPAllocation, Reserved, IPAddressClaim`},
 		"several addresses":        {text: "kind,name,ranges\nIPClaim,a,10.41.0.10-10.41.0.11\n", pool: ipPool, want: `row 2 has several addresses, and IPClaim a has one`},
 		"too many":                 {text: "range\n" + strings.Repeat("10.41.0.10-10.41.0.250\n", 204), pool: ipPool, want: `row 205 brings the number of addresses over 49152: a PreAllocation has one address`},
 		"proxy VIP":                {text: "range\n10.42.0.1\n", pool: proxyIPPool, want: `row 2 has no mode or no ports, which a ProxyVIP needs: add the columns mode (L2ARP, BGP or OSPF) and ports`},
@@ -280,7 +248,7 @@ func TestNewPlan_Faults(t *testing.T) {
 				tc.pool = networkPool
 			}
 			i := newInventory(newNetworkPool(), newIPPool(), newProxyIPPool())
-			_, err := exchange.NewPlan(i, i.Pool(tc.pool), read(t, []byte(tc.text), exchange.Mapping{}), tc.o)
+			_, err := exchange.NewPlan(i, i.Pool(tc.pool), read(t, []byte(tc.text), addressfile.Mapping{}), tc.o)
 			if got := fmt.Sprint(err); got != tc.want {
 				t.Errorf("error:\n%s\nwant:\n%s", got, tc.want)
 			}
@@ -437,19 +405,19 @@ func TestNewPlan_Conflicts(t *testing.T) {
 			},
 		},
 		"IPClaims": {
-			text: "name,range\nnode-1,10.41.0.20\nnode-2,10.41.0.30\nnode-3,10.41.0.40\n", pool: ipPool, o: exchange.Options{As: exchange.KindIPClaim},
+			text: "name,range\nnode-1,10.41.0.20\nnode-2,10.41.0.30\nnode-3,10.41.0.40\n", pool: ipPool, o: exchange.Options{As: addressfile.KindIPClaim},
 			want: []string{"IPClaim node-1 [10.41.0.20]  [2]", "IPClaim node-3 [10.41.0.40]  [4]", "1 present, 0 duplicates"},
 		},
 		"IPClaim of a kept address": {
-			text: "name,range\nnode-9,10.41.0.20\n", pool: ipPool, o: exchange.Options{As: exchange.KindIPClaim},
+			text: "name,range\nnode-9,10.41.0.20\n", pool: ipPool, o: exchange.Options{As: addressfile.KindIPClaim},
 			want: []string{"conflict preAllocated [2] 10.41.0.20 is kept for a claim (spec.preAllocations) by pool ns/prov; the file says for IPClaim node-9"},
 		},
 		"as allocations": {
-			text: "range,tenant\n10.40.1.1,a/a\n10.40.1.2,\n", o: exchange.Options{As: exchange.KindIPAllocation},
+			text: "range,tenant\n10.40.1.1,a/a\n10.40.1.2,\n", o: exchange.Options{As: addressfile.KindIPAllocation},
 			want: []string{"IPAllocation vlan40-10-40-1-1 [10.40.1.1] a/a nodes [2]", "left out [3] addresses that are reserved, or have no tenant: only allocations are imported"},
 		},
 		"as reserved": {
-			text: "range,tenant\n10.40.1.1,a/a\n10.40.1.1,b/b\n10.40.1.0,\n", o: exchange.Options{As: exchange.KindReserved},
+			text: "range,tenant\n10.40.1.1,a/a\n10.40.1.1,b/b\n10.40.1.0,\n", o: exchange.Options{As: addressfile.KindReserved},
 			want: []string{`0 present, 1 duplicates`, `reserved 10.40.1.0/31 [2 3 4] ""`},
 		},
 	}
@@ -458,7 +426,7 @@ func TestNewPlan_Conflicts(t *testing.T) {
 			if tc.pool == (inventory.Key{}) {
 				tc.pool = networkPool
 			}
-			got := describe(newPlan(t, i, tc.pool, read(t, []byte(tc.text), exchange.Mapping{}), tc.o))
+			got := describe(newPlan(t, i, tc.pool, read(t, []byte(tc.text), addressfile.Mapping{}), tc.o))
 			slices.Sort(got)
 			slices.Sort(tc.want)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -473,7 +441,7 @@ func TestNewPlan_ReservedNetworks(t *testing.T) {
 	i := newInventory(newNetworkPool(func(s *butlerv1.NetworkPoolSpec) {
 		s.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.40.0.16", End: "10.40.7.255"}}}
 	}))
-	got := describe(newPlan(t, i, networkPool, read(t, []byte("range\n10.40.0.0-10.40.0.31\n"), exchange.Mapping{}), exchange.Options{}))
+	got := describe(newPlan(t, i, networkPool, read(t, []byte("range\n10.40.0.0-10.40.0.31\n"), addressfile.Mapping{}), exchange.Options{}))
 	if diff := cmp.Diff([]string{`reserved 10.40.0.0/28 [2] ""`, `reserved 10.40.0.16/28 [2] ""`}, got); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
@@ -482,11 +450,11 @@ func TestNewPlan_ReservedNetworks(t *testing.T) {
 		fmt.Fprintf(&scattered, "10.40.%d.%d\n", n/100, n%100*2+20)
 		fmt.Fprintf(&dense, "10.40.%d.%d\n", (n+256)/256, n%256)
 	}
-	p := newPlan(t, i, networkPool, read(t, []byte("range\n"+scattered.String()), exchange.Mapping{}), exchange.Options{})
+	p := newPlan(t, i, networkPool, read(t, []byte("range\n"+scattered.String()), addressfile.Mapping{}), exchange.Options{})
 	if len(p.Conflicts) != 1 || p.Conflicts[0].Kind != exchange.ConflictPool || !strings.Contains(p.Conflicts[0].Text, "257 networks, 256 at most") {
 		t.Errorf("257 scattered addresses: %v", p.Conflicts)
 	}
-	p = newPlan(t, i, networkPool, read(t, []byte("range\n"+dense.String()), exchange.Mapping{}), exchange.Options{})
+	p = newPlan(t, i, networkPool, read(t, []byte("range\n"+dense.String()), addressfile.Mapping{}), exchange.Options{})
 	if len(p.Conflicts) != 0 || len(p.Reservations) != 2 {
 		t.Errorf("257 adjacent addresses: %d networks, %v", len(p.Reservations), p.Conflicts)
 	}
@@ -552,7 +520,7 @@ func TestNewPlan_EqualsComparisonByAddress(t *testing.T) {
 				}
 			}
 		}
-		file := read(t, []byte(text.String()), exchange.Mapping{})
+		file := read(t, []byte(text.String()), addressfile.Mapping{})
 		p := newPlan(t, i, networkPool, file, exchange.Options{})
 		if clash != (len(p.Conflicts) > 0) {
 			t.Fatalf("seed %d: clash %t, conflicts %v\n%s", seed, clash, p.Conflicts, text.String())
@@ -638,9 +606,9 @@ func TestExport_RoundTrip(t *testing.T) {
 		}
 		source := newInventory(objects...)
 		for _, pool := range []inventory.Key{networkPool, ipPool, proxyIPPool} {
-			for name, write := range map[string]func(*bytes.Buffer, []exchange.Entry) error{
-				"CSV":  func(w *bytes.Buffer, e []exchange.Entry) error { return exchange.WriteCSV(w, e) },
-				"YAML": func(w *bytes.Buffer, e []exchange.Entry) error { return exchange.WriteYAML(w, e) },
+			for name, write := range map[string]func(*bytes.Buffer, []addressfile.Entry) error{
+				"CSV":  func(w *bytes.Buffer, e []addressfile.Entry) error { return addressfile.WriteCSV(w, e) },
+				"YAML": func(w *bytes.Buffer, e []addressfile.Entry) error { return addressfile.WriteYAML(w, e) },
 			} {
 				export := func(i *inventory.Inventory) []byte {
 					entries, leftOut := exchange.Export(i, i.Pool(pool))
@@ -652,7 +620,7 @@ func TestExport_RoundTrip(t *testing.T) {
 				}
 				exported := export(source)
 				bare := newInventory(newNetworkPool(), newIPPool(), newProxyIPPool())
-				p := newPlan(t, bare, pool, read(t, exported, exchange.Mapping{}), exchange.Options{})
+				p := newPlan(t, bare, pool, read(t, exported, addressfile.Mapping{}), exchange.Options{})
 				if len(p.Conflicts) > 0 {
 					t.Fatalf("seed %d, %s, %s: %v\n%s", seed, pool, name, p.Conflicts, exported)
 				}
@@ -684,7 +652,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("kind,name,ranges\nPreAllocation,a,10.41.0.20\nIPClaim,a,10.41.0.20\nProxyVIP,v,10.42.0.1 2001:db8:42::1\n"), "csv")
 	f.Add([]byte("apiVersion: kubectl-ipam.butlerlabs.dev/v1\nkind: AddressList\nitems: [{kind: Reserved, ranges: 10.40.0.0/28}]\n"), "yaml")
 	f.Fuzz(func(t *testing.T, data []byte, format string) {
-		file, err := exchange.Read(bytes.NewReader(data), exchange.Mapping{Format: format})
+		file, err := addressfile.Read(bytes.NewReader(data), addressfile.Mapping{Format: format})
 		if err != nil {
 			return
 		}

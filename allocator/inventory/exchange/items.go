@@ -9,6 +9,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -16,15 +17,15 @@ import (
 const maxObjects = 49_152
 
 // newItems returns what the rows become, one by one. Rows outside the pool are conflicts.
-func (pl *planner) newItems() (items []*item, faults Faults) {
+func (pl *planner) newItems() (items []*item, faults addressfile.Faults) {
 	for n := range pl.file.Records {
 		r := &pl.file.Records[n]
 		more, problem := pl.itemsOf(r)
 		if problem != "" {
-			faults = append(faults, Fault{Row: r.Row, Text: problem})
+			faults = append(faults, addressfile.Fault{Row: r.Row, Text: problem})
 		}
 		if items = append(items, more...); len(items) > maxObjects && !canMerge(items[len(items)-1].kind) {
-			faults = append(faults, Fault{Row: r.Row, Text: fmt.Sprintf("brings the number of addresses over %d: a %s has one address", maxObjects, items[len(items)-1].kind)})
+			faults = append(faults, addressfile.Fault{Row: r.Row, Text: fmt.Sprintf("brings the number of addresses over %d: a %s has one address", maxObjects, items[len(items)-1].kind)})
 			break
 		}
 	}
@@ -32,16 +33,18 @@ func (pl *planner) newItems() (items []*item, faults Faults) {
 }
 
 // canMerge reports whether the addresses of several rows can become one object.
-func canMerge(k Kind) bool { return k == KindReserved || k == KindIPAllocation }
+func canMerge(k addressfile.Kind) bool {
+	return k == addressfile.KindReserved || k == addressfile.KindIPAllocation
+}
 
 // itemsOf returns what a row becomes; none for a row that is left out or outside the pool. problem is the rule that the row breaks, with a remedy.
-func (pl *planner) itemsOf(r *Record) (items []*item, problem string) {
+func (pl *planner) itemsOf(r *addressfile.Record) (items []*item, problem string) {
 	if r.LeftOut != "" {
 		pl.leaveOut(r, "%s", r.LeftOut)
 		return nil, ""
 	}
 	if r.HasDomain && pl.domainOf(r.Domain) != pl.Pool.Domain {
-		pl.leaveOut(r, "the VRF %q: the pool is in the routing domain %q; if both are one network, add --vrf-map %q", shorten(r.Domain), pl.Pool.Domain, shorten(r.Domain)+"="+pl.Pool.Domain)
+		pl.leaveOut(r, "the VRF %q: the pool is in the routing domain %q; if both are one network, add --vrf-map %q", addressfile.Shorten(r.Domain), pl.Pool.Domain, addressfile.Shorten(r.Domain)+"="+pl.Pool.Domain)
 		return nil, ""
 	}
 	tenant, mapped := pl.o.Tenants[r.Tenant]
@@ -59,11 +62,11 @@ func (pl *planner) itemsOf(r *Record) (items []*item, problem string) {
 	if pl.isOutside(r, kind) {
 		return nil, ""
 	}
-	it := item{kind: kind, team: r.Team, mode: r.Mode, ports: r.Ports, singles: r.Singles && r.Name == "", entry: kind == KindReserved && r.Kind == KindReserved}
+	it := item{kind: kind, team: r.Team, mode: r.Mode, ports: r.Ports, singles: r.Singles && r.Name == "", entry: kind == addressfile.KindReserved && r.Kind == addressfile.KindReserved}
 	if r.Description != "" {
 		it.descriptions = []string{r.Description}
 	}
-	if kind == r.Kind || r.Kind == "" && kind != KindReserved {
+	if kind == r.Kind || r.Kind == "" && kind != addressfile.KindReserved {
 		it.name = r.Name
 	}
 	if problem := pl.setOwner(&it, r, tenant); problem != "" {
@@ -73,9 +76,9 @@ func (pl *planner) itemsOf(r *Record) (items []*item, problem string) {
 }
 
 // expand returns an item for each object that a row becomes.
-func (pl *planner) expand(it item, r *Record) (items []*item, problem string) {
+func (pl *planner) expand(it item, r *addressfile.Record) (items []*item, problem string) {
 	switch total := allocator.Total(r.Ranges); {
-	case it.kind == KindProxyVIP:
+	case it.kind == addressfile.KindProxyVIP:
 		if it.name == "" {
 			it.name = pl.deriveName(r.Ranges[0])
 		}
@@ -101,7 +104,7 @@ func (pl *planner) expand(it item, r *Record) (items []*item, problem string) {
 			one.ranges = []allocator.Range{{First: a, Last: a}}
 			if one.name == "" {
 				one.name, one.derived = pl.deriveName(one.ranges[0]), true
-				if one.kind == KindPreAllocation {
+				if one.kind == addressfile.KindPreAllocation {
 					one.name = "_" + one.name // no claim can have this name, so that no claim gets the address
 				}
 			}
@@ -119,7 +122,7 @@ func (it item) withParts(row int) *item {
 	return &it
 }
 
-func (pl *planner) leaveOut(r *Record, format string, args ...any) {
+func (pl *planner) leaveOut(r *addressfile.Record, format string, args ...any) {
 	reason := fmt.Sprintf(format, args...)
 	pl.leftOut[reason] = append(pl.leftOut[reason], r.Row)
 }
@@ -136,27 +139,27 @@ func (pl *planner) domainOf(vrf string) string {
 }
 
 // kindOf returns what a row becomes, or why it is left out.
-func (pl *planner) kindOf(r *Record, tenant string) (k Kind, skip string) {
+func (pl *planner) kindOf(r *addressfile.Record, tenant string) (k addressfile.Kind, skip string) {
 	kinds := poolKinds[pl.Pool.Key.Resource]
 	switch {
-	case pl.o.As == KindIPAllocation && (r.Kind == KindReserved || r.Reserved || tenant == ""):
+	case pl.o.As == addressfile.KindIPAllocation && (r.Kind == addressfile.KindReserved || r.Reserved || tenant == ""):
 		return "", "addresses that are reserved, or have no tenant: only allocations are imported"
 	case pl.o.As != "":
 		return pl.o.As, ""
 	case r.Kind != "":
 		return r.Kind, ""
-	case kinds[0] == KindIPAllocation && (r.Reserved || tenant == ""):
-		return KindReserved, ""
-	case kinds[0] == KindProxyVIP && r.Reserved:
+	case kinds[0] == addressfile.KindIPAllocation && (r.Reserved || tenant == ""):
+		return addressfile.KindReserved, ""
+	case kinds[0] == addressfile.KindProxyVIP && r.Reserved:
 		return "", "reserved addresses: a ProxyIPPool reserves nothing; leave the addresses out of spec.addresses and spec.cidrs"
 	}
 	return kinds[0], ""
 }
 
 // setOwner sets the owner of an item. It returns the rule that the row breaks, with a remedy.
-func (pl *planner) setOwner(it *item, r *Record, tenant string) (problem string) {
+func (pl *planner) setOwner(it *item, r *addressfile.Record, tenant string) (problem string) {
 	switch it.kind {
-	case KindIPAllocation:
+	case addressfile.KindIPAllocation:
 		if tenant == "" {
 			return "is an IPAllocation, which needs a tenant: fill the cell, or name a tenant for rows without one with --tenant-map =NAMESPACE/NAME"
 		}
@@ -164,37 +167,37 @@ func (pl *planner) setOwner(it *item, r *Record, tenant string) (problem string)
 			tenant = pl.o.TenantNamespace + "/" + tenant
 		}
 		if it.tenant, problem = parseTenant(tenant); problem != "" {
-			return fmt.Sprintf("has the tenant %q, %s: write --tenant-map %q", shorten(r.Tenant), problem, shorten(r.Tenant)+"=NAMESPACE/NAME")
+			return fmt.Sprintf("has the tenant %q, %s: write --tenant-map %q", addressfile.Shorten(r.Tenant), problem, addressfile.Shorten(r.Tenant)+"=NAMESPACE/NAME")
 		}
 		it.purpose, it.purposeGiven = butlerv1.IPAllocationType(r.Type), r.Type != ""
 		if r.Type == "" {
 			it.purpose = pl.o.Type
 		}
 		if it.purpose != butlerv1.TypeNodes && it.purpose != butlerv1.TypeLoadBalancer {
-			return fmt.Sprintf("has the type %q: use nodes or loadbalancer", shorten(r.Type))
+			return fmt.Sprintf("has the type %q: use nodes or loadbalancer", addressfile.Shorten(r.Type))
 		}
 		if rules := validation.IsValidLabelValue(it.team); len(rules) > 0 {
-			return fmt.Sprintf("has the team %q: %s", shorten(it.team), rules[0])
+			return fmt.Sprintf("has the team %q: %s", addressfile.Shorten(it.team), rules[0])
 		}
-	case KindIPClaim, KindIPAddressClaim:
+	case addressfile.KindIPClaim, addressfile.KindIPAddressClaim:
 		if r.Kind == "" { // a tenant of another tool is no Cluster
 			return ""
 		}
 		it.tenant = tenant
 		if namespace, name, ok := strings.Cut(tenant, "/"); ok {
 			if namespace != pl.Pool.Key.Namespace {
-				return fmt.Sprintf("has the tenant %q: the Cluster of a claim lies in the namespace of the claim, %s", shorten(tenant), pl.Pool.Key.Namespace)
+				return fmt.Sprintf("has the tenant %q: the Cluster of a claim lies in the namespace of the claim, %s", addressfile.Shorten(tenant), pl.Pool.Key.Namespace)
 			}
 			it.tenant = name
 		}
 		if rules := validation.IsValidLabelValue(it.tenant); len(rules) > 0 {
-			return fmt.Sprintf("has the tenant %q, the name of a Cluster: %s", shorten(it.tenant), rules[0])
+			return fmt.Sprintf("has the tenant %q, the name of a Cluster: %s", addressfile.Shorten(it.tenant), rules[0])
 		}
-	case KindProxyVIP:
-		if it.mode == "" || it.ports == "" {
+	case addressfile.KindProxyVIP:
+		if it.mode == "" || len(it.ports) == 0 {
 			return "has no mode or no ports, which a ProxyVIP needs: add the columns mode (L2ARP, BGP or OSPF) and ports"
 		}
-	case KindReserved:
+	case addressfile.KindReserved:
 		it.name, it.team = "", ""
 	}
 	return ""
@@ -207,18 +210,18 @@ func parseTenant(text string) (tenant, problem string) {
 		return "", "which has no namespace"
 	}
 	if rules := validation.IsDNS1123Label(namespace); len(rules) > 0 {
-		return "", fmt.Sprintf("whose namespace %q is no name of a namespace (at most 63 of a-z, 0-9 and '-')", shorten(namespace))
+		return "", fmt.Sprintf("whose namespace %q is no name of a namespace (at most 63 of a-z, 0-9 and '-')", addressfile.Shorten(namespace))
 	}
 	if rules := validation.IsDNS1123Subdomain(name); len(rules) > 0 {
-		return "", fmt.Sprintf("whose name %q is no name of an object (at most 253 of a-z, 0-9, '-' and '.')", shorten(name))
+		return "", fmt.Sprintf("whose name %q is no name of an object (at most 253 of a-z, 0-9, '-' and '.')", addressfile.Shorten(name))
 	}
 	return text, ""
 }
 
 // isOutside reports whether a row has addresses that the pool does not have, after it was recorded as a conflict or left out.
-func (pl *planner) isOutside(r *Record, kind Kind) bool {
+func (pl *planner) isOutside(r *addressfile.Record, kind addressfile.Kind) bool {
 	where, allowed, overlaps := "the pool", pl.windows, pl.overlapsWindows
-	if kind == KindReserved {
+	if kind == addressfile.KindReserved {
 		where, allowed, overlaps = "spec.cidr of the pool", pl.network, pl.overlapsNetwork
 	}
 	for _, one := range r.Ranges {
@@ -232,7 +235,7 @@ func (pl *planner) isOutside(r *Record, kind Kind) bool {
 			pl.leaveOut(r, "addresses outside %s", where)
 		default:
 			why := ""
-			if kind != KindReserved && isCovered(pl.network, one) {
+			if kind != addressfile.KindReserved && isCovered(pl.network, one) {
 				why = " (inside spec.cidr, but in no range of spec.tenantAllocation)"
 			}
 			pl.addConflict(ConflictOutside, []int{r.Row}, "%s is outside %s%s: %s", one, where, why, rangesText(firstRanges(allowed)))
@@ -243,7 +246,7 @@ func (pl *planner) isOutside(r *Record, kind Kind) bool {
 }
 
 // groupFaults returns one fault for each text, at the first row that has the fault.
-func groupFaults(faults Faults) (grouped Faults) {
+func groupFaults(faults addressfile.Faults) (grouped addressfile.Faults) {
 	rows := map[string]int{}
 	for _, f := range faults {
 		if rows[f.Text]++; rows[f.Text] == 1 {
@@ -271,7 +274,7 @@ func (pl *planner) deriveName(r allocator.Range) string {
 }
 
 // resourceOf returns the resource of the claims of a kind.
-func resourceOf(k Kind) string {
+func resourceOf(k addressfile.Kind) string {
 	for resource, kind := range claimKinds {
 		if kind == k {
 			return resource

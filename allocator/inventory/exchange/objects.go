@@ -14,6 +14,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
@@ -91,7 +92,7 @@ func (pl *planner) reserve(pool *butlerv1.NetworkPool, items []*item) *butlerv1.
 
 func (pl *planner) addReserved(pool *butlerv1.NetworkPool, network netip.Prefix, descriptions []string, rows []int) {
 	pool.Spec.Reserved = append(pool.Spec.Reserved, butlerv1.ReservedRange{CIDR: network.String(), Description: joinDescriptions(descriptions)})
-	pl.Reservations = append(pl.Reservations, Reservation{Kind: KindReserved, Range: allocator.RangeOfPrefix(network), Rows: rows})
+	pl.Reservations = append(pl.Reservations, Reservation{Kind: addressfile.KindReserved, Range: allocator.RangeOfPrefix(network), Rows: rows})
 }
 
 // networksOf returns ranges as networks. No network has addresses on both sides of a border of the pool's ranges: the API denies those.
@@ -147,7 +148,7 @@ func (pl *planner) preAllocate(pool *metal3v1.IPPool, items []*item) *metal3v1.I
 	}
 	for _, it := range items {
 		pool.Spec.PreAllocations[it.name] = metal3v1.IP(it.ranges[0].First.String())
-		pl.Reservations = append(pl.Reservations, Reservation{Kind: KindPreAllocation, Name: it.name, Range: it.ranges[0], Rows: it.rows()})
+		pl.Reservations = append(pl.Reservations, Reservation{Kind: addressfile.KindPreAllocation, Name: it.name, Range: it.ranges[0], Rows: it.rows()})
 	}
 	if n := len(pool.Spec.PreAllocations); n > maxPreAllocations {
 		pl.addConflict(ConflictPool, nil, "spec.preAllocations of the pool would have %d entries, %d at most: leave a part of the file out", n, maxPreAllocations)
@@ -189,7 +190,7 @@ func (pl *planner) newObject(it *item, key inventory.Key) (metav1.Object, field.
 	first := it.ranges[0].First
 	pool := pl.Pool.Key
 	switch it.kind {
-	case KindIPAllocation:
+	case addressfile.KindIPAllocation:
 		namespace, name, _ := strings.Cut(it.tenant, "/")
 		o := &butlerv1.IPAllocation{
 			TypeMeta: metav1.TypeMeta{APIVersion: butlerv1.GroupVersion.String(), Kind: string(it.kind)}, ObjectMeta: meta,
@@ -199,7 +200,7 @@ func (pl *planner) newObject(it *item, key inventory.Key) (metav1.Object, field.
 			},
 		}
 		return o, butler.ValidateIPAllocation(o)
-	case KindIPClaim:
+	case addressfile.KindIPClaim:
 		meta.Annotations[metal3v1.AnnotationIPAddress] = first.String()
 		if it.tenant != "" {
 			meta.Labels[metal3.LabelClusterName] = it.tenant
@@ -209,7 +210,7 @@ func (pl *planner) newObject(it *item, key inventory.Key) (metav1.Object, field.
 			Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: pool.Name}},
 		}
 		return o, metal3.ValidateIPClaim(nil, o)
-	case KindIPAddressClaim:
+	case addressfile.KindIPAddressClaim:
 		meta.Annotations[metal3v1.AnnotationIPAddress] = first.String()
 		group := metal3v1.GroupVersion.Group
 		if pool.Resource == butler.ResourceNetworkPool {
@@ -226,7 +227,7 @@ func (pl *planner) newObject(it *item, key inventory.Key) (metav1.Object, field.
 		Spec: novaedgev1.ProxyVIPSpec{PoolRef: &novaedgev1.PoolReference{Name: pool.Name}, Mode: novaedgev1.VIPMode(it.mode)},
 	}
 	var faults field.ErrorList
-	for _, text := range splitList(it.ports) {
+	for _, text := range it.ports {
 		port, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
 			faults = append(faults, field.Invalid(field.NewPath("spec", "ports"), text, "must be a port"))
@@ -253,7 +254,7 @@ func (pl *planner) newObject(it *item, key inventory.Key) (metav1.Object, field.
 }
 
 // Tenants counts the tenants of the claims of a kind.
-func (p *Plan) Tenants(k Kind) int {
+func (p *Plan) Tenants(k addressfile.Kind) int {
 	tenants := map[string]bool{}
 	for _, c := range p.Claims {
 		if c.Tenant != "" && c.Kind == k {
@@ -264,8 +265,8 @@ func (p *Plan) Tenants(k Kind) int {
 }
 
 // Count counts the claims of each kind.
-func (p *Plan) Count() map[Kind]int {
-	counts := map[Kind]int{}
+func (p *Plan) Count() map[addressfile.Kind]int {
+	counts := map[addressfile.Kind]int{}
 	for _, c := range p.Claims {
 		counts[c.Kind]++
 	}

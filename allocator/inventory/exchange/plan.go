@@ -12,6 +12,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
@@ -21,7 +22,7 @@ import (
 // Options decide what rows become.
 type Options struct {
 	// As is the kind that all rows become; "" follows the file and the kind of the pool.
-	As Kind
+	As addressfile.Kind
 	// Type is the type of IPAllocations for which the file has none; "" is nodes.
 	Type butlerv1.IPAllocationType
 	// Tenants maps a tenant of the file to namespace/name; the tenant "" is that of the rows without one. TenantNamespace is the namespace of other tenants
@@ -68,7 +69,7 @@ type LeftOut struct {
 // Claim is a claim to create, in the order of addresses.
 type Claim struct {
 	Key    inventory.Key
-	Kind   Kind
+	Kind   addressfile.Kind
 	Tenant string
 	Ranges []allocator.Range
 	Rows   []int
@@ -77,7 +78,7 @@ type Claim struct {
 
 // Reservation is an addition to spec.reserved of a NetworkPool, or to spec.preAllocations of an IPPool.
 type Reservation struct {
-	Kind  Kind
+	Kind  addressfile.Kind
 	Name  string // of an entry of spec.preAllocations
 	Range allocator.Range
 	Rows  []int
@@ -108,7 +109,7 @@ type part struct {
 
 // item is rows that become one claim, or one reservation.
 type item struct {
-	kind         Kind
+	kind         addressfile.Kind
 	name         string // "" if it derives from the ranges once items are merged
 	derived      bool   // name derives from the address
 	ranges       []allocator.Range
@@ -119,7 +120,8 @@ type item struct {
 	purpose      butlerv1.IPAllocationType
 	purposeGiven bool
 	team         string
-	mode, ports  string
+	mode         string
+	ports        []string
 	descriptions []string
 }
 
@@ -128,7 +130,7 @@ func (it *item) sameOwner(o *item) bool {
 	if it.kind != o.kind || it.name != o.name {
 		return false
 	}
-	return it.kind == KindReserved || it.name != "" || it.tenant == o.tenant && it.purpose == o.purpose && it.team == o.team
+	return it.kind == addressfile.KindReserved || it.name != "" || it.tenant == o.tenant && it.purpose == o.purpose && it.team == o.team
 }
 
 // rowsIn lists the rows of an item that have addresses of a range.
@@ -156,11 +158,11 @@ func sortedRows(rows []int) []int {
 // owner describes for whom the addresses of an item are.
 func (it *item) owner() string {
 	switch {
-	case it.kind == KindReserved:
+	case it.kind == addressfile.KindReserved:
 		return "reserved"
-	case it.kind == KindPreAllocation:
+	case it.kind == addressfile.KindPreAllocation:
 		return fmt.Sprintf("kept for %s", it.name)
-	case it.kind == KindIPAllocation && it.name == "":
+	case it.kind == addressfile.KindIPAllocation && it.name == "":
 		return fmt.Sprintf("for %s (%s)", it.tenant, it.purpose)
 	case it.tenant != "":
 		return fmt.Sprintf("for %s %s of %s", it.kind, it.name, it.tenant)
@@ -169,17 +171,17 @@ func (it *item) owner() string {
 }
 
 // poolKinds lists what the rows for a pool can become, the default first.
-var poolKinds = map[string][]Kind{
-	butler.ResourceNetworkPool:   {KindIPAllocation, KindReserved, KindIPAddressClaim},
-	metal3.ResourceIPPool:        {KindPreAllocation, KindIPClaim, KindIPAddressClaim},
-	novaedge.ResourceProxyIPPool: {KindProxyVIP},
+var poolKinds = map[string][]addressfile.Kind{
+	butler.ResourceNetworkPool:   {addressfile.KindIPAllocation, addressfile.KindReserved, addressfile.KindIPAddressClaim},
+	metal3.ResourceIPPool:        {addressfile.KindPreAllocation, addressfile.KindIPClaim, addressfile.KindIPAddressClaim},
+	novaedge.ResourceProxyIPPool: {addressfile.KindProxyVIP},
 }
 
 // planner makes a Plan.
 type planner struct {
 	*Plan
 	i       *inventory.Inventory
-	file    *File
+	file    *addressfile.File
 	o       Options
 	windows []allocator.Range // of the pool, in address order
 	network []allocator.Range // what may be reserved: spec.cidr of a NetworkPool
@@ -190,7 +192,7 @@ type planner struct {
 
 // NewPlan plans the import of a file into a pool. The error is about the options, or the Faults of rows whose tenants or kinds the options do not resolve.
 // Conflicts are no error.
-func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *File, o Options) (*Plan, error) {
+func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *addressfile.File, o Options) (*Plan, error) {
 	if err := checkOptions(p, o); err != nil {
 		return nil, err
 	}
@@ -242,7 +244,7 @@ func checkOptions(p *inventory.Pool, o Options) error {
 	return nil
 }
 
-func joinKinds(kinds []Kind) string {
+func joinKinds(kinds []addressfile.Kind) string {
 	var names []string
 	for _, k := range kinds {
 		names = append(names, string(k))
@@ -297,7 +299,7 @@ func (pl *planner) mergeItems(items []*item) []*item {
 			if same.ranges[0].Covers(s.Range) {
 				pl.Duplicates++
 			}
-			if s.Range != same.ranges[0] && same.name == "" && same.kind == KindIPAllocation {
+			if s.Range != same.ranges[0] && same.name == "" && same.kind == addressfile.KindIPAllocation {
 				if same.ranges[0].Last.Less(s.Last) {
 					same.ranges[0].Last = s.Last
 				}
@@ -316,7 +318,7 @@ func (pl *planner) mergeItems(items []*item) []*item {
 // findClash returns an active item with addresses of a span and another owner.
 func (pl *planner) findClash(active []span, s span) *item {
 	for _, a := range active {
-		sameName := a.name == s.name && a.name != "" && (a.kind == KindPreAllocation || s.kind == KindPreAllocation) // an address that is kept for its own claim
+		sameName := a.name == s.name && a.name != "" && (a.kind == addressfile.KindPreAllocation || s.kind == addressfile.KindPreAllocation) // an address that is kept for its own claim
 		if slices.ContainsFunc(a.item.ranges, s.Overlaps) && !a.sameOwner(s.item) && !sameName {
 			return a.item
 		}
@@ -331,7 +333,7 @@ func (pl *planner) findSame(active []span, s span) *item {
 		case a.item == s.item || !a.sameOwner(s.item) || len(a.item.ranges) != len(s.item.ranges):
 		case slices.Equal(a.item.ranges, s.item.ranges) && a.entry == s.entry && (!a.entry || slices.Equal(a.descriptions, s.descriptions)):
 			return a.item
-		case a.kind != KindIPAllocation || a.name != "":
+		case a.kind != addressfile.KindIPAllocation || a.name != "":
 		case r.Overlaps(s.Range), r.Last.Next() == s.First && a.item.singles && s.singles && isCovered(pl.windows, allocator.Range{First: r.First, Last: s.Last}):
 			return a.item
 		}
@@ -351,12 +353,12 @@ func isCovered(ranges []allocator.Range, r allocator.Range) bool {
 // checkNames drops items with the name of another item.
 func (pl *planner) checkNames(items []*item) []*item {
 	type key struct {
-		kind Kind
+		kind addressfile.Kind
 		name string
 	}
 	first := map[key]*item{}
 	return slices.DeleteFunc(items, func(it *item) bool {
-		if it.kind == KindReserved {
+		if it.kind == addressfile.KindReserved {
 			return false
 		}
 		k := key{it.kind, pl.keyOf(it).Name}

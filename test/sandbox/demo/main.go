@@ -22,19 +22,19 @@ import (
 // step is one command of the demonstration.
 type step struct {
 	title string
-	// await is a command that waits, unseen, for what the step is to show.
+	// await is a command that waits for what the step shows. Its output is not printed.
 	await   string
 	command string
-	// show selects the lines of an answer to print; nil prints all.
+	// show selects the lines of the output to print; nil prints all.
 	show *regexp.Regexp
-	// refused says that the command must fail.
-	refused bool
-	// want must occur in what the command wrote.
+	// denied is set if the command must fail.
+	denied bool
+	// want must occur in the output of the command.
 	want string
 }
 
-// answer selects the part of an IPAllocation that the create has filled in.
-var answer = regexp.MustCompile(`^(spec:|  count:|  pinnedRange:|    (start|end)Address:)`)
+// allocated selects the part of an IPAllocation that the admission webhook sets.
+var allocated = regexp.MustCompile(`^(spec:|  count:|  pinnedRange:|    (start|end)Address:)`)
 
 var steps = []step{
 	{
@@ -43,34 +43,44 @@ var steps = []step{
 		want:    "created",
 	},
 	{
-		title:   "the answer to a create holds the addresses; the count is the pool's default for nodes",
+		title:   "the response to a create contains the addresses; the count is the pool's default for nodes",
 		command: "kubectl create -f config/samples/ipallocation-nodes.yaml -o yaml",
-		show:    answer,
+		show:    allocated,
 		want:    "startAddress: 10.40.0.64",
 	},
 	{
 		title:   "eight addresses for load balancers",
 		command: "kubectl create -f config/samples/ipallocation-lb.yaml -o yaml",
-		show:    answer,
+		show:    allocated,
 		want:    "startAddress: 10.40.0.69",
 	},
 	{
-		title:   "a cluster that brings its addresses along",
+		title:   "a cluster that requests the addresses it has",
 		command: "kubectl create -f config/samples/ipallocation-pinned.yaml -o yaml",
-		show:    answer,
+		show:    allocated,
 		want:    "startAddress: 10.40.0.100",
 	},
 	{
-		title:   "more than the pool has is refused in the same call",
+		title:   "a create that the pool cannot serve is denied in the same call",
 		command: "sed 's/name: my-cluster-lb/name: too-many/; s/count: 8/count: 200/' config/samples/ipallocation-lb.yaml | kubectl create -f -",
-		refused: true,
+		denied:  true,
 		want:    "200",
 	},
 	{
-		title:   "who has what",
+		title:   "allocations and pools, with their addresses",
 		await:   "kubectl wait --for=condition=Ready ipa --all --timeout=10s && kubectl wait --for=jsonpath='{.status.allocatedIPs}'=23 np/vlan40-pool --timeout=10s",
 		command: "kubectl get ipa,np",
 		want:    "legacy-cluster-nodes",
+	},
+	{
+		title:   "the address map of the pool",
+		command: "kubectl ipam map vlan40-pool",
+		want:    "NNNNN",
+	},
+	{
+		title:   "the owner of an address",
+		command: "kubectl ipam who 10.40.0.70",
+		want:    "owned by IPAllocation",
 	},
 }
 
@@ -90,15 +100,15 @@ func run() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	fmt.Printf("etcd, kube-apiserver and one manager serve after %.1f s (answers below are trimmed to what the create filled in)\n", time.Since(began).Seconds())
+	fmt.Printf("etcd, kube-apiserver and one manager serve after %.1f s (outputs below are cut to the spec)\n", time.Since(began).Seconds())
 
 	for _, step := range steps {
 		if err := step.run(ctx, s); err != nil {
 			return fmt.Errorf("demo: %s: %w", step.title, err)
 		}
 	}
-	fmt.Printf("\nThree allocations had their addresses in the answer to their create; the fourth was refused with the reason.\n"+
-		"Done in %.1f s, start of the cluster included. `make sandbox` keeps one running for you to try.\n", time.Since(began).Seconds())
+	fmt.Printf("\nThree allocations had their addresses in the response to their create; the fourth was denied with the reason.\n"+
+		"Done in %.1f s, start of the cluster included. `make sandbox` starts a cluster to try.\n", time.Since(began).Seconds())
 	return nil
 }
 
@@ -116,12 +126,12 @@ func (s step) run(ctx context.Context, box *sandbox.Sandbox) error {
 		}
 	}
 	switch {
-	case s.refused && err == nil:
-		return errors.New("the command succeeded and should have been refused")
-	case !s.refused && err != nil:
+	case s.denied && err == nil:
+		return errors.New("the command succeeded and must be denied")
+	case !s.denied && err != nil:
 		return err
 	case !strings.Contains(output, s.want):
-		return fmt.Errorf("the output does not hold %q", s.want)
+		return fmt.Errorf("the output does not contain %q", s.want)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package exchange
+package addressfile
 
 import (
 	"fmt"
@@ -174,7 +174,7 @@ func detect(header line, option string, mapped map[string]string) (format, []col
 	}
 	var named []string
 	for _, heading := range header.cells {
-		named = append(named, fmt.Sprintf("%q", shorten(heading)))
+		named = append(named, fmt.Sprintf("%q", Shorten(heading)))
 		if len(named) == 12 {
 			named = append(named, "…")
 			break
@@ -185,11 +185,11 @@ func detect(header line, option string, mapped map[string]string) (format, []col
 		what = "not those of --format=" + option
 	}
 	return format{}, nil, Fault{Row: header.row, Text: fmt.Sprintf("has the columns %s, which are %s: say what a column is with --map COLUMN=FIELD, as in --map %s=ranges",
-		strings.Join(named, ", "), what, shorten(header.cells[0]))}
+		strings.Join(named, ", "), what, Shorten(header.cells[0]))}
 }
 
-// shorten returns a text of a file for a message.
-func shorten(text string) string {
+// Shorten returns a text of a file for a message.
+func Shorten(text string) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) > 60 {
 		return string(runes[:60]) + "…"

@@ -1,4 +1,4 @@
-package exchange
+package addressfile
 
 import (
 	"bytes"
@@ -39,7 +39,8 @@ type Record struct {
 	Tenant      string
 	Type        string // "" if the file has none
 	Team        string
-	Mode, Ports string
+	Mode        string
+	Ports       []string
 	HasDomain   bool   // the file has the routing domain of the addresses
 	Domain      string // routing domain or VRF; "" for none
 	Description string
@@ -135,7 +136,7 @@ func readInfoblox(lines []line, mapped map[string]string) (*File, error) {
 		columns, known := tables[first]
 		switch {
 		case !known:
-			faults = append(faults, Fault{Row: l.row, Text: fmt.Sprintf("is of the object %q, for which the file has no row that begins with %q", shorten(first), infobloxHeader+shorten(first))})
+			faults = append(faults, Fault{Row: l.row, Text: fmt.Sprintf("is of the object %q, for which the file has no row that begins with %q", Shorten(first), infobloxHeader+Shorten(first))})
 		case !hasAddresses(columns):
 			file.Records = append(file.Records, Record{Row: l.row, LeftOut: leftOutNetworks})
 		default:
@@ -161,7 +162,7 @@ func readYAML(data []byte) (*File, error) {
 	}
 	switch {
 	case d.APIVersion != documentVersion || d.Kind != documentKind:
-		return nil, fmt.Errorf("the file has apiVersion %q and kind %q: those of kubectl ipam export are %q and %q", shorten(d.APIVersion), shorten(d.Kind), documentVersion, documentKind)
+		return nil, fmt.Errorf("the file has apiVersion %q and kind %q: those of kubectl ipam export are %q and %q", Shorten(d.APIVersion), Shorten(d.Kind), documentVersion, documentKind)
 	case len(d.Items) > MaxRows:
 		return nil, fmt.Errorf("the file has %d items, %d at most: split the file", len(d.Items), MaxRows)
 	}
@@ -203,7 +204,7 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 		case FieldKind:
 			k := slices.IndexFunc(allKinds, func(k Kind) bool { return strings.EqualFold(string(k), cell) })
 			if k < 0 {
-				fail("%q is none of %v", shorten(cell), allKinds)
+				fail("%q is none of %v", Shorten(cell), allKinds)
 				continue
 			}
 			r.Kind = allKinds[k]
@@ -228,7 +229,7 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 		case FieldFirst, FieldLast:
 			ranges, _, err := parseAddresses(cell)
 			if err != nil || len(ranges) != 1 {
-				fail("%q is not an IP address", shorten(cell))
+				fail("%q is not an IP address", Shorten(cell))
 				continue
 			}
 			if r.Singles = false; field == FieldFirst {
@@ -261,7 +262,7 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 		case FieldMode:
 			r.Mode = cell
 		case FieldPorts:
-			r.Ports = cell
+			r.Ports = splitList(cell)
 		case FieldDomain:
 			r.Domain = cell
 		}
@@ -315,12 +316,12 @@ func parseRanges(cell string) (ranges []allocator.Range, singles bool, err error
 	singles = true
 	for _, text := range splitList(cell) {
 		if p, err := netip.ParsePrefix(text); err == nil && p != p.Masked() {
-			return nil, false, fmt.Errorf("%q has bits set after the prefix: write %s for the network, %s for the address", shorten(text), p.Masked(), p.Addr())
+			return nil, false, fmt.Errorf("%q has bits set after the prefix: write %s for the network, %s for the address", Shorten(text), p.Masked(), p.Addr())
 		}
 		r, err := allocator.ParseRange(text)
 		switch {
 		case err != nil && len(text) > 60:
-			return nil, false, fmt.Errorf("%q is not an address, a range or a network", shorten(text))
+			return nil, false, fmt.Errorf("%q is not an address, a range or a network", Shorten(text))
 		case err != nil:
 			return nil, false, err
 		}
@@ -337,7 +338,7 @@ func parseAddresses(cell string) (ranges []allocator.Range, edge string, err err
 		if err != nil {
 			a, err := netip.ParseAddr(text)
 			if err != nil {
-				return nil, "", fmt.Errorf("%q is not an IP address", shorten(text))
+				return nil, "", fmt.Errorf("%q is not an IP address", Shorten(text))
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}

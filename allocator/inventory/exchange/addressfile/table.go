@@ -1,4 +1,4 @@
-package exchange
+package addressfile
 
 import (
 	"bytes"
@@ -137,7 +137,7 @@ func (f Fault) Error() string {
 	if f.Column == "" {
 		return fmt.Sprintf("row %d %s", f.Row, f.Text)
 	}
-	return fmt.Sprintf("row %d, column %q: %s", f.Row, shorten(f.Column), f.Text)
+	return fmt.Sprintf("row %d, column %q: %s", f.Row, Shorten(f.Column), f.Text)
 }
 
 // Faults are the faults of a file, by row.

@@ -1,0 +1,74 @@
+package addressfile
+
+import (
+	"encoding/csv"
+	"io"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	documentVersion = "kubectl-ipam.butlerlabs.dev/v1"
+	documentKind    = "AddressList"
+)
+
+// Document is an exported pool as YAML.
+type Document struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"`
+	Items      []Entry `json:"items"`
+}
+
+// Entry is a claim, or a reservation, of an exported pool.
+type Entry struct {
+	Kind        Kind   `json:"kind"`
+	Name        string `json:"name,omitempty"`
+	Ranges      string `json:"ranges"` // addresses, ranges or a network, separated by spaces
+	Tenant      string `json:"tenant,omitempty"`
+	Type        string `json:"type,omitempty"`
+	Team        string `json:"team,omitempty"`
+	Mode        string `json:"mode,omitempty"`
+	Ports       string `json:"ports,omitempty"`
+	Description string `json:"description,omitempty"`
+}
+
+// entryColumns is the header of an exported CSV file.
+var entryColumns = []string{"kind", "name", "ranges", "tenant", "type", "team", "mode", "ports", "description"}
+
+func (e Entry) cells() []string {
+	return []string{string(e.Kind), e.Name, e.Ranges, e.Tenant, e.Type, e.Team, e.Mode, e.Ports, e.Description}
+}
+
+// WriteCSV writes entries as a CSV file that Read reads.
+func WriteCSV(w io.Writer, entries []Entry) error {
+	out := csv.NewWriter(w)
+	if err := out.Write(entryColumns); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := out.Write(e.cells()); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// WriteYAML writes entries as a YAML file that Read reads.
+func WriteYAML(w io.Writer, entries []Entry) error {
+	text, err := yaml.Marshal(Document{documentVersion, documentKind, append([]Entry{}, entries...)})
+	if err == nil {
+		_, err = w.Write(text)
+	}
+	return err
+}
+
+// CleanText returns a description for an Entry: with the line breaks that a CSV file keeps. A description that is too long for Read is cut.
+func CleanText(text string) string {
+	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
+	if len(text) > MaxCell {
+		text = strings.ToValidUTF8(text[:MaxCell-len("…")], "") + "…"
+	}
+	return text
+}
