@@ -94,6 +94,27 @@ type description struct {
 	ports          []int32
 }
 
+// TenantOf returns the tenant of a claim, as namespace/name; "" for none.
+func TenantOf(o metav1.Object) string { return describe(o).tenant }
+
+// AllocatedAt returns when the range of a claim was allocated, as far as the status records it; zero otherwise.
+func AllocatedAt(o metav1.Object) time.Time { return describe(o).allocatedAt }
+
+// describe returns the description of a claim.
+func describe(o metav1.Object) description {
+	switch o := o.(type) {
+	case *butlerv1.IPAllocation:
+		return describeIPAllocation(o)
+	case *metal3v1.IPClaim:
+		return describeIPClaim(o)
+	case *ipamv1.IPAddressClaim:
+		return describeIPAddressClaim(o)
+	case *novaedgev1.ProxyVIP:
+		return describeProxyVIP(o)
+	}
+	return description{purpose: PurposeMachine, object: o}
+}
+
 func describeIPAllocation(a *butlerv1.IPAllocation) description {
 	d := description{purpose: PurposeNodes, tenant: a.Spec.TenantClusterRef.Namespace + "/" + a.Spec.TenantClusterRef.Name, object: a}
 	if a.Spec.Type == butlerv1.TypeLoadBalancer {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
+	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
@@ -45,7 +45,7 @@ func (a *app) past(ctx context.Context, argument, log, at string) error {
 			return fmt.Errorf("--at=%s: write a time as 2026-11-24T15:00:00Z", at)
 		}
 	}
-	var history inventory.History
+	var history historyrecord.History
 	if log != "" {
 		history, err = a.readLog(log)
 	} else {
@@ -83,7 +83,7 @@ func (a *app) past(ctx context.Context, argument, log, at string) error {
 }
 
 // readLog reads the history of a log.
-func (a *app) readLog(log string) (inventory.History, error) {
+func (a *app) readLog(log string) (historyrecord.History, error) {
 	in := a.in
 	if log != "-" {
 		file, err := os.Open(log)
@@ -93,12 +93,12 @@ func (a *app) readLog(log string) (inventory.History, error) {
 		defer file.Close() //nolint:errcheck // only read
 		in = file
 	}
-	history, err := inventory.ReadHistory(io.Reader(in))
+	history, err := historyrecord.ReadLog(io.Reader(in))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", log, err)
 	}
 	if len(history) == 0 {
-		return nil, fmt.Errorf("%s has no line of the logger %q with an allocation or a release: is it the log of the manager, as JSON?", log, inventory.HistoryLogger)
+		return nil, fmt.Errorf("%s has no line of the logger %q with an allocation or a release: is it the log of the manager, as JSON?", log, historyrecord.Logger)
 	}
 	return history, nil
 }
@@ -107,7 +107,7 @@ func (a *app) readLog(log string) (inventory.History, error) {
 const historyPage = 20
 
 // readHistoryObjects reads the history of the AllocationHistories, and of the stored claims whose allocation is older than those.
-func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (inventory.History, error) {
+func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (historyrecord.History, error) {
 	objects, err := a.listHistoryObjects(ctx)
 	if err != nil {
 		return nil, err
@@ -119,10 +119,10 @@ func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (inventory
 	if day, err := time.Parse(time.DateOnly, first); err == nil && when.Before(day) {
 		a.warn("the AllocationHistories begin on %s: claims that were gone by then are not shown", first)
 	}
-	var records []inventory.Record
+	var records []historyrecord.Record
 	for n := range objects {
 		o := &objects[n]
-		more, err := inventory.ReadHistoryObject(o)
+		more, err := historyrecord.ReadObject(o)
 		if err != nil {
 			a.warn("%v", err)
 		}
@@ -134,9 +134,9 @@ func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (inventory
 	if i, err := a.load(ctx); err != nil {
 		a.warn("stored claims that are older than the AllocationHistories are not shown: %v", err)
 	} else {
-		records = append(records, i.MissingAllocations(records)...)
+		records = append(records, historyrecord.MissingAllocations(i, records)...)
 	}
-	return inventory.NewHistory(records), nil
+	return historyrecord.NewHistory(records), nil
 }
 
 // listHistoryObjects lists the AllocationHistories; none if their API is not installed.

@@ -9,11 +9,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 )
 
 // store adds a record to those that wait for the next write of objects. The caller holds mu.
-func (r *Recorder) store(record inventory.Record) {
+func (r *Recorder) store(record historyrecord.Record) {
 	switch {
 	case r.objects == nil:
 	case r.waiting >= maxPending:
@@ -76,7 +76,7 @@ func (r *Recorder) Flush(ctx context.Context) {
 	if r.dropped > 0 {
 		r.log.Error(nil, "Records are missing in the objects, and only in the log: too many waited to be written", "records", r.dropped)
 	}
-	r.pending, r.waiting, r.dropped = map[string][]inventory.Record{}, 0, 0
+	r.pending, r.waiting, r.dropped = map[string][]historyrecord.Record{}, 0, 0
 	r.mu.Unlock()
 	if len(batch) == 0 {
 		return
@@ -86,7 +86,7 @@ func (r *Recorder) Flush(ctx context.Context) {
 	var (
 		group errgroup.Group
 		mu    sync.Mutex
-		left  = map[string][]inventory.Record{}
+		left  = map[string][]historyrecord.Record{}
 		first error
 	)
 	group.SetLimit(poolWrites)

@@ -1,7 +1,7 @@
 // Package history logs each allocation and each release of a claim, so that a log store answers who owned an address at a past time. With a retention, it stores
 // them in AllocationHistories too.
 //
-// The leader logs a line of logger "history" with the fields of inventory.Record:
+// The leader logs a line of logger "history" with the fields of historyrecord.Record:
 //
 //	message     logged when
 //	Allocated   a claim is stored as Ready and was not Ready before, or the ranges of the claim have changed
@@ -44,6 +44,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
@@ -79,10 +80,10 @@ type Recorder struct {
 	objects   *Objects // nil: the records are only logged
 	retention int      // of objects, in days
 	flushing  sync.Mutex
-	pending   map[string][]inventory.Record // pool -> records that are not stored in objects
-	waiting   int                           // records in pending
-	dropped   int                           // records without room in pending since the last flush
-	started   time.Time                     // of this process
+	pending   map[string][]historyrecord.Record // pool -> records that are not stored in objects
+	waiting   int                               // records in pending
+	dropped   int                               // records without room in pending since the last flush
+	started   time.Time                         // of this process
 	// leader is the identity of the last leader that Flush has seen, and leaderSince when Flush saw this leader first.
 	leader      string
 	leaderSince time.Time
@@ -102,15 +103,15 @@ type event struct {
 	at       time.Time
 	resource string
 	version  uint64
-	record   inventory.Record
+	record   historyrecord.Record
 	replayed bool // the event is, or was, in replay
 }
 
 // New returns a Recorder. Call Lead when the ledger begins to lead.
 func New(log logr.Logger, l *ledger.Ledger, now func() time.Time) *Recorder {
 	return &Recorder{
-		log: log.WithName(inventory.HistoryLogger), ledger: l, now: now, started: time.Now(), released: map[string]struct{}{},
-		pending: map[string][]inventory.Record{}, observed: versions{}, recorded: versions{}, flushNow: make(chan struct{}, 1),
+		log: log.WithName(historyrecord.Logger), ledger: l, now: now, started: time.Now(), released: map[string]struct{}{},
+		pending: map[string][]historyrecord.Record{}, observed: versions{}, recorded: versions{}, flushNow: make(chan struct{}, 1),
 	}
 }
 
@@ -134,9 +135,9 @@ func (r *Recorder) Observe(before, after client.Object, convert func(client.Obje
 		if since := inventory.AllocatedAt(after); before == nil && !since.IsZero() && since.Before(at) { // listed, not created: a create has no status
 			at = since
 		}
-		r.record(inventory.EventAllocated, at, version, is, after)
+		r.record(historyrecord.EventAllocated, at, version, is, after)
 	case owned && (after == nil || is.Flagged || len(is.Ranges) == 0):
-		r.record(inventory.EventReleased, r.now(), version, was, before)
+		r.record(historyrecord.EventReleased, r.now(), version, was, before)
 	case r.objects != nil:
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -152,13 +153,13 @@ func isAllocated(c ledger.Claim) bool {
 // Release records the release of a claim whose finalizer is about to be removed.
 func (r *Recorder) Release(o client.Object, c ledger.Claim) {
 	if isAllocated(c) {
-		r.record(inventory.EventReleased, r.now(), c.ResourceVersion, c, o)
+		r.record(historyrecord.EventReleased, r.now(), c.ResourceVersion, c, o)
 	}
 }
 
 // record logs an event if this replica leads, and otherwise keeps the event for the next take-over.
 func (r *Recorder) record(what string, at time.Time, version uint64, c ledger.Claim, o client.Object) {
-	record := inventory.NewRecord(what, at, c, r.domainOf(c), o)
+	record := historyrecord.NewRecord(what, at, c, r.domainOf(c), o)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.observed.reach(c.Key.Resource, version)
@@ -203,11 +204,11 @@ func (r *Recorder) forget() {
 }
 
 // write logs a record, and returns true, unless the record is a release that was just logged. The caller holds mu.
-func (r *Recorder) write(record inventory.Record) bool {
+func (r *Recorder) write(record historyrecord.Record) bool {
 	if time.Since(r.periodBegan) > keepFor {
 		r.released, r.releasedBefore, r.periodBegan = map[string]struct{}{}, r.released, time.Now()
 	}
-	if record.Event == inventory.EventAllocated {
+	if record.Event == historyrecord.EventAllocated {
 		delete(r.released, record.UID)
 		delete(r.releasedBefore, record.UID)
 	} else {

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -75,7 +75,7 @@ var errNoRoom = errors.New("the AllocationHistories of the pool have no room for
 
 // Store appends records of a pool to the objects of a day. recorded is the value of butlerv1.AnnotationHistoryRecorded. It returns the records that are not stored.
 // Error errNoRoom: the day has too many records, and this call has marked the last object as incomplete.
-func (s *Objects) Store(ctx context.Context, pool, day string, records []inventory.Record, recorded versions) (left []inventory.Record, err error) {
+func (s *Objects) Store(ctx context.Context, pool, day string, records []historyrecord.Record, recorded versions) (left []historyrecord.Record, err error) {
 	failed := 0
 	for len(records) > 0 {
 		stored, full, err := s.storeSome(ctx, pool, day, records, recorded)
@@ -95,7 +95,7 @@ func (s *Objects) Store(ctx context.Context, pool, day string, records []invento
 }
 
 // storeSome stores the first records in the last object, or in the object after it if the last is full. full reports that there is no room for further objects.
-func (s *Objects) storeSome(ctx context.Context, pool, day string, records []inventory.Record, recorded versions) (stored int, full bool, err error) {
+func (s *Objects) storeSome(ctx context.Context, pool, day string, records []historyrecord.Record, recorded versions) (stored int, full bool, err error) {
 	before, err := s.lastPart(ctx, pool, day)
 	if err != nil {
 		return 0, false, err
@@ -104,14 +104,14 @@ func (s *Objects) storeSome(ctx context.Context, pool, day string, records []inv
 		return 0, true, nil
 	}
 	o := before.DeepCopy()
-	data, n, err := inventory.AppendRecords(o.Spec.Records, records, s.limits.Bytes)
+	data, n, err := historyrecord.AppendRecords(o.Spec.Records, records, s.limits.Bytes)
 	switch {
 	case err != nil: // a person has changed the object, which is left as it is
 		o = s.newPart(pool, day, o.Spec.Part+1)
-		data, n, err = inventory.AppendRecords(nil, records, s.limits.Bytes)
+		data, n, err = historyrecord.AppendRecords(nil, records, s.limits.Bytes)
 	case n == 0 && o.Spec.Part+1 < s.limits.Parts && len(o.Spec.Records) > 0:
 		o = s.newPart(pool, day, o.Spec.Part+1)
-		data, n, err = inventory.AppendRecords(nil, records, s.limits.Bytes)
+		data, n, err = historyrecord.AppendRecords(nil, records, s.limits.Bytes)
 	}
 	if err != nil {
 		return 0, false, err

@@ -22,7 +22,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 	"butlerlabs.dev/ipam/allocator/journal"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
@@ -106,7 +106,7 @@ func (l *lives) awaitHistory(t *testing.T, s *sandbox.Sandbox, path string) (log
 		if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
 			return err
 		}
-		history, err := inventory.ReadHistory(&text)
+		history, err := historyrecord.ReadLog(&text)
 		logged = len(history)
 		return errors.Join(err, isComplete(history, l.byUID))
 	})
@@ -238,19 +238,19 @@ func TestHistory_IsComplete(t *testing.T) {
 }
 
 // isComplete returns an error if a history lacks an allocation or a release, or has the release of a stored claim.
-func isComplete(history inventory.History, lives map[string]*life) error {
+func isComplete(history historyrecord.History, lives map[string]*life) error {
 	events := map[string]int{}
 	for _, r := range history {
 		events[r.Event+r.UID]++
 	}
 	for uid, l := range lives {
-		if events[inventory.EventAllocated+uid] == 0 {
+		if events[historyrecord.EventAllocated+uid] == 0 {
 			return fmt.Errorf("%s %s/%s was allocated %s: the history lacks it", l.kind, l.namespace, l.name, l.address)
 		}
-		if l.released && events[inventory.EventReleased+uid] == 0 {
+		if l.released && events[historyrecord.EventReleased+uid] == 0 {
 			return fmt.Errorf("%s %s/%s was released: the history lacks it", l.kind, l.namespace, l.name)
 		}
-		if !l.released && events[inventory.EventReleased+uid] > 0 {
+		if !l.released && events[historyrecord.EventReleased+uid] > 0 {
 			return fmt.Errorf("%s %s/%s is stored, and the history has its release", l.kind, l.namespace, l.name)
 		}
 	}
@@ -258,14 +258,14 @@ func isComplete(history inventory.History, lives map[string]*life) error {
 }
 
 // readObjects reads the history of the AllocationHistories.
-func readObjects(ctx context.Context, c client.Client) (inventory.History, error) {
+func readObjects(ctx context.Context, c client.Client) (historyrecord.History, error) {
 	var list butlerv1.AllocationHistoryList
 	if err := c.List(ctx, &list, client.InNamespace(sandbox.ManagerNamespace)); err != nil {
 		return nil, err
 	}
-	var all []inventory.Record
+	var all []historyrecord.Record
 	for n := range list.Items {
-		records, err := inventory.ReadHistoryObject(&list.Items[n])
+		records, err := historyrecord.ReadObject(&list.Items[n])
 		if err != nil {
 			return nil, err
 		}
@@ -274,7 +274,7 @@ func readObjects(ctx context.Context, c client.Client) (inventory.History, error
 		}
 		all = append(all, records...)
 	}
-	return inventory.NewHistory(all), nil
+	return historyrecord.NewHistory(all), nil
 }
 
 // who runs kubectl ipam who about an address.

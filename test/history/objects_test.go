@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/history"
 	"butlerlabs.dev/ipam/test/sandbox"
@@ -28,15 +28,15 @@ const (
 )
 
 // recordOf returns a record whose name and UID compress badly, like those of real claims.
-func recordOf(n int) inventory.Record {
+func recordOf(n int) historyrecord.Record {
 	r, _ := allocator.ParseRange(fmt.Sprintf("10.0.%d.%d", n/200%250, n%200))
-	return inventory.Record{
-		Event: inventory.EventAllocated, Time: time.Date(2026, 11, 28, 0, 0, n, 0, time.UTC), Kind: "IPAllocation", Namespace: "ns", Name: fmt.Sprint("claim-", n),
+	return historyrecord.Record{
+		Event: historyrecord.EventAllocated, Time: time.Date(2026, 11, 28, 0, 0, n, 0, time.UTC), Kind: "IPAllocation", Namespace: "ns", Name: fmt.Sprint("claim-", n),
 		UID: fmt.Sprintf("%x", n*2654435761), Pool: pool, Ranges: []allocator.Range{r},
 	}
 }
 
-func recordsOf(first, n int) (list []inventory.Record) {
+func recordsOf(first, n int) (list []historyrecord.Record) {
 	for i := range n {
 		list = append(list, recordOf(first+i))
 	}
@@ -56,7 +56,7 @@ func TestObjects_AreBounded(t *testing.T) {
 		}
 		names = map[string]bool{}
 		for n := range list.Items {
-			records, err := inventory.ReadHistoryObject(&list.Items[n])
+			records, err := historyrecord.ReadObject(&list.Items[n])
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package inventory
+package historyrecord
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 // maxLines bounds the records of an AllocationHistory when decompressed, in bytes: more than any has that the manager has written.
 const maxLines = 64 << 20
 
-// ReadHistoryObject returns the records of an AllocationHistory.
-func ReadHistoryObject(o *butlerv1.AllocationHistory) ([]Record, error) {
+// ReadObject returns the records of an AllocationHistory.
+func ReadObject(o *butlerv1.AllocationHistory) ([]Record, error) {
 	lines, err := decompress(o.Spec.Records)
 	if err == nil {
 		var records []Record

@@ -1,4 +1,4 @@
-package inventory
+package historyrecord
 
 import (
 	"bufio"
@@ -12,17 +12,15 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/state"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
-	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
-	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// HistoryLogger is the name of the manager's logger that logs Records.
-const HistoryLogger = "history"
+// Logger is the name of the manager's logger that logs Records.
+const Logger = "history"
 
 // Events of a Record.
 const (
@@ -48,31 +46,13 @@ type Record struct {
 // NewRecord returns the record of an event of a stored claim in a routing domain.
 func NewRecord(event string, at time.Time, c state.Claim, domain string, o metav1.Object) Record {
 	r := Record{
-		Event: event, Time: at, Kind: KindOf(c.Key), Namespace: c.Key.Namespace, Name: c.Key.Name, UID: c.UID, RoutingDomain: domain, Ranges: c.Ranges,
-		Tenant: describe(o).tenant, Origin: o.GetAnnotations()[butlerv1.AnnotationOrigin],
+		Event: event, Time: at, Kind: inventory.KindOf(c.Key), Namespace: c.Key.Namespace, Name: c.Key.Name, UID: c.UID, RoutingDomain: domain, Ranges: c.Ranges,
+		Tenant: inventory.TenantOf(o), Origin: o.GetAnnotations()[butlerv1.AnnotationOrigin],
 	}
-	if c.Pool != (Key{}) {
-		r.Pool = KindOf(c.Pool) + "/" + NameOf(c.Pool)
+	if c.Pool != (inventory.Key{}) {
+		r.Pool = inventory.KindOf(c.Pool) + "/" + inventory.NameOf(c.Pool)
 	}
 	return r
-}
-
-// AllocatedAt returns when the range of a claim was allocated, as far as the status records it; zero otherwise.
-func AllocatedAt(o metav1.Object) time.Time { return describe(o).allocatedAt }
-
-// describe returns the description of a claim.
-func describe(o metav1.Object) description {
-	switch o := o.(type) {
-	case *butlerv1.IPAllocation:
-		return describeIPAllocation(o)
-	case *metal3v1.IPClaim:
-		return describeIPClaim(o)
-	case *ipamv1.IPAddressClaim:
-		return describeIPAddressClaim(o)
-	case *novaedgev1.ProxyVIP:
-		return describeProxyVIP(o)
-	}
-	return description{purpose: PurposeMachine, object: o}
 }
 
 // line is a Record as JSON: the fields of the log line.
@@ -106,7 +86,7 @@ func (r Record) Fields() []any {
 // appendLine appends the record as a line of JSON: the fields of the log line.
 func (r Record) appendLine(lines []byte) []byte {
 	l := line{
-		Logger: HistoryLogger, Event: r.Event, At: r.Time.UTC().Format(time.RFC3339Nano), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID, Pool: r.Pool,
+		Logger: Logger, Event: r.Event, At: r.Time.UTC().Format(time.RFC3339Nano), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID, Pool: r.Pool,
 		RoutingDomain: r.RoutingDomain, Ranges: []string{}, Tenant: r.Tenant, Origin: r.Origin,
 	}
 	for _, owned := range r.Ranges {
@@ -122,8 +102,8 @@ type History []Record
 // maxLine bounds the lines of a log that are read, in bytes. Longer lines are ignored: no Record is so long.
 const maxLine = 1 << 20
 
-// ReadHistory reads the records of a log of the manager in JSON. Other lines are ignored; so are texts before the JSON of a line, such as the name of a pod.
-func ReadHistory(log io.Reader) (History, error) {
+// ReadLog reads the records of a log of the manager in JSON. Other lines are ignored; so are texts before the JSON of a line, such as the name of a pod.
+func ReadLog(log io.Reader) (History, error) {
 	all, err := readRecords(log)
 	return NewHistory(all), err
 }
@@ -155,11 +135,11 @@ func readRecords(log io.Reader) (all []Record, err error) {
 // parseLine returns the record of a line; false for a line that has none.
 func parseLine(text []byte) (r Record, found bool, err error) {
 	begin := bytes.IndexByte(text, '{')
-	if begin < 0 || !bytes.Contains(text, []byte(`"`+HistoryLogger+`"`)) {
+	if begin < 0 || !bytes.Contains(text, []byte(`"`+Logger+`"`)) {
 		return r, false, nil
 	}
 	var l line
-	if json.Unmarshal(text[begin:], &l) != nil || l.Logger != HistoryLogger || l.Event != EventAllocated && l.Event != EventReleased {
+	if json.Unmarshal(text[begin:], &l) != nil || l.Logger != Logger || l.Event != EventAllocated && l.Event != EventReleased {
 		return r, false, nil
 	}
 	fail := func(err error) error { return fmt.Errorf("line of %s %s/%s: %w", l.Kind, l.Namespace, l.Name, err) }
@@ -247,25 +227,25 @@ func (h History) Domains() (domains []string) {
 }
 
 // MissingAllocations returns an allocation of each stored claim that is or was Ready and whose allocation the records lack, because it is older. Its time is
-// Claim.Since.
-func (i *Inventory) MissingAllocations(records []Record) (missing []Record) {
+// inventory.Claim.Since.
+func MissingAllocations(i *inventory.Inventory, records []Record) (missing []Record) {
 	recorded := map[string]bool{}
 	for _, r := range records {
 		recorded[r.UID] = recorded[r.UID] || r.Event == EventAllocated
 	}
 	for _, c := range i.Claims() {
-		if recorded[c.UID] || len(c.Ranges) == 0 || c.State != ClaimReady && c.State != ClaimDeleting {
+		if recorded[c.UID] || len(c.Ranges) == 0 || c.State != inventory.ClaimReady && c.State != inventory.ClaimDeleting {
 			continue
 		}
 		r := Record{
-			Event: EventAllocated, Time: c.Since, Kind: KindOf(c.Key), Namespace: c.Key.Namespace, Name: c.Key.Name, UID: c.UID, RoutingDomain: c.Domain, Ranges: c.Ranges,
+			Event: EventAllocated, Time: c.Since, Kind: inventory.KindOf(c.Key), Namespace: c.Key.Namespace, Name: c.Key.Name, UID: c.UID, RoutingDomain: c.Domain, Ranges: c.Ranges,
 			Tenant: c.Tenant, Origin: c.Origin,
 		}
 		if p := i.Pool(c.Pool); p != nil {
 			r.RoutingDomain = p.Domain
 		}
-		if c.Pool != (Key{}) {
-			r.Pool = KindOf(c.Pool) + "/" + NameOf(c.Pool)
+		if c.Pool != (inventory.Key{}) {
+			r.Pool = inventory.KindOf(c.Pool) + "/" + inventory.NameOf(c.Pool)
 		}
 		missing = append(missing, r)
 	}

@@ -1,0 +1,134 @@
+package historyrecord
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+)
+
+var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func mustRange(t *testing.T, text string) allocator.Range {
+	t.Helper()
+	r, err := allocator.ParseRange(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// The history of a log: lines of other loggers, prefixes, repetitions and long lines do not matter. The last of several releases in turn counts.
+func TestReadLog(t *testing.T) {
+	record := func(second int, event, uid string) string {
+		at := now.Add(time.Duration(second) * time.Second).Format(time.RFC3339)
+		return fmt.Sprintf(`{"level":"info","logger":"history","msg":%q,"at":%q,"kind":"IPClaim","namespace":"ns","name":%q,"uid":%q,"ranges":["10.0.0.1"],"routingDomain":""}`, event, at, uid, uid)
+	}
+	log := strings.Join([]string{
+		record(30, EventAllocated, "b"), "no JSON", `{"level":"info","logger":"ledger","msg":"Allocated"}`, strings.Repeat("x", 3*maxLine), "[pod/a] " + record(1, EventAllocated, "a"),
+		record(2, EventAllocated, "a"), record(10, EventReleased, "a"), record(20, EventReleased, "a"), record(40, EventReleased, "b"), record(50, EventAllocated, "b"),
+	}, "\n")
+	h, err := ReadLog(strings.NewReader(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := mustRange(t, "10.0.0.1")
+	for second, want := range map[int]string{0: "", 1: "a", 15: "a", 20: "", 30: "b", 39: "b", 45: "", 60: "b"} {
+		got := ""
+		for _, tenure := range h.Owners("", r, now.Add(time.Duration(second)*time.Second)) {
+			got += tenure.UID
+		}
+		if got != want {
+			t.Errorf("at %d s: owners %q, want %q", second, got, want)
+		}
+	}
+	if all := h.Owners("", r, time.Time{}); len(all) != 3 {
+		t.Errorf("%d tenures, want 3: %+v", len(all), all)
+	}
+	if _, err := ReadLog(strings.NewReader(strings.Replace(record(1, EventAllocated, "a"), "10.0.0.1", "10.0.0", 1))); err == nil {
+		t.Error("a record with a faulty range is accepted")
+	}
+}
+
+// Records survive the object in which they are stored. An object takes as many records as fit.
+func TestAppendRecords(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	var all []Record
+	o := &butlerv1.AllocationHistory{ObjectMeta: metav1.ObjectMeta{Name: "object"}}
+	const limit = 4000
+	full := false
+	for round := 0; !full; round++ {
+		if round > 1000 {
+			t.Fatal("the object is never full")
+		}
+		var more []Record
+		for range random.IntN(20) {
+			more = append(more, Record{
+				Event: EventAllocated, Time: now.Add(time.Duration(len(all)+len(more)) * time.Millisecond).UTC(), Kind: "IPClaim", Namespace: "ns", Name: fmt.Sprint(random.Uint64()), UID: fmt.Sprint(random.Uint64()),
+				Pool: "IPPool/ns/pool", RoutingDomain: "red", Ranges: []allocator.Range{mustRange(t, "10.0.0.1-10.0.0.9"), mustRange(t, "2001:db8::1")}, Tenant: "ns/web", Origin: "auto",
+			})
+		}
+		compressed, n, err := AppendRecords(o.Spec.Records, more, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(compressed) > limit {
+			t.Fatalf("%d bytes, more than %d", len(compressed), limit)
+		}
+		o.Spec.Records, all, full = compressed, append(all, more[:n]...), n == 0 && len(more) > 0
+	}
+	got, err := ReadObject(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(all, got, cmp.Comparer(func(x, y allocator.Range) bool { return x == y })); diff != "" || len(all) < 20 {
+		t.Errorf("%d records (-stored +read):\n%s", len(all), diff)
+	}
+	for name, broken := range map[string][]byte{"no gzip": []byte("records"), "cut": o.Spec.Records[:len(o.Spec.Records)/2], "too long": compress(make([]byte, maxLines+1))} {
+		if _, err := ReadObject(&butlerv1.AllocationHistory{Spec: butlerv1.AllocationHistorySpec{Records: broken}}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// A stored claim whose allocation the records lack has owned its addresses since the time in its status.
+func TestMissingAllocations(t *testing.T) {
+	i := inventory.New(now, nil)
+	i.Add(&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.0.0.0/25"}})
+	since := metav1.NewTime(now.Add(-time.Hour))
+	for n, name := range []string{"recorded", "older", "waits"} {
+		address := fmt.Sprint("10.0.0.", n)
+		a := &butlerv1.IPAllocation{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+			Spec: butlerv1.IPAllocationSpec{
+				PoolRef: butlerv1.LocalObjectReference{Name: "pool"}, TenantClusterRef: butlerv1.NamespacedObjectReference{Namespace: "team", Name: "web"},
+				Type: butlerv1.TypeNodes, PinnedRange: &butlerv1.PinnedIPRange{StartAddress: address, EndAddress: address},
+			},
+			Status: butlerv1.IPAllocationStatus{AllocatedAt: &since},
+		}
+		if name != "waits" {
+			a.Status.Conditions = []metav1.Condition{{Type: butlerv1.ConditionReady, Status: metav1.ConditionTrue}}
+		}
+		i.Add(a)
+	}
+	records := []Record{{Event: EventAllocated, UID: "recorded", Time: now}, {Event: EventReleased, UID: "older", Time: now.Add(-time.Minute), Ranges: []allocator.Range{mustRange(t, "10.0.0.1")}}}
+	missing := MissingAllocations(i, records)
+	if len(missing) != 1 || missing[0].UID != "older" || !missing[0].Time.Equal(since.Time) || missing[0].Pool != "NetworkPool/ns/pool" {
+		t.Fatalf("missing: %+v", missing)
+	}
+	h := NewHistory(append(records, missing...))
+	for minute, want := range map[int]int{-70: 0, -30: 1, -1: 0} {
+		if owners := h.Owners("", mustRange(t, "10.0.0.1"), now.Add(time.Duration(minute)*time.Minute)); len(owners) != want {
+			t.Errorf("%d minutes ago: %+v, want %d owners", -minute, owners, want)
+		}
+	}
+}
