@@ -2,7 +2,7 @@ package inventory
 
 import (
 	"cmp"
-	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -68,13 +68,13 @@ type Claim struct {
 	// OwnerClaim is the claim of an address object; zero for a claim.
 	OwnerClaim Key
 
-	token         journal.Token
-	finalizers    []string
-	finalizer     string    // that the manager keeps on the claim; "" for none
-	deletedAt     time.Time // zero if the claim is not being deleted
-	unreadySince  time.Time // of a claim that is not Ready, as far as its status has the time; otherwise Created
-	tenantMissing bool      // the TenantCluster of an IPAllocation does not exist
-	addressObject Key       // that the status of the claim names; zero for none
+	Token         journal.Token // of the grant; zero for none
+	Finalizers    []string
+	Finalizer     string    // that the manager keeps on the claim; "" for none
+	DeletedAt     time.Time // zero if the claim is not being deleted
+	UnreadySince  time.Time // of a claim that is not Ready, as far as its status has the time; otherwise Created
+	TenantMissing bool      // the TenantCluster of an IPAllocation does not exist
+	AddressObject Key       // that the status of the claim names; zero for none
 }
 
 // AnnotationDescription is the annotation of Kubernetes that describes an object to people.
@@ -179,16 +179,16 @@ func newClaim(c state.Claim, d description) *Claim {
 	}
 	described.Role = d.object.GetLabels()[butlerv1.LabelAllocationRole]
 	described.IdleSince, _ = time.Parse(time.RFC3339, d.object.GetAnnotations()[butlerv1.AnnotationIdleSince]) // zero if it cannot be parsed
-	described.token, described.tenantMissing, described.unreadySince = c.Token, d.tenantMissing, c.Created
-	described.finalizer, described.finalizers = d.finalizer, d.object.GetFinalizers()
+	described.Token, described.TenantMissing, described.UnreadySince = c.Token, d.tenantMissing, c.Created
+	described.Finalizer, described.Finalizers = d.finalizer, d.object.GetFinalizers()
 	if d.unreadySince.After(c.Created) {
-		described.unreadySince = d.unreadySince
+		described.UnreadySince = d.unreadySince
 	}
 	if d.addressObject != "" {
-		described.addressObject = Key{Resource: addressObjects[c.Key.Resource], Namespace: c.Key.Namespace, Name: d.addressObject}
+		described.AddressObject = Key{Resource: addressObjects[c.Key.Resource], Namespace: c.Key.Namespace, Name: d.addressObject}
 	}
 	if deleted := d.object.GetDeletionTimestamp(); deleted != nil {
-		described.deletedAt = deleted.Time
+		described.DeletedAt = deleted.Time
 	}
 	if !d.allocatedAt.IsZero() {
 		described.Since = d.allocatedAt
@@ -218,27 +218,33 @@ func (i *Inventory) addAddressObject(c state.Claim, o metav1.Object) {
 // Claim returns a claim or an address object; nil if it is not stored.
 func (i *Inventory) Claim(k Key) *Claim { return i.claims[k] }
 
-// waitsForPool is the format of the reason of a claim whose pool does not exist.
-const waitsForPool = "waits for %s, which does not exist"
+// WaitsFor is the reason of a claim whose pool does not exist.
+func WaitsFor(pool Key) string { return "waits for " + TitleOf(pool) + ", which does not exist" }
 
-// lacksPool reports whether a claim waits for a pool that does not exist.
-func (i *Inventory) lacksPool(c *Claim) bool {
-	return c.State == ClaimPending && c.Pool != (Key{}) && i.pools[c.Pool] == nil && i.isRead(c.Pool)
+// LacksPool reports whether a claim waits for a pool that does not exist.
+func (i *Inventory) LacksPool(c *Claim) bool {
+	return c.State == ClaimPending && c.Pool != (Key{}) && i.pools[c.Pool] == nil && i.IsRead(c.Pool)
 }
+
+// Stored lists the claims and the address objects, in any order.
+func (i *Inventory) Stored() iter.Seq2[Key, *Claim] { return maps.All(i.claims) }
+
+// OwnershipOf describes what a claim or an address object owns.
+func (i *Inventory) OwnershipOf(uid string) state.Ownership { return i.state.OwnershipOf(uid) }
 
 // Claims lists the claims, without address objects, by pool and address: claims without a range last. A claim whose pool does not exist has a reason, also where its
 // status has none, as that of an IPClaim.
 func (i *Inventory) Claims() []*Claim {
 	list := slices.DeleteFunc(slices.Collect(maps.Values(i.claims)), func(c *Claim) bool { return c.OwnerClaim != (Key{}) })
 	for n, c := range list {
-		if c.Reason == "" && i.lacksPool(c) {
+		if c.Reason == "" && i.LacksPool(c) {
 			explained := *c
-			explained.Reason = fmt.Sprintf(waitsForPool, titled(c.Pool))
+			explained.Reason = WaitsFor(c.Pool)
 			list[n] = &explained
 		}
 	}
 	slices.SortFunc(list, func(x, y *Claim) int {
-		return cmp.Or(compareKeys(x.Pool, y.Pool), -cmp.Compare(min(len(x.Ranges), 1), min(len(y.Ranges), 1)), compareFirst(x, y), compareKeys(x.Key, y.Key))
+		return cmp.Or(CompareKeys(x.Pool, y.Pool), -cmp.Compare(min(len(x.Ranges), 1), min(len(y.Ranges), 1)), compareFirst(x, y), CompareKeys(x.Key, y.Key))
 	})
 	return list
 }

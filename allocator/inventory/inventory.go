@@ -52,6 +52,9 @@ func NameOf(k Key) string {
 	return k.Namespace + "/" + k.Name
 }
 
+// TitleOf returns the kind and the name of an object: "IPClaim ns/web".
+func TitleOf(k Key) string { return KindOf(k) + " " + NameOf(k) }
+
 // Inventory is the stored pools and claims, and the open grants of the journal.
 type Inventory struct {
 	now         time.Time
@@ -86,6 +89,9 @@ func newTokens() func() journal.Token {
 		return t
 	}
 }
+
+// Now returns the time of the Inventory, at which grants and cooldowns have ended or not.
+func (i *Inventory) Now() time.Time { return i.now }
 
 // Add adds a stored object. Pools should be added before claims, which saves work. An object of another type is ignored.
 func (i *Inventory) Add(o metav1.Object) {
@@ -122,8 +128,8 @@ func (i *Inventory) LeaveOut(resource, namespace string) { i.unread[resource] = 
 // LeftOut lists the resources of which objects were not read, with the namespace that was read.
 func (i *Inventory) LeftOut() map[string]string { return maps.Clone(i.unread) }
 
-// isRead reports whether an object that is not in the Inventory is not stored.
-func (i *Inventory) isRead(k Key) bool {
+// IsRead reports whether an object that is not in the Inventory is not stored.
+func (i *Inventory) IsRead(k Key) bool {
 	namespace, partly := i.unread[k.Resource]
 	return !partly || namespace != "" && namespace == k.Namespace
 }
@@ -140,7 +146,7 @@ func (i *Inventory) IsGrantedTo(k Key, domain string, ranges []allocator.Range) 
 	})
 }
 
-// compareKeys orders objects by kind, namespace and name.
-func compareKeys(x, y Key) int {
+// CompareKeys orders objects by kind, namespace and name.
+func CompareKeys(x, y Key) int {
 	return cmp.Or(strings.Compare(x.Resource, y.Resource), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
 }

@@ -3,6 +3,7 @@ package inventory
 import (
 	"maps"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,7 +19,8 @@ type Pool struct {
 	Domain   string            // routing domain; "" is the default routing domain
 	Ranges   []allocator.Range // offered, in address order, merged
 	Object   metav1.Object
-	Fault    string // rule that the pool breaks; the pool offers nothing then
+	Fault    string // rule that the pool breaks; "" for none
+	Faulty   bool   // the pool offers nothing because of its Fault
 	Deleting bool
 	Paused   bool
 	Manual   bool // allocates only ranges that are requested by address
@@ -35,7 +37,7 @@ func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
 	}
 	described := &Pool{
 		Key: p.Key, Domain: p.Space, Ranges: allocator.Union(p.Window), Object: o, Deleting: p.Deleting, Paused: p.Paused, Manual: p.Manual,
-		converted: p,
+		Faulty: p.Fault != "", converted: p,
 	}
 	if fault != nil {
 		described.Fault = fault.Error()
@@ -45,7 +47,7 @@ func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
 
 // Pools lists the pools by kind, namespace and name.
 func (i *Inventory) Pools() []*Pool {
-	return slices.SortedFunc(maps.Values(i.pools), func(x, y *Pool) int { return compareKeys(x.Key, y.Key) })
+	return slices.SortedFunc(maps.Values(i.pools), func(x, y *Pool) int { return CompareKeys(x.Key, y.Key) })
 }
 
 // Pool returns a pool; nil if it is not stored.
@@ -89,6 +91,12 @@ func (i *Inventory) PoolsOffering(domain string, r allocator.Range) (list []*Poo
 	}
 	return list
 }
+
+// StayingOwners lists the owners of addresses of a pool that are not being deleted.
+func (i *Inventory) StayingOwners(k Key) []state.Owner { return i.state.StayingOwners(k) }
+
+// ReuseDelay is the cooldown of the addresses of the pool.
+func (p *Pool) ReuseDelay() time.Duration { return p.converted.ReuseDelay }
 
 // Declared lists the ranges of the pool one by one. A claim gets its range from one of them, also where two are adjacent.
 func (p *Pool) Declared() []allocator.Range { return p.converted.Window }

@@ -75,7 +75,7 @@ func (i *Inventory) LoadBalancers(tenant string) (list []LoadBalancerRange) {
 		}
 		for _, r := range c.Ranges {
 			list = append(list, LoadBalancerRange{
-				Range: r, Claim: c.Key, Growth: c.Role == butlerv1.RoleGrowth, IdleSince: c.IdleSince, Ready: c.State == ClaimReady && !c.tenantMissing,
+				Range: r, Claim: c.Key, Growth: c.Role == butlerv1.RoleGrowth, IdleSince: c.IdleSince, Ready: c.State == ClaimReady && !c.TenantMissing,
 			})
 		}
 	}

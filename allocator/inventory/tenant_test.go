@@ -46,9 +46,18 @@ func TestLoadBalancers(t *testing.T) {
 	i := New(now, nil)
 	i.Add(newPool("10.0.0.0/24"))
 	lb := func(name, address string, change ...func(*butlerv1.IPAllocation)) {
-		a := allocation(name, address, address, change...)
-		a.Spec.Type, a.Spec.TenantClusterRef = butlerv1.TypeLoadBalancer, butlerv1.NamespacedObjectReference{Namespace: "team", Name: "balanced"}
+		a := newAllocation(name, address, address, butlerv1.TypeLoadBalancer)
+		if address == "" {
+			a.Spec.PinnedRange = nil
+		}
+		for _, c := range change {
+			c(a)
+		}
+		a.Spec.TenantClusterRef = butlerv1.NamespacedObjectReference{Namespace: "team", Name: "balanced"}
 		i.Add(a)
+	}
+	ready := func(a *butlerv1.IPAllocation) {
+		a.Status.Conditions = []metav1.Condition{{Type: butlerv1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Allocated"}}
 	}
 	growth := func(a *butlerv1.IPAllocation) {
 		a.Labels = map[string]string{butlerv1.LabelAllocationRole: butlerv1.RoleGrowth}
@@ -64,7 +73,7 @@ func TestLoadBalancers(t *testing.T) {
 		a.Status.Conditions = append(a.Status.Conditions, metav1.Condition{Type: butlerv1.ConditionTenantClusterMissing, Status: metav1.ConditionTrue, Reason: butlerv1.ReasonTenantGone})
 	})
 	lb("waiting", "")
-	i.Add(allocation("nodes", "10.0.0.244", "10.0.0.244", ready))
+	i.Add(newAllocation("nodes", "10.0.0.244", "10.0.0.244", butlerv1.TypeNodes))
 	var got []string
 	for _, r := range i.LoadBalancers("team/balanced") {
 		text := r.Claim.Name + " " + r.Range.String()

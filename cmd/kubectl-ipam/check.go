@@ -10,14 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 )
 
 func (a *app) newCheck() *cobra.Command {
 	var only []string
 	var grace time.Duration
-	areas := slices.Sorted(maps.Keys(inventory.Areas))
+	areas := slices.Sorted(maps.Keys(health.Areas))
 	cmd := &cobra.Command{
 		Use: "check", Short: "Look for defects, with a remedy for each", Args: cobra.NoArgs, Annotations: map[string]string{annotationFindings: "true"},
 		Long: `Look for defects, and name a remedy for each:
@@ -37,7 +37,7 @@ the command could not look.`,
   kubectl ipam check --only installation --manager-namespace butler-ipam-system`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, area := range only {
-				if inventory.Areas[area] == "" {
+				if health.Areas[area] == "" {
 					return fmt.Errorf("--only=%s: use %s", area, strings.Join(areas, ", "))
 				}
 			}
@@ -48,7 +48,7 @@ the command could not look.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&only, "only", nil, "only these `areas`: "+strings.Join(areas, ", "))
-	cmd.Flags().DurationVar(&grace, "grace", inventory.DefaultGrace, "`duration` for which a claim may wait, a deletion or a rollout may last, before it is a finding")
+	cmd.Flags().DurationVar(&grace, "grace", health.DefaultGrace, "`duration` for which a claim may wait, a deletion or a rollout may last, before it is a finding")
 	_ = cmd.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(areas, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -65,7 +65,7 @@ func (a *app) check(ctx context.Context, only []string, grace time.Duration) err
 	}
 	checks := cluster.Checks{Grace: grace, Version: version, Create: true}
 	for _, name := range only {
-		checks.Areas = append(checks.Areas, inventory.Areas[name])
+		checks.Areas = append(checks.Areas, health.Areas[name])
 	}
 	health, err := cluster.Check(ctx, o, i, checks)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
@@ -31,7 +32,7 @@ func TestREADME_Findings(t *testing.T) {
 			}
 		}
 	}
-	for _, d := range inventory.Defects() {
+	for _, d := range health.Defects() {
 		want = append(want, fmt.Sprintf("| %s | %s | %s", d.ID, d.Severity, d.Title))
 	}
 	if !slices.Equal(got, want) {
@@ -62,16 +63,16 @@ func TestCheckWebhooks_ExpectsThoseOfConfig(t *testing.T) {
 	if len(mutating.Webhooks) == 0 || len(validating.Webhooks) == 0 {
 		t.Fatal("no webhooks")
 	}
-	find := func(m admissionv1.MutatingWebhookConfiguration, v admissionv1.ValidatingWebhookConfiguration) []inventory.Finding {
-		hooks := inventory.SelectWebhooks([]admissionv1.MutatingWebhookConfiguration{m}, []admissionv1.ValidatingWebhookConfiguration{v})
-		return inventory.New(time.Now(), nil).CheckWebhooks(hooks)
+	find := func(m admissionv1.MutatingWebhookConfiguration, v admissionv1.ValidatingWebhookConfiguration) []health.Finding {
+		hooks := health.SelectWebhooks([]admissionv1.MutatingWebhookConfiguration{m}, []admissionv1.ValidatingWebhookConfiguration{v})
+		return health.CheckWebhooks(inventory.New(time.Now(), nil), hooks)
 	}
 	if list := find(mutating, validating); len(list) > 0 {
 		t.Errorf("complete: %+v", list)
 	}
-	requireMissing := func(list []inventory.Finding, name string) {
+	requireMissing := func(list []health.Finding, name string) {
 		t.Helper()
-		if len(list) != 1 || list[0].Defect != inventory.WebhookMissing || !strings.HasSuffix(list[0].Message, " "+name+" is missing") {
+		if len(list) != 1 || list[0].Defect != health.WebhookMissing || !strings.HasSuffix(list[0].Message, " "+name+" is missing") {
 			t.Errorf("without %s: %+v", name, list)
 		}
 	}
@@ -85,7 +86,7 @@ func TestCheckWebhooks_ExpectsThoseOfConfig(t *testing.T) {
 		less.Webhooks = slices.Delete(less.Webhooks, n, n+1)
 		requireMissing(find(mutating, less), w.Name)
 	}
-	hooks := inventory.SelectWebhooks([]admissionv1.MutatingWebhookConfiguration{mutating}, []admissionv1.ValidatingWebhookConfiguration{validating})
+	hooks := health.SelectWebhooks([]admissionv1.MutatingWebhookConfiguration{mutating}, []admissionv1.ValidatingWebhookConfiguration{validating})
 	if m, v := hooks.Len(); m != len(mutating.Webhooks) || v != len(validating.Webhooks) {
 		t.Errorf("%d mutating and %d validating webhooks are expected, there are %d and %d", m, v, len(mutating.Webhooks), len(validating.Webhooks))
 	}
@@ -96,7 +97,7 @@ func TestHealthText_BoundsFindingsOfAKind(t *testing.T) {
 	var h report.Health
 	for _, id := range []string{"IPAM103", "IPAM104", "IPAM301"} {
 		for n := range map[string]int{"IPAM103": maxOfKind, "IPAM104": maxOfKind + 2, "IPAM301": 1}[id] {
-			h.Findings = append(h.Findings, report.Finding{ID: id, Severity: inventory.SeverityWarning, Message: fmt.Sprint("message ", n), Remedy: "remedy"})
+			h.Findings = append(h.Findings, report.Finding{ID: id, Severity: health.SeverityWarning, Message: fmt.Sprint("message ", n), Remedy: "remedy"})
 		}
 	}
 	text := healthText(h, false, 1, 1)

@@ -6,6 +6,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
@@ -13,7 +14,7 @@ import (
 const maxOfKind = 10
 
 // printHealth prints the outcome of check.
-func (a *app) printHealth(h inventory.Health, i *inventory.Inventory) error {
+func (a *app) printHealth(h health.Report, i *inventory.Inventory) error {
 	item := report.NewHealth(h)
 	var err error
 	switch a.output {
@@ -53,10 +54,10 @@ func findingList(items []report.Finding) list[report.Finding] {
 
 // healthText formats the output for people. Severities are words too: a terminal may have no colours, and a reader may not see signs.
 func healthText(item report.Health, terminal bool, claims, pools int) string {
-	passed, signs := "ok", map[inventory.Severity]string{inventory.SeverityError: "ERROR", inventory.SeverityWarning: "WARNING"}
+	passed, signs := "ok", map[health.Severity]string{health.SeverityError: "ERROR", health.SeverityWarning: "WARNING"}
 	if terminal {
 		passed = "✓"
-		signs = map[inventory.Severity]string{inventory.SeverityError: "✗ error", inventory.SeverityWarning: "! warning"}
+		signs = map[health.Severity]string{health.SeverityError: "✗ error", health.SeverityWarning: "! warning"}
 	}
 	var text strings.Builder
 	for _, line := range item.Passed {

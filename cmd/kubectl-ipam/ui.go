@@ -16,6 +16,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/console"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 )
 
 const (
@@ -80,10 +81,10 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 		i, warnings, err := feed.Inventory(ctx, nil)
 		return console.View{Inventory: i, Warnings: warnings}, err
 	}
-	read := cluster.KeepInstallation(o, cluster.Checks{Grace: inventory.DefaultGrace, Version: version}, installationLife)
+	read := cluster.KeepInstallation(o, cluster.Checks{Grace: health.DefaultGrace, Version: version}, installationLife)
 	pages := console.New(console.Options{
 		View: view, Events: showEvents, Tenant: showTenant, Now: a.now, Version: version,
-		Health: func(ctx context.Context) (func(*inventory.Inventory) inventory.Health, error) {
+		Health: func(ctx context.Context) (func(*inventory.Inventory) health.Report, error) {
 			installation, err := read(ctx)
 			if err != nil {
 				return nil, err

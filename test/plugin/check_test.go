@@ -32,7 +32,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -122,7 +122,7 @@ func TestCheck(t *testing.T) {
 			return
 		}
 	}
-	for _, d := range inventory.Defects() {
+	for _, d := range health.Defects() {
 		if !s.found[d.ID] {
 			t.Errorf("%s was never found: %s", d.ID, d.Title)
 		}

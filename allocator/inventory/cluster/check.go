@@ -18,15 +18,16 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 )
 
-// installationTimeout bounds the read of an installation. The journal alone may take inventory.JournalRenewal.
+// installationTimeout bounds the read of an installation. The journal alone may take health.JournalRenewal.
 const installationTimeout = 10 * time.Second
 
 // Checks selects the defects that Check looks for.
 type Checks struct {
-	Areas   []string      // inventory.AreaAddresses and so on; nil means all
+	Areas   []string      // health.AreaAddresses and so on; nil means all
 	Grace   time.Duration // for which a claim may wait, a deletion or a rollout may last, before it is a finding
 	Version string        // of the program, which is compared with that of the manager
 	Create  bool          // try a create by a dry run, which reserves nothing
@@ -35,16 +36,16 @@ type Checks struct {
 func (c Checks) wants(area string) bool { return len(c.Areas) == 0 || slices.Contains(c.Areas, area) }
 
 // Check lists the defects of an Inventory and of the installation, which Check reads.
-func Check(ctx context.Context, o Options, i *inventory.Inventory, checks Checks) (inventory.Health, error) {
+func Check(ctx context.Context, o Options, i *inventory.Inventory, checks Checks) (health.Report, error) {
 	n, err := ReadInstallation(ctx, o, checks)
 	if err != nil {
-		return inventory.Health{}, err
+		return health.Report{}, err
 	}
-	if checks.Create && checks.wants(inventory.AreaInstallation) {
+	if checks.Create && checks.wants(health.AreaInstallation) {
 		n.tryCreates(ctx, i)
 	}
 	if err := ctx.Err(); err != nil {
-		return inventory.Health{}, err
+		return health.Report{}, err
 	}
 	return n.Check(i), nil
 }
@@ -58,7 +59,7 @@ type Installation struct {
 }
 
 // part returns what an inventory and a part of an installation show together.
-type part func(*inventory.Inventory) inventory.Health
+type part func(*inventory.Inventory) health.Report
 
 // ReadInstallation reads an installation. An object that cannot be read is no error: Check lists the object as not checked.
 func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installation, error) {
@@ -67,15 +68,15 @@ func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installat
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
 	n := &Installation{Options: o, checks: checks, client: client}
-	if checks.wants(inventory.AreaAddresses) {
+	if checks.wants(health.AreaAddresses) {
 		n.readClusters(ctx)
 	}
-	if checks.wants(inventory.AreaPools) {
+	if checks.wants(health.AreaPools) {
 		n.readUses(ctx)
 		n.readNetworks(ctx)
 		n.readMovedRecords(ctx)
 	}
-	if checks.wants(inventory.AreaInstallation) {
+	if checks.wants(health.AreaInstallation) {
 		n.readJournal(ctx)
 		n.readWebhooks(ctx)
 		n.readReplicas(ctx)
@@ -109,14 +110,14 @@ func KeepInstallation(o Options, checks Checks, life time.Duration) func(context
 }
 
 // Check lists the defects of an Inventory and of the installation.
-func (n *Installation) Check(i *inventory.Inventory) inventory.Health {
-	h := i.Health(n.checks.Grace)
+func (n *Installation) Check(i *inventory.Inventory) health.Report {
+	h := health.Check(i, n.checks.Grace)
 	for _, of := range n.parts {
 		p := of(i)
 		h.Passed, h.Findings, h.NotChecked = append(h.Passed, p.Passed...), append(h.Findings, p.Findings...), append(h.NotChecked, p.NotChecked...)
 	}
-	h.Findings = slices.DeleteFunc(h.Findings, func(f inventory.Finding) bool { return !n.checks.wants(f.Area()) })
-	inventory.SortFindings(h.Findings)
+	h.Findings = slices.DeleteFunc(h.Findings, func(f health.Finding) bool { return !n.checks.wants(f.Area()) })
+	health.SortFindings(h.Findings)
 	return h
 }
 
@@ -124,13 +125,13 @@ func (n *Installation) Check(i *inventory.Inventory) inventory.Health {
 func (n *Installation) add(p part) { n.parts = append(n.parts, p) }
 
 // addFindings adds a part that depends on no inventory.
-func (n *Installation) addFindings(list []inventory.Finding, passed string) {
-	n.add(func(*inventory.Inventory) inventory.Health { return healthOf(list, passed) })
+func (n *Installation) addFindings(list []health.Finding, passed string) {
+	n.add(func(*inventory.Inventory) health.Report { return healthOf(list, passed) })
 }
 
 // healthOf returns findings, and a line about what has no defect; "" for none.
-func healthOf(list []inventory.Finding, passed string) inventory.Health {
-	h := inventory.Health{Findings: list}
+func healthOf(list []health.Finding, passed string) health.Report {
+	h := health.Report{Findings: list}
 	if passed != "" {
 		h.Passed = []string{passed}
 	}
@@ -139,12 +140,12 @@ func healthOf(list []inventory.Finding, passed string) inventory.Health {
 
 // leaveOut adds a line about an object or a list that was not checked.
 func (n *Installation) leaveOut(what, why string) {
-	n.add(func(*inventory.Inventory) inventory.Health { return notChecked(what, why) })
+	n.add(func(*inventory.Inventory) health.Report { return notChecked(what, why) })
 }
 
 // notChecked returns a line about an object or a list that was not checked.
-func notChecked(what, why string) inventory.Health {
-	return inventory.Health{NotChecked: []string{what + " (" + why + ")"}}
+func notChecked(what, why string) health.Report {
+	return health.Report{NotChecked: []string{what + " (" + why + ")"}}
 }
 
 // reasonOf returns the reason why an object or a list could not be read.
@@ -211,24 +212,24 @@ func (n *Installation) readClusters(ctx context.Context) {
 	stored := map[string]bool{}
 	each := func(o metav1.PartialObjectMetadata) { stored[o.Namespace+"/"+o.Name] = true }
 	err := listPages(ctx, n.client, "", each, "apis", clusterv1.GroupVersion.Group, clusterv1.GroupVersion.Version, "clusters")
-	n.add(func(i *inventory.Inventory) inventory.Health {
+	n.add(func(i *inventory.Inventory) health.Report {
 		switch {
-		case len(i.Clusters()) == 0:
-			return inventory.Health{}
+		case len(health.Clusters(i)) == 0:
+			return health.Report{}
 		case err != nil:
 			return notChecked("Clusters", reasonOf(err))
 		}
-		return healthOf(i.CheckClusters(stored, n.checks.Grace), "")
+		return healthOf(health.CheckClusters(i, stored, n.checks.Grace), "")
 	})
 }
 
 // readUses reads the addresses of Nodes and of Services of type LoadBalancer.
 func (n *Installation) readUses(ctx context.Context) {
-	var uses []inventory.Use
-	var networks []inventory.Network
+	var uses []health.Use
+	var networks []health.Network
 	use := func(address, by string) {
 		if r, err := allocator.ParseRange(address); err == nil && r.First == r.Last {
-			uses = append(uses, inventory.Use{Address: r, By: by})
+			uses = append(uses, health.Use{Address: r, By: by})
 		}
 	}
 	listOf(ctx, n, "Nodes", "", func(node corev1.Node) {
@@ -239,7 +240,7 @@ func (n *Installation) readUses(ctx context.Context) {
 		}
 		for _, cidr := range node.Spec.PodCIDRs {
 			if r, err := allocator.ParseRange(cidr); err == nil {
-				networks = append(networks, inventory.Network{Name: "the Pods of Node " + node.Name, Range: r})
+				networks = append(networks, health.Network{Name: "the Pods of Node " + node.Name, Range: r})
 			}
 		}
 	}, "api", "v1", "nodes")
@@ -248,26 +249,26 @@ func (n *Installation) readUses(ctx context.Context) {
 			use(ingress.IP, "Service "+s.Namespace+"/"+s.Name)
 		}
 	}, "api", "v1", "services")
-	n.add(func(i *inventory.Inventory) inventory.Health {
-		return healthOf(append(i.CheckUses(uses), i.CheckNetworks(networks)...), "")
+	n.add(func(i *inventory.Inventory) health.Report {
+		return healthOf(append(health.CheckUses(i, uses), health.CheckNetworks(i, networks)...), "")
 	})
 }
 
 func (n *Installation) readNetworks(ctx context.Context) {
-	var networks []inventory.Network
+	var networks []health.Network
 	listOf(ctx, n, "ServiceCIDRs", "", func(s networkingv1.ServiceCIDR) {
 		for _, cidr := range s.Spec.CIDRs {
 			if r, err := allocator.ParseRange(cidr); err == nil {
-				networks = append(networks, inventory.Network{Name: "the Services", Range: r})
+				networks = append(networks, health.Network{Name: "the Services", Range: r})
 			}
 		}
 	}, "apis", "networking.k8s.io", "v1", "servicecidrs")
-	n.add(func(i *inventory.Inventory) inventory.Health { return healthOf(i.CheckNetworks(networks), "") })
+	n.add(func(i *inventory.Inventory) health.Report { return healthOf(health.CheckNetworks(i, networks), "") })
 }
 
 func (n *Installation) readMovedRecords(ctx context.Context) {
 	var records []corev1.ConfigMap
 	if listOf(ctx, n, "records of moved ranges", poolrecord.LabelMoved, collect(&records), "api", "v1", "namespaces", n.ManagerNamespace, "configmaps") {
-		n.addFindings(inventory.CheckMovedRecords(records), "")
+		n.addFindings(health.CheckMovedRecords(records), "")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -46,8 +47,8 @@ func (n *Installation) readJournal(ctx context.Context) {
 			first = lease
 		}
 		leader, age := ptr.Deref(lease.Spec.HolderIdentity, ""), n.Now().Sub(ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time)
-		renewed = leader != "" && (lease.ResourceVersion != first.ResourceVersion || age.Abs() < inventory.JournalRenewal/2)
-		if time.Since(begun) > inventory.JournalRenewal {
+		renewed = leader != "" && (lease.ResourceVersion != first.ResourceVersion || age.Abs() < health.JournalRenewal/2)
+		if time.Since(begun) > health.JournalRenewal {
 			break
 		}
 		if !renewed {
@@ -59,8 +60,8 @@ func (n *Installation) readJournal(ctx context.Context) {
 			}
 		}
 	}
-	n.add(func(i *inventory.Inventory) inventory.Health {
-		return healthOf(i.CheckJournal(n.ManagerNamespace, last, renewed))
+	n.add(func(i *inventory.Inventory) health.Report {
+		return healthOf(health.CheckJournal(i, n.ManagerNamespace, last, renewed))
 	})
 }
 
@@ -72,9 +73,9 @@ func (n *Installation) readWebhooks(ctx context.Context) {
 		!listOf(ctx, n, "validating webhooks", "", collect(&validating), append(group, "validatingwebhookconfigurations")...) {
 		return
 	}
-	hooks := inventory.SelectWebhooks(mutating, validating)
-	n.add(func(i *inventory.Inventory) inventory.Health {
-		missing, passed := i.CheckWebhooks(hooks), ""
+	hooks := health.SelectWebhooks(mutating, validating)
+	n.add(func(i *inventory.Inventory) health.Report {
+		missing, passed := health.CheckWebhooks(i, hooks), ""
 		if len(missing) == 0 {
 			m, v := hooks.Len()
 			passed = fmt.Sprintf("webhooks: %d mutating, %d validating", m, v)
@@ -82,8 +83,8 @@ func (n *Installation) readWebhooks(ctx context.Context) {
 		return healthOf(missing, passed)
 	})
 	certificate := n.readCertificate(ctx)
-	n.add(func(i *inventory.Inventory) inventory.Health {
-		return healthOf(i.CheckCertificates(hooks, certificate))
+	n.add(func(i *inventory.Inventory) health.Report {
+		return healthOf(health.CheckCertificates(i, hooks, certificate))
 	})
 	for _, name := range hooks.Services() {
 		n.readEndpoints(ctx, name)
@@ -94,13 +95,13 @@ func (n *Installation) readWebhooks(ctx context.Context) {
 func (n *Installation) readCertificate(ctx context.Context) []byte {
 	const what = "the certificate of the manager"
 	var deployments []appsv1.Deployment
-	if !listOf(ctx, n, "the Deployment of the manager", inventory.LabelManager, collect(&deployments), "apis", "apps", "v1", "namespaces", n.ManagerNamespace, "deployments") {
+	if !listOf(ctx, n, "the Deployment of the manager", health.LabelManager, collect(&deployments), "apis", "apps", "v1", "namespaces", n.ManagerNamespace, "deployments") {
 		n.leaveOut(what, "its Secret is not known")
 		return nil
 	}
 	for d := range deployments {
-		n.addFindings(inventory.CheckPlugin(n.checks.Version, &deployments[d]), "")
-		name := inventory.CertificateSecret(&deployments[d])
+		n.addFindings(health.CheckPlugin(n.checks.Version, &deployments[d]), "")
+		name := health.CertificateSecret(&deployments[d])
 		if name == "" {
 			continue
 		}
@@ -130,14 +131,14 @@ func (n *Installation) readEndpoints(ctx context.Context, name admissionv1.Servi
 	} else if !listOf(ctx, n, what, discoveryv1.LabelServiceName+"="+name.Name, collect(&endpoints), "apis", "discovery.k8s.io", "v1", "namespaces", name.Namespace, "endpointslices") {
 		return
 	}
-	n.addFindings(inventory.CheckEndpoints(name, service, endpoints))
+	n.addFindings(health.CheckEndpoints(name, service, endpoints))
 }
 
 func (n *Installation) readReplicas(ctx context.Context) {
 	var pods []corev1.Pod
-	if listOf(ctx, n, "Pods of the manager", inventory.LabelManager, collect(&pods), "api", "v1", "namespaces", n.ManagerNamespace, "pods") {
-		n.add(func(i *inventory.Inventory) inventory.Health {
-			return healthOf(i.CheckReplicas(n.ManagerNamespace, pods, n.checks.Grace), "")
+	if listOf(ctx, n, "Pods of the manager", health.LabelManager, collect(&pods), "api", "v1", "namespaces", n.ManagerNamespace, "pods") {
+		n.add(func(i *inventory.Inventory) health.Report {
+			return healthOf(health.CheckReplicas(i, n.ManagerNamespace, pods, n.checks.Grace), "")
 		})
 	}
 }
@@ -159,7 +160,7 @@ func (n *Installation) tryCreates(ctx context.Context, i *inventory.Inventory) {
 		begun := time.Now()
 		switch answered, err := n.tryCreate(ctx, p); {
 		case err != nil || !answered:
-			n.addFindings([]inventory.Finding{inventory.NewCreateFinding(p.Key, err)}, "")
+			n.addFindings([]health.Finding{health.NewCreateFinding(p.Key, err)}, "")
 		default:
 			n.addFindings(nil, fmt.Sprintf("a dry-run create in %s was answered in %s", inventory.NameOf(p.Key), time.Since(begun).Round(time.Millisecond)))
 		}

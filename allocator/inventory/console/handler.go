@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
@@ -43,7 +44,7 @@ type Options struct {
 	View func(context.Context) (View, error)
 	// Health reads what shows defects beside the inventory, and returns a function that checks an inventory. Nil means that only the inventory is checked. Health
 	// may be called concurrently: the other pages do not wait for the reads.
-	Health func(context.Context) (func(*inventory.Inventory) inventory.Health, error)
+	Health func(context.Context) (func(*inventory.Inventory) health.Report, error)
 	// Events returns the events about a pool, the newest first, and what is not read of them. Nil means that pages have no events.
 	Events func(context.Context, *inventory.Pool) (list []inventory.Event, note string)
 	// Tenant returns what is stored about a tenant beside its claims. Nil means that pages show the claims alone.

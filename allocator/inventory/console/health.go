@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
@@ -25,7 +26,7 @@ type healthPage struct {
 
 // findingRow is a finding in a table.
 type findingRow struct {
-	inventory.Finding
+	health.Finding
 	Pieces  []crumb // of the message, of which the addresses have links
 	Objects []crumb // concerned
 }
@@ -33,7 +34,7 @@ type findingRow struct {
 // prepareHealth reads what the inventory lacks, without the lock: the reads may take seconds.
 func (c *console) prepareHealth(ctx context.Context) page {
 	why := "kubectl ipam check looks at them"
-	var check func(*inventory.Inventory) inventory.Health
+	var check func(*inventory.Inventory) health.Report
 	if c.Health != nil {
 		var err error
 		if check, err = c.Health(ctx); err != nil {
@@ -41,8 +42,8 @@ func (c *console) prepareHealth(ctx context.Context) page {
 		}
 	}
 	if check == nil {
-		check = func(i *inventory.Inventory) inventory.Health {
-			h := i.Health(inventory.DefaultGrace)
+		check = func(i *inventory.Inventory) health.Report {
+			h := health.Check(i, health.DefaultGrace)
 			h.NotChecked = append(h.NotChecked, fmt.Sprintf("Nodes, Services and the installation (%s)", why))
 			return h
 		}
@@ -51,8 +52,8 @@ func (c *console) prepareHealth(ctx context.Context) page {
 }
 
 // health shows the outcome of a check.
-func (r *request) health(h inventory.Health) (*answer, error) {
-	names := slices.Sorted(maps.Keys(inventory.Areas))
+func (r *request) health(h health.Report) (*answer, error) {
+	names := slices.Sorted(maps.Keys(health.Areas))
 	selected := r.value("area")
 	if selected != "" && !slices.Contains(names, selected) {
 		return nil, badRequest("area=%.100s: use one of %s", selected, strings.Join(names, ", "))
@@ -66,20 +67,20 @@ func (r *request) health(h inventory.Health) (*answer, error) {
 		Passed: h.Passed, NotChecked: h.NotChecked,
 	}
 	for _, name := range names {
-		page.Areas = append(page.Areas, crumb{fmt.Sprintf("%s (%d)", name, found[inventory.Areas[name]]), link("/health", "area", name), name == selected})
+		page.Areas = append(page.Areas, crumb{fmt.Sprintf("%s (%d)", name, found[health.Areas[name]]), link("/health", "area", name), name == selected})
 	}
 	if selected != "" {
-		h.Findings = slices.DeleteFunc(h.Findings, func(f inventory.Finding) bool { return f.Area() != inventory.Areas[selected] })
+		h.Findings = slices.DeleteFunc(h.Findings, func(f health.Finding) bool { return f.Area() != health.Areas[selected] })
 	}
 	for _, f := range h.Findings {
-		if f.Severity == inventory.SeverityError {
+		if f.Severity == health.SeverityError {
 			page.Errors++
 		} else {
 			page.Warnings++
 		}
 	}
 	ordered := slices.Clone(h.Findings)
-	slices.SortStableFunc(ordered, func(x, y inventory.Finding) int { return cmp.Compare(orderOf(x), orderOf(y)) })
+	slices.SortStableFunc(ordered, func(x, y health.Finding) int { return cmp.Compare(orderOf(x), orderOf(y)) })
 	shown, pages, err := pageOf(r, ordered, "/health", "area", selected)
 	if err != nil {
 		return nil, err
@@ -96,8 +97,8 @@ func (r *request) health(h inventory.Health) (*answer, error) {
 }
 
 // orderOf orders errors before warnings: a long list has several pages.
-func orderOf(f inventory.Finding) int {
-	if f.Severity == inventory.SeverityError {
+func orderOf(f health.Finding) int {
+	if f.Severity == health.SeverityError {
 		return 0
 	}
 	return 1

@@ -16,12 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // checkedHandler returns a handler that checks by a function.
-func checkedHandler(i *inventory.Inventory, health func(context.Context) (func(*inventory.Inventory) inventory.Health, error)) http.Handler {
+func checkedHandler(i *inventory.Inventory, health func(context.Context) (func(*inventory.Inventory) health.Report, error)) http.Handler {
 	return New(Options{
 		View:   func(context.Context) (View, error) { return View{Inventory: i}, nil },
 		Health: health, Now: func() time.Time { return now }, Version: "test",
@@ -31,11 +32,11 @@ func checkedHandler(i *inventory.Inventory, health func(context.Context) (func(*
 func TestHealth_Golden(t *testing.T) {
 	i := newInventory(t, objects())
 	i.LeaveOut("ipaddressclaims.ipam.cluster.x-k8s.io", "ns")
-	h := checkedHandler(i, func(context.Context) (func(*inventory.Inventory) inventory.Health, error) {
-		return func(i *inventory.Inventory) inventory.Health {
-			h := i.Health(time.Minute)
-			h.Findings = append(h.Findings, inventory.Finding{
-				Defect: inventory.NoLeader, Message: "the journal is not renewed <b>", Remedy: "kubectl -n butler-ipam-system get pods",
+	h := checkedHandler(i, func(context.Context) (func(*inventory.Inventory) health.Report, error) {
+		return func(i *inventory.Inventory) health.Report {
+			h := health.Check(i, time.Minute)
+			h.Findings = append(h.Findings, health.Finding{
+				Defect: health.NoLeader, Message: "the journal is not renewed <b>", Remedy: "kubectl -n butler-ipam-system get pods",
 			})
 			h.Passed = []string{"webhooks: 12 mutating, 11 validating"}
 			h.NotChecked = append(h.NotChecked, "Nodes (forbidden)")
@@ -51,11 +52,11 @@ func TestHealth_Golden(t *testing.T) {
 // What cannot be read beside the inventory is not checked, and the findings of the inventory are shown.
 func TestHealth_WithoutInstallation(t *testing.T) {
 	for name, test := range map[string]struct {
-		health func(context.Context) (func(*inventory.Inventory) inventory.Health, error)
+		health func(context.Context) (func(*inventory.Inventory) health.Report, error)
 		want   string
 	}{
 		"none": {nil, "Nodes, Services and the installation (kubectl ipam check looks at them)"},
-		"failed": {func(context.Context) (func(*inventory.Inventory) inventory.Health, error) {
+		"failed": {func(context.Context) (func(*inventory.Inventory) health.Report, error) {
 			return nil, errors.New("no route")
 		}, "Nodes, Services and the installation (no route)"},
 	} {
@@ -72,14 +73,14 @@ func TestHealth_WithoutInstallation(t *testing.T) {
 // The reads for the page of findings delay no other page.
 func TestHealth_DelaysNoOtherPage(t *testing.T) {
 	reading, answered := make(chan struct{}), make(chan struct{})
-	h := checkedHandler(newInventory(t, objects()), func(context.Context) (func(*inventory.Inventory) inventory.Health, error) {
+	h := checkedHandler(newInventory(t, objects()), func(context.Context) (func(*inventory.Inventory) health.Report, error) {
 		close(reading)
 		select {
 		case <-answered:
 		case <-time.After(time.Minute):
 			t.Error("the page of pools waits for the reads of the page of findings")
 		}
-		return func(i *inventory.Inventory) inventory.Health { return i.Health(0) }, nil
+		return func(i *inventory.Inventory) health.Report { return health.Check(i, 0) }, nil
 	})
 	done := make(chan int)
 	go func() { done <- get(t, h, "/health").Code }()

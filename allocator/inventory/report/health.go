@@ -1,15 +1,15 @@
 package report
 
-import "butlerlabs.dev/ipam/allocator/inventory"
+import "butlerlabs.dev/ipam/allocator/inventory/health"
 
 // Finding is a defect of stored objects, with its remedy.
 type Finding struct {
-	ID       string             `json:"id"`
-	Severity inventory.Severity `json:"severity"`
-	Title    string             `json:"title"`
-	Objects  []*Object          `json:"objects,omitempty"`
-	Message  string             `json:"message"`
-	Remedy   string             `json:"remedy"`
+	ID       string          `json:"id"`
+	Severity health.Severity `json:"severity"`
+	Title    string          `json:"title"`
+	Objects  []*Object       `json:"objects,omitempty"`
+	Message  string          `json:"message"`
+	Remedy   string          `json:"remedy"`
 }
 
 // Health is the outcome of a check.
@@ -22,7 +22,7 @@ type Health struct {
 }
 
 // NewHealth returns the outcome of a check.
-func NewHealth(h inventory.Health) Health {
+func NewHealth(h health.Report) Health {
 	item := Health{APIVersion: APIVersion, Kind: KindCheck, Passed: append([]string{}, h.Passed...), Findings: []Finding{}, NotChecked: append([]string{}, h.NotChecked...)}
 	for _, f := range h.Findings {
 		item.Findings = append(item.Findings, Finding{f.ID, f.Severity, f.Title, newObjects(f.Objects), f.Message, f.Remedy})

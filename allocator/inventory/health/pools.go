@@ -1,4 +1,4 @@
-package inventory
+package health
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
@@ -29,68 +30,68 @@ var poolFinalizers = map[string]string{
 }
 
 // checkPool lists the defects of a pool.
-func (i *Inventory) checkPool(p *Pool, grace time.Duration) (list []Finding) {
+func checkPool(i *inventory.Inventory, p *inventory.Pool, grace time.Duration) (list []Finding) {
 	add := func(d Defect, remedy, format string, values ...any) {
-		list = append(list, newFinding(d, []Key{p.Key}, remedy, titled(p.Key)+" "+format, values...))
+		list = append(list, newFinding(d, []inventory.Key{p.Key}, remedy, inventory.TitleOf(p.Key)+" "+format, values...))
 	}
 	switch {
-	case p.converted.Fault != "":
+	case p.Faulty:
 		add(FaultyPool, "correct the field: the pool allocates nothing until then", "breaks a rule: %s", p.Fault)
 		return list
 	case p.Fault != "":
 		add(FaultyPool, "correct the field: the pool allocates by its other fields until then", "breaks a rule: %s", p.Fault)
 	}
-	i.checkPoolOwners(p, grace, add)
-	i.checkCooldowns(p, add)
+	checkPoolOwners(i, p, grace, add)
+	checkCooldowns(i, p, add)
 	for _, other := range i.Overlapping(p) {
-		if compareKeys(p.Key, other) < 0 {
-			list = append(list, newFinding(Overlap, []Key{p.Key, other},
+		if inventory.CompareKeys(p.Key, other) < 0 {
+			list = append(list, newFinding(Overlap, []inventory.Key{p.Key, other},
 				"nothing, if this is intended: no address is allocated twice. Otherwise correct the ranges, or create one of the pools again in another routing domain",
-				"%s and %s offer the same addresses, which each allocates to its own claims", titled(p.Key), titled(other)))
+				"%s and %s offer the same addresses, which each allocates to its own claims", inventory.TitleOf(p.Key), inventory.TitleOf(other)))
 		}
 	}
-	i.checkCapacity(p, add)
+	checkCapacity(i, p, add)
 	return list
 }
 
-func (i *Inventory) checkPoolOwners(p *Pool, grace time.Duration, add func(d Defect, remedy, format string, values ...any)) {
-	owners := i.state.StayingOwners(p.Key)
+func checkPoolOwners(i *inventory.Inventory, p *inventory.Pool, grace time.Duration, add func(d Defect, remedy, format string, values ...any)) {
+	owners := i.StayingOwners(p.Key)
 	if p.Deleting && len(owners) > 0 {
-		add(PoolWaits, "delete its claims: kubectl ipam claims --pool "+NameOf(p.Key), "is being deleted while %s %s addresses of it", allocator.Counted(len(owners), "object"), allocator.Agree(len(owners), "owns", "own"))
+		add(PoolWaits, "delete its claims: kubectl ipam claims --pool "+inventory.NameOf(p.Key), "is being deleted while %s %s addresses of it", allocator.Counted(len(owners), "object"), allocator.Agree(len(owners), "owns", "own"))
 	}
-	isOld := func(o state.Owner) bool { c := i.claims[o.Key]; return c != nil && i.now.Sub(c.Created) >= grace }
+	isOld := func(o state.Owner) bool { c := i.Claim(o.Key); return c != nil && i.Now().Sub(c.Created) >= grace }
 	if finalizer := poolFinalizers[p.Key.Resource]; !p.Deleting && !slices.Contains(p.Object.GetFinalizers(), finalizer) && slices.ContainsFunc(owners, isOld) {
 		add(PoolFinalizerMissing, "see the log of the manager, which adds it again: without it the pool can be deleted under its claims", "lacks the finalizer %s while its addresses are owned", finalizer)
 	}
 }
 
 // checkCooldowns checks the cooldown list of a pool.
-func (i *Inventory) checkCooldowns(p *Pool, add func(d Defect, remedy, format string, values ...any)) {
+func checkCooldowns(i *inventory.Inventory, p *inventory.Pool, add func(d Defect, remedy, format string, values ...any)) {
 	list := poolrecord.ReadList(p.Object)
 	if !list.Readable {
 		add(CooldownsUnreadable, "correct the annotation, or remove it: kubectl annotate "+kubectlName(p.Key)+" "+butlerv1.AnnotationCooldown+"-",
 			"has an annotation %s that cannot be read: the ranges that only this list keeps are free", butlerv1.AnnotationCooldown)
 		return
 	}
-	if len(p.Ranges) == 0 || p.converted.ReuseDelay == 0 && len(list.Ranges) == 0 {
+	if len(p.Ranges) == 0 || p.ReuseDelay() == 0 && len(list.Ranges) == 0 {
 		return
 	}
-	next := state.RecordedRange{Range: p.Ranges[0], Until: i.now.Add(p.converted.ReuseDelay)}
+	next := state.RecordedRange{Range: p.Ranges[0], Until: i.Now().Add(p.ReuseDelay())}
 	if _, unlisted := poolrecord.FormatList(p.Object, append(slices.Clone(list.Ranges), next), list.StoredRevision()); len(unlisted) > 0 {
 		add(CooldownsFull, "remove large annotations of other programs, or shorten the reuse delay: what is not listed is free after a restart of the manager",
 			"has no room for another range in annotation %s, which lists %s", butlerv1.AnnotationCooldown, allocator.Counted(len(list.Ranges), "range"))
 	}
 }
 
-func (i *Inventory) checkCapacity(p *Pool, add func(d Defect, remedy, format string, values ...any)) {
+func checkCapacity(i *inventory.Inventory, p *inventory.Pool, add func(d Defect, remedy, format string, values ...any)) {
 	u := i.Usage(p.Key)
 	switch {
 	case u.Total == 0:
 		add(OnlyReserved, "correct its ranges or its reservations", "offers no address: all are reserved")
 	case u.Available == 0:
-		add(Full, "enlarge the pool, or delete claims: kubectl ipam claims --pool "+NameOf(p.Key), "is full: %d of %d addresses are allocated", u.Allocated, u.Total)
+		add(Full, "enlarge the pool, or delete claims: kubectl ipam claims --pool "+inventory.NameOf(p.Key), "is full: %d of %d addresses are allocated", u.Allocated, u.Total)
 	case u.Utilization() >= nearlyFull:
-		add(NearlyFull, "enlarge the pool, or delete claims: kubectl ipam claims --pool "+NameOf(p.Key), "has %d free addresses of %d", u.Available, u.Total)
+		add(NearlyFull, "enlarge the pool, or delete claims: kubectl ipam claims --pool "+inventory.NameOf(p.Key), "has %d free addresses of %d", u.Available, u.Total)
 	}
 	pool, ok := p.Object.(*butlerv1.NetworkPool)
 	if !ok {
@@ -99,7 +100,7 @@ func (i *Inventory) checkCapacity(p *Pool, add func(d Defect, remedy, format str
 	for _, purpose := range []butlerv1.IPAllocationType{butlerv1.TypeNodes, butlerv1.TypeLoadBalancer} {
 		size := int64(butler.RequestedCount(&butlerv1.IPAllocation{Spec: butlerv1.IPAllocationSpec{Type: purpose}}, pool))
 		if u.Available >= size && size > u.LargestFree {
-			add(Fragmented, "enlarge the pool, or delete and create again small claims between the free blocks: kubectl ipam map "+NameOf(p.Key),
+			add(Fragmented, "enlarge the pool, or delete and create again small claims between the free blocks: kubectl ipam map "+inventory.NameOf(p.Key),
 				"has %d free addresses, and no free block for the default of %d of type %s (largest block %d)", u.Available, size, purpose, u.LargestFree)
 		}
 	}
@@ -113,11 +114,11 @@ type Use struct {
 
 // CheckUses lists the used addresses that a pool may allocate to a claim: a pool offers them, and in no routing domain they are owned or reserved. The network of
 // Nodes and Services may be any routing domain.
-func (i *Inventory) CheckUses(uses []Use) (list []Finding) {
-	free, accounted := map[netip.Addr]*Pool{}, map[netip.Addr]bool{}
+func CheckUses(i *inventory.Inventory, uses []Use) (list []Finding) {
+	free, accounted := map[netip.Addr]*inventory.Pool{}, map[netip.Addr]bool{}
 	for _, domain := range i.Domains() {
-		pools := slices.DeleteFunc(i.Pools(), func(p *Pool) bool { return p.Domain != domain })
-		offering := map[netip.Addr]*Pool{}
+		pools := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return p.Domain != domain })
+		offering := map[netip.Addr]*inventory.Pool{}
 		var offered []allocator.Range
 		for _, use := range uses {
 			for _, p := range pools {
@@ -140,8 +141,8 @@ func (i *Inventory) CheckUses(uses []Use) (list []Finding) {
 	}
 	for _, use := range uses {
 		if p := free[use.Address.First]; p != nil && !accounted[use.Address.First] {
-			list = append(list, newFinding(UsedAddress, []Key{p.Key}, "reserve the address in the pool, or create a claim that requests it",
-				"%s uses %s, which is free and offered by %s", use.By, use.Address, titled(p.Key)))
+			list = append(list, newFinding(UsedAddress, []inventory.Key{p.Key}, "reserve the address in the pool, or create a claim that requests it",
+				"%s uses %s, which is free and offered by %s", use.By, use.Address, inventory.TitleOf(p.Key)))
 		}
 	}
 	SortFindings(list)
@@ -156,7 +157,7 @@ type Network struct {
 
 // CheckNetworks lists the pools of the default routing domain that offer addresses of a network of the cluster itself. Addresses that a pool reserves are not
 // offered.
-func (i *Inventory) CheckNetworks(networks []Network) (list []Finding) {
+func CheckNetworks(i *inventory.Inventory, networks []Network) (list []Finding) {
 	for _, p := range i.Pools() {
 		if p.Domain != "" {
 			continue
@@ -170,8 +171,8 @@ func (i *Inventory) CheckNetworks(networks []Network) (list []Finding) {
 			}
 			isOffered := func(g state.Segment) bool { return g.State != state.SegmentReserved }
 			if slices.ContainsFunc(i.Segments(p.Domain, common), isOffered) {
-				list = append(list, newFinding(ClusterNetwork, []Key{p.Key}, "use another network for the pool, or reserve these addresses in it",
-					"%s offers %s, which %s of this cluster use: %s", titled(p.Key), formatRanges(common), network.Name, network.Range.Text()))
+				list = append(list, newFinding(ClusterNetwork, []inventory.Key{p.Key}, "use another network for the pool, or reserve these addresses in it",
+					"%s offers %s, which %s of this cluster use: %s", inventory.TitleOf(p.Key), formatRanges(common), network.Name, network.Range.Text()))
 			}
 		}
 	}
@@ -184,8 +185,8 @@ func CheckMovedRecords(maps []corev1.ConfigMap) (list []Finding) {
 	for n := range maps {
 		if pool, _, err := poolrecord.ReadMoved(&maps[n]); err != nil {
 			what := "a pool"
-			if pool != (Key{}) {
-				what = titled(pool)
+			if pool != (inventory.Key{}) {
+				what = inventory.TitleOf(pool)
 			}
 			name := maps[n].Namespace + "/" + maps[n].Name
 			list = append(list, newFinding(MovedRecordUnreadable, nil,

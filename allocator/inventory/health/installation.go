@@ -1,4 +1,4 @@
-package inventory
+package health
 
 import (
 	"crypto/x509"
@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 
+	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
@@ -40,14 +41,14 @@ const JournalRenewal = 6 * time.Second
 
 // CheckJournal checks the Lease with the journal; nil means that it does not exist. renewed reports that the Lease has changed while it was watched for
 // JournalRenewal. passed describes the leader if there is no finding.
-func (i *Inventory) CheckJournal(namespace string, lease *coordinationv1.Lease, renewed bool) (list []Finding, passed string) {
+func CheckJournal(i *inventory.Inventory, namespace string, lease *coordinationv1.Lease, renewed bool) (list []Finding, passed string) {
 	pods := "kubectl -n " + namespace + " get pods -l " + LabelManager + ", then their log"
 	if lease == nil {
 		return []Finding{newFinding(NoLeader, nil, "start the manager; if it runs in another namespace, name that with --manager-namespace",
 			"there is no Lease %s in namespace %s", journal.LeaseName, namespace)}, ""
 	}
 	renewTime := ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time
-	unrenewed := max(0, i.now.Sub(renewTime))
+	unrenewed := max(0, i.Now().Sub(renewTime))
 	v, err := journal.DecodeLease(lease)
 	switch {
 	case errors.Is(err, journal.ErrFormat):
@@ -61,7 +62,7 @@ func (i *Inventory) CheckJournal(namespace string, lease *coordinationv1.Lease, 
 			by = "by " + leaderName(v.Leader)
 		}
 		list = append(list, newFinding(NoLeader, nil, pods, "the journal is not renewed; last at %s %s", renewTime.UTC().Format(time.RFC3339), by))
-		list = append(list, i.checkGrants(v.Entries, unrenewed)...)
+		list = append(list, checkGrants(i, v.Entries, unrenewed)...)
 	}
 	if v.Quarantine {
 		list = append(list, newFinding(JournalLost, nil, "wait for two minutes after the start of a leader: then the flag is removed; find out what deleted or emptied the Lease",
@@ -141,11 +142,11 @@ func SelectWebhooks(mutating []admissionv1.MutatingWebhookConfiguration, validat
 func (w Webhooks) Len() (mutating, validating int) { return len(w.mutating), len(w.validating) }
 
 // CheckWebhooks lists the missing webhooks. Expected are those of each API group that has claims, or any webhook.
-func (i *Inventory) CheckWebhooks(w Webhooks) (list []Finding) {
+func CheckWebhooks(i *inventory.Inventory, w Webhooks) (list []Finding) {
 	const remedy = "install the webhook configurations again: helm upgrade with the values of the release"
 	used := map[string]bool{}
-	for _, c := range i.claims {
-		if _, group, _ := strings.Cut(c.Key.Resource, "."); c.Pool != (Key{}) { // otherwise an IPAddress of another provider
+	for _, c := range i.Stored() {
+		if _, group, _ := strings.Cut(c.Key.Resource, "."); c.Pool != (inventory.Key{}) { // otherwise an IPAddress of another provider
 			used[group] = true
 		}
 	}
@@ -185,7 +186,7 @@ func (w Webhooks) Services() (services []admissionv1.ServiceReference) {
 
 // CheckCertificates checks the caBundle of each webhook, and the certificate that the manager serves; nil if it is not known. passed describes the certificates
 // if there is no finding.
-func (i *Inventory) CheckCertificates(w Webhooks, serving []byte) (list []Finding, passed string) {
+func CheckCertificates(i *inventory.Inventory, w Webhooks, serving []byte) (list []Finding, passed string) {
 	leaf, intermediates := parseServing(serving)
 	until := time.Time{}
 	seen := map[string]bool{}
@@ -200,17 +201,17 @@ func (i *Inventory) CheckCertificates(w Webhooks, serving []byte) (list []Findin
 			continue
 		}
 		newest := slices.MaxFunc(authorities, func(x, y *x509.Certificate) int { return x.NotAfter.Compare(y.NotAfter) })
-		list = append(list, i.checkExpiry("the certificate authority of webhook "+h.name, newest)...)
+		list = append(list, checkExpiry(i, "the certificate authority of webhook "+h.name, newest)...)
 		until = earlier(until, newest.NotAfter)
 		if leaf == nil {
 			continue
 		}
-		if err := verify(leaf, intermediates, authorities, h.client.Service, i.now); err != nil && i.now.Before(leaf.NotAfter) && i.now.Before(newest.NotAfter) {
+		if err := verify(leaf, intermediates, authorities, h.client.Service, i.Now()); err != nil && i.Now().Before(leaf.NotAfter) && i.Now().Before(newest.NotAfter) {
 			list = append(list, newFinding(WrongBundle, nil, certificateReadme+": caBundle must have the authority of the certificate", "the caBundle of webhook %s does not trust the certificate of the manager: %v", h.name, err))
 		}
 	}
 	if leaf != nil {
-		list = append(list, i.checkExpiry("the certificate of the manager", leaf)...)
+		list = append(list, checkExpiry(i, "the certificate of the manager", leaf)...)
 		until = earlier(until, leaf.NotAfter)
 	} else if len(serving) > 0 {
 		list = append(list, newFinding(WrongBundle, nil, certificateReadme, "the Secret of the manager has no readable certificate in tls.crt"))
@@ -229,8 +230,8 @@ func earlier(x, y time.Time) time.Time {
 }
 
 // checkExpiry reports a certificate that has expired or expires soon.
-func (i *Inventory) checkExpiry(what string, c *x509.Certificate) []Finding {
-	left, at := c.NotAfter.Sub(i.now), c.NotAfter.UTC().Format(time.RFC3339)
+func checkExpiry(i *inventory.Inventory, what string, c *x509.Certificate) []Finding {
+	left, at := c.NotAfter.Sub(i.Now()), c.NotAfter.UTC().Format(time.RFC3339)
 	switch {
 	case left <= 0:
 		return []Finding{newFinding(CertificateExpired, nil, "renew it: "+certificateReadme, "%s has expired at %s", what, at)}
@@ -317,7 +318,7 @@ func CheckEndpoints(name admissionv1.ServiceReference, service *corev1.Service, 
 }
 
 // CheckReplicas lists the images of the manager's pods if they differ for grace: a rollout that does not end.
-func (i *Inventory) CheckReplicas(namespace string, pods []corev1.Pod, grace time.Duration) []Finding {
+func CheckReplicas(i *inventory.Inventory, namespace string, pods []corev1.Pod, grace time.Duration) []Finding {
 	images := map[string]bool{}
 	youngest := time.Time{}
 	for n := range pods {
@@ -330,7 +331,7 @@ func (i *Inventory) CheckReplicas(namespace string, pods []corev1.Pod, grace tim
 			youngest = created
 		}
 	}
-	if len(images) < 2 || i.now.Sub(youngest) < grace {
+	if len(images) < 2 || i.Now().Sub(youngest) < grace {
 		return nil
 	}
 	return []Finding{newFinding(ReplicasDiffer, nil, "finish the upgrade: kubectl -n "+namespace+" rollout status deployment -l "+LabelManager,
@@ -357,10 +358,10 @@ func CheckPlugin(own string, d *appsv1.Deployment) []Finding {
 }
 
 // NewCreateFinding reports that the dry run of a create in a pool failed. err is nil if the response has no address.
-func NewCreateFinding(pool Key, err error) Finding {
+func NewCreateFinding(pool inventory.Key, err error) Finding {
 	if err != nil {
-		return newFinding(CreateFails, []Key{pool}, "correct what the message names; then see the log of the manager", "a create in %s fails: %v", titled(pool), err)
+		return newFinding(CreateFails, []inventory.Key{pool}, "correct what the message names; then see the log of the manager", "a create in %s fails: %v", inventory.TitleOf(pool), err)
 	}
-	return newFinding(CreateFails, []Key{pool}, "check that the API server can call the mutating webhooks of Butler IPAM: IPAM402, IPAM404, IPAM407",
-		"a create in %s was answered without an address: no mutating webhook has answered", titled(pool))
+	return newFinding(CreateFails, []inventory.Key{pool}, "check that the API server can call the mutating webhooks of Butler IPAM: IPAM402, IPAM404, IPAM407",
+		"a create in %s was answered without an address: no mutating webhook has answered", inventory.TitleOf(pool))
 }

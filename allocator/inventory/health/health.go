@@ -1,4 +1,4 @@
-package inventory
+package health
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
 // Severity of a Defect.
@@ -101,61 +102,53 @@ func Defects() []Defect { return slices.Clone(defects) }
 // Finding is a defect of stored objects, with its remedy.
 type Finding struct {
 	Defect
-	Objects []Key // concerned; may be empty
+	Objects []inventory.Key // concerned; may be empty
 	Message string
 	Remedy  string
 }
 
-// Health is the outcome of a check.
-type Health struct {
+// Report is the outcome of a check.
+type Report struct {
 	Passed     []string // lines about what has no defect
 	Findings   []Finding
 	NotChecked []string // what could not be read, and why: "Nodes (forbidden)"
 }
 
 // newFinding returns a finding. Its message is formatted from format and values.
-func newFinding(d Defect, objects []Key, remedy, format string, values ...any) Finding {
+func newFinding(d Defect, objects []inventory.Key, remedy, format string, values ...any) Finding {
 	return Finding{Defect: d, Objects: objects, Message: fmt.Sprintf(format, values...), Remedy: remedy}
 }
 
-// Check lists the defects of pools, claims and addresses, by identifier and object. A state that ends by itself, such as a deletion, is a defect when it has
-// lasted for grace.
-func (i *Inventory) Check(grace time.Duration) (list []Finding) {
-	for _, p := range i.Pools() {
-		list = append(list, i.checkPool(p, grace)...)
-	}
-	for _, c := range i.claims {
-		list = append(list, i.checkClaim(c, grace)...)
-	}
-	SortFindings(list)
-	return list
-}
-
-// Health is the outcome of Check, with what the Inventory lacks.
-func (i *Inventory) Health(grace time.Duration) (h Health) {
-	for _, resource := range slices.Sorted(maps.Keys(i.unread)) {
+// Check lists the defects of pools, claims and addresses, and the resources whose objects the inventory lacks. A state that ends by itself, such as a deletion,
+// is a defect when the state has lasted for grace.
+func Check(i *inventory.Inventory, grace time.Duration) (r Report) {
+	unread := i.LeftOut()
+	for _, resource := range slices.Sorted(maps.Keys(unread)) {
 		what := resource
-		if namespace := i.unread[resource]; namespace != "" {
+		if namespace := unread[resource]; namespace != "" {
 			what += " outside of namespace " + namespace
 		}
-		h.NotChecked = append(h.NotChecked, what+" (forbidden)")
+		r.NotChecked = append(r.NotChecked, what+" (forbidden)")
 	}
-	h.Findings = i.Check(grace)
-	return h
+	for _, p := range i.Pools() {
+		r.Findings = append(r.Findings, checkPool(i, p, grace)...)
+	}
+	for _, c := range i.Stored() {
+		r.Findings = append(r.Findings, checkClaim(i, c, grace)...)
+	}
+	SortFindings(r.Findings)
+	return r
 }
 
 // SortFindings sorts findings by identifier, object and message.
 func SortFindings(list []Finding) {
 	slices.SortFunc(list, func(x, y Finding) int {
-		return cmp.Or(strings.Compare(x.ID, y.ID), slices.CompareFunc(x.Objects, y.Objects, compareKeys), strings.Compare(x.Message, y.Message))
+		return cmp.Or(strings.Compare(x.ID, y.ID), slices.CompareFunc(x.Objects, y.Objects, inventory.CompareKeys), strings.Compare(x.Message, y.Message))
 	})
 }
 
-// titled returns the kind and the name of an object: "IPClaim ns/web".
-func titled(k Key) string { return KindOf(k) + " " + NameOf(k) }
-
 // kubectlName returns an object as arguments of kubectl.
-func kubectlName(k Key) string {
+func kubectlName(k inventory.Key) string {
 	text := k.Resource + " " + k.Name
 	if k.Namespace != "" {
 		text = "-n " + k.Namespace + " " + text

@@ -1,4 +1,4 @@
-package inventory
+package health
 
 import (
 	"crypto/ecdsa"
@@ -25,13 +25,17 @@ import (
 	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/journal"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
 const grace = 10 * time.Minute
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 var (
 	old   = metav1.NewTime(now.Add(-time.Hour))
@@ -40,10 +44,17 @@ var (
 
 // allocation is an old allocation with its finalizer, not Ready. Without first it waits for its addresses.
 func allocation(name, first, last string, change ...func(*butlerv1.IPAllocation)) *butlerv1.IPAllocation {
-	a := newAllocation(name, first, last, butlerv1.TypeNodes)
-	a.CreationTimestamp, a.Finalizers = old, []string{butlerv1.FinalizerIPAllocation}
-	if first == "" {
-		a.Spec.PinnedRange = nil
+	a := &butlerv1.IPAllocation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: "2", CreationTimestamp: old, Finalizers: []string{butlerv1.FinalizerIPAllocation},
+		},
+		Spec: butlerv1.IPAllocationSpec{
+			PoolRef: butlerv1.LocalObjectReference{Name: "pool"}, Type: butlerv1.TypeNodes,
+			TenantClusterRef: butlerv1.NamespacedObjectReference{Namespace: "team", Name: "web"},
+		},
+	}
+	if first != "" {
+		a.Spec.PinnedRange = &butlerv1.PinnedIPRange{StartAddress: first, EndAddress: last}
 	}
 	for _, c := range change {
 		c(a)
@@ -58,8 +69,10 @@ func ready(a *butlerv1.IPAllocation) {
 
 // changedPool is a newer version of the pool of the inventory.
 func changedPool(cidr string, change func(*butlerv1.NetworkPool)) *butlerv1.NetworkPool {
-	p := newPool(cidr)
-	p.ResourceVersion, p.Finalizers = "9", []string{butlerv1.FinalizerNetworkPool}
+	p := &butlerv1.NetworkPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool", ResourceVersion: "9", Finalizers: []string{butlerv1.FinalizerNetworkPool}},
+		Spec:       butlerv1.NetworkPoolSpec{CIDR: cidr},
+	}
 	change(p)
 	return p
 }
@@ -95,17 +108,17 @@ func rangeOf(text string) allocator.Range {
 }
 
 // add returns a function that adds objects and runs the checks of the inventory alone.
-func add(objects ...metav1.Object) func(*Inventory) []Finding {
-	return func(i *Inventory) []Finding {
+func add(objects ...metav1.Object) func(*inventory.Inventory) []Finding {
+	return func(i *inventory.Inventory) []Finding {
 		for _, o := range objects {
 			i.Add(o)
 		}
-		return i.Check(grace)
+		return Check(i, grace).Findings
 	}
 }
 
 // defectsOfObjects has the check that finds each defect of pools, claims and addresses. The inventory has a pool ns/pool, 10.0.0.0/24.
-var defectsOfObjects = map[Defect]func(*Inventory) []Finding{
+var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 	TwoOwners:    add(allocation("a", "10.0.0.0", "10.0.0.3", ready), allocation("b", "10.0.0.3", "10.0.0.4", ready)),
 	LostConflict: add(allocation("a", "10.0.0.0", "10.0.0.3", ready), allocation("b", "10.0.0.3", "10.0.0.4")),
 	OrphanAddress: add(ipPool(unchanged), &metal3v1.IPAddress{
@@ -117,24 +130,24 @@ var defectsOfObjects = map[Defect]func(*Inventory) []Finding{
 	NotOffered:    add(allocation("a", "10.9.0.0", "10.9.0.1")),
 	NotReady:      add(allocation("a", "10.0.0.0", "10.0.0.1")),
 	StuckDeletion: add(allocation("a", "10.0.0.0", "10.0.0.1", ready, func(a *butlerv1.IPAllocation) { a.DeletionTimestamp = &old })),
-	TenantMissing: func(i *Inventory) []Finding {
+	TenantMissing: func(i *inventory.Inventory) []Finding {
 		i.Add(ipPool(unchanged))
 		i.Add(ipClaim("10.1.0.1"))
-		if !slices.Equal(i.Clusters(), []string{"ns/web"}) || len(i.CheckClusters(map[string]bool{"ns/web": true}, grace)) > 0 {
+		if !slices.Equal(Clusters(i), []string{"ns/web"}) || len(CheckClusters(i, map[string]bool{"ns/web": true}, grace)) > 0 {
 			return nil
 		}
-		return i.CheckClusters(map[string]bool{"ns/another": true}, grace)
+		return CheckClusters(i, map[string]bool{"ns/another": true}, grace)
 	},
-	LeakedGrant: func(i *Inventory) []Finding {
+	LeakedGrant: func(i *inventory.Inventory) []Finding {
 		open := journal.Entry{Token: journal.Token{7}, Resource: "ipallocations.butler.butlerlabs.dev", Namespace: "ns", NameHash: 1}
 		arrived := journal.Entry{Token: journal.Token{8}, Resource: "ipallocations.butler.butlerlabs.dev", Namespace: "ns", NameHash: 2}
 		i.Add(allocation("a", "10.0.0.1", "10.0.0.1", ready, func(a *butlerv1.IPAllocation) {
 			a.Annotations = map[string]string{butlerv1.AnnotationGrant: arrived.Token.String()}
 		}))
-		if found := i.checkGrants([]journal.Entry{open}, time.Minute); len(found) > 0 {
+		if found := checkGrants(i, []journal.Entry{open}, time.Minute); len(found) > 0 {
 			return nil // a grant of a minute may still be fulfilled
 		}
-		return i.checkGrants([]journal.Entry{open, arrived}, time.Hour)
+		return checkGrants(i, []journal.Entry{open, arrived}, time.Hour)
 	},
 	AddressObjectMissing: add(ipPool(unchanged), ipClaim("10.1.0.1")),
 	FinalizerMissing:     add(allocation("a", "10.0.0.0", "10.0.0.1", ready, func(a *butlerv1.IPAllocation) { a.Finalizers = nil })),
@@ -144,19 +157,19 @@ var defectsOfObjects = map[Defect]func(*Inventory) []Finding{
 		p.Name, p.UID = "faulty", "faulty"
 		p.Spec.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.7.0.1", End: "10.7.0.9"}, {Start: "10.7.0.5", End: "10.7.0.12"}}}
 	})),
-	ClusterNetwork: func(i *Inventory) []Finding {
+	ClusterNetwork: func(i *inventory.Inventory) []Finding {
 		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.128/25"}} }))
-		if found := i.CheckNetworks([]Network{{"the Services", rangeOf("10.0.0.192/26")}, {"the Services", rangeOf("10.1.0.0/16")}}); len(found) > 0 {
+		if found := CheckNetworks(i, []Network{{"the Services", rangeOf("10.0.0.192/26")}, {"the Services", rangeOf("10.1.0.0/16")}}); len(found) > 0 {
 			return nil // reserved, and elsewhere
 		}
-		return i.CheckNetworks([]Network{{"the Services", rangeOf("10.0.0.64/26")}})
+		return CheckNetworks(i, []Network{{"the Services", rangeOf("10.0.0.64/26")}})
 	},
-	UsedAddress: func(i *Inventory) []Finding {
+	UsedAddress: func(i *inventory.Inventory) []Finding {
 		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.128/25"}} }))
 		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Name, p.UID, p.Spec.RoutingDomain = "red", "red", "red" }))
 		i.Add(allocation("a", "10.0.0.0", "10.0.0.1", ready))
 		i.Add(allocation("b", "10.0.0.7", "10.0.0.7", ready, func(a *butlerv1.IPAllocation) { a.Spec.PoolRef.Name = "red" }))
-		found := i.CheckUses([]Use{
+		found := CheckUses(i, []Use{
 			{rangeOf("10.0.0.1"), "Node owner"}, {rangeOf("10.0.0.200"), "Node reserved"}, {rangeOf("10.0.0.5"), "Node worker"},
 			{rangeOf("10.0.0.7"), "Node in another domain"}, {rangeOf("192.0.2.1"), "Node elsewhere"},
 		})
@@ -167,7 +180,7 @@ var defectsOfObjects = map[Defect]func(*Inventory) []Finding{
 	},
 	PoolWaits:            add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.DeletionTimestamp = &old }), allocation("a", "10.0.0.0", "10.0.0.3", ready)),
 	PoolFinalizerMissing: add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Finalizers = nil }), allocation("a", "10.0.0.0", "10.0.0.3", ready)),
-	MovedRecordUnreadable: func(*Inventory) []Finding {
+	MovedRecordUnreadable: func(*inventory.Inventory) []Finding {
 		good := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{poolrecord.AnnotationMovedPool: "ippools.ipam.metal3.io/ns/metal"}}, Data: map[string]string{poolrecord.KeyMoved: "[]"}}
 		bad := *good.DeepCopy()
 		bad.Data[poolrecord.KeyMoved] = "["
@@ -187,45 +200,45 @@ var defectsOfObjects = map[Defect]func(*Inventory) []Finding{
 }
 
 // defectsOfInstallation has the check that finds each defect of the installation.
-var defectsOfInstallation = map[Defect]func(*Inventory) []Finding{
-	NoLeader: func(i *Inventory) []Finding {
-		list, _ := i.CheckJournal("system", lease(nil), false)
-		missing, _ := i.CheckJournal("system", nil, false)
+var defectsOfInstallation = map[Defect]func(*inventory.Inventory) []Finding{
+	NoLeader: func(i *inventory.Inventory) []Finding {
+		list, _ := CheckJournal(i, "system", lease(nil), false)
+		missing, _ := CheckJournal(i, "system", nil, false)
 		return append(list, missing...)
 	},
-	JournalUnreadable: func(i *Inventory) []Finding {
-		list, _ := i.CheckJournal("system", lease(func(l *coordinationv1.Lease) { l.Annotations["butler.butlerlabs.dev/journal"] = "/wA=" }), true)
-		damaged, _ := i.CheckJournal("system", lease(func(l *coordinationv1.Lease) { l.Annotations["butler.butlerlabs.dev/journal"] = "?" }), true)
+	JournalUnreadable: func(i *inventory.Inventory) []Finding {
+		list, _ := CheckJournal(i, "system", lease(func(l *coordinationv1.Lease) { l.Annotations["butler.butlerlabs.dev/journal"] = "/wA=" }), true)
+		damaged, _ := CheckJournal(i, "system", lease(func(l *coordinationv1.Lease) { l.Annotations["butler.butlerlabs.dev/journal"] = "?" }), true)
 		return append(list, damaged...)
 	},
-	JournalLost: func(i *Inventory) []Finding {
-		list, _ := i.CheckJournal("system", lease(func(l *coordinationv1.Lease) { l.Annotations = nil }), true)
+	JournalLost: func(i *inventory.Inventory) []Finding {
+		list, _ := CheckJournal(i, "system", lease(func(l *coordinationv1.Lease) { l.Annotations = nil }), true)
 		return list
 	},
-	ConfigurationMissing: func(i *Inventory) []Finding {
-		return i.CheckWebhooks(Webhooks{mutating: []hook{}, validating: hooksOf(1, nil)})
+	ConfigurationMissing: func(i *inventory.Inventory) []Finding {
+		return CheckWebhooks(i, Webhooks{mutating: []hook{}, validating: hooksOf(1, nil)})
 	},
-	WebhookMissing: func(i *Inventory) []Finding {
-		return i.CheckWebhooks(Webhooks{mutating: hooksOf(0, nil)[1:], validating: hooksOf(1, nil)})
+	WebhookMissing: func(i *inventory.Inventory) []Finding {
+		return CheckWebhooks(i, Webhooks{mutating: hooksOf(0, nil)[1:], validating: hooksOf(1, nil)})
 	},
-	WrongBundle: func(i *Inventory) []Finding {
+	WrongBundle: func(i *inventory.Inventory) []Finding {
 		authority, certificate := certificates(now.AddDate(1, 0, 0), now.AddDate(1, 0, 0))
 		another, _ := certificates(now.AddDate(1, 0, 0), now.AddDate(1, 0, 0))
-		if list, passed := i.CheckCertificates(Webhooks{mutating: hooksOf(0, authority)}, certificate); len(list) > 0 || passed == "" {
+		if list, passed := CheckCertificates(i, Webhooks{mutating: hooksOf(0, authority)}, certificate); len(list) > 0 || passed == "" {
 			return nil
 		}
 		return slices.Concat(bundles(i, nil, nil), bundles(i, []byte("?"), nil), bundles(i, another, certificate))
 	},
-	CertificateExpired: func(i *Inventory) []Finding {
+	CertificateExpired: func(i *inventory.Inventory) []Finding {
 		valid, expired := certificates(now.AddDate(1, 0, 0), now.Add(-time.Minute))
 		ended, _ := certificates(now.Add(-time.Minute), now.Add(-time.Minute))
 		return append(bundles(i, valid, expired), bundles(i, ended, nil)...)
 	},
-	CertificateExpires: func(i *Inventory) []Finding {
+	CertificateExpires: func(i *inventory.Inventory) []Finding {
 		authority, certificate := certificates(now.AddDate(1, 0, 0), now.AddDate(0, 0, 29))
 		return bundles(i, authority, certificate)
 	},
-	NoEndpoint: func(*Inventory) []Finding {
+	NoEndpoint: func(*inventory.Inventory) []Finding {
 		name := admissionv1.ServiceReference{Namespace: "system", Name: "webhook"}
 		unready, _ := CheckEndpoints(name, &corev1.Service{}, []discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}}}}})
 		missing, _ := CheckEndpoints(name, nil, nil)
@@ -234,13 +247,13 @@ var defectsOfInstallation = map[Defect]func(*Inventory) []Finding{
 		}
 		return append(unready, missing...)
 	},
-	ReplicasDiffer: func(i *Inventory) []Finding {
-		if list := i.CheckReplicas("system", []corev1.Pod{pod("v1", old), pod("v2", fresh)}, grace); len(list) > 0 {
+	ReplicasDiffer: func(i *inventory.Inventory) []Finding {
+		if list := CheckReplicas(i, "system", []corev1.Pod{pod("v1", old), pod("v2", fresh)}, grace); len(list) > 0 {
 			return nil // a rollout
 		}
-		return i.CheckReplicas("system", []corev1.Pod{pod("v1", old), pod("v2", old)}, grace)
+		return CheckReplicas(i, "system", []corev1.Pod{pod("v1", old), pod("v2", old)}, grace)
 	},
-	PluginDiffers: func(*Inventory) []Finding {
+	PluginDiffers: func(*inventory.Inventory) []Finding {
 		d := &appsv1.Deployment{}
 		d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Image: "registry:5000/butler-ipam:v0.2.1"}}
 		if len(CheckPlugin("v0.2.0", d)) > 0 || len(CheckPlugin("1a2b3c4", d)) > 0 {
@@ -249,8 +262,8 @@ var defectsOfInstallation = map[Defect]func(*Inventory) []Finding{
 		labelled := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{labelVersion: "0.3.0"}}}
 		return append(CheckPlugin("v0.1.0", d), CheckPlugin("v0.2.0", labelled)...)
 	},
-	CreateFails: func(*Inventory) []Finding {
-		return []Finding{NewCreateFinding(poolKey, errors.New("denied")), NewCreateFinding(poolKey, nil)}
+	CreateFails: func(*inventory.Inventory) []Finding {
+		return []Finding{NewCreateFinding(butler.NetworkPoolKey("ns", "pool"), errors.New("denied")), NewCreateFinding(butler.NetworkPoolKey("ns", "pool"), nil)}
 	},
 }
 
@@ -271,8 +284,8 @@ func hooksOf(kind int, bundle []byte) (list []hook) {
 	return list
 }
 
-func bundles(i *Inventory, bundle, serving []byte) []Finding {
-	list, _ := i.CheckCertificates(Webhooks{mutating: hooksOf(0, bundle), validating: hooksOf(1, bundle)}, serving)
+func bundles(i *inventory.Inventory, bundle, serving []byte) []Finding {
+	list, _ := CheckCertificates(i, Webhooks{mutating: hooksOf(0, bundle), validating: hooksOf(1, bundle)}, serving)
 	return list
 }
 
@@ -314,7 +327,7 @@ func TestCheck_FindsEachDefect(t *testing.T) {
 			if find == nil {
 				t.Fatal("no test")
 			}
-			i := New(now, nil)
+			i := inventory.New(now, nil)
 			i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.ResourceVersion = "1" }))
 			found := find(i)
 			if len(found) == 0 {
@@ -331,7 +344,7 @@ func TestCheck_FindsEachDefect(t *testing.T) {
 
 // Objects in good order have no finding, and neither has a state that has not lasted for the grace time.
 func TestCheck_Healthy(t *testing.T) {
-	i := New(now, nil)
+	i := inventory.New(now, nil)
 	address := &metal3v1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "metal-10-1-0-1", UID: "address", ResourceVersion: "6", CreationTimestamp: old},
 		Spec:       metal3v1.IPAddressSpec{Address: "10.1.0.1", Claim: corev1.ObjectReference{Name: "machine"}, Pool: corev1.ObjectReference{Name: "metal"}},
@@ -352,35 +365,35 @@ func TestCheck_Healthy(t *testing.T) {
 	} {
 		i.Add(o)
 	}
-	if list := i.Check(grace); len(list) > 0 {
+	if list := Check(i, grace).Findings; len(list) > 0 {
 		t.Errorf("%+v", list)
 	}
-	if list := i.Check(time.Second); len(list) != 5 { // waits, unready without its finalizer, changed, deleted
+	if list := Check(i, time.Second).Findings; len(list) != 5 { // waits, unready without its finalizer, changed, deleted
 		t.Errorf("with a grace time of a second: %+v", list)
 	}
 }
 
 // What was not read is not missing.
 func TestCheck_NotRead(t *testing.T) {
-	i := New(now, nil)
+	i := inventory.New(now, nil)
 	i.LeaveOut("ipaddresses.ipam.metal3.io", "")
 	i.LeaveOut("networkpools.butler.butlerlabs.dev", "another")
 	i.Add(ipPool(unchanged))
 	i.Add(ipClaim("10.1.0.1"))
 	waiting := allocation("a", "", "", func(a *butlerv1.IPAllocation) { a.CreationTimestamp = fresh })
 	i.Add(waiting)
-	if list := i.Check(grace); len(list) > 0 {
+	if list := Check(i, grace).Findings; len(list) > 0 {
 		t.Errorf("%+v", list)
 	}
 	i.LeaveOut("networkpools.butler.butlerlabs.dev", "ns")
-	if list := i.Check(grace); len(list) != 1 || list[0].Defect != PoolMissing {
+	if list := Check(i, grace).Findings; len(list) != 1 || list[0].Defect != PoolMissing {
 		t.Errorf("in the namespace that was read: %+v", list)
 	}
 }
 
 // BenchmarkCheck checks 10,000 claims, and 10,000 addresses in use.
 func BenchmarkCheck(b *testing.B) {
-	i := New(now, nil)
+	i := inventory.New(now, nil)
 	i.Add(changedPool("10.0.0.0/16", unchanged))
 	var uses []Use
 	for n := range 10_000 {
@@ -391,7 +404,7 @@ func BenchmarkCheck(b *testing.B) {
 		uses = append(uses, Use{rangeOf(fmt.Sprintf("10.0.%d.%d", n/128, 2*(n%128)+1)), "Node"})
 	}
 	for b.Loop() {
-		if found := len(i.Check(grace)) + len(i.CheckUses(uses)); found < len(uses) {
+		if found := len(Check(i, grace).Findings) + len(CheckUses(i, uses)); found < len(uses) {
 			b.Fatalf("%d findings of %d used addresses", found, len(uses))
 		}
 	}
