@@ -58,7 +58,7 @@ func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c
 	asked, uid := k.toClaim(c), string(old.GetUID())
 	if len(asked.Ranges) > 0 && !asked.Token.IsZero() {
 		// An update by the reconciler that fulfils a Pending claim carries range and token.
-		if err := k.ledger.CheckGrant(ctx, asked.Key, uid, object.ResourceVersion(old), asked.Ranges, asked.Token); !errors.Is(err, ledger.ErrForged) {
+		if err := k.ledger.CheckGrant(ctx, asked, uid, object.ResourceVersion(old)); !errors.Is(err, ledger.ErrForged) {
 			return admission.Allowed(""), err
 		}
 	}

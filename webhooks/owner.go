@@ -301,7 +301,7 @@ func (k *ownerWebhooks[T]) checkSpaceUnchanged(ctx context.Context, old, o T) er
 // checkToken requires the open grant of an object with ranges and a token. uid and version identify the stored claim; a create has "" and 0, since
 // the API server may store the object under another UID.
 func (k *ownerWebhooks[T]) checkToken(ctx context.Context, c ledger.Claim, uid string, version uint64) error {
-	err := k.ledger.CheckGrant(ctx, c.Key, uid, version, c.Ranges, c.Token)
+	err := k.ledger.CheckGrant(ctx, c, uid, version)
 	switch {
 	case uid == "" && errors.Is(err, ledger.ErrNoGrant):
 		// The object was restored from a backup, with addresses and an old token. The first mutating call failed, and the API server skipped the second

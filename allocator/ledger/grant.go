@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/state"
 )
@@ -63,15 +62,15 @@ func (l *Ledger) Preview(ctx context.Context, q Request) (g Grant, err error) {
 	return g, err
 }
 
-// CheckGrant returns nil if each range of a claim that is about to be stored is owned by the stored claim already, or is in the claim's own open grant with
-// token t, and this replica is proven to have led after the grant was requested. uid and version are those of the stored claim that is overwritten, "" and 0 for
-// a create. Errors: ErrForged (ErrNoGrant wraps it), *NotServingError.
-func (l *Ledger) CheckGrant(ctx context.Context, k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
+// CheckGrant returns nil if each range of the claim c, which is about to be stored, is owned by the stored claim already, or is in the open grant with the token
+// of c, through the pool of c, and this replica is proven to have led after the grant was requested. uid and version identify the stored claim that is
+// overwritten; a create has "" and 0. Errors: ErrForged (ErrNoGrant wraps ErrForged), *NotServingError.
+func (l *Ledger) CheckGrant(ctx context.Context, c Claim, uid string, version uint64) error {
 	proven, awaitsProof := make(chan error, 1), false
 	err := l.withLeadership(ctx, true, func(s *state.State) error {
-		err := s.CheckGrant(k, uid, version, ranges, t)
+		err := s.CheckGrant(c, uid, version)
 		if awaitsProof = err == state.ErrUnproven; awaitsProof {
-			s.NotifyProven(t, proven)
+			s.NotifyProven(c.Token, proven)
 			return nil
 		}
 		return err

@@ -434,7 +434,7 @@ func TestLeaseExpired_CallersAreSentToAnotherReplica(t *testing.T) {
 			}
 			started = time.Now()
 		}
-		if err := l.CheckGrant(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
+		if err := l.CheckGrant(t.Context(), Claim{Key: key("x"), Ranges: []allocator.Range{mustRange("10.0.0.1")}, Token: journal.Token{1}}, "", 0); !errors.As(err, &down) {
 			t.Errorf("CheckGrant: %v, want NotServingError", err)
 		}
 		if l.Ready() == nil {
@@ -592,7 +592,7 @@ func TestExpiry_BoundsReads(t *testing.T) {
 						t.Fatal(err)
 					}
 					if tc.validated {
-						if err := l.CheckGrant(t.Context(), q.Claim, "", 0, g.Ranges, g.Token); err != nil {
+						if err := l.CheckGrant(t.Context(), Claim{Key: q.Claim, Pool: q.Pool, Ranges: g.Ranges, Token: g.Token}, "", 0); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -900,7 +900,7 @@ func TestLeaseExpired_DeniesNothing(t *testing.T) {
 		s := &memoryStore{}
 		l, stop := startLeader(t, s, "a", &fakeSource{})
 		defer stop()
-		if err := l.CheckGrant(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.Is(err, ErrForged) {
+		if err := l.CheckGrant(t.Context(), Claim{Key: key("x"), Ranges: []allocator.Range{mustRange("10.0.0.1")}, Token: journal.Token{1}}, "", 0); !errors.Is(err, ErrForged) {
 			t.Errorf("leader, unknown token: %v, want %v", err, ErrForged)
 		}
 		before := s.writeCount()
@@ -924,7 +924,7 @@ func TestLeaseExpired_DeniesNothing(t *testing.T) {
 		l.provenAt = time.Now().Add(-leadershipProof)
 		l.mu.Unlock()
 		var down *NotServingError
-		if err := l.CheckGrant(t.Context(), key("x"), "", 0, []allocator.Range{mustRange("10.0.0.1")}, journal.Token{1}); !errors.As(err, &down) {
+		if err := l.CheckGrant(t.Context(), Claim{Key: key("x"), Ranges: []allocator.Range{mustRange("10.0.0.1")}, Token: journal.Token{1}}, "", 0); !errors.As(err, &down) {
 			t.Errorf("former leader, unknown token: %v, want NotServingError", err)
 		}
 		if _, err := l.Preview(t.Context(), tooMany); !errors.As(err, &down) {
@@ -992,7 +992,7 @@ func TestStandby_FormerLeaderApprovesNothing(t *testing.T) {
 		if err != nil || store.writeCount() != writes {
 			t.Fatalf("%v; %d commits for a standby grant", err, store.writeCount()-writes)
 		}
-		if err := l.CheckGrant(t.Context(), key("proven"), "", 0, g.Ranges, g.Token); err != nil {
+		if err := l.CheckGrant(t.Context(), Claim{Key: key("proven"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token}, "", 0); err != nil {
 			t.Errorf("of the leader: %v", err)
 		}
 		store.mu.Lock()
@@ -1002,7 +1002,7 @@ func TestStandby_FormerLeaderApprovesNothing(t *testing.T) {
 		store.mu.Unlock()
 		g, err = l.Grant(t.Context(), request("unproven"))
 		if err == nil {
-			err = l.CheckGrant(t.Context(), key("unproven"), "", 0, g.Ranges, g.Token)
+			err = l.CheckGrant(t.Context(), Claim{Key: key("unproven"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token}, "", 0)
 		}
 		if down := (*NotServingError)(nil); !errors.As(err, &down) {
 			t.Errorf("of a former leader: %v, want NotServingError", err)

@@ -145,14 +145,14 @@ func TestGrant_OfOwnedRangesNeedsNoCommit(t *testing.T) {
 	if err != nil || len(g.Ranges) > 0 || len(s.commit().Entries) > 0 {
 		t.Errorf("granted %v, %v; the journal has %d entries, want none", g.Ranges, err, len(s.grants))
 	}
-	if err := s.CheckGrant(key("vip"), "vip", version, []allocator.Range{mustRange("10.0.0.3")}, g.Token); err != nil {
+	if err := s.CheckGrant(Claim{Key: key("vip"), Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.3")}, Token: g.Token}, "vip", version); err != nil {
 		t.Error(err)
 	}
 	// The newer version may have given the range up.
 	if _, err := s.Grant(s.now, Request{Claim: key("vip"), UID: "vip", Version: version + 1, Pool: modelPool, Ranges: exact}); !errors.Is(err, ErrBehind) {
 		t.Errorf("version that is not observed yet: %v", err)
 	}
-	if err := s.CheckGrant(key("vip"), "vip", version+1, []allocator.Range{mustRange("10.0.0.3")}, g.Token); !errors.Is(err, ErrBehind) {
+	if err := s.CheckGrant(Claim{Key: key("vip"), Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.3")}, Token: g.Token}, "vip", version+1); !errors.Is(err, ErrBehind) {
 		t.Errorf("version that is not observed yet: %v", err)
 	}
 }

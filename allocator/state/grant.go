@@ -33,7 +33,7 @@ func (s *State) Grant(now time.Time, q Request) (*OpenGrant, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(s.missingRanges(q)) == 0 { // the claim owns them all: there is nothing to commit
+	if len(s.missingRanges(p, q)) == 0 { // the claim owns them all: there is nothing to commit
 		return &OpenGrant{Entry: journal.Entry{Token: s.newToken(), Space: p.Space}, state: grantCommitted, lifeBegan: now}, nil
 	}
 	if h := s.repeatableHolding(p, q); h != nil {

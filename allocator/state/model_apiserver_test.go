@@ -303,7 +303,7 @@ func (w *world) validateCreate(c *createRequest) {
 	}
 	before := v.state.grants[c.response.Token]
 	inherited := before != nil && before.IsStandby()
-	switch err := v.state.CheckGrant(key, "", 0, c.response.Ranges, c.response.Token); {
+	switch err := v.state.CheckGrant(Claim{Key: key, Pool: c.pool, Ranges: c.response.Ranges, Token: c.response.Token}, "", 0); {
 	case err == ErrUnproven: //nolint:errorlint // as the ledger compares it
 	case err != nil:
 		w.logf("api: drop create %d, validation by %s: %v", c.id, v.name(), err)

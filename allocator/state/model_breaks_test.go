@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
@@ -53,8 +52,8 @@ func (b *brokenState) Grant(now time.Time, q Request) (*OpenGrant, error) {
 	return g, nil
 }
 
-func (b *brokenState) CheckGrant(k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
-	err := b.State.CheckGrant(k, uid, version, ranges, t)
+func (b *brokenState) CheckGrant(c Claim, uid string, version uint64) error {
+	err := b.State.CheckGrant(c, uid, version)
 	if err == ErrUnproven && b.breaks.approveUnproven {
 		return nil
 	}
@@ -70,11 +69,11 @@ func (b *brokenState) TakeOver(v journal.Revision) {
 
 // repeatedGrant returns the holding with open grants that Grant would grant again; nil if there is none.
 func (b *brokenState) repeatedGrant(q Request) *holding {
-	if b.checkCanGrant(q) != nil || len(b.missingRanges(q)) == 0 {
+	if b.checkCanGrant(q) != nil {
 		return nil
 	}
 	p, err := b.poolForRequest(q)
-	if err != nil {
+	if err != nil || len(b.missingRanges(p, q)) == 0 {
 		return nil
 	}
 	if h := b.repeatableHolding(p, q); h != nil && len(h.grants) > 0 {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/journal"
 )
 
 // Ownership describes the ranges that a stored claim owns.
@@ -69,34 +68,41 @@ func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Du
 	return max(0, sent.Add(s.limits.GrantLife).Sub(now))
 }
 
-// CheckGrant returns nil if a claim that is about to be stored carries the ranges of its own open grant, in addition to the ranges that the stored claim owns
-// already; ErrUnproven if that grant awaits a proof. For a create, CheckGrant also records the final name of the claim in the grant.
-func (s *State) CheckGrant(k Key, uid string, version uint64, ranges []allocator.Range, t journal.Token) error {
+// CheckGrant returns nil if the claim c, which is about to be stored, names only ranges that the stored claim owns in the routing domain of c already, and the
+// ranges of an open grant with these properties:
+//
+//   - its token is the token of c
+//   - it was granted to c
+//   - it was granted through the pool of c, as far as the pool of the grant is known: an earlier leader's grant has a routing domain only
+//
+// uid and version identify the stored claim; a create has "" and 0. CheckGrant returns ErrUnproven if the grant awaits a proof. For a create, CheckGrant also
+// records the final name of the claim in the grant.
+func (s *State) CheckGrant(c Claim, uid string, version uint64) error {
 	if !s.granting {
 		return ErrNotLeader
 	}
 	if s.isBehind(uid, version) {
 		return ErrBehind
 	}
-	g := s.grants[t]
-	fresh := slices.DeleteFunc(slices.Clone(ranges), func(r allocator.Range) bool { return s.ownsRange(uid, r) })
+	g, domain := s.grants[c.Token], s.domainOfUpdate(c, uid)
+	fresh := slices.DeleteFunc(slices.Clone(c.Ranges), func(r allocator.Range) bool { return s.ownsRange(uid, domain, r) })
 	if len(fresh) == 0 {
 		return nil
 	}
 	if g == nil {
 		return ErrNoGrant
 	}
-	if g.state != grantCommitted || !g.isFor(k, uid) || !slices.Equal(g.Ranges, fresh) {
+	if g.state != grantCommitted || !g.isFor(c.Key, uid) || !slices.Equal(g.Ranges, fresh) || g.Space != domain || g.holding.pool != c.Pool && !g.holding.inherited {
 		return ErrForged
 	}
 	// Validation comes after all mutations, so the name is final, and expireGrants can read the object by name instead of listing all objects. A generated
 	// name (NameHash 0) is not final: after a collision the API server generates another name for the same request.
 	if uid == "" && g.NameHash != 0 {
-		g.finalName = k.Name
+		g.finalName = c.Key.Name
 	}
 	if g.IsStandby() { // used by an earlier leader, which may not have led any more
 		s.accountGrant(g, -1)
-		g.Resource, g.Namespace = k.Resource, k.Namespace
+		g.Resource, g.Namespace = c.Key.Resource, c.Key.Namespace
 		s.accountGrant(g, 1)
 		s.requireProof(g)
 	}
@@ -124,10 +130,22 @@ func (s *State) isBehind(uid string, version uint64) bool {
 	return version > 0 && (c == nil || c.ResourceVersion < version)
 }
 
-// ownsRange reports whether the claim with this UID owns a range, without a conflict.
-func (s *State) ownsRange(uid string, r allocator.Range) bool {
+// ownsRange reports whether the claim with this UID owns a range of a routing domain, without a conflict.
+func (s *State) ownsRange(uid, domain string, r allocator.Range) bool {
 	c := s.claims[uid]
-	return c != nil && c.holding != nil && !c.holding.contested && slices.Contains(c.holding.ranges, r)
+	return c != nil && c.holding != nil && c.holding.space == domain && !c.holding.contested && slices.Contains(c.holding.ranges, r)
+}
+
+// domainOfUpdate returns the routing domain that a new version of the claim with this UID will have, the first that exists: (a) of its known pool; (b) of the
+// holding of the stored version, if the pool is the same; (c) of its label.
+func (s *State) domainOfUpdate(c Claim, uid string) string {
+	if p := s.pools[c.Pool]; p != nil {
+		return p.Space
+	}
+	if stored := s.claims[uid]; stored != nil && stored.holding != nil && stored.Pool == c.Pool {
+		return stored.holding.space
+	}
+	return c.Space
 }
 
 // contestedHoldingOf returns the holding of a stored claim that lost a conflict; nil if the claim lost no conflict. The claim may request again the

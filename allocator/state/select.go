@@ -22,7 +22,7 @@ func (s *State) Preview(q Request) (Grant, error) {
 		return Grant{Ranges: h.ranges, Space: h.space}, nil
 	}
 	var ranges []allocator.Range
-	for _, w := range s.missingRanges(q) {
+	for _, w := range s.missingRanges(p, q) {
 		r, err := s.previewRange(p, w, s.contestedHoldingOf(q.UID))
 		if err != nil {
 			return Grant{}, err
@@ -32,9 +32,9 @@ func (s *State) Preview(q Request) (Grant, error) {
 	return Grant{Ranges: ranges, Space: p.Space}, nil
 }
 
-// missingRanges lists the range requests whose range the stored claim does not own yet.
-func (s *State) missingRanges(q Request) []RangeRequest {
-	return slices.DeleteFunc(slices.Clone(q.Ranges), func(w RangeRequest) bool { return s.ownsRange(q.UID, w.Exact) })
+// missingRanges lists the range requests whose range the stored claim does not own yet in the routing domain of the pool.
+func (s *State) missingRanges(p *pool, q Request) []RangeRequest {
+	return slices.DeleteFunc(slices.Clone(q.Ranges), func(w RangeRequest) bool { return s.ownsRange(q.UID, p.Space, w.Exact) })
 }
 
 // previewRange returns the range that a range request would get. own is the contested holding of the claim, nil if the claim lost no conflict.
@@ -148,7 +148,7 @@ func (s *State) poolForRequest(q Request) (*pool, error) {
 // A second grant of the holding, under a token of its own, is safe: at most one object of a name is stored, and an admission request stores
 // at most one object.
 func (s *State) repeatableHolding(p *pool, q Request) *holding {
-	requests := s.missingRanges(q)
+	requests := s.missingRanges(p, q)
 	fits := func(h *holding) bool {
 		switch {
 		case h.space != p.Space, h.pool != q.Pool, len(h.ranges) != len(requests),
@@ -211,7 +211,7 @@ func (s *State) grantFree(now time.Time, p *pool, q Request) (*OpenGrant, error)
 func (s *State) allocateRanges(p *pool, q Request) ([]allocator.Range, error) {
 	id, own := s.lastOwnerID+1, s.contestedHoldingOf(q.UID) // addHolding below gives the new holding this ID
 	var ranges []allocator.Range
-	for _, w := range s.missingRanges(q) {
+	for _, w := range s.missingRanges(p, q) {
 		r, err := s.allocateRange(p, w, id, own)
 		if err != nil {
 			for _, taken := range ranges {

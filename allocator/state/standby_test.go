@@ -51,7 +51,9 @@ func TestStandby_CreateIsGrantedFromTheJournal(t *testing.T) {
 	if g.AwaitsCommit() || g.Ranges[0].String() != "10.0.0.1" || !slices.ContainsFunc(snapshot.Entries, func(e journal.Entry) bool { return e.Token == g.Token && slices.Equal(e.Ranges, g.Ranges) }) {
 		t.Fatalf("granted %v, token %s, awaits a commit: %t; journal %v", g.Ranges, g.Token, g.AwaitsCommit(), snapshot.Entries)
 	}
-	check := func() error { return s.CheckGrant(key("b"), "", 0, g.Ranges, g.Token) }
+	check := func() error {
+		return s.CheckGrant(Claim{Key: key("b"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token}, "", 0)
+	}
 	if err := check(); err != ErrUnproven {
 		t.Errorf("before a proof: %v", err)
 	}
@@ -77,7 +79,7 @@ func TestStandby_CommitIsAProofToo(t *testing.T) {
 	s.BeginCommit()
 	g := s.grantAny("b")
 	s.CommitLanded(s.now)
-	if err := s.CheckGrant(key("b"), "", 0, g.Ranges, g.Token); err != ErrUnproven {
+	if err := s.CheckGrant(Claim{Key: key("b"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token}, "", 0); err != ErrUnproven {
 		t.Errorf("after a commit that began before the request: %v", err)
 	}
 	s.ProofFailed()
@@ -85,7 +87,7 @@ func TestStandby_CommitIsAProofToo(t *testing.T) {
 		t.Error("no commit is due after a read that proves nothing")
 	}
 	s.commit()
-	if err := s.CheckGrant(key("b"), "", 0, g.Ranges, g.Token); err != nil {
+	if err := s.CheckGrant(Claim{Key: key("b"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token}, "", 0); err != nil {
 		t.Errorf("after a commit that began after the request: %v", err)
 	}
 	s.observeStored("unadmitted", "10.0.0.200", journal.Token{})
@@ -201,7 +203,9 @@ func TestStandby_Inherited(t *testing.T) {
 	}
 	successor.commit()
 	successor.now = successor.now.Add(DefaultGrantLife - time.Second)
-	check := func() error { return successor.CheckGrant(key("b"), "", 0, g.Ranges, g.Token) }
+	check := func() error {
+		return successor.CheckGrant(Claim{Key: key("b"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token}, "", 0)
+	}
 	if err := check(); err != ErrUnproven {
 		t.Errorf("before a proof: %v", err)
 	}

@@ -444,7 +444,7 @@ func TestTakeOver_InheritedGrantIsNotGrantedAgain(t *testing.T) {
 	if err != nil || again.Ranges[0] == g.Ranges[0] {
 		t.Errorf("got %v, %v after %v", again, err, g)
 	}
-	if err := successor.CheckGrant(key("a"), "", 0, g.Ranges, g.Token); err != nil {
+	if err := successor.CheckGrant(Claim{Key: key("a"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token}, "", 0); err != nil {
 		t.Errorf("the claim of the inherited grant is denied: %v", err)
 	}
 	successor.observeStored("a", g.Ranges[0].String(), g.Token)
@@ -537,24 +537,62 @@ func TestTakeOver_ExpiredGrantReportsItsPoolAsChanged(t *testing.T) {
 
 func TestCheckGrant_AcceptsOnlyGrantedRanges(t *testing.T) {
 	s := newTestState(t)
+	sameDomain, otherDomain := s.nextPool("10.0.0.0-10.0.0.9"), s.nextPool("10.0.0.0-10.0.0.9")
+	sameDomain.Key.Name, otherDomain.Key.Name, otherDomain.Space = "same-domain", "other-domain", "other"
+	s.ObservePool(s.now, sameDomain)
+	s.ObservePool(s.now, otherDomain)
 	g := s.mustGrant(Request{Claim: key("a"), Ranges: []RangeRequest{{Count: 2}}})
 	other := s.mustGrant(Request{Claim: key("b"), Ranges: []RangeRequest{{Count: 2}}})
 	for name, tt := range map[string]struct {
-		key   Key
-		r     []allocator.Range
-		token journal.Token
-		want  error
+		change func(*Claim)
+		want   error
 	}{
-		"as granted":       {key("a"), g.Ranges, g.Token, nil},
-		"another name":     {key("c"), g.Ranges, g.Token, ErrForged},
-		"another range":    {key("a"), other.Ranges, g.Token, ErrForged},
-		"another's token":  {key("a"), g.Ranges, other.Token, ErrForged},
-		"no token":         {key("a"), g.Ranges, journal.Token{}, ErrForged},
-		"another resource": {Key{Resource: modelPools, Namespace: "ns", Name: "a"}, g.Ranges, g.Token, ErrForged},
+		"as granted":             {func(*Claim) {}, nil},
+		"another name":           {func(c *Claim) { c.Key = key("c") }, ErrForged},
+		"another range":          {func(c *Claim) { c.Ranges = other.Ranges }, ErrForged},
+		"another's token":        {func(c *Claim) { c.Token = other.Token }, ErrForged},
+		"no token":               {func(c *Claim) { c.Token = journal.Token{} }, ErrForged},
+		"another resource":       {func(c *Claim) { c.Key.Resource = modelPools }, ErrForged},
+		"another pool":           {func(c *Claim) { c.Pool = sameDomain.Key }, ErrForged},
+		"another routing domain": {func(c *Claim) { c.Pool = otherDomain.Key }, ErrForged},
+		"a pool that is gone":    {func(c *Claim) { c.Pool.Name = "gone" }, ErrForged},
+		"no pool":                {func(c *Claim) { c.Pool = Key{} }, ErrForged},
 	} {
-		if err := s.CheckGrant(tt.key, "", 0, tt.r, tt.token); !errors.Is(err, tt.want) {
+		c := Claim{Key: key("a"), Pool: modelPool, Ranges: g.Ranges, Token: g.Token}
+		tt.change(&c)
+		if err := s.CheckGrant(c, "", 0); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
+	}
+}
+
+// A stored claim owns its addresses in one routing domain. With a pool of another routing domain the claim needs a grant there.
+func TestCheckGrant_OfAnotherRoutingDomain(t *testing.T) {
+	s := newTestState(t)
+	there := s.nextPool("10.0.0.0-10.0.0.9")
+	there.Key.Name, there.Space = "there", "other"
+	s.ObservePool(s.now, there)
+	one := mustRange("10.0.0.3")
+	s.observeStored("a", one.String(), journal.Token{}, ready)
+	updated := Claim{Key: key("a"), Pool: there.Key, Ranges: []allocator.Range{one}}
+	if err := s.CheckGrant(updated, "a", 0); !errors.Is(err, ErrNoGrant) {
+		t.Errorf("without a grant: %v, want %v", err, ErrNoGrant)
+	}
+	request := Request{Claim: key("a"), UID: "a", Pool: there.Key, Ranges: []RangeRequest{{Exact: one}}}
+	g, err := s.Grant(s.now, request)
+	if err != nil || !slices.Equal(g.Ranges, updated.Ranges) || g.Space != there.Space {
+		t.Fatalf("granted %+v, %v; want %s of the other routing domain", g, err, one)
+	}
+	s.commit()
+	updated.Token = g.Token
+	if err := s.CheckGrant(updated, "a", 0); err != nil {
+		t.Errorf("with the grant: %v", err)
+	}
+	s.observeStored("owner", "10.0.0.4", journal.Token{}, ready, func(c *Claim) { c.Pool = there.Key })
+	s.observeStored("b", "10.0.0.4", journal.Token{}, ready)
+	request.Claim, request.UID, request.Ranges = key("b"), "b", []RangeRequest{{Exact: mustRange("10.0.0.4")}}
+	if _, err := s.Grant(s.now, request); !errors.As(err, new(*OwnedError)) {
+		t.Errorf("of an address that is owned there: %v, want OwnedError", err)
 	}
 }
 
@@ -973,7 +1011,7 @@ func TestGrant_OfTwoFamiliesIsAllOrNone(t *testing.T) {
 	if again := s.mustGrant(Request{Claim: key("both"), Ranges: dualStack}); !slices.Equal(again.Ranges, both.Ranges) || again.Token == both.Token {
 		t.Errorf("repeated request: %v", again)
 	}
-	if err := s.CheckGrant(key("both"), "", 0, both.Ranges[:1], both.Token); !errors.Is(err, ErrForged) {
+	if err := s.CheckGrant(Claim{Key: key("both"), Pool: modelPool, Ranges: both.Ranges[:1], Token: both.Token}, "", 0); !errors.Is(err, ErrForged) {
 		t.Errorf("half of a grant is accepted: %v", err)
 	}
 }
@@ -1021,7 +1059,7 @@ func TestGrant_OfAnAddressWithoutAPool(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.commit()
-		if err := s.CheckGrant(key("static-"+address), "", 0, g.Ranges, g.Token); err != nil {
+		if err := s.CheckGrant(Claim{Key: key("static-" + address), Ranges: g.Ranges, Token: g.Token}, "", 0); err != nil {
 			t.Fatal(err)
 		}
 		s.observeStored("static-"+address, address, g.Token, func(c *Claim) { c.Pool = Key{} })
@@ -1060,10 +1098,10 @@ func TestObserveClaim_WithMoreRangesKeepsTheOld(t *testing.T) {
 	if !slices.Equal(g.Ranges, []allocator.Range{ipv6}) {
 		t.Fatalf("granted %v, want %v in addition to the owned range", g.Ranges, ipv6)
 	}
-	if err := s.CheckGrant(key("a"), "a", 0, []allocator.Range{ipv4, ipv6}, g.Token); err != nil {
+	if err := s.CheckGrant(Claim{Key: key("a"), Pool: modelPool, Ranges: []allocator.Range{ipv4, ipv6}, Token: g.Token}, "a", 0); err != nil {
 		t.Error(err)
 	}
-	if err := s.CheckGrant(key("a"), "", 0, []allocator.Range{ipv4, ipv6}, g.Token); !errors.Is(err, ErrForged) {
+	if err := s.CheckGrant(Claim{Key: key("a"), Pool: modelPool, Ranges: []allocator.Range{ipv4, ipv6}, Token: g.Token}, "", 0); !errors.Is(err, ErrForged) {
 		t.Errorf("another object of the same name: %v", err)
 	}
 	s.observeStored("a", "", g.Token, func(c *Claim) { c.Ranges, c.Ready = []allocator.Range{ipv4, ipv6}, true })

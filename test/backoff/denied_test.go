@@ -191,7 +191,7 @@ func pendingRefused(group, resource string, claim func(ns, name string) client.O
 func askBefore(t *testing.T, ns, resource, group string, code int32, operations ...admissionregistrationv1.OperationType) (end func()) {
 	t.Helper()
 	var asked atomic.Int64
-	at := suite.RespondingWebhook(t, func(context.Context) *admissionv1.AdmissionResponse {
+	at := suite.RespondingWebhook(t, func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: fmt.Sprintf("refused for the time no. %d", asked.Add(1))}}
 	})
 	hook := suite.RegisterWebhook(t, admin, ns, at, fmt.Sprintf("object.metadata.?labels.?refuse.orValue('') == %q", ns), suite.RulesFor(operations, resource, group))

@@ -2,13 +2,10 @@ package butler
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,56 +20,12 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// tamper has the API server call a webhook after the allocator's, which applies a JSON patch to the creates of one namespace.
-func tamper(t *testing.T, namespace, patch string) {
-	t.Helper()
-	callAfterwards(t, namespace, admissionregistrationv1.Create, "ipallocations", func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
-		return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch), Warnings: []string{"tampered"}}
-	})
-}
-
 // callAfterwards has the API server call a mutating webhook after the allocator's, for an operation on a resource in one namespace.
 func callAfterwards(t *testing.T, namespace string, operation admissionregistrationv1.OperationType, resource string,
-	answer func(*admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
+	answer func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
 	t.Helper()
-	certificate, err := tls.LoadX509KeyPair(filepath.Join(cluster.WebhookCertDir(), "tls.crt"), filepath.Join(cluster.WebhookCertDir(), "tls.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review admissionv1.AdmissionReview
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		review.Response = answer(review.Request)
-		review.Response.UID = review.Request.UID
-		_ = json.NewEncoder(w).Encode(review)
-	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-
-	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "zzz-" + namespace},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name:                    "tamper.example.org",
-			ClientConfig:            admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: cluster.Config().CAData},
-			AdmissionReviewVersions: []string{"v1"},
-			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
-			NamespaceSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": namespace}},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{operation},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"butler.butlerlabs.dev"}, APIVersions: []string{"*"}, Resources: []string{resource}},
-			}},
-		}},
-	}
-	suite.Create(t, admin, configuration)
-	t.Cleanup(func() {
-		if err := admin.Delete(context.Background(), configuration); err != nil {
-			t.Error(err)
-		}
-	})
+	suite.RegisterMutatingWebhook(t, admin, namespace, suite.RespondingWebhook(t, answer), fmt.Sprintf("request.namespace == %q", namespace),
+		suite.RulesFor([]admissionregistrationv1.OperationType{operation}, resource, "butler.butlerlabs.dev"))
 }
 
 // A mutating webhook is sent the body of such a write as it is, and may go by what is not in it.
@@ -80,7 +33,7 @@ func TestStatus_WrittenUnderStrictValidation(t *testing.T) {
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.29.0.0/24"))
 	var refusals atomic.Int32
-	callAfterwards(t, ns, admissionregistrationv1.Update, "ipallocations/status", func(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+	callAfterwards(t, ns, admissionregistrationv1.Update, "ipallocations/status", func(_ context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		a := &v1alpha1.IPAllocation{}
 		if err := json.Unmarshal(r.Object.Raw, a); err != nil || a.Spec.PoolRef.Name == "" || len(a.Labels) == 0 {
 			refusals.Add(1)
@@ -122,7 +75,9 @@ func TestOtherWebhook_ChangedResponseIsDenied(t *testing.T) {
 			p := pool(ns, "10.50.0.0/24")
 			p.Spec.RoutingDomain = ns
 			suite.Create(t, admin, p)
-			tamper(t, ns, tc.patch)
+			callAfterwards(t, ns, admissionregistrationv1.Create, "ipallocations", func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+				return &admissionv1.AdmissionResponse{Allowed: true, Patch: []byte(tc.patch), PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)}
+			})
 			body := document(t, "IPAllocation", ns, "spec: {count: 4}")
 			var last error
 			suite.Eventually(t, 30*time.Second, func(ctx context.Context) error { // the API server learns of the webhook some time after it is stored

@@ -2,6 +2,7 @@ package claims
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +12,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
@@ -274,6 +280,71 @@ func TestClaim_Conflict(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A webhook of another program changes the pool of a claim after the allocator has allocated the address. The changed claim is denied: its address may have
+// another owner in the routing domain of the other pool.
+func TestClaim_PoolChangedByAnotherWebhook(t *testing.T) {
+	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
+		suite.CreateForTest(t, admin, k.Pool(ns, "10.0.0.1", "10.0.0.9"))
+		other := k.Pool(ns+"-other", "10.0.0.1", "10.0.0.9")
+		if other.GetNamespace() != "" {
+			other.SetNamespace(ns)
+			other.SetName("other")
+		}
+		suite.CreateForTest(t, admin, other)
+		owner := k.Claim(ns, "owner", "")
+		k.Repool(owner, other.GetName())
+		k.Gets(t, admin, owner, "10.0.0.1")
+
+		claim := k.Claim(ns, "changed", "")
+		group := resourceGroup(t, claim)
+		hook := suite.RespondingWebhook(t, func(_ context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+			patch, err := repoolPatch(k, r.Object.Raw, other.GetName())
+			if err != nil {
+				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: err.Error()}}
+			}
+			return &admissionv1.AdmissionResponse{Allowed: true, Patch: patch, PatchType: ptr.To(admissionv1.PatchTypeJSONPatch)}
+		})
+		suite.RegisterMutatingWebhook(t, admin, ns, hook, fmt.Sprintf("object.metadata.name == %q && request.?namespace.orValue('') == %q", claim.GetName(), claim.GetNamespace()),
+			suite.RulesFor([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, k.Resource, group))
+		var denied error
+		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the API server calls the webhook shortly after the webhook is stored
+			o := claim.DeepCopyObject().(client.Object)
+			switch denied = admin.Create(ctx, o); {
+			case denied == nil:
+				return errors.Join(errors.New("the claim is stored"), admin.Delete(ctx, o))
+			case apierrors.IsAlreadyExists(denied): // being deleted
+				return denied
+			}
+			return nil
+		})
+		suite.RequireDenied(t, denied, 403, "10.0.0.", "another webhook or client has changed the allocator's answer")
+	})
+}
+
+// resourceGroup returns the API group of an object.
+func resourceGroup(t *testing.T, o client.Object) string {
+	t.Helper()
+	kind, err := admin.GroupVersionKindFor(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kind.Group
+}
+
+// repoolPatch returns a JSON patch that replaces the pool of a claim.
+func repoolPatch(k suite.Kind, claim []byte, pool string) ([]byte, error) {
+	o := k.Claim("", "", "")
+	if err := json.Unmarshal(claim, o); err != nil {
+		return nil, err
+	}
+	k.Repool(o, pool)
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal([]map[string]any{{"op": "replace", "path": "/spec", "value": raw["spec"]}})
 }
 
 // createPools creates a pool of each kind for the test. All offer the same addresses of one routing domain.

@@ -191,14 +191,14 @@ func CreateDenyingPolicy(t *testing.T, c client.Client, name string, match admis
 // DenyingWebhook starts a webhook that calls first and then denies every request with this status code.
 func DenyingWebhook(t *testing.T, code int32, first func(context.Context)) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
-	return RespondingWebhook(t, func(ctx context.Context) *admissionv1.AdmissionResponse {
+	return RespondingWebhook(t, func(ctx context.Context, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		first(ctx)
 		return &admissionv1.AdmissionResponse{Result: &metav1.Status{Code: code, Message: "refused after a while"}}
 	})
 }
 
 // RespondingWebhook starts a webhook that responds with the result of answer.
-func RespondingWebhook(t *testing.T, answer func(context.Context) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
+func RespondingWebhook(t *testing.T, answer func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) admissionregistrationv1.WebhookClientConfig {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
@@ -206,7 +206,7 @@ func RespondingWebhook(t *testing.T, answer func(context.Context) *admissionv1.A
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		review.Response = answer(r.Context())
+		review.Response = answer(r.Context(), review.Request)
 		review.Response.UID = review.Request.UID
 		_ = json.NewEncoder(w).Encode(review)
 	}))
@@ -222,20 +222,41 @@ func RegisterWebhook(
 	t *testing.T, c client.Client, name string, webhook admissionregistrationv1.WebhookClientConfig, condition string, operations []admissionregistrationv1.NamedRuleWithOperations,
 ) (hook client.Object) {
 	t.Helper()
-	rules := make([]admissionregistrationv1.RuleWithOperations, len(operations))
-	for i := range operations {
-		rules[i] = operations[i].RuleWithOperations
-	}
 	hook = &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name:                    "others.example.com",
 		ClientConfig:            webhook,
-		Rules:                   rules,
+		Rules:                   rulesWithoutNames(operations),
 		MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "condition", Expression: condition}},
 		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"},
 	}}}
 	CreateForTest(t, c, hook)
 	return hook
+}
+
+// RegisterMutatingWebhook is RegisterWebhook for a mutating webhook, which the API server calls after the webhooks of the allocator.
+func RegisterMutatingWebhook(
+	t *testing.T, c client.Client, name string, webhook admissionregistrationv1.WebhookClientConfig, condition string, operations []admissionregistrationv1.NamedRuleWithOperations,
+) {
+	t.Helper()
+	CreateForTest(t, c, &admissionregistrationv1.MutatingWebhookConfiguration{ // called in the order of names
+		ObjectMeta: metav1.ObjectMeta{Name: "zzz-" + name}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name:                    "others.example.com",
+			ClientConfig:            webhook,
+			Rules:                   rulesWithoutNames(operations),
+			MatchConditions:         []admissionregistrationv1.MatchCondition{{Name: "condition", Expression: condition}},
+			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	})
+}
+
+func rulesWithoutNames(operations []admissionregistrationv1.NamedRuleWithOperations) []admissionregistrationv1.RuleWithOperations {
+	rules := make([]admissionregistrationv1.RuleWithOperations, len(operations))
+	for i := range operations {
+		rules[i] = operations[i].RuleWithOperations
+	}
+	return rules
 }
 
 // RulesFor returns rules for the operations on one resource of these API groups, in all versions.
