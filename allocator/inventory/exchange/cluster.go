@@ -15,7 +15,7 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// compareWithCluster returns what the cluster lacks of the items. Items in conflict with the cluster are left out.
+// compareWithCluster returns the items that the cluster lacks. An item in conflict with the cluster is not returned.
 func (pl *planner) compareWithCluster(items []*item) (missing []*item) {
 	var ranges []allocator.Range
 	for _, it := range items {
@@ -43,7 +43,7 @@ func (pl *planner) compareWithCluster(items []*item) (missing []*item) {
 	return missing
 }
 
-// split returns an item for each of some of the ranges of an item; the item itself if it is one claim with several ranges.
+// split returns a copy of the item for each range. An item that is a claim with several ranges is returned as a whole.
 func (it *item) split(ranges []allocator.Range) (items []*item) {
 	if len(it.ranges) > 1 || slices.Equal(ranges, it.ranges) {
 		return []*item{it}
@@ -57,15 +57,15 @@ func (it *item) split(ranges []allocator.Range) (items []*item) {
 	return items
 }
 
-// comparison compares items with the state of their addresses.
+// comparison compares items with the inventory's state of their addresses.
 type comparison struct {
 	*planner
-	segments []state.Segment   // of all items
-	blocked  []allocator.Range // by the pool itself, in address order
-	keptFor  map[string]string // address -> name in spec.preAllocations of the pool; nil until needed
+	segments []state.Segment   // of the addresses of the items
+	blocked  []allocator.Range // ranges that the pool reserves, in address order
+	keptFor  map[string]string // address -> name in spec.preAllocations of the pool; nil before the first use
 }
 
-// in lists the segments with addresses of a range.
+// in returns the segments that contain addresses of a range.
 func (c *comparison) in(r allocator.Range) []state.Segment {
 	from, _ := slices.BinarySearchFunc(c.segments, r.First, func(g state.Segment, a netip.Addr) int {
 		if g.Range.Last.Less(a) {
@@ -112,7 +112,7 @@ func (c *comparison) compare(it *item) (rest []allocator.Range) {
 	return rest
 }
 
-// compareUnnamed returns the ranges of an IPAllocation that no IPAllocation of its tenant owns.
+// compareUnnamed returns the ranges of an IPAllocation that no stored IPAllocation of the tenant owns, and records conflicts.
 func (c *comparison) compareUnnamed(it *item) (rest []allocator.Range) {
 	var owned []allocator.Range
 	for _, g := range c.in(it.ranges[0]) {
@@ -136,8 +136,15 @@ func (c *comparison) compareUnnamed(it *item) (rest []allocator.Range) {
 	return rest
 }
 
-// checkSegments records a conflict for each segment of ranges that keeps the item from them. Segments of the claim own, and those that the item does not need
-// to be free, are no conflict. The result is always nil, for an item that the cluster has.
+// checkSegments records a conflict for each segment of ranges that makes the import of the item impossible. A segment is no conflict in these cases:
+//
+//   - the segment is free
+//   - the claim with the key own is the owner
+//   - the item is a preAllocation for the owner, or the segment is preallocated to the claim that the item becomes
+//   - the item is a reservation, and the segment is reserved, in cooldown or moved
+//   - the segment is granted to the claim that the item becomes
+//
+// The result is always nil: compare returns it for an item that the cluster has.
 func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inventory.Key) []allocator.Range {
 	for _, r := range ranges {
 		for _, g := range c.in(r) {
@@ -180,7 +187,7 @@ func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inven
 	return nil
 }
 
-// isOwnGrant reports whether a range is granted to the claim that an item becomes, by an earlier import that failed.
+// isOwnGrant reports whether a range is granted to the claim that an item becomes. An earlier import whose create failed leaves such a grant.
 func (c *comparison) isOwnGrant(it *item, r allocator.Range) bool {
 	if isReservation(it.kind) {
 		return false
@@ -196,10 +203,10 @@ func isReservation(k addressfile.Kind) bool {
 	return k == addressfile.KindReserved || k == addressfile.KindPreAllocation
 }
 
-// whyBlocked returns why a reserved range is not for an item; "" if it may be.
+// whyBlocked returns why the pools do not allow an item to use a reserved range; "" if the item may use the range.
 func (c *comparison) whyBlocked(it *item, r allocator.Range) (ConflictKind, string) {
 	if isReservation(it.kind) {
-		return "", "" // reserved twice
+		return "", "" // a range may be reserved twice
 	}
 	for _, p := range c.i.Pools() {
 		what, blocks := p.Blocks(r)
@@ -214,7 +221,7 @@ func (c *comparison) whyBlocked(it *item, r allocator.Range) (ConflictKind, stri
 			}
 			return ConflictReserved, what
 		case p.Key == c.Pool.Key && addressText(pool.Spec.PreAllocations[it.name]) == r.First.String():
-			continue // kept for this claim
+			continue // spec.preAllocations has the address under the name of the claim
 		}
 		return ConflictPreAllocated, fmt.Sprintf("is kept for a claim (spec.preAllocations) by pool %s", inventory.NameOf(p.Key))
 	}
@@ -226,8 +233,10 @@ func addressText(a metal3v1.IP) string {
 	return parsed.String()
 }
 
-// isPreAllocated reports whether the pool keeps the address of an item already; an address that it keeps for another name is a conflict, unless the file has no
-// name for the address.
+// isPreAllocated reports whether spec.preAllocations of the pool contains the name or the address of an item. It records a conflict in these cases:
+//
+//   - the name has another address
+//   - the address has another name, and the file contains a name for the address
 func (c *comparison) isPreAllocated(it *item) bool {
 	pool := c.Pool.Object.(*metal3v1.IPPool)
 	address := it.ranges[0].First.String()
@@ -257,7 +266,7 @@ func nameIfKnown(k inventory.Key) string {
 	return ": " + inventory.KindOf(k) + " " + inventory.NameOf(k)
 }
 
-// describeClaim describes the addresses of a stored claim.
+// describeClaim returns the ranges and the tenant of a stored claim, for messages.
 func describeClaim(c *inventory.Claim) string {
 	if len(c.Ranges) == 0 {
 		return "no addresses" + describeOwner(c)
@@ -265,7 +274,7 @@ func describeClaim(c *inventory.Claim) string {
 	return rangesText(c.Ranges) + describeOwner(c)
 }
 
-// describeOwner describes for whom a stored claim is.
+// describeOwner returns the tenant of a stored claim and whether the claim is being deleted, for messages.
 func describeOwner(c *inventory.Claim) (text string) {
 	if c.Tenant != "" {
 		text = " for " + c.Tenant

@@ -36,7 +36,7 @@ var (
 	proxyIPPool = novaedge.ProxyIPPoolKey("edge")
 )
 
-// testdata has a file of each format, written by hand after the columns that its tool documents.
+// testdata contains a file of each format, written by hand from the documentation of the tool.
 //
 //go:embed testdata
 var testdata embed.FS
@@ -109,7 +109,7 @@ func newPlan(t *testing.T, i *inventory.Inventory, pool inventory.Key, f *addres
 	return p
 }
 
-// describe lists what a plan has, one line each.
+// describe returns the reservations and claims of a plan, one per line.
 func describe(p *exchange.Plan) (lines []string) {
 	if p.Updated != nil {
 		if pool, ok := p.Updated.(*butlerv1.NetworkPool); ok {
@@ -142,7 +142,7 @@ func describe(p *exchange.Plan) (lines []string) {
 	return lines
 }
 
-// Each format, with the traps of its file: byte order mark, separators, CRLF, quoted cells, line breaks in cells, UTF-16, several tables in a file.
+// Every format is read, with its peculiarities: byte order mark, separators, CRLF, quoted cells, line breaks in cells, UTF-16, several tables in a file.
 func TestNewPlan_Formats(t *testing.T) {
 	cases := map[string]struct {
 		file string
@@ -222,8 +222,8 @@ func TestNewPlan_Formats(t *testing.T) {
 	}
 }
 
-// Rows that cannot be read: the error names row, column, value and rule.
-// Rows that the options do not resolve.
+// NewPlan returns an error for options that are invalid, and for rows whose tenant, type or kind the options do not resolve. The error names row, value and
+// remedy.
 func TestNewPlan_Faults(t *testing.T) {
 	cases := map[string]struct {
 		text string
@@ -260,7 +260,7 @@ func newProxyIPPool() *novaedgev1.ProxyIPPool {
 	return &novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: "edge", UID: "edge", ResourceVersion: "1"}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"10.42.0.0/24", "2001:db8:42::/120"}}}
 }
 
-// Conflicts of rows with one another, and with the cluster.
+// A plan records conflicts between rows, and between rows and the cluster.
 func TestNewPlan_Conflicts(t *testing.T) {
 	released, reusable := metav1.NewTime(now.Add(-time.Minute)), metav1.NewTime(now.Add(time.Hour))
 	full := newNetworkPool(func(s *butlerv1.NetworkPoolSpec) {
@@ -436,7 +436,7 @@ func TestNewPlan_Conflicts(t *testing.T) {
 	}
 }
 
-// Reserved networks are at most 256, and none crosses the border of a range of the pool.
+// A plan reserves at most 256 networks, and no reserved network crosses the border of a range of the pool.
 func TestNewPlan_ReservedNetworks(t *testing.T) {
 	i := newInventory(newNetworkPool(func(s *butlerv1.NetworkPoolSpec) {
 		s.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.40.0.16", End: "10.40.7.255"}}}
@@ -460,7 +460,7 @@ func TestNewPlan_ReservedNetworks(t *testing.T) {
 	}
 }
 
-// apply adds what a plan writes to an inventory.
+// apply adds the planned objects to an inventory.
 func apply(i *inventory.Inventory, p *exchange.Plan, version int) {
 	if p.Updated != nil {
 		p.Updated.SetResourceVersion(fmt.Sprint(version))
@@ -473,8 +473,8 @@ func apply(i *inventory.Inventory, p *exchange.Plan, version int) {
 	}
 }
 
-// A plan has conflicts exactly if some address has two owners among the rows and the stored objects, compared address by address; and once a plan without
-// conflicts is written, the same file changes nothing.
+// A plan has conflicts exactly if the rows and the stored objects contain an address with two owners; the test compares address by address. After a plan
+// without conflicts is written, a second import of the file changes nothing.
 func TestNewPlan_EqualsComparisonByAddress(t *testing.T) {
 	const seeds = 3000
 	withConflicts, written := 0, 0
@@ -555,7 +555,7 @@ func TestNewPlan_EqualsComparisonByAddress(t *testing.T) {
 	}
 }
 
-// An exported pool, imported into an inventory that has only the pool, is exported as the same bytes, as CSV and as YAML.
+// An exported pool, imported into an inventory that contains only the pool, is exported again as equal bytes, in CSV and in YAML.
 func TestExport_RoundTrip(t *testing.T) {
 	texts := []string{"", "plain", " blanks ", "comma, \"quotes\" and ; semicolons", "two\nlines", "tab\t", "Zürich ✓", "=1+1", "- a: b"}
 	for seed := range uint64(300) {
@@ -633,14 +633,14 @@ func TestExport_RoundTrip(t *testing.T) {
 	}
 }
 
-// Read and NewPlan return for any input, and ranges are valid.
+// Read returns only valid ranges, for every input. After a plan without conflicts is written, a second import of the file changes nothing.
 func FuzzRead(f *testing.F) {
 	files, err := testdata.ReadDir("testdata")
 	if err != nil {
 		f.Fatal(err)
 	}
 	for _, file := range files {
-		if file.IsDir() { // what fuzzing has found
+		if file.IsDir() { // a folder with inputs that fuzzing found
 			continue
 		}
 		data, err := testdata.ReadFile("testdata/" + file.Name())

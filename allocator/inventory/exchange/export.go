@@ -18,13 +18,14 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// claimKinds are the kinds of exported claims.
+// claimKinds maps the resources of claims to the kinds of exported rows.
 var claimKinds = map[string]addressfile.Kind{
 	butler.ResourceIPAllocation: addressfile.KindIPAllocation, metal3.ResourceIPClaim: addressfile.KindIPClaim, clusterapi.ResourceIPAddressClaim: addressfile.KindIPAddressClaim,
 	novaedge.ResourceProxyVIP: addressfile.KindProxyVIP,
 }
 
-// Export returns the reservations of a pool, and its claims in address order. leftOut describes what an export cannot contain, one line each.
+// Export returns the reservations of a pool, and after them the claims of the pool in address order. Each line of leftOut describes claims or reservations that
+// are not exported.
 func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.Entry, leftOut []string) {
 	switch o := p.Object.(type) {
 	case *butlerv1.NetworkPool:
@@ -71,7 +72,7 @@ func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.En
 		switch kind {
 		case addressfile.KindIPAllocation:
 			e.Type = string(c.Purpose)
-		case addressfile.KindIPClaim, addressfile.KindIPAddressClaim: // the Cluster lies in the namespace of the claim
+		case addressfile.KindIPClaim, addressfile.KindIPAddressClaim: // the Cluster has the namespace of the claim
 			_, e.Tenant, _ = strings.Cut(c.Tenant, "/")
 		}
 		entries = append(entries, e)
@@ -83,7 +84,7 @@ func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.En
 	return entries, leftOut
 }
 
-// exportPreAllocations returns the entries of spec.preAllocations, by address and name.
+// exportPreAllocations returns the entries of spec.preAllocations, ordered by address and name.
 func exportPreAllocations(p *metal3v1.IPPool) (entries []addressfile.Entry) {
 	type preAllocation struct {
 		name    string

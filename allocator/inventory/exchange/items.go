@@ -13,10 +13,10 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// maxObjects bounds the objects, or entries of a pool, that the ranges of a file become one by one.
+// maxObjects bounds the items of kinds that have one address per object: claims of IPPools, and entries of spec.preAllocations.
 const maxObjects = 49_152
 
-// newItems returns what the rows become, one by one. Rows outside the pool are conflicts.
+// newItems returns the items of each row, not yet merged. Rows outside the pool are conflicts.
 func (pl *planner) newItems() (items []*item, faults addressfile.Faults) {
 	for n := range pl.file.Records {
 		r := &pl.file.Records[n]
@@ -32,12 +32,12 @@ func (pl *planner) newItems() (items []*item, faults addressfile.Faults) {
 	return items, faults
 }
 
-// canMerge reports whether the addresses of several rows can become one object.
+// canMerge reports whether one object can have the addresses of several rows.
 func canMerge(k addressfile.Kind) bool {
 	return k == addressfile.KindReserved || k == addressfile.KindIPAllocation
 }
 
-// itemsOf returns what a row becomes; none for a row that is left out or outside the pool. problem is the rule that the row breaks, with a remedy.
+// itemsOf returns the items of a row; none for a row that is left out or outside the pool. problem is the rule that the row breaks, with a remedy.
 func (pl *planner) itemsOf(r *addressfile.Record) (items []*item, problem string) {
 	if r.LeftOut != "" {
 		pl.leaveOut(r, "%s", r.LeftOut)
@@ -75,7 +75,7 @@ func (pl *planner) itemsOf(r *addressfile.Record) (items []*item, problem string
 	return pl.expand(it, r)
 }
 
-// expand returns an item for each object that a row becomes.
+// expand returns an item for each object that a row becomes. problem is the rule that the row breaks, with a remedy.
 func (pl *planner) expand(it item, r *addressfile.Record) (items []*item, problem string) {
 	switch total := allocator.Total(r.Ranges); {
 	case it.kind == addressfile.KindProxyVIP:
@@ -105,7 +105,7 @@ func (pl *planner) expand(it item, r *addressfile.Record) (items []*item, proble
 			if one.name == "" {
 				one.name, one.derived = pl.deriveName(one.ranges[0]), true
 				if one.kind == addressfile.KindPreAllocation {
-					one.name = "_" + one.name // no claim can have this name, so that no claim gets the address
+					one.name = "_" + one.name // "_" is not allowed in names of claims: no claim gets the address
 				}
 			}
 			items = append(items, one.withParts(r.Row))
@@ -127,7 +127,8 @@ func (pl *planner) leaveOut(r *addressfile.Record, format string, args ...any) {
 	pl.leftOut[reason] = append(pl.leftOut[reason], r.Row)
 }
 
-// domainOf returns the routing domain of a VRF. Other tools name theirs without a VRF "global" or "default".
+// domainOf returns the routing domain of a VRF: the mapping of the options, else "" for the VRFs "global" and "default", else the name of the VRF. Other
+// address management tools use the names "global" and "default" for addresses without a VRF.
 func (pl *planner) domainOf(vrf string) string {
 	if domain, mapped := pl.o.Domains[vrf]; mapped {
 		return domain
@@ -138,7 +139,7 @@ func (pl *planner) domainOf(vrf string) string {
 	return vrf
 }
 
-// kindOf returns what a row becomes, or why it is left out.
+// kindOf returns the kind that a row becomes, or the reason why the row is left out.
 func (pl *planner) kindOf(r *addressfile.Record, tenant string) (k addressfile.Kind, skip string) {
 	kinds := poolKinds[pl.Pool.Key.Resource]
 	switch {
@@ -156,7 +157,7 @@ func (pl *planner) kindOf(r *addressfile.Record, tenant string) (k addressfile.K
 	return kinds[0], ""
 }
 
-// setOwner sets the owner of an item. It returns the rule that the row breaks, with a remedy.
+// setOwner sets the tenant, team and type of an item. problem is the rule that the row breaks, with a remedy.
 func (pl *planner) setOwner(it *item, r *addressfile.Record, tenant string) (problem string) {
 	switch it.kind {
 	case addressfile.KindIPAllocation:
@@ -180,7 +181,7 @@ func (pl *planner) setOwner(it *item, r *addressfile.Record, tenant string) (pro
 			return fmt.Sprintf("has the team %q: %s", addressfile.Shorten(it.team), rules[0])
 		}
 	case addressfile.KindIPClaim, addressfile.KindIPAddressClaim:
-		if r.Kind == "" { // a tenant of another tool is no Cluster
+		if r.Kind == "" { // a tenant in the file of another tool is not a Cluster
 			return ""
 		}
 		it.tenant = tenant
@@ -203,7 +204,7 @@ func (pl *planner) setOwner(it *item, r *addressfile.Record, tenant string) (pro
 	return ""
 }
 
-// parseTenant returns the namespace/name of a tenant, or the rule that the text breaks.
+// parseTenant returns the text of a tenant if the text is namespace/name; otherwise the rule that the text breaks.
 func parseTenant(text string) (tenant, problem string) {
 	namespace, name, ok := strings.Cut(text, "/")
 	if !ok {
@@ -218,7 +219,7 @@ func parseTenant(text string) (tenant, problem string) {
 	return text, ""
 }
 
-// isOutside reports whether a row has addresses that the pool does not have, after it was recorded as a conflict or left out.
+// isOutside reports whether a row has a range outside the pool, and records the row as a conflict or as left out.
 func (pl *planner) isOutside(r *addressfile.Record, kind addressfile.Kind) bool {
 	where, allowed, overlaps := "the pool", pl.windows, pl.overlapsWindows
 	if kind == addressfile.KindReserved {
@@ -245,7 +246,7 @@ func (pl *planner) isOutside(r *addressfile.Record, kind addressfile.Kind) bool 
 	return false
 }
 
-// groupFaults returns one fault for each text, at the first row that has the fault.
+// groupFaults returns one fault for each distinct text: the fault of the first row with the text, plus the number of further rows.
 func groupFaults(faults addressfile.Faults) (grouped addressfile.Faults) {
 	rows := map[string]int{}
 	for _, f := range faults {
@@ -261,7 +262,7 @@ func groupFaults(faults addressfile.Faults) (grouped addressfile.Faults) {
 	return grouped
 }
 
-// firstRanges returns the first ranges of many, for messages.
+// firstRanges returns the first 4 ranges, for messages.
 func firstRanges(ranges []allocator.Range) []allocator.Range { return ranges[:min(len(ranges), 4)] }
 
 // deriveName returns the name of a claim of the pool with a range: pool-10-40-1-60, or pool-10-40-1-60-to-10-40-1-63. IPv6 addresses are written in full.
@@ -273,7 +274,7 @@ func (pl *planner) deriveName(r allocator.Range) string {
 	return pl.Pool.Key.Name + "-" + strings.NewReplacer(".", "-", ":", "-").Replace(text)
 }
 
-// resourceOf returns the resource of the claims of a kind.
+// resourceOf returns the resource of the claims of a kind; "" for the kinds of reservations.
 func resourceOf(k addressfile.Kind) string {
 	for resource, kind := range claimKinds {
 		if kind == k {
@@ -283,7 +284,7 @@ func resourceOf(k addressfile.Kind) string {
 	return ""
 }
 
-// keyOf returns the key of the claim that an item becomes. A claim lies in the namespace of its pool.
+// keyOf returns the key of the claim that an item becomes. A claim has the namespace of the pool.
 func (pl *planner) keyOf(it *item) inventory.Key {
 	name := it.name
 	if name == "" {

@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	maxReserved       = 256    // entries of spec.reserved
-	maxPreAllocations = 49_152 // entries of spec.preAllocations
-	maxDescription    = 1024   // characters of the description of a reserved network
+	maxReserved       = 256    // bound of the entries of spec.reserved
+	maxPreAllocations = 49_152 // bound of the entries of spec.preAllocations
+	maxDescription    = 1024   // bound of the description of a reserved network, in characters
 )
 
-// addReservations adds the reservations among the items to the plan, with the pool that has them.
+// addReservations adds the reservations among the items, and the pool with these reservations, to the plan.
 func (pl *planner) addReservations(items []*item) {
 	items = slices.DeleteFunc(slices.Clone(items), func(it *item) bool { return !isReservation(it.kind) })
 	if len(items) == 0 {
@@ -56,7 +56,10 @@ func (pl *planner) addReservations(items []*item) {
 	}
 }
 
-// reserve adds items to spec.reserved: rows that were exported as they are, and the addresses of others as few networks, with the descriptions of the rows.
+// reserve adds items to spec.reserved:
+//
+//   - a row of an exported entry of spec.reserved becomes an equal entry
+//   - the addresses of other rows become as few networks as possible, with the descriptions of the rows
 func (pl *planner) reserve(pool *butlerv1.NetworkPool, items []*item) *butlerv1.NetworkPool {
 	var loose []*item
 	var ranges []allocator.Range
@@ -95,7 +98,8 @@ func (pl *planner) addReserved(pool *butlerv1.NetworkPool, network netip.Prefix,
 	pl.Reservations = append(pl.Reservations, Reservation{Kind: addressfile.KindReserved, Range: allocator.RangeOfPrefix(network), Rows: rows})
 }
 
-// networksOf returns ranges as networks. No network has addresses on both sides of a border of the pool's ranges: the API denies those.
+// networksOf returns ranges as networks. No network contains addresses on both sides of a border of the pool's ranges, because the API denies a reserved
+// network across a border.
 func (pl *planner) networksOf(ranges []allocator.Range) (networks []netip.Prefix) {
 	pieces := allocator.Subtract(ranges, pl.windows)
 	for _, w := range pl.windows {
@@ -108,7 +112,7 @@ func (pl *planner) networksOf(ranges []allocator.Range) (networks []netip.Prefix
 	return networks
 }
 
-// prefixesOf returns the fewest networks with the addresses of a range.
+// prefixesOf divides a range into the smallest number of networks.
 func prefixesOf(r allocator.Range) (networks []netip.Prefix) {
 	for first := r.First; ; {
 		for bits := 0; ; bits++ {
@@ -127,7 +131,7 @@ func prefixesOf(r allocator.Range) (networks []netip.Prefix) {
 	}
 }
 
-// joinDescriptions returns the distinct descriptions of rows as one, cut to what a reserved network can have.
+// joinDescriptions joins the distinct descriptions of rows and cuts the text to maxDescription characters.
 func joinDescriptions(texts []string) string {
 	seen := map[string]bool{}
 	joined := strings.Join(slices.DeleteFunc(slices.Clone(texts), func(text string) bool {
@@ -253,7 +257,7 @@ func (pl *planner) newObject(it *item, key inventory.Key) (metav1.Object, field.
 	return o, append(faults, novaedge.ValidateProxyVIP(o)...)
 }
 
-// Tenants counts the tenants of the claims of a kind.
+// Tenants returns the number of tenants of the claims of a kind.
 func (p *Plan) Tenants(k addressfile.Kind) int {
 	tenants := map[string]bool{}
 	for _, c := range p.Claims {
@@ -264,7 +268,7 @@ func (p *Plan) Tenants(k addressfile.Kind) int {
 	return len(tenants)
 }
 
-// Count counts the claims of each kind.
+// Count returns the number of claims of each kind.
 func (p *Plan) Count() map[addressfile.Kind]int {
 	counts := map[addressfile.Kind]int{}
 	for _, c := range p.Claims {

@@ -19,54 +19,55 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Options decide what rows become.
+// Options select the kind, type, tenant and routing domain of imported rows.
 type Options struct {
-	// As is the kind that all rows become; "" follows the file and the kind of the pool.
+	// As is the kind of every imported object. With "" the kind is the kind in the row, else the default kind of the pool.
 	As addressfile.Kind
-	// Type is the type of IPAllocations for which the file has none; "" is nodes.
+	// Type is the type of IPAllocations whose rows have no type. "" means nodes.
 	Type butlerv1.IPAllocationType
-	// Tenants maps a tenant of the file to namespace/name; the tenant "" is that of the rows without one. TenantNamespace is the namespace of other tenants
-	// for which the file has a name alone.
+	// Tenants maps a tenant of the file to namespace/name. The key "" is the tenant of rows without a tenant. TenantNamespace is the namespace of a tenant
+	// whose name has no namespace.
 	Tenants         map[string]string
 	TenantNamespace string
 	// Domains maps a VRF of the file to a routing domain.
 	Domains map[string]string
-	// SkipOutside leaves out rows without an address of the pool. Otherwise such rows are conflicts.
+	// SkipOutside leaves out rows with a range outside the pool. Without SkipOutside such a row is a conflict. A range that is partly in the pool is always a
+	// conflict.
 	SkipOutside bool
 }
 
-// ConflictKind is what a row is in conflict with.
+// ConflictKind names the opponent of a row in a conflict: another row, a stored object, or a rule.
 type ConflictKind string
 
 const (
 	ConflictRows         ConflictKind = "rows"         // another row
-	ConflictName         ConflictKind = "name"         // a row, or a stored claim, with the same name
-	ConflictOutside      ConflictKind = "outside"      // the ranges of the pool
+	ConflictName         ConflictKind = "name"         // a row or a stored claim with an equal name
+	ConflictOutside      ConflictKind = "outside"      // the row is outside the ranges of the pool
 	ConflictOwned        ConflictKind = "owned"        // a stored claim
 	ConflictReserved     ConflictKind = "reserved"     // a reserved range, or the gateway, of a pool
-	ConflictPreAllocated ConflictKind = "preAllocated" // an address that an IPPool keeps for a claim
-	ConflictCooldown     ConflictKind = "cooldown"     // a cooldown
-	ConflictGranted      ConflictKind = "granted"      // a claim that is being created
-	ConflictMoved        ConflictKind = "moved"        // a claim in another cluster
-	ConflictWithheld     ConflictKind = "withheld"     // an update of a pool
+	ConflictPreAllocated ConflictKind = "preAllocated" // an entry of spec.preAllocations of an IPPool
+	ConflictCooldown     ConflictKind = "cooldown"     // the cooldown of a released address
+	ConflictGranted      ConflictKind = "granted"      // an open grant
+	ConflictMoved        ConflictKind = "moved"        // a claim that was moved to another cluster
+	ConflictWithheld     ConflictKind = "withheld"     // an update of a pool that removes the addresses
 	ConflictPool         ConflictKind = "pool"         // a rule of the pool
-	ConflictInvalid      ConflictKind = "invalid"      // a rule of the object that the row becomes
+	ConflictInvalid      ConflictKind = "invalid"      // a rule of the planned object
 )
 
-// Conflict is a reason why rows cannot be imported.
+// Conflict describes why rows cannot be imported.
 type Conflict struct {
 	Kind ConflictKind
 	Rows []int // in ascending order; empty for a conflict of the pool
 	Text string
 }
 
-// LeftOut is rows that are not imported on purpose.
+// LeftOut lists rows that are not imported, with the reason.
 type LeftOut struct {
 	Reason string
 	Rows   []int
 }
 
-// Claim is a claim to create, in the order of addresses.
+// Claim is a claim to create.
 type Claim struct {
 	Key    inventory.Key
 	Kind   addressfile.Kind
@@ -79,43 +80,43 @@ type Claim struct {
 // Reservation is an addition to spec.reserved of a NetworkPool, or to spec.preAllocations of an IPPool.
 type Reservation struct {
 	Kind  addressfile.Kind
-	Name  string // of an entry of spec.preAllocations
+	Name  string // key in spec.preAllocations; "" for spec.reserved
 	Range allocator.Range
 	Rows  []int
 }
 
-// Plan is what the rows of a file become. Claims, Reservations and Updated are what the cluster lacks.
+// Plan is the result of NewPlan. Claims, in address order, Reservations and Updated are the objects that the cluster lacks.
 type Plan struct {
 	Pool         *inventory.Pool
 	Claims       []Claim
 	Reservations []Reservation
-	// Updated is the pool with the Reservations; nil if there are none.
+	// Updated is the pool with the Reservations; nil without Reservations.
 	Updated    metav1.Object
 	Conflicts  []Conflict
 	LeftOut    []LeftOut
-	Rows       int // of the file
-	Present    int // rows that the cluster has already, with the same owner
-	Duplicates int // rows that repeat others
+	Rows       int // number of rows of the file
+	Present    int // number of rows whose addresses the cluster has already, with the owner in the file
+	Duplicates int // number of rows whose addresses another row of the same owner has
 }
 
-// Empty reports whether the cluster lacks nothing.
+// Empty reports whether the import creates no claim and does not update the pool.
 func (p *Plan) Empty() bool { return len(p.Claims) == 0 && p.Updated == nil }
 
-// part is the addresses of a row.
+// part is a range of a row.
 type part struct {
 	row int
 	allocator.Range
 }
 
-// item is rows that become one claim, or one reservation.
+// item is one claim or one reservation to import, made of one or more rows.
 type item struct {
 	kind         addressfile.Kind
-	name         string // "" if it derives from the ranges once items are merged
-	derived      bool   // name derives from the address
+	name         string // "" if the name derives from the ranges after mergeItems
+	derived      bool   // the name derives from the address
 	ranges       []allocator.Range
 	parts        []part
-	singles      bool // consecutive addresses may join
-	entry        bool // an entry of spec.reserved, as it was exported
+	singles      bool // the addresses may be joined with consecutive addresses of other items
+	entry        bool // the row is an exported entry of spec.reserved
 	tenant       string
 	purpose      butlerv1.IPAllocationType
 	purposeGiven bool
@@ -125,7 +126,7 @@ type item struct {
 	descriptions []string
 }
 
-// sameOwner reports whether another item is for the same owner, so that their addresses do not clash.
+// sameOwner reports whether two items have the same owner. Items with the same owner may have common addresses.
 func (it *item) sameOwner(o *item) bool {
 	if it.kind != o.kind || it.name != o.name {
 		return false
@@ -133,7 +134,7 @@ func (it *item) sameOwner(o *item) bool {
 	return it.kind == addressfile.KindReserved || it.name != "" || it.tenant == o.tenant && it.purpose == o.purpose && it.team == o.team
 }
 
-// rowsIn lists the rows of an item that have addresses of a range.
+// rowsIn returns the rows of an item that have addresses of a range.
 func (it *item) rowsIn(r allocator.Range) (rows []int) {
 	for _, p := range it.parts {
 		if p.Overlaps(r) {
@@ -155,7 +156,7 @@ func sortedRows(rows []int) []int {
 	return slices.Compact(rows)
 }
 
-// owner describes for whom the addresses of an item are.
+// owner describes the owner of an item, for messages.
 func (it *item) owner() string {
 	switch {
 	case it.kind == addressfile.KindReserved:
@@ -170,7 +171,7 @@ func (it *item) owner() string {
 	return fmt.Sprintf("for %s %s", it.kind, it.name)
 }
 
-// poolKinds lists what the rows for a pool can become, the default first.
+// poolKinds lists the kinds that a row can become in a pool. The first kind is the default.
 var poolKinds = map[string][]addressfile.Kind{
 	butler.ResourceNetworkPool:   {addressfile.KindIPAllocation, addressfile.KindReserved, addressfile.KindIPAddressClaim},
 	metal3.ResourceIPPool:        {addressfile.KindPreAllocation, addressfile.KindIPClaim, addressfile.KindIPAddressClaim},
@@ -183,15 +184,19 @@ type planner struct {
 	i       *inventory.Inventory
 	file    *addressfile.File
 	o       Options
-	windows []allocator.Range // of the pool, in address order
-	network []allocator.Range // what may be reserved: spec.cidr of a NetworkPool
+	windows []allocator.Range // ranges of the pool, in address order
+	network []allocator.Range // ranges that may be reserved: spec.cidr of a NetworkPool
 	leftOut map[string][]int  // reason -> rows
 
 	overlapsWindows, overlapsNetwork func([]allocator.Range) bool
 }
 
-// NewPlan plans the import of a file into a pool. The error is about the options, or the Faults of rows whose tenants or kinds the options do not resolve.
-// Conflicts are no error.
+// NewPlan plans the import of a file into a pool. The error is one of these:
+//
+//   - a fault of the options or of the pool
+//   - the Faults of rows whose tenants or kinds the options do not resolve
+//
+// Conflicts are part of the Plan and not an error.
 func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *addressfile.File, o Options) (*Plan, error) {
 	if err := checkOptions(p, o); err != nil {
 		return nil, err
@@ -262,8 +267,8 @@ type span struct {
 	allocator.Range
 }
 
-// mergeItems joins items that repeat or continue one another, and returns the items without those that clash with others. Each row that clashes is in a
-// conflict with a row before it.
+// mergeItems joins items of one owner that repeat or continue each other, and drops items that are in conflict with an earlier item. The items are compared in
+// address order, then row order.
 func (pl *planner) mergeItems(items []*item) []*item {
 	var spans []span
 	for _, it := range items {
@@ -275,10 +280,10 @@ func (pl *planner) mergeItems(items []*item) []*item {
 		return cmp.Or(x.First.Compare(y.First), cmp.Compare(x.parts[0].row, y.parts[0].row))
 	})
 	dropped, joined := map[*item]bool{}, map[*item]bool{}
-	var active []span // that an item to come may overlap or continue
+	var active []span // spans that the next spans can overlap or continue
 	for _, s := range spans {
 		active = slices.DeleteFunc(active, func(a span) bool {
-			end := a.item.ranges[0].Last // of an item that was extended
+			end := a.item.ranges[0].Last // an earlier span can have extended the range of the item
 			if len(a.item.ranges) > 1 {
 				end = a.Last
 			}
@@ -315,10 +320,10 @@ func (pl *planner) mergeItems(items []*item) []*item {
 	return pl.checkNames(items)
 }
 
-// findClash returns an active item with addresses of a span and another owner.
+// findClash returns an active item that has addresses of a span and another owner than the span.
 func (pl *planner) findClash(active []span, s span) *item {
 	for _, a := range active {
-		sameName := a.name == s.name && a.name != "" && (a.kind == addressfile.KindPreAllocation || s.kind == addressfile.KindPreAllocation) // an address that is kept for its own claim
+		sameName := a.name == s.name && a.name != "" && (a.kind == addressfile.KindPreAllocation || s.kind == addressfile.KindPreAllocation) // preallocated to this claim
 		if slices.ContainsFunc(a.item.ranges, s.Overlaps) && !a.sameOwner(s.item) && !sameName {
 			return a.item
 		}
@@ -341,7 +346,7 @@ func (pl *planner) findSame(active []span, s span) *item {
 	return nil
 }
 
-// isCovered reports whether one of several ranges, in address order, covers a range.
+// isCovered reports whether one of several ranges covers r. The ranges are in address order.
 func isCovered(ranges []allocator.Range, r allocator.Range) bool {
 	n, found := slices.BinarySearchFunc(ranges, r.First, func(w allocator.Range, a netip.Addr) int { return w.First.Compare(a) })
 	if !found {
@@ -350,7 +355,7 @@ func isCovered(ranges []allocator.Range, r allocator.Range) bool {
 	return n >= 0 && ranges[n].Covers(r)
 }
 
-// checkNames drops items with the name of another item.
+// checkNames records a conflict for each item whose name an earlier item has, and drops the item.
 func (pl *planner) checkNames(items []*item) []*item {
 	type key struct {
 		kind addressfile.Kind

@@ -7,6 +7,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/exchange/addressfile"
 )
 
+// Read returns an error for a file or a row that it cannot read. The error names the row, the column, the value and the remedy.
 func TestRead_Faults(t *testing.T) {
 	cases := map[string]struct{ text, format, want string }{
 		"no address":           {"range,tenant\n10.0.0.300,a/b\n", "", `row 2, column "range": "10.0.0.300": "10.0.0.300" is not an IP address`},

@@ -20,7 +20,7 @@ type Document struct {
 	Items      []Entry `json:"items"`
 }
 
-// Entry is a claim, or a reservation, of an exported pool.
+// Entry is a claim or a reservation of an exported pool.
 type Entry struct {
 	Kind        Kind   `json:"kind"`
 	Name        string `json:"name,omitempty"`
@@ -40,7 +40,7 @@ func (e Entry) cells() []string {
 	return []string{string(e.Kind), e.Name, e.Ranges, e.Tenant, e.Type, e.Team, e.Mode, e.Ports, e.Description}
 }
 
-// WriteCSV writes entries as a CSV file that Read reads.
+// WriteCSV writes entries as a CSV file for Read.
 func WriteCSV(w io.Writer, entries []Entry) error {
 	out := csv.NewWriter(w)
 	if err := out.Write(entryColumns); err != nil {
@@ -55,7 +55,7 @@ func WriteCSV(w io.Writer, entries []Entry) error {
 	return out.Error()
 }
 
-// WriteYAML writes entries as a YAML file that Read reads.
+// WriteYAML writes entries as a YAML file for Read.
 func WriteYAML(w io.Writer, entries []Entry) error {
 	text, err := yaml.Marshal(Document{documentVersion, documentKind, append([]Entry{}, entries...)})
 	if err == nil {
@@ -64,7 +64,8 @@ func WriteYAML(w io.Writer, entries []Entry) error {
 	return err
 }
 
-// CleanText returns a description for an Entry: with the line breaks that a CSV file keeps. A description that is too long for Read is cut.
+// CleanText returns a description for an Entry: line breaks become \n, because a CSV file does not keep \r\n, and a description of more than MaxCell bytes is
+// cut, because Read denies longer cells.
 func CleanText(text string) string {
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
 	if len(text) > MaxCell {

@@ -10,28 +10,28 @@ import (
 // Formats are the values of Mapping.Format.
 var Formats = []string{"auto", "csv", "netbox", "phpipam", "infoblox", "windows", "yaml"}
 
-// Fields are what a column of a file can be. FieldIgnore leaves a column out.
+// Fields are the meanings of a column. Read ignores columns with FieldIgnore.
 const (
 	FieldKind        = "kind"        // a Kind
 	FieldName        = "name"        // name of the claim
 	FieldRanges      = "ranges"      // addresses, ranges and networks, separated by spaces or commas
-	FieldAddress     = "address"     // addresses, separated by spaces or commas; a prefix length is that of the network around the address
+	FieldAddress     = "address"     // addresses, separated by spaces or commas; a prefix length is the length of the network around the address
 	FieldFirst       = "first"       // first address of a range
 	FieldLast        = "last"        // last address of a range
-	FieldNetwork     = "network"     // a network as such: its addresses count only with a tenant, or if it is reserved
+	FieldNetwork     = "network"     // a network: the row is left out unless it has a tenant or the status "reserved"
 	FieldTenant      = "tenant"      // namespace/name, or a name
 	FieldType        = "type"        // nodes or loadbalancer
 	FieldTeam        = "team"        // team of an IPAllocation
-	FieldMode        = "mode"        // of a ProxyVIP
-	FieldPorts       = "ports"       // of a ProxyVIP, separated by spaces or commas
+	FieldMode        = "mode"        // mode of a ProxyVIP
+	FieldPorts       = "ports"       // ports of a ProxyVIP, separated by spaces or commas
 	FieldDomain      = "domain"      // routing domain, or VRF
-	FieldStatus      = "status"      // "reserved" and "container" matter
-	FieldRole        = "role"        // of an address in NetBox: a virtual address is for load balancers
+	FieldStatus      = "status"      // "reserved" marks reserved addresses; a row with "container" is left out
+	FieldRole        = "role"        // role of an address in NetBox: the roles "vip" and "anycast" set the type loadbalancer
 	FieldGateway     = "gateway"     // whether the address is a gateway
-	FieldDescription = "description" // may be several columns
+	FieldDescription = "description" // several columns may have this field
 	FieldIgnore      = "ignore"
 
-	fieldText = "text" // a description that is read back as it was exported, with its blanks
+	fieldText = "text" // a description of kubectl ipam export, read without removal of blanks
 )
 
 // FieldNames are the values of Mapping.Columns.
@@ -40,15 +40,15 @@ var FieldNames = []string{
 	FieldStatus, FieldRole, FieldGateway, FieldDescription, FieldIgnore,
 }
 
-// format describes the columns of a table. Headings are normalized: see normalize.
+// format describes the columns of a table. The headings in needs and fields are normalized (see normalize).
 type format struct {
-	title  string     // for messages
+	title  string     // name in messages
 	option string     // value of Mapping.Format
-	needs  [][]string // a table of this format has one heading of each list
+	needs  [][]string // a table has this format if it has at least one heading of each list
 	fields map[string]string
 }
 
-// formats are tried in this order.
+// formats lists the known formats. detect returns the first format that fits.
 var formats = []format{
 	{"csv of kubectl ipam export", "csv", [][]string{{"kind"}, {"ranges"}}, map[string]string{
 		"kind": FieldKind, "name": FieldName, "ranges": FieldRanges, "tenant": FieldTenant, "type": FieldType, "team": FieldTeam, "mode": FieldMode, "ports": FieldPorts,
@@ -82,7 +82,7 @@ var formats = []format{
 	}},
 }
 
-// infobloxFields are the columns of the tables of an Infoblox file, by the object of the table. Rows of other objects are left out.
+// infobloxFields maps objects of an Infoblox file to the columns of their tables: heading -> field. Rows of unknown objects are left out.
 var infobloxFields = map[string]map[string]string{
 	"network":          {"address": FieldIgnore},
 	"networkcontainer": {"address": FieldIgnore},
@@ -104,7 +104,7 @@ var infobloxFields = map[string]map[string]string{
 	},
 }
 
-// normalize returns the letters and digits of a heading in lower case: "ip_address*" and "IP Address" are the same heading.
+// normalize returns the letters and digits of a heading in lower case: "ip_address*" and "IP Address" are equal after normalize.
 func normalize(heading string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
@@ -120,7 +120,7 @@ type column struct {
 	field   string // "" for a column without meaning
 }
 
-// columnsOf returns the columns of a table: those of the mapping first, then those of the format.
+// columnsOf returns the columns of a table. A heading has the field of the mapping, else the field of the format.
 func columnsOf(header line, fields map[string]string, mapped map[string]string) []column {
 	columns := make([]column, len(header.cells))
 	for n, heading := range header.cells {
@@ -131,7 +131,7 @@ func columnsOf(header line, fields map[string]string, mapped map[string]string) 
 		}
 		columns[n].field = field
 	}
-	for n := range columns { // a mapped column replaces that of the format
+	for n := range columns { // a mapped column replaces the column with an equal field of the format
 		if columns[n].field == FieldDescription || columns[n].field == FieldAddress {
 			continue
 		}
@@ -145,7 +145,7 @@ func columnsOf(header line, fields map[string]string, mapped map[string]string) 
 	return columns
 }
 
-// hasAddresses reports whether columns have addresses.
+// hasAddresses reports whether a table with the columns contains addresses.
 func hasAddresses(columns []column) bool {
 	has := func(field string) bool {
 		return slices.ContainsFunc(columns, func(c column) bool { return c.field == field })
@@ -153,7 +153,7 @@ func hasAddresses(columns []column) bool {
 	return has(FieldRanges) || has(FieldAddress) || has(FieldNetwork) || has(FieldFirst) && has(FieldLast)
 }
 
-// detect returns the format of a table with a header.
+// detect returns the format and the columns of a table, derived from the header.
 func detect(header line, option string, mapped map[string]string) (format, []column, error) {
 	headings := map[string]bool{}
 	for _, heading := range header.cells {
@@ -188,7 +188,7 @@ func detect(header line, option string, mapped map[string]string) (format, []col
 		strings.Join(named, ", "), what, Shorten(header.cells[0]))}
 }
 
-// Shorten returns a text of a file for a message.
+// Shorten returns a text of a file for a message: without line breaks, and at most 60 characters.
 func Shorten(text string) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) > 60 {

@@ -15,16 +15,16 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// Kind is what a row is, or becomes: the kind of an object, or a part of the pool.
+// Kind is the meaning of a row: the kind of an object, or an entry of the pool.
 type Kind string
 
 const (
 	KindReserved       Kind = "Reserved"       // an entry of spec.reserved of a NetworkPool
-	KindIPAllocation   Kind = "IPAllocation"   // of a NetworkPool
+	KindIPAllocation   Kind = "IPAllocation"   // a claim of a NetworkPool
 	KindPreAllocation  Kind = "PreAllocation"  // an entry of spec.preAllocations of an IPPool
-	KindIPClaim        Kind = "IPClaim"        // of an IPPool
-	KindIPAddressClaim Kind = "IPAddressClaim" // of an IPPool or a NetworkPool
-	KindProxyVIP       Kind = "ProxyVIP"       // of a ProxyIPPool
+	KindIPClaim        Kind = "IPClaim"        // a claim of an IPPool
+	KindIPAddressClaim Kind = "IPAddressClaim" // a claim of an IPPool or a NetworkPool
+	KindProxyVIP       Kind = "ProxyVIP"       // a claim of a ProxyIPPool
 )
 
 var allKinds = []Kind{KindReserved, KindIPAllocation, KindPreAllocation, KindIPClaim, KindIPAddressClaim, KindProxyVIP}
@@ -32,37 +32,37 @@ var allKinds = []Kind{KindReserved, KindIPAllocation, KindPreAllocation, KindIPC
 // Record is the content of a row of a file.
 type Record struct {
 	Row         int
-	Kind        Kind // "" if the file has none
+	Kind        Kind // "" if the row has no kind
 	Name        string
 	Ranges      []allocator.Range
-	Singles     bool // Ranges are single addresses, of which consecutive ones may become one range
+	Singles     bool // Ranges are single addresses; consecutive addresses may become one range
 	Tenant      string
-	Type        string // "" if the file has none
+	Type        string // "" if the row has no type
 	Team        string
 	Mode        string
 	Ports       []string
-	HasDomain   bool   // the file has the routing domain of the addresses
-	Domain      string // routing domain or VRF; "" for none
+	HasDomain   bool   // the file has a column with routing domains or VRFs
+	Domain      string // routing domain or VRF; "" if the cell is empty
 	Description string
-	Reserved    bool   // the addresses are for no tenant: reserved, a gateway, or Edge
-	Edge        string // "network" or "broadcast": the address is that of its own network
-	LeftOut     string // why the row is not imported; "" for other rows
+	Reserved    bool   // the addresses are not for tenants: reserved, a gateway, or Edge
+	Edge        string // "network" or "broadcast" if the row has the network or broadcast address of a network
+	LeftOut     string // why the row is not imported; "" for imported rows
 }
 
-// Mapping describes how a file is read.
+// Mapping selects the format of a file and the fields of columns.
 type Mapping struct {
-	Format  string            // one of Formats; "" is auto
-	Columns map[string]string // heading -> one of FieldNames, for columns that the format does not know or means differently
+	Format  string            // an element of Formats; "" means auto
+	Columns map[string]string // heading -> element of FieldNames; replaces the field that the format gives to the heading
 }
 
 // File is the content of a file.
 type File struct {
-	Format  string // for messages
-	Unit    string // "row", or "item" of a YAML file: what Record.Row counts
+	Format  string // title of the format, for messages
+	Unit    string // unit of Record.Row: "row", or "item" for a YAML file
 	Records []Record
 }
 
-// Read reads a file. The error has all faults: see Fault and Faults.
+// Read reads a file. The error contains the faults of all rows: see Fault and Faults.
 func Read(r io.Reader, m Mapping) (*File, error) {
 	if m.Format == "" {
 		m.Format = "auto"
@@ -120,7 +120,7 @@ func readTable(lines []line, m Mapping, mapped map[string]string) (*File, error)
 	return file, nil
 }
 
-// infobloxHeader begins the first cell of a header of an Infoblox file, before the object of the table.
+// infobloxHeader is the prefix of the first cell of a header in an Infoblox file. The object of the table follows the prefix.
 const infobloxHeader = "header-"
 
 // readInfoblox reads a file with a header for each kind of object. The first cell of each row is the object.
@@ -151,7 +151,7 @@ func readInfoblox(lines []line, mapped map[string]string) (*File, error) {
 	return file, nil
 }
 
-// leftOutNetworks is why a row is left out that describes a network, and no use of addresses.
+// leftOutNetworks is the reason in Record.LeftOut for rows that describe a network, but no addresses in use.
 const leftOutNetworks = "networks, and other objects without addresses in use"
 
 // readYAML reads a Document.
@@ -296,7 +296,7 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 	return r, nil
 }
 
-// virtualRoles are the roles of addresses in NetBox that several machines serve in turn.
+// virtualRoles lists the roles of NetBox for addresses that several machines share.
 var virtualRoles = []string{"vip", "anycast"}
 
 func isTrue(cell string) bool {
@@ -305,13 +305,13 @@ func isTrue(cell string) bool {
 
 var dash = regexp.MustCompile(`\s*-\s*`)
 
-// splitList splits a cell at spaces and commas, with the blanks around dashes removed.
+// splitList splits a cell at spaces, line breaks, commas and semicolons. Blanks around dashes are removed first.
 func splitList(cell string) []string {
 	return strings.FieldsFunc(dash.ReplaceAllString(cell, "-"), func(r rune) bool { return r == ',' || r == ';' || r == ' ' || r == '\t' || r == '\n' || r == '\r' })
 }
 
-// parseRanges parses addresses, ranges and networks. singles reports whether all are single addresses. An address with the prefix length of a larger network
-// is ambiguous: the address, or its network.
+// parseRanges parses addresses, ranges and networks. singles reports whether the cell contains only single addresses. The error for 10.40.1.5/24 asks for the
+// address or the network, because the text can mean each of the two.
 func parseRanges(cell string) (ranges []allocator.Range, singles bool, err error) {
 	singles = true
 	for _, text := range splitList(cell) {
@@ -330,8 +330,8 @@ func parseRanges(cell string) (ranges []allocator.Range, singles bool, err error
 	return ranges, singles, nil
 }
 
-// parseAddresses parses single addresses. edge is "network" or "broadcast" if one of them has a prefix length and is the first or the last address of that
-// network, which no machine can use.
+// parseAddresses parses single addresses. edge is "network" or "broadcast" if an address has a prefix length and is the first or the last address of its
+// network: no machine can use the address.
 func parseAddresses(cell string) (ranges []allocator.Range, edge string, err error) {
 	for _, text := range splitList(cell) {
 		p, err := netip.ParsePrefix(text)

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds of a file.
+// Bounds of a file and of its parts.
 const (
 	MaxBytes   = 64 << 20
 	MaxRows    = 200_000
@@ -20,13 +20,13 @@ const (
 	MaxCell    = 16 << 10 // bytes
 )
 
-// line is a row of a file before its columns are known.
+// line is a row of a file, not yet assigned to columns.
 type line struct {
-	row   int // number of the line in the file where the row begins
+	row   int // number of the first line of the row in the file
 	cells []string
 }
 
-// readAll reads a file of at most MaxBytes, as UTF-8 without byte order mark.
+// readAll reads a file of at most MaxBytes and returns UTF-8 without byte order mark.
 func readAll(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	switch {
@@ -55,7 +55,7 @@ func readAll(r io.Reader) ([]byte, error) {
 	return nil, Fault{Row: row, Text: "is not UTF-8: save the file as UTF-8"}
 }
 
-// decodeUTF16 decodes the UTF-16 that Windows writes. An odd last byte is dropped.
+// decodeUTF16 returns UTF-16 text, as Windows writes it, as UTF-8. An odd last byte is dropped.
 func decodeUTF16(data []byte, order binary.ByteOrder) []byte {
 	units := make([]uint16, len(data)/2)
 	for n := range units {
@@ -64,7 +64,7 @@ func decodeUTF16(data []byte, order binary.ByteOrder) []byte {
 	return []byte(string(utf16.Decode(units)))
 }
 
-// readLines splits a file into rows. Empty rows, and the lines that Excel (sep=;) and PowerShell (#TYPE) put before the header, are left out.
+// readLines splits a file into rows. Left out are empty rows, and the lines that Excel (sep=;) and PowerShell (#TYPE) write before the header.
 func readLines(data []byte) ([]line, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.Comma, r.FieldsPerRecord = findSeparator(data), -1
@@ -99,7 +99,7 @@ func readLines(data []byte) ([]line, error) {
 	}
 }
 
-// findSeparator returns the separator of the cells: the most frequent one of the header.
+// findSeparator returns the separator of the cells: the separator in a line sep=, else the most frequent of comma, semicolon and tab in the header.
 func findSeparator(data []byte) rune {
 	best, most := ',', 0
 	for header := range bytes.Lines(data) {
@@ -126,10 +126,10 @@ func findSeparator(data []byte) rune {
 	return best
 }
 
-// Fault is a row, or a cell, that cannot be read.
+// Fault is the reason why a row or a cell cannot be read.
 type Fault struct {
 	Row    int
-	Column string // heading; "" if the whole row is meant
+	Column string // heading; "" for a fault of the whole row
 	Text   string
 }
 
@@ -140,7 +140,7 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("row %d, column %q: %s", f.Row, Shorten(f.Column), f.Text)
 }
 
-// Faults are the faults of a file, by row.
+// Faults lists the faults of a file, in row order.
 type Faults []Fault
 
 // maxFaults bounds the faults in an error.
