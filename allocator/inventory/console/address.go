@@ -14,24 +14,24 @@ import (
 // maxAnswers bounds the runs of addresses on the page of a range.
 const maxAnswers = 200
 
-// addressPage is what is known about an address, or about the runs of a range.
+// addressPage is the data of the page about an address or about the runs of a range.
 type addressPage struct {
 	Range   string
 	Answers []addressAnswer
-	Others  int // runs that the page leaves out
+	Others  int // number of runs beyond maxAnswers, not on the page
 }
 
-// addressAnswer is what is known about a run of addresses in a routing domain.
+// addressAnswer describes a run of addresses in a routing domain.
 type addressAnswer struct {
 	report.Segment
 	Text     string
-	Pools    []crumb  // that offer addresses of the run
+	Pools    []crumb  // pools that offer addresses of the run
 	UsedBy   []string // nodes, machines and Services with an address of the run
 	Commands []string
-	Claims   []string // manifests of claims of the first address
+	Claims   []string // manifests of claims of the first address of the run
 }
 
-// address shows who owns an address.
+// address serves the page with the owners of an address or of a range.
 func (r *request) address() (*answer, error) {
 	text := r.value("address")
 	of, err := allocator.ParseRange(text)
@@ -72,7 +72,7 @@ func (r *request) newAddressAnswer(item report.Segment) addressAnswer {
 	return a
 }
 
-// usersOf lists the nodes, machines and Services with an address of a range, as the status of a pool lists them.
+// usersOf returns the nodes, machines and Services with an address of a range, from the status of a pool. At most someRows are returned.
 func usersOf(p *butlerv1.NetworkPool, r allocator.Range) (list []string) {
 	for _, used := range p.Status.InfrastructureAllocations {
 		address, err := allocator.ParseRange(used.IP)
@@ -95,7 +95,7 @@ func usersOf(p *butlerv1.NetworkPool, r allocator.Range) (list []string) {
 	return list
 }
 
-// isNamed reports whether a text is the name of an object, with or without its kind and its namespace.
+// isNamed reports whether a text is the name of an object, with or without kind and namespace. Case does not matter.
 func isNamed(k inventory.Key, text string) bool {
 	kind := inventory.KindOf(k) + "/"
 	for _, name := range []string{k.Name, inventory.NameOf(k), kind + k.Name, kind + inventory.NameOf(k)} {

@@ -8,10 +8,10 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
-// notReady selects all claims that are not Ready.
+// notReady is the value of the state filter for claims in each state but Ready.
 const notReady = "not-ready"
 
-// filter selects claims.
+// filter selects claims. An empty field selects every claim.
 type filter struct {
 	Pool, Tenant, Kind, State string
 }
@@ -26,7 +26,7 @@ func (f filter) selects(c *inventory.Claim) bool {
 type claimRow struct {
 	report.Claim
 	PoolLink string
-	Links    []crumb // of the ranges
+	Links    []crumb // links to the pages of the ranges
 }
 
 func newClaimRow(c report.Claim) claimRow {
@@ -40,7 +40,7 @@ func newClaimRow(c report.Claim) claimRow {
 	return row
 }
 
-// claimsPage is a list of claims.
+// claimsPage is the data of the page with a list of claims.
 type claimsPage struct {
 	Filter               filter
 	Pools, Kinds, States []string
@@ -48,7 +48,7 @@ type claimsPage struct {
 	Pages                pager
 }
 
-// claims shows the claims of all kinds.
+// claims serves the page with the claims of every kind.
 func (r *request) claims() (*answer, error) {
 	f := filter{r.value("pool"), r.value("tenant"), r.value("kind"), r.value("state")}
 	kinds := []string{"IPAllocation", "IPClaim", "IPAddressClaim", "ProxyVIP"}

@@ -63,7 +63,7 @@ func allocation(pool, name, tenant, first, last string, purpose butlerv1.IPAlloc
 	return a
 }
 
-// objects are pools and claims of all kinds and states.
+// objects returns pools and claims of every kind and state.
 func objects() []metav1.Object {
 	vlan := networkPool("vlan40", "10.40.0.0/26", "", "10.40.0.0/29")
 	vlan.Spec.TenantAllocation = &butlerv1.TenantAllocation{
@@ -103,7 +103,7 @@ func with(m metav1.ObjectMeta, annotations map[string]string) metav1.ObjectMeta 
 	return m
 }
 
-// newInventory returns an inventory of objects, and an open grant of 10.40.0.30.
+// newInventory returns an inventory of objects, with an open grant of 10.40.0.30.
 func newInventory(t testing.TB, objects []metav1.Object) *inventory.Inventory {
 	t.Helper()
 	i := inventory.New(now, []journal.Entry{{
@@ -182,7 +182,7 @@ func compareGolden(t *testing.T, h http.Handler, file, target string) {
 	}
 }
 
-// The state of each address on the page equals the state that the inventory has for the address alone.
+// The look of the square of an address corresponds to the state of the address in the inventory.
 func TestSquares_EqualTheInventory(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 20 {
@@ -197,7 +197,7 @@ func TestSquares_EqualTheInventory(t *testing.T) {
 			i.Add(allocation("pool", fmt.Sprint("a-", n), "web", fmt.Sprintf("10.0.0.%d", first), fmt.Sprintf("10.0.0.%d", last), []butlerv1.IPAllocationType{butlerv1.TypeNodes, butlerv1.TypeLoadBalancer}[n%2]))
 		}
 		p := i.Pools()[0]
-		network := netip.MustParsePrefix("10.0.0.0/24") // half of it is not offered
+		network := netip.MustParsePrefix("10.0.0.0/24") // the pool offers the first half
 		m := newSquares(i, p, network, runsIn(i, p, allocator.RangeOfPrefix(network)))
 		if len(m.Squares) != 256 || len(m.Labels) != 4 {
 			t.Fatalf("%d squares in %d rows", len(m.Squares), len(m.Labels))
@@ -216,12 +216,13 @@ func TestSquares_EqualTheInventory(t *testing.T) {
 	}
 }
 
-// The page of a pool counts the addresses that the pool offers, as its JSON and kubectl ipam map do: not those outside, which may be reserved or owned too.
+// The page of a pool, the JSON of the page and kubectl ipam map count the offered addresses of a network. Addresses that the pool does not offer are not
+// counted, even if they are reserved or owned.
 func TestPool_CountsTheOfferedAddresses(t *testing.T) {
 	all := objects()
 	vlan := all[0].(*butlerv1.NetworkPool)
-	vlan.Spec.Reserved = append(vlan.Spec.Reserved, butlerv1.ReservedRange{CIDR: "10.40.0.62/31"}) // not offered
-	i := newInventory(t, append(all, &novaedgev1.ProxyVIP{                                         // the address is offered by edge alone
+	vlan.Spec.Reserved = append(vlan.Spec.Reserved, butlerv1.ReservedRange{CIDR: "10.40.0.62/31"}) // not offered by vlan40
+	i := newInventory(t, append(all, &novaedgev1.ProxyVIP{                                         // only edge offers the address
 		ObjectMeta: named("", "outside"), Spec: novaedgev1.ProxyVIPSpec{Address: "10.40.0.60/32", PoolRef: &novaedgev1.PoolReference{Name: "edge"}},
 	}))
 	h := handlerOf(i)
@@ -250,7 +251,7 @@ func TestPool_CountsTheOfferedAddresses(t *testing.T) {
 		if offered != want.offered {
 			t.Errorf("%s: %d addresses in the JSON, want %d", target, offered, want.offered)
 		}
-		// kubectl ipam map
+		// kubectl ipam map calls these functions
 		p, network := i.Pool(butler.NetworkPoolKey("ns", "vlan40")), mustRange(t, m.Network)
 		if counts := m.Network + ": " + strings.Join(report.Counts(i.Segments(p.Domain, report.Offered(p, network))), ", ") + "."; counts != want.facts {
 			t.Errorf("%s: the map says %q, want %q", target, counts, want.facts)
@@ -258,14 +259,14 @@ func TestPool_CountsTheOfferedAddresses(t *testing.T) {
 	}
 }
 
-// A square of several addresses leads to a part of the map that contains the same addresses.
+// The link of a square of several addresses leads to a part of the map that contains the addresses of the square.
 func TestSquares_Zoom(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	for target, want := range map[string]struct {
 		squares int
 		each    string
-		title   string // of a square
-		link    string // of that square
+		title   string // title of a square
+		link    string // link of the square
 		crumbs  []string
 	}{
 		"/pool?" + vlan40: {64, "1 address", "10.40.0.13 owned by IPAllocation ns/web-lb for team-1/web", "/address?address=10.40.0.13", []string{"10.40.0.0/26"}},
@@ -311,7 +312,7 @@ func TestSquares_Zoom(t *testing.T) {
 	}
 }
 
-// The links of a map also lead to parts of which the pool offers nothing.
+// The links of a map also lead to parts of the network that the pool does not offer.
 func TestPool_ShowsPartsThatAreNotOffered(t *testing.T) {
 	p := networkPool("wide", "10.80.0.0/20", "")
 	p.Spec.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.80.0.0", End: "10.80.0.255"}, {Start: "10.80.8.0", End: "10.80.8.255"}}}
@@ -330,7 +331,7 @@ func TestPool_ShowsPartsThatAreNotOffered(t *testing.T) {
 	}
 }
 
-// Each link of a page leads to a page that the console serves, and no page contains what its policy forbids.
+// Each link of a page leads to a page that the console serves. No page contains elements that the Content-Security-Policy forbids.
 func TestPages_LinksLeadToPages(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	seen := map[string]bool{"/": true}
@@ -343,7 +344,7 @@ func TestPages_LinksLeadToPages(t *testing.T) {
 		}
 		page := w.Body.String()
 		if w.Code != http.StatusOK {
-			if w.Code == http.StatusNotFound && strings.HasPrefix(queue[0], "/address") || strings.Contains(queue[0], "team-1%2Fold") { // not offered; a former tenant
+			if w.Code == http.StatusNotFound && strings.HasPrefix(queue[0], "/address") || strings.Contains(queue[0], "team-1%2Fold") { // an address that no pool offers; a former tenant
 				continue
 			}
 			t.Fatalf("%s: status %d: %s", queue[0], w.Code, page)
@@ -451,7 +452,7 @@ func mainOf(page string) string {
 
 func TestSearch(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
-	for q, want := range map[string]string{ // an address of a page, or a part of the list of results
+	for q, want := range map[string]string{ // the address of the page to which the search redirects, or a text on the page of results
 		"10.40.0.8":                 "/address?address=10.40.0.8",
 		" 2001:db8:40::100 ":        "/address?address=2001%3Adb8%3A40%3A%3A100",
 		"10.16.0.0/16":              "/pool?in=10.16.0.0%2F16&pool=NetworkPool%2Fns%2Fcorp",
@@ -481,7 +482,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// Looking at the effect of a change changes nothing.
+// A request for the effect of a change does not change the inventory.
 func TestPlan_ChangesNothing(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	before := mustGet(t, h, "/pool?"+vlan40)
@@ -495,7 +496,7 @@ func TestPlan_ChangesNothing(t *testing.T) {
 	}
 }
 
-// Filters select, and pages divide, without a loss.
+// The pages of a list together contain each claim that the filters select.
 func TestClaims_FiltersAndPages(t *testing.T) {
 	all := objects()
 	for n := range 450 {
@@ -604,7 +605,7 @@ func TestLocalGate(t *testing.T) {
 	}
 }
 
-// BenchmarkPool serves the page of a pool with 10,000 claims, and its inventory anew for each page.
+// BenchmarkPool serves the page of a pool with 10,000 claims and builds a new inventory for each page.
 func BenchmarkPool(b *testing.B) {
 	all := []metav1.Object{networkPool("pool", "10.0.0.0/16", "")}
 	for n := range 10_000 {

@@ -2,10 +2,10 @@ package console
 
 import "butlerlabs.dev/ipam/allocator/inventory"
 
-// eventList is the newest events about a pool.
+// eventList contains the newest events about a pool.
 type eventList struct {
 	short[inventory.Event]
-	Note string // what is not read; "" for nothing
+	Note string // events that are not read, and why; "" if the events are complete
 }
 
 // eventsOf returns the events about a pool; nil if pages have no events.

@@ -13,7 +13,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// A page of a pool has the newest events, or what is not read.
+// The page of a pool shows the newest events, and a note if events are not read.
 func TestPool_Events(t *testing.T) {
 	page := func(events func(context.Context, *inventory.Pool) ([]inventory.Event, string)) string {
 		h := New(Options{
@@ -56,7 +56,7 @@ func TestPool_Events(t *testing.T) {
 	}
 }
 
-// The count and the last time are found in the fields of all client libraries.
+// NewEvent reads the count and the last time from the fields that client-go, events.k8s.io and event series use.
 func TestNewEvent(t *testing.T) {
 	at := func(minutes int) time.Time { return now.Add(time.Duration(minutes) * time.Minute) }
 	created := metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now)}

@@ -10,23 +10,24 @@ import (
 	"sync"
 )
 
-// LocalGate admits the browser of one person to a handler on a loopback address. The address that URL returns contains a token that is accepted once: the gate
-// exchanges it for a cookie. A request must name the gate's own host and port, so that no other site can send requests through a name that resolves to this
-// machine.
+// LocalGate admits the browser of one person to a handler on a loopback address. URL returns an address with a token. The gate accepts the token once, in
+// exchange for a cookie.
+//
+// A request must have the gate's host and port in the header Host. Otherwise another site could send requests through a DNS name that resolves to this machine.
 type LocalGate struct {
 	handler http.Handler
 	address netip.AddrPort
-	hosts   []string // accepted in the header Host
-	cookie  string   // name; cookies of other ports of the host are sent along
+	hosts   []string // accepted values of the header Host
+	cookie  string   // name, with the port: browsers send the cookies of a host to every port of the host
 	session string   // value of the cookie
 	mu      sync.Mutex
-	token   string // "" after its use
+	token   string // "" after use
 }
 
-// openPath exchanges the token for the cookie.
+// openPath is the path at which the gate exchanges the token for the cookie.
 const openPath = "/open"
 
-// NewLocalGate returns a gate for a handler that is served on a loopback address.
+// NewLocalGate returns a gate for a handler on a loopback address.
 func NewLocalGate(handler http.Handler, address netip.AddrPort) (*LocalGate, error) {
 	if !address.Addr().IsLoopback() {
 		return nil, fmt.Errorf("%s is not a loopback address: use 127.0.0.1:%d", address, address.Port())
@@ -58,7 +59,7 @@ func (g *LocalGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open sets the cookie, if the token is right and has not been used.
+// open sets the cookie if the token is right and not yet used.
 func (g *LocalGate) open(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	admitted := g.token != "" && equal(r.URL.Query().Get("token"), g.token)

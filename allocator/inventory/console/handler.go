@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// maxQuery and maxValue bound the query of a request and each of its values, in bytes.
+	// maxQuery bounds the query of a request, and maxValue each value in the query, in bytes.
 	maxQuery = 4096
 	maxValue = 2048
-	// refreshName is the name of the seconds between refreshes in a query: at least minRefresh, so that a forgotten page costs little.
+	// refreshName is the name of the value with the seconds between refreshes. minRefresh limits the cost of a page that stays open.
 	refreshName = "refresh"
 	minRefresh  = 5
 	maxRefresh  = 300
-	someRefresh = 10 // what a page offers
+	someRefresh = 10 // the period in the link "refresh"
 )
 
 //go:embed templates
@@ -38,27 +38,27 @@ var files embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"link": link, "listed": report.Listed}).ParseFS(files, "templates/*.html"))
 
-// Options are what a console gets from its caller.
+// Options are the sources of the data that a console shows.
 type Options struct {
-	// View returns what a request may show. The console calls View once for each request, not concurrently, and uses the view until the next call.
+	// View returns the data for a request. The console calls View once for each request, not concurrently, and uses the view until the next call.
 	View func(context.Context) (View, error)
-	// Health reads what shows defects beside the inventory, and returns a function that checks an inventory. Nil means that only the inventory is checked. Health
-	// may be called concurrently: the other pages do not wait for the reads.
+	// Health reads the objects that a check needs in addition to the inventory, and returns a function that checks an inventory. With nil, the console checks
+	// only the inventory. The console may call Health concurrently: other pages do not wait for the reads.
 	Health func(context.Context) (func(*inventory.Inventory) health.Report, error)
-	// Events returns the events about a pool, the newest first, and what is not read of them. Nil means that pages have no events.
+	// Events returns the events about a pool, the newest first, and a note about events that are not read. With nil, pages have no events.
 	Events func(context.Context, *inventory.Pool) (list []inventory.Event, note string)
-	// Tenant returns what is stored about a tenant beside its claims. Nil means that pages show the claims alone.
+	// Tenant returns the stored objects of a tenant, except its claims. With nil, pages show only the claims.
 	Tenant  func(ctx context.Context, namespace, name string) inventory.Tenant
 	Now     func() time.Time
-	Version string // of the program
+	Version string // version of the program
 }
 
-// View is what a request may show.
+// View is the data that a request may show.
 type View struct {
 	Inventory *inventory.Inventory
-	Warnings  []string // about parts that the inventory lacks
-	// Namespace is the namespace that was read of resources which the reader may not list in all namespaces. With ChooseNamespace, the pages have a form for the
-	// namespace, which they send as value "namespace" of a query.
+	Warnings  []string // objects that the inventory lacks, and why
+	// Namespace is the namespace of the resources that the reader may not list in all namespaces. With ChooseNamespace, the pages have a form for the
+	// namespace, which sends the value "namespace" in the query.
 	Namespace       string
 	ChooseNamespace bool
 }
@@ -66,10 +66,10 @@ type View struct {
 // console serves the pages.
 type console struct {
 	Options
-	mu sync.Mutex // an inventory is used by one request at a time
+	mu sync.Mutex // held while a request uses the inventory
 }
 
-// New returns the handler of all pages. The handler shows all that the inventory contains to every caller: put a gate before the handler.
+// New returns the handler of the pages. The handler shows the whole inventory to every caller: put a gate before the handler.
 func New(o Options) http.Handler {
 	c := &console{Options: o}
 	mux := http.NewServeMux()
@@ -103,7 +103,7 @@ func New(o Options) http.Handler {
 	})
 }
 
-// Protect sets the headers that keep browsers from running, embedding, caching or forwarding more than the page needs.
+// Protect sets the headers that forbid the browser to run scripts, embed the page in a frame, cache the page, and send the address of the page to other sites.
 func Protect(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -135,10 +135,10 @@ const (
 // page computes the answer to a request.
 type page func(*request) (*answer, error)
 
-// preparation reads what a page needs beside the inventory, while other requests use the inventory.
+// preparation reads the data that a page needs in addition to the inventory. Other requests use the inventory meanwhile.
 type preparation func(context.Context) page
 
-// ready returns the preparation of a page that needs the inventory alone.
+// ready returns the preparation of a page that needs only the inventory.
 func ready(p page) preparation { return func(context.Context) page { return p } }
 
 // request is a request for a page.
@@ -151,30 +151,30 @@ type request struct {
 	now     time.Time
 }
 
-// answer is the content of a response: in the format of the request, or a redirection.
+// answer is the content of a response, in the format of the request, or a redirection.
 type answer struct {
 	template string
 	title    string
-	data     any        // of the template
+	data     any        // data of the template
 	also     []format   // further formats of the page
-	document any        // of the JSON
-	rows     [][]string // of the CSV
+	document any        // body in JSON
+	rows     [][]string // body in CSV
 	redirect string
 }
 
 // layout is the data of every template.
 type layout struct {
 	Title, Version string
-	Query          string // of the search box
-	JSON, CSV      string // addresses of the page in these formats; "" for none
-	Refresh        int    // seconds after which the browser loads the page again; 0 for never
-	Toggle         string // address of the page that refreshes, or no longer refreshes
+	Query          string // text in the search box
+	JSON, CSV      string // addresses of the page in JSON and CSV; "" if the page lacks the format
+	Refresh        int    // seconds until the browser loads the page again; 0 for never
+	Toggle         string // address of the page with refresh switched on or off
 	View           View
 	At             time.Time
-	Page           any // what the page shows
+	Page           any // data of the page
 }
 
-// statusError is an error with the status of the response.
+// statusError is an error with the HTTP status of the response.
 type statusError struct {
 	code int
 	text string
@@ -222,7 +222,8 @@ func (c *console) serve(prepare preparation, f format) http.Handler {
 	})
 }
 
-// answer computes the answer to a request. The data of the answer do not refer to the inventory, which the next request may use.
+// answer computes the answer to a request. The answer contains no reference to the inventory, because the next request may use the inventory while the answer
+// is written.
 func (c *console) answer(r *http.Request, prepare preparation, f format) (*answer, layout, error) {
 	l := layout{Version: c.Version}
 	query, err := parseQuery(r.URL.RawQuery)
@@ -263,7 +264,7 @@ func parseQuery(raw string) (url.Values, error) {
 	return query, nil
 }
 
-// parseRefresh returns the seconds after which the browser loads a page again.
+// parseRefresh returns the seconds between refreshes; 0 for never.
 func parseRefresh(text string) (int, error) {
 	if text == "" {
 		return 0, nil
@@ -275,7 +276,7 @@ func parseRefresh(text string) (int, error) {
 	return n, nil
 }
 
-// value returns a value of the query without blanks around it.
+// value returns a value of the query without surrounding blanks.
 func (r *request) value(name string) string { return strings.TrimSpace(r.query.Get(name)) }
 
 func (c *console) render(r *http.Request, a *answer, l layout, f format) (body []byte, contentType string, err error) {
@@ -322,7 +323,7 @@ func withQuery(path, query string) string {
 	return path + "?" + query
 }
 
-// link returns the address of a page with these names and values of its query. Empty values are left out.
+// link returns the address of a page with a query. pairs are names and values in turn; names with empty values are left out.
 func link(path string, pairs ...any) string {
 	query := url.Values{}
 	for n := 0; n+1 < len(pairs); n += 2 {

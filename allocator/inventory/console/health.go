@@ -15,9 +15,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
-// healthPage is what a check finds.
+// healthPage is the data of the page with the findings of a check.
 type healthPage struct {
-	Errors, Warnings   int // in the selected area
+	Errors, Warnings   int // number of findings in the selected area
 	Areas              []crumb
 	Rows               []findingRow
 	Pages              pager
@@ -27,11 +27,11 @@ type healthPage struct {
 // findingRow is a finding in a table.
 type findingRow struct {
 	health.Finding
-	Pieces  []crumb // of the message, of which the addresses have links
-	Objects []crumb // concerned
+	Pieces  []crumb // parts of the message; each address is a part with a link
+	Objects []crumb // objects that the finding concerns
 }
 
-// prepareHealth reads what the inventory lacks, without the lock: the reads may take seconds.
+// prepareHealth reads the data that a check needs in addition to the inventory. The reads may take seconds, so prepareHealth does not hold the lock.
 func (c *console) prepareHealth(ctx context.Context) page {
 	why := "kubectl ipam check looks at them"
 	var check func(*inventory.Inventory) health.Report
@@ -51,14 +51,14 @@ func (c *console) prepareHealth(ctx context.Context) page {
 	return func(r *request) (*answer, error) { return r.health(check(r.Inventory)) }
 }
 
-// health shows the outcome of a check.
+// health serves the page with the findings of a check.
 func (r *request) health(h health.Report) (*answer, error) {
 	names := slices.Sorted(maps.Keys(health.Areas))
 	selected := r.value("area")
 	if selected != "" && !slices.Contains(names, selected) {
 		return nil, badRequest("area=%.100s: use one of %s", selected, strings.Join(names, ", "))
 	}
-	found := map[string]int{} // findings by area
+	found := map[string]int{} // area -> number of findings
 	for _, f := range h.Findings {
 		found[f.Area()]++
 	}
@@ -96,7 +96,7 @@ func (r *request) health(h health.Report) (*answer, error) {
 	return &answer{template: "health.html", title: "Health", data: page, also: []format{formatJSON}, document: report.NewHealth(h)}, nil
 }
 
-// orderOf orders errors before warnings: a long list has several pages.
+// orderOf returns the sort key of a finding: errors precede warnings, because a long list has several pages.
 func orderOf(f health.Finding) int {
 	if f.Severity == health.SeverityError {
 		return 0
@@ -104,7 +104,7 @@ func orderOf(f health.Finding) int {
 	return 1
 }
 
-// linkOf returns the address of the page about a pool, a claim or an address object; "" if there is none.
+// linkOf returns the address of the page about a pool, a claim or an address object; "" if the inventory lacks the object.
 func (r *request) linkOf(k inventory.Key) string {
 	if p := r.Pool(k); p != nil {
 		return link("/pool", "pool", poolName(p))
@@ -115,25 +115,26 @@ func (r *request) linkOf(k inventory.Key) string {
 	return ""
 }
 
-// linkOfClaim returns the address of the page about the addresses of a claim. Without addresses, the claim is found in a list.
+// linkOfClaim returns the address of the page about the first range of a claim; for a claim without addresses, the page of claims with a filter that selects
+// the claim.
 func linkOfClaim(c *inventory.Claim) string {
 	switch {
 	case len(c.Ranges) > 0:
 		return link("/address", "address", c.Ranges[0])
-	case c.OwnerClaim != inventory.Key{}: // the list has no address objects
+	case c.OwnerClaim != inventory.Key{}: // the page of claims has no address objects
 		return ""
 	}
 	return link("/claims", "kind", inventory.KindOf(c.Key), "tenant", c.Tenant, "state", c.State)
 }
 
-// addressCharacters matches whatever may be an address.
+// addressCharacters matches words that consist of the characters of addresses.
 var addressCharacters = regexp.MustCompile(`[0-9A-Fa-f.:]+`)
 
-// linkAddresses divides a text into pieces: its addresses get links, and the networks do not.
+// linkAddresses divides a text into pieces. An address becomes a piece with a link; a network does not.
 func linkAddresses(text string) (pieces []crumb) {
-	end := 0 // of the last piece
+	end := 0 // end of the last piece
 	for _, at := range addressCharacters.FindAllStringIndex(text, -1) {
-		word := strings.TrimRight(text[at[0]:at[1]], ".:") // the end of a sentence
+		word := strings.TrimRight(text[at[0]:at[1]], ".:") // punctuation at the end of a sentence
 		after := at[0] + len(word)
 		if _, err := netip.ParseAddr(word); err != nil || strings.HasPrefix(text[after:], "/") {
 			continue

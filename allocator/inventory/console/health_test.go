@@ -21,7 +21,7 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// checkedHandler returns a handler that checks by a function.
+// checkedHandler returns a handler with Options.Health.
 func checkedHandler(i *inventory.Inventory, health func(context.Context) (func(*inventory.Inventory) health.Report, error)) http.Handler {
 	return New(Options{
 		View:   func(context.Context) (View, error) { return View{Inventory: i}, nil },
@@ -49,7 +49,7 @@ func TestHealth_Golden(t *testing.T) {
 	compareGolden(t, h, "health-none.html", "/health?area=capacity")
 }
 
-// What cannot be read beside the inventory is not checked, and the findings of the inventory are shown.
+// If Health is nil or fails, the page shows the findings of the inventory, and lists the rest as not checked.
 func TestHealth_WithoutInstallation(t *testing.T) {
 	for name, test := range map[string]struct {
 		health func(context.Context) (func(*inventory.Inventory) health.Report, error)
@@ -70,7 +70,7 @@ func TestHealth_WithoutInstallation(t *testing.T) {
 	}
 }
 
-// The reads for the page of findings delay no other page.
+// The reads for the health page do not delay other pages.
 func TestHealth_DelaysNoOtherPage(t *testing.T) {
 	reading, answered := make(chan struct{}), make(chan struct{})
 	h := checkedHandler(newInventory(t, objects()), func(context.Context) (func(*inventory.Inventory) health.Report, error) {
@@ -92,10 +92,10 @@ func TestHealth_DelaysNoOtherPage(t *testing.T) {
 	}
 }
 
-// A page has at most 200 findings, and each finding is on one page.
+// A page has at most 200 findings, and the pages together contain each finding.
 func TestHealth_Pages(t *testing.T) {
 	all := []metav1.Object{networkPool("corp", "10.0.0.0/8", "")}
-	for n := range 450 { // without finalizer
+	for n := range 450 { // claims without finalizer
 		all = append(all, allocation("corp", fmt.Sprintf("many-%03d", n), "many", fmt.Sprintf("10.64.%d.%d", n/250, n%250), fmt.Sprintf("10.64.%d.%d", n/250, n%250), butlerv1.TypeNodes))
 	}
 	h := handlerOf(newInventory(t, all))

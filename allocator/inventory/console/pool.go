@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	pageRows = 200 // of a list on a page
-	someRows = 20  // of a short list beside others
+	pageRows = 200 // rows of a list on a page
+	someRows = 20  // rows of a short list
 )
 
-// poolPage is what the page of a pool shows.
+// poolPage is the data of the page of a pool.
 type poolPage struct {
 	poolRow
-	Name      string // value of pool in a query
-	In        string // the network that is shown
+	Name      string // value "pool" of a query
+	In        string // the network on the page
 	IPv6      bool
 	Each      string
-	Facts     []string // counts of the offered addresses of the network that is shown
+	Facts     []string // counts of the offered addresses of In
 	Crumbs    []crumb
-	Families  []crumb // of a pool with both families
+	Families  []crumb // links to the networks of IPv4 and IPv6, for a pool with two families
 	Band      band
 	Map       squares
 	Legend    []look
@@ -40,16 +40,16 @@ type poolPage struct {
 	Cooldowns short[run]
 	Releases  short[report.Release]
 	Condition []metav1.Condition
-	Events    *eventList // nil if pages have no events
+	Events    *eventList // nil if the console has no events
 	Change    changeForm
 	Size      sizeForm
 }
 
-// short is the first rows of a list.
+// short contains the first rows of a list.
 type short[T any] struct {
 	Items  []T
 	Others int
-	Link   string // to all rows; "" for none
+	Link   string // address of the page with every row; "" without a page
 }
 
 func shorten[T any](items []T, link string) short[T] {
@@ -63,7 +63,7 @@ type listRow struct {
 	SizeText string
 	Text     string // state in words
 	Link     string
-	Claim    string // manifest of a claim of free addresses; "" for none
+	Claim    string // manifest of a claim of the first address of a free range; "" for other ranges
 }
 
 // pager is the position in a list of several pages.
@@ -72,7 +72,7 @@ type pager struct {
 	Previous, Next     string
 }
 
-// pageOf returns the part of a list that the query selects.
+// pageOf returns the rows of a list on the page that the query selects.
 func pageOf[T any](r *request, items []T, path string, pairs ...any) ([]T, pager, error) {
 	p := pager{Page: 1, Pages: max(1, (len(items)+pageRows-1)/pageRows), Items: len(items)}
 	if text := r.value("page"); text != "" {
@@ -91,8 +91,8 @@ func pageOf[T any](r *request, items []T, path string, pairs ...any) ([]T, pager
 	return items[min(len(items), (p.Page-1)*pageRows):min(len(items), p.Page*pageRows)], p, nil
 }
 
-// networkOf returns the network of a family of a pool, and the part of the network that the query selects, of which the pool may offer nothing. Both are not valid if
-// the pool offers nothing at all.
+// networkOf returns the smallest network that contains a family of a pool, and the part of the network that the query selects. The pool may offer nothing of
+// the part. The networks are not valid if the pool offers no addresses.
 func (r *request) networkOf(p *inventory.Pool) (top, network netip.Prefix, err error) {
 	all := families(p)
 	if len(all) == 0 {
@@ -119,7 +119,8 @@ func (r *request) networkOf(p *inventory.Pool) (top, network netip.Prefix, err e
 	return top, network, badRequest("in=%.100s: pool %s offers %s", in, inventory.NameOf(p.Key), report.Listed(report.RangeTexts(p.Ranges), 3))
 }
 
-// startOf returns the network that the page of a pool shows first: of IPv6, at least a row of the part at which a map starts.
+// startOf returns the network on the page of a pool without the value "in". For IPv4 this is the network of the pool; for IPv6 the part at which a map starts,
+// but at least a row of the map.
 func (r *request) startOf(p *inventory.Pool, top netip.Prefix) netip.Prefix {
 	if top.Addr().Is4() {
 		return top
@@ -130,7 +131,7 @@ func (r *request) startOf(p *inventory.Pool, top netip.Prefix) netip.Prefix {
 	return top
 }
 
-// pool shows a pool.
+// pool serves the page of a pool.
 func (r *request) pool() (*answer, error) {
 	p, err := r.findPool()
 	if err != nil {
@@ -200,10 +201,10 @@ func (r *request) pool() (*answer, error) {
 	return &answer{template: "pool.html", title: page.Qualified, data: page, also: []format{formatJSON, formatCSV}}, nil
 }
 
-// rangesOf returns the ranges of a pool in a network, as JSON or CSV.
+// rangesOf returns the ranges of a pool in a network, for JSON and CSV.
 func (r *request) rangesOf(p *inventory.Pool, network netip.Prefix) *answer {
 	m := report.NewAddressMap(r.Inventory, p, allocator.RangeOfPrefix(network))
-	if !network.IsValid() { // the pool offers nothing
+	if !network.IsValid() { // the pool offers no addresses
 		m.Network = ""
 	}
 	columns := report.SegmentColumns(false)
@@ -235,7 +236,7 @@ func newListRow(p *inventory.Pool, r run) listRow {
 	return row
 }
 
-// claimManifest returns a manifest of a claim of the first address of a free range.
+// claimManifest returns the manifest of a claim of the first address of a free range.
 func claimManifest(p *inventory.Pool, free allocator.Range) string {
 	first := free.First.String()
 	switch p.Object.(type) {

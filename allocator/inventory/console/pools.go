@@ -11,19 +11,19 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// maxCounted bounds the sets of ranges that a page counts without being asked, because the time grows with their number.
+// maxCounted bounds the sets of ranges that a page counts if the reader did not ask for the count: the time grows with the number of sets.
 const maxCounted = 2000
 
-// poolRow is a pool on the page of all pools.
+// poolRow is a row on the page of pools.
 type poolRow struct {
 	report.Pool
 	Link                    string
 	SizeText, FreeText      string
 	LargestText, Fits, Used string
-	Bands                   []band // one for each family
+	Bands                   []band // a band for each family
 }
 
-// pools shows all pools.
+// pools serves the page of pools.
 func (r *request) pools() (*answer, error) {
 	var items []report.Pool
 	var rows []poolRow
@@ -45,7 +45,8 @@ func (r *request) pools() (*answer, error) {
 	return &answer{template: "pools.html", title: "Pools", data: rows, also: []format{formatJSON}, document: report.NewList(report.KindPoolList, items)}, nil
 }
 
-// usedText returns the allocated share of a pool, or the number of allocated addresses of a pool so large that the share is always 0 %.
+// usedText returns the allocated share of a pool in percent. For a pool of more than 2^32 addresses usedText returns the number of allocated addresses, because
+// the share would always be 0 %.
 func usedText(p report.Pool) string {
 	switch {
 	case p.Size == 0:
@@ -56,7 +57,7 @@ func usedText(p report.Pool) string {
 	return fmt.Sprintf("%d %% allocated", int(100*p.Exact.Allocated/p.Exact.Total))
 }
 
-// fitsText returns how many tenants of the default size of a pool fit; "" for a pool without a default.
+// fitsText returns how many more tenants of the default size fit into a pool; "" for a pool without a default.
 func (r *request) fitsText(p *inventory.Pool) string {
 	pool, ok := p.Object.(*butlerv1.NetworkPool)
 	if !ok {
@@ -69,7 +70,7 @@ func (r *request) fitsText(p *inventory.Pool) string {
 	return fitsText(r.Free(p, 1), sizes)
 }
 
-// fitsText returns how many sets of ranges fit into free addresses. Over maxCounted, the text is an upper bound.
+// fitsText returns how many sets of ranges fit into free addresses. Above maxCounted, the text is an upper bound.
 func fitsText(free []allocator.Range, sizes []int64) string {
 	perSet := int64(0)
 	for _, size := range sizes {
@@ -90,7 +91,7 @@ func fitsText(free []allocator.Range, sizes []int64) string {
 	return fmt.Sprint(fit.Sets)
 }
 
-// families returns the ranges of a pool, by family, in the order of the pool.
+// families returns the ranges of a pool, grouped by family, in the order of the pool.
 func families(p *inventory.Pool) (list [][]allocator.Range) {
 	for _, r := range p.Ranges {
 		if n := len(list); n > 0 && list[n-1][0].First.BitLen() == r.First.BitLen() {
@@ -102,12 +103,12 @@ func families(p *inventory.Pool) (list [][]allocator.Range) {
 	return list
 }
 
-// poolName names a pool in a query: Kind/namespace/name, or Kind/name.
+// poolName returns the name of a pool in a query: Kind/namespace/name, or Kind/name.
 func poolName(p *inventory.Pool) string { return objectName(p.Key) }
 
 func objectName(k inventory.Key) string { return inventory.KindOf(k) + "/" + inventory.NameOf(k) }
 
-// findPool returns the pool that the query names.
+// findPool returns the pool that the value "pool" of the query names.
 func (r *request) findPool() (*inventory.Pool, error) {
 	name := r.value("pool")
 	if name == "" {

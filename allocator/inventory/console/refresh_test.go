@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A page refreshes if its own address says so, also after an error; links to other pages do not.
+// A page refreshes if its address contains the value refresh, also after an error. Links to other pages do not contain the value.
 func TestRefresh(t *testing.T) {
 	h := handlerOf(newInventory(t, objects()))
 	hrefs := regexp.MustCompile(`href="([^"]*)"`)

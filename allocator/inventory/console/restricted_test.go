@@ -31,7 +31,7 @@ func keyOf(t *testing.T, o metav1.Object) inventory.Key {
 	return inventory.Key{}
 }
 
-// A reader who may see some of the objects only sees the same numbers and states, and no name of the others on any page.
+// A reader who may list only some objects sees the numbers and states that every reader sees, and on no page the name of a hidden object.
 func TestPages_OfRestrictedReader(t *testing.T) {
 	all := objects()
 	full := inventory.New(now, nil)
@@ -39,7 +39,7 @@ func TestPages_OfRestrictedReader(t *testing.T) {
 		full.Add(o)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	checked := map[string]int{} // by name, the inventories in which the name is hidden
+	checked := map[string]int{} // name -> number of inventories that hide the name
 	for range 12 {
 		mayRead := map[inventory.Key]bool{}
 		var visible []metav1.Object
@@ -61,14 +61,14 @@ func TestPages_OfRestrictedReader(t *testing.T) {
 				t.Fatalf("%s: states\n%q\nwant\n%q", p.Key, got, want)
 			}
 		}
-		text, err := json.Marshal(visible) // what the reader may know
+		text, err := json.Marshal(visible) // names that the reader may know
 		if err != nil {
 			t.Fatal(err)
 		}
 		pages := strings.Join(crawl(t, handlerOf(i), 50), "\n")
 		for _, o := range all {
 			name := o.GetName()
-			if mayRead[keyOf(t, o)] || strings.Contains(string(text), `"`+name+`"`) || slices.Contains([]string{"vip", "v6"}, name) { // words of every page
+			if mayRead[keyOf(t, o)] || strings.Contains(string(text), `"`+name+`"`) || slices.Contains([]string{"vip", "v6"}, name) { // "vip" and "v6" are words on every page
 				continue
 			}
 			checked[name]++
@@ -99,7 +99,7 @@ func indexWord(text, word string) int {
 	}
 }
 
-// statesOf lists the runs of addresses of a pool, with their states.
+// statesOf returns the runs of addresses of a pool with their states.
 func statesOf(i *inventory.Inventory, p *inventory.Pool) (list []string) {
 	for _, g := range i.Segments(p.Domain, p.Ranges) {
 		if len(g.Rivals) > 0 {
@@ -110,7 +110,7 @@ func statesOf(i *inventory.Inventory, p *inventory.Pool) (list []string) {
 	return list
 }
 
-// crawl returns the pages that links lead to, and the JSON of the first pages; the plan and the fit of pools too.
+// crawl returns the first pages that links lead to, with the JSON of some pages, the plans and the fits of pools.
 func crawl(t *testing.T, h http.Handler, most int) (pages []string) {
 	t.Helper()
 	queue := []string{"/pools", "/claims", "/pools.json", "/claims.json", "/address.json?address=10.40.0.0/26", "/search?q=a", "/search?q=e", "/plan?reserve=10.40.0.8/29&" + vlan40, "/plan.json?cidr=10.0.0.0/9&pool=NetworkPool/ns/corp"}
@@ -121,7 +121,7 @@ func crawl(t *testing.T, h http.Handler, most int) (pages []string) {
 		}
 		seen[queue[0]] = true
 		w := get(t, h, queue[0])
-		if w.Code == http.StatusNotFound { // repeats what was asked for
+		if w.Code == http.StatusNotFound { // the page repeats the name in the request
 			continue
 		}
 		pages = append(pages, w.Body.String())
@@ -132,7 +132,7 @@ func crawl(t *testing.T, h http.Handler, most int) (pages []string) {
 	return pages
 }
 
-// The addresses of a claim that the reader may not list are owned, by an object without a name.
+// If the reader may not list a claim, its addresses are owned by an object without a name.
 func TestAddress_OfHiddenClaim(t *testing.T) {
 	i := inventory.NewRestricted(now, func(k inventory.Key) bool { return k.Name == "vlan40" })
 	for _, o := range objects() {

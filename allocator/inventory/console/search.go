@@ -8,19 +8,19 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// found is a result of a search.
+// found is a search result.
 type found struct {
 	What, Text, Link string
 }
 
-// searchPage is the results of a search.
+// searchPage is the data of the page with search results.
 type searchPage struct {
 	Query  string
 	Items  []found
-	Others int // results that the page leaves out
+	Others int // number of results beyond pageRows, not on the page
 }
 
-// search finds an address, a network, a tenant, or a pool or claim by its name. A single result is shown at once.
+// search serves the page with the results for an address, a network, or the name of a tenant, pool or claim. A single result redirects to its page.
 func (r *request) search() (*answer, error) {
 	text := r.value("q")
 	if text == "" {
@@ -44,7 +44,7 @@ func (r *request) search() (*answer, error) {
 	return &answer{template: "search.html", title: "Search: " + text, data: page}, nil
 }
 
-// searchRange finds an address, or the pools that offer addresses of a range.
+// searchRange returns the address, or the pools that offer addresses of a range.
 func (r *request) searchRange(of allocator.Range) (items []found) {
 	if of.First == of.Last {
 		return []found{{"address", of.String(), link("/address", "address", of)}}
@@ -60,7 +60,7 @@ func (r *request) searchRange(of allocator.Range) (items []found) {
 	return items
 }
 
-// searchName finds pools, tenants and claims whose name matches.
+// searchName returns pools, tenants and claims with a matching name.
 func (r *request) searchName(text string, matches func(string) bool) (items []found) {
 	named := func(k inventory.Key) bool {
 		return isNamed(k, text) || matches(k.Name) || matches(inventory.NameOf(k))

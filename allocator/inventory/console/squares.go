@@ -14,20 +14,20 @@ import (
 const (
 	squareBits = 11 // a map has at most 1<<squareBits squares
 	rowBits    = 6  // a row of a map has at most 1<<rowBits squares
-	pitch      = 13 // distance of two squares
-	side       = 11 // of a square
-	letter     = 7  // width of a letter of a label
-	// A band of the page of a pool, and of the page of all pools, has at most 1<<bandBits and 1<<rowBandBits parts.
+	pitch      = 13 // distance between the left edges of two squares, in pixels
+	side       = 11 // width of a square, in pixels
+	letter     = 7  // width of a letter of a label, in pixels
+	// The band on the page of a pool has at most 1<<bandBits parts, a band on the page of pools 1<<rowBandBits.
 	bandBits, rowBandBits = 10, 8
 )
 
-// look is how a sign is drawn.
+// look is the appearance of a sign.
 type look struct {
 	Class, Meaning string
 	Pattern        string // reference to a pattern; "" for a plain colour
 }
 
-// looks has the look of each sign, in the order of a legend. Patterns distinguish the signs without colours.
+// looks lists the look of each sign, in the order of a legend. Patterns distinguish signs for readers who do not see the colours.
 var looks = func() (list []look) {
 	classes := map[inventory.Sign]string{
 		inventory.SignFree: "free", inventory.SignNodes: "nodes", inventory.SignLoadBalancer: "loadbalancer", inventory.SignVIP: "vip", inventory.SignMachine: "machine", inventory.SignOther: "other",
@@ -54,14 +54,14 @@ func lookOf(s inventory.Sign) look {
 	return look{Class: "outside"}
 }
 
-// run is a run of addresses with one state, inside or outside of what a pool offers.
+// run is a range of addresses with one state. A run is inside or outside the ranges that a pool offers.
 type run struct {
 	report.Segment
 	look
-	offered bool // by the pool of the page
+	offered bool // offered by the pool of the page
 }
 
-// runsIn lists the runs of all addresses of a network, in address order.
+// runsIn returns the runs of a network, in address order.
 func runsIn(i *inventory.Inventory, p *inventory.Pool, network allocator.Range) (list []run) {
 	offered := report.Offered(p, network)
 	add := func(ranges []allocator.Range, offered bool) {
@@ -79,7 +79,7 @@ func runsIn(i *inventory.Inventory, p *inventory.Pool, network allocator.Range) 
 	return list
 }
 
-// text describes a run in words, without its addresses.
+// text describes the state and the owner of a run.
 func (r run) text() string {
 	text := r.Summary()
 	if r.Tenant != "" {
@@ -113,16 +113,16 @@ type squares struct {
 	Width, Height int
 	Labels        []label
 	Squares       []square
-	Each          string // what a square is
+	Each          string // size of a square, in words
 	Count         int
 }
 
-// depthOf returns the binary logarithm of the number of squares of a network.
+// depthOf returns the binary logarithm of the number of squares of a network, at most most.
 func depthOf(network netip.Prefix, most int) int {
 	return min(most, network.Addr().BitLen()-network.Bits())
 }
 
-// part returns a part of a network: number n of 1<<depth.
+// part divides a network into 1<<depth parts and returns part n.
 func part(network netip.Prefix, depth, n int) netip.Prefix {
 	address, bits := network.Addr().AsSlice(), network.Bits()+depth
 	for k := range depth {
@@ -135,7 +135,7 @@ func part(network netip.Prefix, depth, n int) netip.Prefix {
 	return netip.PrefixFrom(first, bits)
 }
 
-// zoomed returns the network that a page shows for a square: at least a row of addresses.
+// zoomed returns the network of the page to which a square links: the network of the square, but at least a row of addresses.
 func zoomed(square netip.Prefix) netip.Prefix {
 	wider, err := square.Addr().Prefix(min(square.Bits(), square.Addr().BitLen()-rowBits))
 	if err != nil {
@@ -144,7 +144,7 @@ func zoomed(square netip.Prefix) netip.Prefix {
 	return wider
 }
 
-// newSquares draws a network. runs are all addresses of the network.
+// newSquares draws a network. runs cover the whole network.
 func newSquares(i *inventory.Inventory, p *inventory.Pool, network netip.Prefix, runs []run) squares {
 	depth := depthOf(network, squareBits)
 	whole := allocator.RangeOfPrefix(network)
@@ -208,7 +208,7 @@ type stripe struct {
 	Title    string
 }
 
-// band is a network as one line, proportional.
+// band shows a network as one line. The width of a stripe is proportional to the number of addresses.
 type band struct {
 	Width   int
 	Stripes []stripe
@@ -235,13 +235,13 @@ func newBand(i *inventory.Inventory, p *inventory.Pool, network netip.Prefix, bi
 	return b
 }
 
-// crumb is a network in the path from the whole of a pool to what a page shows.
+// crumb is a link in the path from the network of a pool to the network on the page.
 type crumb struct {
 	Text, Link string
 	Present    bool
 }
 
-// crumbsOf returns the path from the network of a pool to a network inside, as the links of the maps lead from one to the next.
+// crumbsOf returns the path from the network of a pool to a network inside, with the steps of the links of the maps.
 func crumbsOf(p *inventory.Pool, top, network netip.Prefix) (list []crumb) {
 	add := func(n netip.Prefix) {
 		list = append(list, crumb{n.String(), link("/pool", "pool", poolName(p), "in", n), n == network})
@@ -261,7 +261,7 @@ func crumbsOf(p *inventory.Pool, top, network netip.Prefix) (list []crumb) {
 	return list
 }
 
-// networkFor returns the smallest network that contains a range.
+// networkFor returns the smallest network that contains ranges.
 func networkFor(ranges ...allocator.Range) netip.Prefix {
 	network, _ := inventory.Enclosing(ranges).Prefix()
 	return network

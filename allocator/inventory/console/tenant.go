@@ -11,17 +11,17 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
-// tenantPage is what a tenant owns.
+// tenantPage is the data of the page of a tenant.
 type tenantPage struct {
 	report.Tenant
 	Facts   []string
-	IsKnown bool                            // its TenantCluster was read
-	Shown   short[report.LoadBalancerRange] // of a tenant of the platform
+	IsKnown bool                            // the TenantCluster was read
+	Shown   short[report.LoadBalancerRange] // for a tenant of the platform
 	Rows    []claimRow
 	Pages   pager
 }
 
-// tenant shows what a tenant owns.
+// tenant serves the page of a tenant.
 func (r *request) tenant() (*answer, error) {
 	name := r.value("tenant")
 	if name == "" {

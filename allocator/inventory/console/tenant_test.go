@@ -20,7 +20,7 @@ func tenantHandler(i *inventory.Inventory, tenant func(context.Context, string, 
 	})
 }
 
-// The page of a tenant of the platform has its quota, how it grows, its conditions, and the ranges of its load balancers.
+// The page of a tenant of the platform shows quota, growth, conditions, and the ranges of the load balancers.
 func TestTenant_Golden(t *testing.T) {
 	growth := allocation("vlan40", "web-lb-2", "web", "10.40.0.24", "10.40.0.25", butlerv1.TypeLoadBalancer)
 	growth.Labels = map[string]string{butlerv1.LabelAllocationRole: butlerv1.RoleGrowth}
@@ -48,7 +48,7 @@ func TestTenant_Golden(t *testing.T) {
 	compareGolden(t, h, "tenant-platform.json", "/tenant.json?tenant=team-1/web")
 }
 
-// A TenantCluster without claims has a page, which shows why it has none. What is not read is a line.
+// A TenantCluster without claims has a page, which shows why the tenant has no claims. The page has a line about objects that are not read.
 func TestTenant_WithoutClaims(t *testing.T) {
 	stored := inventory.Tenant{NotRead: []string{"tenantclusters: not read, as you may not list them"}}
 	h := tenantHandler(newInventory(t, objects()), func(context.Context, string, string) inventory.Tenant { return stored })

@@ -13,7 +13,7 @@ import (
 // maxChanges bounds the networks and ranges of a change.
 const maxChanges = 64
 
-// changeForm asks what a change of a NetworkPool would do.
+// changeForm is the form for a change of a NetworkPool.
 type changeForm struct {
 	Pool                             string
 	Offered                          bool // the pool is a NetworkPool
@@ -21,25 +21,25 @@ type changeForm struct {
 	Reserve, Unreserve, CIDR, Ranges string
 }
 
-// sizeForm asks how many ranges fit.
+// sizeForm is the form for the sizes of ranges.
 type sizeForm struct {
 	Pool                       string
 	Count, Nodes, LoadBalancer string
 }
 
-// planPage is the effect of a change.
+// planPage is the data of the page with the effect of a change.
 type planPage struct {
 	Change        changeForm
 	Denied        []string
 	Owners        short[report.Segment]
 	Tenants       int
-	Owned         string // number of addresses
+	Owned         string // number of addresses that the Owners own
 	Before, After string // numbers of free addresses
-	FitsBefore    string // tenants of the default size; "" for a pool without a default
+	FitsBefore    string // number of tenants of the default size; "" for a pool without a default
 	FitsAfter     string
 }
 
-// plan shows what a change of a NetworkPool would do.
+// plan serves the page with the effect of a change of a NetworkPool.
 func (r *request) plan() (*answer, error) {
 	p, err := r.findPool()
 	if err != nil {
@@ -81,7 +81,7 @@ func (r *request) plan() (*answer, error) {
 	return &answer{template: "plan.html", title: "What if: " + inventory.NameOf(p.Key), data: page, also: []format{formatJSON}, document: document}, nil
 }
 
-// fitPage is how many ranges fit.
+// fitPage is the data of the page with the number of ranges that fit.
 type fitPage struct {
 	report.Fit
 	Size                     sizeForm
@@ -89,7 +89,7 @@ type fitPage struct {
 	Count, FreeText, Largest string
 }
 
-// fit shows how many ranges still fit into a pool.
+// fit serves the page with the number of ranges that still fit into a pool.
 func (r *request) fit() (*answer, error) {
 	p, err := r.findPool()
 	if err != nil {
@@ -119,10 +119,10 @@ func (r *request) fit() (*answer, error) {
 	return &answer{template: "fit.html", title: "Fit: " + inventory.NameOf(p.Key), data: page, also: []format{formatJSON}, document: page.Fit}, nil
 }
 
-// capitalized returns a text with a capital first letter, as the beginning of a sentence.
+// capitalized returns a text with a capital first letter, for the beginning of a sentence.
 func capitalized(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// texts splits a list that is separated by commas or blanks.
+// texts splits a list at commas and blanks.
 func texts(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }

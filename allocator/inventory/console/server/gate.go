@@ -32,24 +32,24 @@ import (
 )
 
 const (
-	// gatePath is a non-resource URL: a person needs the right to get it. The chart has a role with the right.
+	// gatePath is a non-resource URL. A person needs the right to get gatePath. The chart has a ClusterRole with this right.
 	gatePath = "/butler-ipam/console"
-	// reviewLife is how long the gate uses a review of a token or of a right again: a withdrawn right ends after reviewLife at the latest.
+	// reviewLife is how long the gate caches the review of a token or of a right. So a withdrawn right ends after reviewLife at the latest.
 	reviewLife = 30 * time.Second
 	// reviewTimeout bounds the review of a token.
 	reviewTimeout = 10 * time.Second
 	// maxRequests bounds the concurrent requests.
 	maxRequests = 64
-	// namespaceValue names the value of a query by which a person chooses a namespace, and the cookie that keeps the choice.
+	// namespaceValue is the name of the value in the query by which a person chooses a namespace, and of the cookie that keeps the choice.
 	namespaceValue = "namespace"
 )
 
-// gate admits a person with a valid token and the right to get gatePath, and adds to the request what the person may list.
+// gate admits a person with a valid token and the right to get gatePath, and adds the reader to the context of the request.
 type gate struct {
 	handler  http.Handler
 	tokens   authenticator.Token
 	rights   authorizer.Authorizer
-	requests chan struct{} // one element for each request that is being served
+	requests chan struct{} // contains an element for each request in progress
 	log      logr.Logger
 }
 
@@ -112,7 +112,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// denial is the reason why a request is not served.
+// denial is the reason why the gate does not serve a request.
 type denial struct {
 	code int
 	text string
@@ -120,7 +120,7 @@ type denial struct {
 
 func (d *denial) Error() string { return d.text }
 
-// admit returns a context with the reader of a request. Error: a denial, or an error of the API server.
+// admit returns a context with the reader of a request. The error is a denial or an error of the API server.
 func (g *gate) admit(r *http.Request) (context.Context, error) {
 	ctx := r.Context()
 	person, err := g.authenticate(ctx, tokenOf(r))
@@ -141,7 +141,7 @@ func (g *gate) admit(r *http.Request) (context.Context, error) {
 	return context.WithValue(ctx, readerKey{}, reader), err
 }
 
-// tokenOf returns the token of a request; "" if there is none.
+// tokenOf returns the token of a request; "" if the request has no token.
 func tokenOf(r *http.Request) string {
 	if _, password, basic := r.BasicAuth(); basic {
 		return password
@@ -153,7 +153,7 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// authenticate returns the user of a token. A token that the API server does not accept is a denial.
+// authenticate returns the user of a token. If the API server does not accept the token, the error is a denial.
 func (g *gate) authenticate(ctx context.Context, token string) (user.Info, error) {
 	unknown := &denial{http.StatusUnauthorized, "a valid token of the cluster is needed: as bearer token, or as the password of any user name"}
 	if token == "" {
@@ -166,7 +166,7 @@ func (g *gate) authenticate(ctx context.Context, token string) (user.Info, error
 	case isFailure(err):
 		return nil, fmt.Errorf("review of a token: %w", err)
 	}
-	return nil, unknown // err, if any, is the API server's reason, for the administrator of the cluster only
+	return nil, unknown // the API server's reason in err is only for the administrator of the cluster
 }
 
 // isFailure reports whether an error means that the API server has not reviewed the token.
@@ -184,7 +184,7 @@ func (g *gate) may(ctx context.Context, a authorizer.AttributesRecord) (bool, er
 	return decision == authorizer.DecisionAllow, nil
 }
 
-// namespaceOf returns the namespace that a person has chosen, by the query of this request or by an earlier request; "" for none.
+// namespaceOf returns the namespace that a person has chosen, in the query of the request or in the cookie of an earlier request; "" without a choice.
 func namespaceOf(r *http.Request) (string, error) {
 	namespace := ""
 	if query := r.URL.Query(); query.Has(namespaceValue) {
@@ -198,11 +198,11 @@ func namespaceOf(r *http.Request) (string, error) {
 	return namespace, nil
 }
 
-// reader is what the person of a request may list.
+// reader is the scope of the person who sent a request.
 type reader struct {
 	scope     cluster.Scope
 	namespace string
-	limited   bool // the person may not list the pools or claims of some namespaced resource in all namespaces
+	limited   bool // the person may not list some resource of pools or claims in all namespaces
 }
 
 type readerKey struct{}
@@ -216,7 +216,7 @@ func readerOf(ctx context.Context) reader {
 	return r
 }
 
-// newReader asks for the right to list each resource: in all namespaces, otherwise in the namespace that the person has chosen.
+// newReader requests reviews of the right to list each resource: in all namespaces, else in the namespace that the person has chosen.
 func (g *gate) newReader(ctx context.Context, person user.Info, namespace string) (reader, error) {
 	r := reader{scope: cluster.Scope{}, namespace: namespace}
 	for _, of := range cluster.Resources() {

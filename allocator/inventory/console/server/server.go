@@ -1,8 +1,8 @@
-// Package server serves the pages of package console to several persons, each with the names that the person may list.
+// Package server serves the pages of package console to several persons. Each person sees the names of the objects that the person may list.
 //
 //	request with a token ──▶ gate: TokenReview, SubjectAccessReviews ──▶ pages about an Inventory restricted to the person's scope
 //
-// The program watches pools and claims by its own rights, those of the viewer roles. It has no right to write, to read a Secret, or to impersonate.
+// The program watches pools and claims with its own rights, the viewer roles. It has no right to write, to read Secrets, or to impersonate.
 package server
 
 import (
@@ -28,14 +28,14 @@ import (
 )
 
 const (
-	// headerTimeout, writeTimeout, idleTimeout and maxHeader bound a request. A token of a service account has some 1,000 bytes.
+	// headerTimeout, writeTimeout, idleTimeout and maxHeader bound a request. The token of a service account has about 1,000 bytes.
 	headerTimeout = 5 * time.Second
 	writeTimeout  = time.Minute
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10
-	// stopTimeout is how long responses may take after ctx has ended.
+	// stopTimeout bounds the responses in progress after ctx ends.
 	stopTimeout = 10 * time.Second
-	// retryRead is how often reading the cluster is tried while no API of Butler IPAM is installed.
+	// retryRead is the period of retries until the cluster can be read, for example until an API of Butler IPAM is installed.
 	retryRead = 10 * time.Second
 )
 
@@ -43,12 +43,12 @@ const (
 type Options struct {
 	Bind      string // host:port of the pages, HTTPS
 	ProbeBind string // host:port of /healthz and /readyz, HTTP
-	CertDir   string // has tls.crt and tls.key; changed files are read again
-	Version   string // of the program
+	CertDir   string // folder of tls.crt and tls.key; changed files are read again
+	Version   string // version of the program
 	Log       logr.Logger
 }
 
-// Run serves until ctx ends.
+// Run serves the pages and the probes until ctx ends.
 func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	kube = cluster.Configure(rest.CopyConfig(kube), "butler-ipam-console/"+o.Version)
 	certificate, err := certwatcher.New(filepath.Join(o.CertDir, "tls.crt"), filepath.Join(o.CertDir, "tls.key"))
@@ -72,7 +72,7 @@ func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		TLSConfig: &tls.Config{GetCertificate: certificate.GetCertificate, MinVersion: tls.VersionTLS12},
-		ErrorLog:  zap.NewStdLog(zap.NewNop()), // broken handshakes of port scans
+		ErrorLog:  zap.NewStdLog(zap.NewNop()), // drops the errors of broken handshakes, such as those of port scans
 	}
 	go func() { ended <- server.ServeTLS(listener, "", "") }()
 	o.Log.Info("Serving", "version", o.Version, "address", listener.Addr().String())
@@ -87,7 +87,7 @@ func Run(ctx context.Context, kube *rest.Config, o Options) error {
 	return errors.Join(err, server.Shutdown(stopping))
 }
 
-// newHandler returns the pages behind the gate. newHandler waits until pools and claims have been read once, or until ctx ends.
+// newHandler returns the pages behind the gate. It waits until pools and claims have been read once, or until ctx ends.
 func newHandler(ctx context.Context, kube *rest.Config, o Options) (http.Handler, error) {
 	warn := func(format string, values ...any) {
 		o.Log.Info("Reading the cluster", "warning", fmt.Sprintf(format, values...))
@@ -122,7 +122,7 @@ func newHandler(ctx context.Context, kube *rest.Config, o Options) (http.Handler
 	return newGate(pages, kube, o.Log)
 }
 
-// viewOf returns a function that shows the reader of a request the names of the objects of a feed which the reader may list.
+// viewOf returns a function that returns the view of the reader of a request. The view contains the names of the objects that the reader may list.
 func viewOf(feed *cluster.Feed) func(context.Context) (console.View, error) {
 	return func(ctx context.Context) (console.View, error) {
 		r := readerOf(ctx)
@@ -131,7 +131,7 @@ func viewOf(feed *cluster.Feed) func(context.Context) (console.View, error) {
 	}
 }
 
-// eventsOf returns a function that returns the events of a feed which the reader of a request may list.
+// eventsOf returns a function that returns the events about a pool that the reader of a request may list.
 func eventsOf(feed *cluster.EventFeed) func(context.Context, *inventory.Pool) ([]inventory.Event, string) {
 	return func(ctx context.Context, p *inventory.Pool) ([]inventory.Event, string) {
 		return feed.Events(readerOf(ctx).scope, p)
