@@ -9,7 +9,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// Claim is a claim.
+// Claim is a claim of any kind.
 type Claim struct {
 	Object
 	Pool          *Object   `json:"pool,omitempty"`
@@ -24,11 +24,11 @@ type Claim struct {
 	Reason        string    `json:"reason,omitempty"`
 	Created       time.Time `json:"created"`
 
-	// Age is the time since Created, for persons.
+	// Age is the time since Created, in words.
 	Age string `json:"-"`
 }
 
-// NewClaim returns a claim, with its age at a time.
+// NewClaim returns a claim with its age at the time now.
 func NewClaim(c *inventory.Claim, now time.Time) Claim {
 	return Claim{
 		Object: *NewObject(c.Key), Pool: NewObject(c.Pool), RoutingDomain: c.Domain, Ranges: RangeTexts(c.Ranges), Count: allocator.Total(c.Ranges),

@@ -1,4 +1,5 @@
-// Package report has the versioned JSON types of the contents of an Inventory. The plugin prints the types and the console serves the types: a program reads both alike.
+// Package report defines the versioned JSON types for the contents of an Inventory. A program reads the output of the plugin and the pages of the console with
+// the same types.
 package report
 
 import "strings"
@@ -34,7 +35,7 @@ func NewList[T any](kind string, items []T) List[T] {
 // Column is a column of a table of items.
 type Column[T any] struct {
 	Name  string
-	Wide  bool // not in a table without -o wide
+	Wide  bool // omitted from tables without -o wide
 	Value func(T) string
 }
 

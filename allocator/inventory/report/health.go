@@ -2,7 +2,7 @@ package report
 
 import "butlerlabs.dev/ipam/allocator/inventory/health"
 
-// Finding is a defect of stored objects, with its remedy.
+// Finding is a defect of stored objects with a remedy.
 type Finding struct {
 	ID       string          `json:"id"`
 	Severity health.Severity `json:"severity"`

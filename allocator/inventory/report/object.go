@@ -9,7 +9,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// Object names an object. An object that the reader may not see has no name.
+// Object is the name of an object. The name is empty if the reader may not list the object.
 type Object struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -47,7 +47,7 @@ func (o *Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
-// Listed joins at most limit texts, and counts the others.
+// Listed joins at most limit texts and appends the number of further texts.
 func Listed(texts []string, limit int) string {
 	if len(texts) <= limit {
 		return strings.Join(texts, ", ")
@@ -55,7 +55,7 @@ func Listed(texts []string, limit int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(texts[:limit], ", "), len(texts)-limit)
 }
 
-// RangeTexts returns the ranges as networks where they are networks.
+// RangeTexts returns the RangeText of each range.
 func RangeTexts(ranges []allocator.Range) []string {
 	texts := []string{}
 	for _, r := range ranges {
@@ -64,7 +64,7 @@ func RangeTexts(ranges []allocator.Range) []string {
 	return texts
 }
 
-// RangeText returns a range as a network, if it is one and has several addresses.
+// RangeText returns a network such as 10.40.1.0/24 for a range with the addresses of a network, and first-last or a single address for other ranges.
 func RangeText(r allocator.Range) string {
 	if network, ok := r.Prefix(); ok && r.First != r.Last {
 		return network.String()

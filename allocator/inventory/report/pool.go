@@ -5,7 +5,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// Pool is a pool with its counts of addresses, which saturate at the largest int64.
+// Pool is a pool with numbers of addresses. The numbers saturate at the largest int64.
 type Pool struct {
 	Object
 	RoutingDomain string   `json:"routingDomain,omitempty"`
@@ -13,20 +13,20 @@ type Pool struct {
 	Size          int64    `json:"size"`
 	Free          int64    `json:"free"`
 	Allocated     int64    `json:"allocated"`
-	Granted       int64    `json:"granted"` // to creates whose claims are not stored yet
+	Granted       int64    `json:"granted"` // addresses of open grants
 	LargestFree   int64    `json:"largestFree"`
 	FreeRuns      int      `json:"freeRuns"`
 	Fragmentation int32    `json:"fragmentationPercent"`
 	Claims        int      `json:"claims"`
 	Notes         []string `json:"notes,omitempty"`
 
-	// Exact has the counts that may saturate.
+	// Exact contains the numbers without saturation.
 	Exact allocator.Amounts `json:"-"`
-	// Qualified is the namespace and the name.
+	// Qualified is namespace/name, or the name of a cluster-scoped pool.
 	Qualified string `json:"-"`
 }
 
-// NewPool returns a pool with its counts.
+// NewPool returns a pool with its numbers of addresses.
 func NewPool(i *inventory.Inventory, p *inventory.Pool) Pool {
 	u := i.Usage(p.Key)
 	return Pool{
@@ -36,12 +36,12 @@ func NewPool(i *inventory.Inventory, p *inventory.Pool) Pool {
 	}
 }
 
-// notesOf lists what is remarkable about a pool.
+// notesOf describes the faults and special states of a pool: invalid, being deleted, paused, manual, overlapping other pools.
 func notesOf(i *inventory.Inventory, p *inventory.Pool) (notes []string) {
 	switch {
 	case p.Fault != "" && i.Usage(p.Key).Exact.Total == 0:
 		notes = append(notes, "offers nothing: "+p.Fault)
-	case p.Fault != "": // an IPPool offers its valid ranges
+	case p.Fault != "": // an IPPool with a fault still offers its valid ranges
 		notes = append(notes, "invalid in part: "+p.Fault)
 	}
 	if p.Deleting {
@@ -63,7 +63,7 @@ func notesOf(i *inventory.Inventory, p *inventory.Pool) (notes []string) {
 	return notes
 }
 
-// AddressMap is the addresses of a pool in a network.
+// AddressMap contains the addresses that a pool offers in a network.
 type AddressMap struct {
 	APIVersion    string           `json:"apiVersion"`
 	Kind          string           `json:"kind"`
@@ -87,7 +87,7 @@ func NewAddressMap(i *inventory.Inventory, p *inventory.Pool, network allocator.
 	return m
 }
 
-// OfTenant returns the addresses of a map that belong to a tenant.
+// OfTenant returns the segments of a tenant.
 func (m AddressMap) OfTenant(tenant string) AddressMap {
 	ranges := map[string][]allocator.Range{}
 	segments := []Segment{}
@@ -103,46 +103,46 @@ func (m AddressMap) OfTenant(tenant string) AddressMap {
 	return m
 }
 
-// Offered returns the addresses of a network that a pool offers.
+// Offered returns the ranges that a pool offers in a network.
 func Offered(p *inventory.Pool, network allocator.Range) []allocator.Range {
 	whole := []allocator.Range{network}
 	return allocator.Subtract(whole, allocator.Subtract(whole, p.Ranges))
 }
 
-// Fit is how much fits into a pool.
+// Fit is the number of sets of ranges that fit into a pool.
 type Fit struct {
 	APIVersion   string  `json:"apiVersion"`
 	Kind         string  `json:"kind"`
 	Pool         *Object `json:"pool"`
 	Sizes        []int64 `json:"sizes"`
 	Fits         int64   `json:"fits"`
-	AtLeast      bool    `json:"atLeast,omitempty"` // more fit
-	Left         int64   `json:"left"`              // addresses that are left over
-	Unfragmented int64   `json:"unfragmented"`      // that would fit if the free addresses were one block
+	AtLeast      bool    `json:"atLeast,omitempty"` // Fits is a lower bound
+	Left         int64   `json:"left"`              // free addresses that no set uses
+	Unfragmented int64   `json:"unfragmented"`      // sets that would fit if the free addresses were one block
 	LargestFree  int64   `json:"largestFree"`
 }
 
-// NewFit returns how many sets of ranges of these sizes fit into a pool.
+// NewFit returns the number of sets of ranges with these sizes that fit into a pool.
 func NewFit(p *inventory.Pool, sizes []int64, f inventory.Fit) Fit {
 	return Fit{APIVersion, KindFit, NewObject(p.Key), sizes, f.Sets, f.AtLeast, f.Left, f.Unfragmented, f.Largest}
 }
 
-// ProviderFit is how many tenants of a ProviderConfig fit into its NetworkPools.
+// ProviderFit is the number of tenants that fit into the NetworkPools of a ProviderConfig.
 type ProviderFit struct {
 	APIVersion string        `json:"apiVersion"`
 	Kind       string        `json:"kind"`
 	Provider   *Object       `json:"provider"`
-	Fits       int64         `json:"fits"`              // tenants
-	AtLeast    bool          `json:"atLeast,omitempty"` // more fit
+	Fits       int64         `json:"fits"`              // number of tenants
+	AtLeast    bool          `json:"atLeast,omitempty"` // Fits is a lower bound
 	Next       []TenantRange `json:"next"`              // ranges of the next tenant; empty if no tenant fits
-	// Lacks is the type of the range for which no pool has room, if no tenant fits.
+	// Lacks is the type of the first range for which no pool has room; "" if a tenant fits.
 	Lacks string `json:"lacks,omitempty"`
-	// WaitsFor is the pool for which further tenants wait.
+	// WaitsFor is the paused or invalid pool for which further tenants wait; nil without such a pool.
 	WaitsFor *Object        `json:"waitsFor,omitempty"`
-	Pools    []ProviderPool `json:"pools"` // in the order in which the manager tries them
+	Pools    []ProviderPool `json:"pools"` // in the order in which the manager searches the pools
 }
 
-// TenantRange is a range that a tenant gets.
+// TenantRange is a range for a tenant.
 type TenantRange struct {
 	Type string  `json:"type"`
 	Size int64   `json:"size"`
@@ -155,14 +155,14 @@ type ProviderPool struct {
 	Priority    int32            `json:"priority"`
 	Free        int64            `json:"free"`
 	LargestFree int64            `json:"largestFree"`
-	Sizes       map[string]int64 `json:"sizes"`             // of the ranges of a tenant, by type
-	Fits        int64            `json:"fits"`              // tenants, if the pool were the only one
-	AtLeast     bool             `json:"atLeast,omitempty"` // more fit
-	Note        string           `json:"note,omitempty"`    // why the pool serves no tenant
+	Sizes       map[string]int64 `json:"sizes"`             // type -> size of the tenant's range
+	Fits        int64            `json:"fits"`              // number of tenants, without the other pools
+	AtLeast     bool             `json:"atLeast,omitempty"` // Fits is a lower bound
+	Note        string           `json:"note,omitempty"`    // why no tenant gets addresses of the pool
 
-	// Exact has the counts that may saturate.
+	// Exact contains the numbers of addresses without saturation.
 	Exact allocator.Amounts `json:"-"`
-	// FitsText is Fits for messages.
+	// FitsText is the text of Fits for messages.
 	FitsText string `json:"-"`
 }
 
@@ -175,7 +175,7 @@ type Plan struct {
 	Owners     []Segment `json:"owners"`
 	FreeBefore int64     `json:"freeBefore"`
 	FreeAfter  int64     `json:"freeAfter"`
-	// Server is the answer of the API server to a dry run; "" if it was not asked.
+	// Server is the API server's answer to a dry run; "" without a dry run.
 	Server string `json:"server,omitempty"`
 }
 

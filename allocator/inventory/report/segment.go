@@ -9,7 +9,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// StateNotOffered is the state of free addresses that no pool offers.
+// StateNotOffered is the state of free addresses outside every pool.
 const StateNotOffered = "not offered"
 
 // Segment is a run of addresses with one state and one owner.
@@ -17,14 +17,14 @@ type Segment struct {
 	Range         string     `json:"range"`
 	First         string     `json:"first"`
 	Last          string     `json:"last"`
-	Size          int64      `json:"size"` // it saturates at the largest int64
+	Size          int64      `json:"size"` // number of addresses; saturates at the largest int64
 	RoutingDomain string     `json:"routingDomain,omitempty"`
 	State         string     `json:"state"`
 	Owner         *Object    `json:"owner,omitempty"`
 	Tenant        string     `json:"tenant,omitempty"`
 	Purpose       string     `json:"purpose,omitempty"`
-	Since         *time.Time `json:"since,omitempty"` // of the allocation, or of the cooldown
-	Until         *time.Time `json:"until,omitempty"` // of the cooldown
+	Since         *time.Time `json:"since,omitempty"` // time of the allocation, or start of the cooldown
+	Until         *time.Time `json:"until,omitempty"` // end of the cooldown
 	Rivals        []*Object  `json:"rivals,omitempty"`
 	Pools         []*Object  `json:"pools,omitempty"`
 	ReservedBy    *Object    `json:"reservedBy,omitempty"`
@@ -32,10 +32,10 @@ type Segment struct {
 	Releases      []Release  `json:"releases,omitempty"`
 
 	Exact    allocator.Range `json:"-"`
-	OwnerKey inventory.Key   `json:"-"` // distinguishes owners that have no name
+	OwnerKey inventory.Key   `json:"-"` // distinguishes owners without a name
 }
 
-// Release is a recorded release.
+// Release is a release that the status of a NetworkPool records.
 type Release struct {
 	Claim       string     `json:"claim"`
 	Tenant      string     `json:"tenant"`
@@ -65,7 +65,7 @@ func NewSegment(i *inventory.Inventory, domain string, g state.Segment) Segment 
 	return item
 }
 
-// newAnswer returns what is known about a run of addresses.
+// newAnswer returns a run of addresses with the pools, the reservation and the releases of the run.
 func newAnswer(i *inventory.Inventory, answer inventory.Answer) Segment {
 	item := NewSegment(i, answer.Domain, answer.Segment)
 	for _, p := range answer.Pools {
@@ -91,7 +91,8 @@ func Who(i *inventory.Inventory, domain string, r allocator.Range) (items []Segm
 	return items
 }
 
-// WhoAnywhere returns the runs of a range in each routing domain that uses addresses of the range. A nil inDomain selects all routing domains.
+// WhoAnywhere returns the runs of a range in each selected routing domain. Domains in which every address of the range has the state StateNotOffered are
+// omitted. A nil inDomain selects each routing domain.
 func WhoAnywhere(i *inventory.Inventory, r allocator.Range, inDomain func(string) bool) (items []Segment) {
 	known := func(s Segment) bool { return s.State != StateNotOffered }
 	for _, domain := range i.Domains() {
@@ -105,7 +106,7 @@ func WhoAnywhere(i *inventory.Inventory, r allocator.Range, inDomain func(string
 	return items
 }
 
-// Summary returns the state of a run in a sentence.
+// Summary returns the state and the owner of a run in words.
 func (s Segment) Summary() string {
 	switch state.SegmentState(s.State) {
 	case state.SegmentOwned:
@@ -132,7 +133,7 @@ func (s Segment) Summary() string {
 	return s.State
 }
 
-// SegmentColumns are the columns of a table of runs of addresses. The routing domain is wide, unless domains is true.
+// SegmentColumns returns the columns of a table of runs of addresses. With domains, the column DOMAIN is in every table, otherwise only in wide tables.
 func SegmentColumns(domains bool) []Column[Segment] {
 	return []Column[Segment]{
 		{"RANGE", false, func(s Segment) string { return s.Exact.String() }},

@@ -11,30 +11,30 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Tenant is the claims of a tenant, and the facts about the tenant in its TenantCluster and its ProviderConfig.
+// Tenant contains the claims of a tenant, and the fields of the tenant's TenantCluster and ProviderConfig that concern addresses.
 type Tenant struct {
 	APIVersion      string              `json:"apiVersion"`
 	Kind            string              `json:"kind"`
 	Tenant          string              `json:"tenant"`
 	Addresses       []TenantAddresses   `json:"addresses"`
 	Provider        *Object             `json:"provider,omitempty"`
-	AllocationMode  string              `json:"allocationMode,omitempty"` // of load balancer addresses: static or elastic
+	AllocationMode  string              `json:"allocationMode,omitempty"` // mode of load balancer addresses: static or elastic
 	GrowthIncrement int32               `json:"growthIncrement,omitempty"`
 	Conditions      []Condition         `json:"conditions,omitempty"`
 	LoadBalancers   []LoadBalancerRange `json:"loadBalancers,omitempty"`
-	ManualRange     string              `json:"manualRange,omitempty"` // of load balancer addresses, set by hand and used without an IPAllocation
+	ManualRange     string              `json:"manualRange,omitempty"` // range of load balancer addresses, set by hand in the TenantCluster and used without an IPAllocation
 	NotRead         []string            `json:"notRead,omitempty"`
 	Claims          []Claim             `json:"claims"`
 }
 
-// TenantAddresses counts the addresses of a tenant for a purpose.
+// TenantAddresses is the number of addresses of a tenant for a purpose.
 type TenantAddresses struct {
 	Purpose string `json:"purpose"`
 	Count   int64  `json:"count"`
 	Ranges  int    `json:"ranges"`
 	Quota   int32  `json:"quota,omitempty"`
 
-	// Text is the count, which may saturate, for persons.
+	// Text is the number of addresses in words, without saturation.
 	Text string `json:"-"`
 }
 
@@ -47,7 +47,7 @@ type Condition struct {
 	Since   *time.Time `json:"since,omitempty"`
 }
 
-// LoadBalancerRange is the addresses of an IPAllocation for the load balancers of a tenant.
+// LoadBalancerRange is the range of an IPAllocation for the load balancers of a tenant.
 type LoadBalancerRange struct {
 	Range     string     `json:"range"`
 	Claim     *Object    `json:"claim"`
