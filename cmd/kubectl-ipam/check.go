@@ -58,7 +58,7 @@ func (a *app) check(ctx context.Context, only []string, grace time.Duration) err
 	if err != nil {
 		return err
 	}
-	o.Warn = nil // the output lists what was not checked
+	o.Warn = nil // the output lists objects that are not checked
 	i, err := cluster.Read(ctx, o, false)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
-// The README has a row with a remedy for each defect, and no other.
+// The README has exactly one row, with a remedy, for each defect.
 func TestREADME_Findings(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
@@ -43,7 +43,7 @@ func TestREADME_Findings(t *testing.T) {
 	}
 }
 
-// Each webhook of config/webhook is expected: without any of them there is one finding.
+// The check expects each webhook of config/webhook: if one is missing, the check reports exactly one finding.
 func TestCheckWebhooks_ExpectsThoseOfConfig(t *testing.T) {
 	text, err := os.ReadFile("../../config/webhook/manifests.yaml")
 	if err != nil {
@@ -92,7 +92,7 @@ func TestCheckWebhooks_ExpectsThoseOfConfig(t *testing.T) {
 	}
 }
 
-// The text for people has at most maxOfKind findings of a kind, and says how many it leaves out.
+// The text has at most maxOfKind findings of a kind, and the number of omitted findings.
 func TestHealthText_BoundsFindingsOfAKind(t *testing.T) {
 	var h report.Health
 	for _, id := range []string{"IPAM103", "IPAM104", "IPAM301"} {

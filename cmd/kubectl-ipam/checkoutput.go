@@ -10,10 +10,10 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
-// maxOfKind bounds the findings of a kind in a text for people: a missing pool may keep hundreds of claims waiting.
+// maxOfKind bounds the findings of a kind in the table format: hundreds of claims may wait for a missing pool.
 const maxOfKind = 10
 
-// printHealth prints the outcome of check.
+// printHealth prints the outcome of a check in the format of the flags.
 func (a *app) printHealth(h health.Report, i *inventory.Inventory) error {
 	item := report.NewHealth(h)
 	var err error
@@ -52,7 +52,8 @@ func findingList(items []report.Finding) list[report.Finding] {
 	}
 }
 
-// healthText formats the output for people. Severities are words too: a terminal may have no colours, and a reader may not see signs.
+// healthText formats the outcome of a check as text. Severities are words in addition to signs: a terminal may have no colours, and a screen reader may omit
+// signs.
 func healthText(item report.Health, terminal bool, claims, pools int) string {
 	passed, signs := "ok", map[health.Severity]string{health.SeverityError: "ERROR", health.SeverityWarning: "WARNING"}
 	if terminal {

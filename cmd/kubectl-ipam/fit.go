@@ -83,13 +83,13 @@ The exit code is 1 if none fits, and 2 if the command could not look.`,
 	return cmd
 }
 
-// tenantRange is one range of a tenant.
+// tenantRange is a range of a tenant.
 type tenantRange struct {
 	purpose inventory.Purpose
 	size    int64
 }
 
-// parseTenant parses the ranges of a tenant; none for "".
+// parseTenant parses the value of --tenant; no ranges for "".
 func parseTenant(text string) (ranges []tenantRange, err error) {
 	if text == "" {
 		return nil, nil

@@ -23,7 +23,8 @@ import (
 // defaultTenantsNamespace is the default of the manager's flag --tenants-namespace.
 const defaultTenantsNamespace = "butler-system"
 
-// fitProvider shows how many tenants fit into the NetworkPools of a ProviderConfig. tenant has the ranges of a tenant; nil for those of the manager.
+// fitProvider prints how many tenants fit into the NetworkPools of a ProviderConfig. tenant contains the ranges of a tenant; nil means the ranges that the
+// manager allocates.
 func (a *app) fitProvider(ctx context.Context, provider string, tenant []tenantRange) error {
 	if a.domainSet {
 		return errors.New("--domain and --provider: use one of them; the ProviderConfig names the pools")
@@ -56,8 +57,8 @@ func (a *app) fitProvider(ctx context.Context, provider string, tenant []tenantR
 	return a.printProviderFit(f)
 }
 
-// newProviderFit counts the tenants that fit into the NetworkPools of a ProviderConfig. The NetworkPools are in the namespace of tenants. Order and sizes come
-// from the code by which the manager allocates the initial blocks of a TenantCluster.
+// newProviderFit counts the tenants that fit into the NetworkPools of a ProviderConfig. namespace is the namespace of the NetworkPools. Order and sizes come
+// from the function with which the manager plans the first blocks of a TenantCluster.
 func newProviderFit(i *inventory.Inventory, c *butlerv1.ProviderConfig, namespace string, tenant []tenantRange) (report.ProviderFit, error) {
 	provider := &report.Object{Kind: "ProviderConfig", Namespace: c.Namespace, Name: c.Name}
 	f := report.ProviderFit{APIVersion: report.APIVersion, Kind: report.KindProviderFit, Provider: provider, Next: []report.TenantRange{}, Pools: []report.ProviderPool{}}
@@ -108,7 +109,8 @@ func newProviderFit(i *inventory.Inventory, c *butlerv1.ProviderConfig, namespac
 	return f, nil
 }
 
-// initialBlocks returns the blocks that the manager allocates for a new TenantCluster, in this order. tenant replaces the sizes, and selects the types.
+// initialBlocks returns the blocks that the manager allocates for a new TenantCluster, in the order of allocation. If tenant is not empty, its sizes replace
+// the sizes of the policy, and only its types are returned.
 func initialBlocks(policy tenantplan.Policy, pools map[string]*butlerv1.NetworkPool, tenant []tenantRange) ([]tenantplan.MissingBlock, error) {
 	sizes := map[butlerv1.IPAllocationType]int32{}
 	for _, r := range tenant {
@@ -135,7 +137,7 @@ func initialBlocks(policy tenantplan.Policy, pools map[string]*butlerv1.NetworkP
 	return slices.DeleteFunc(blocks, func(b tenantplan.MissingBlock) bool { return sizes[b.Kind] == 0 }), nil
 }
 
-// newProviderPool returns a pool of a ProviderConfig, with the tenants that fit into this pool alone.
+// newProviderPool returns a pool of a ProviderConfig with the number of tenants that fit without the other pools.
 func newProviderPool(i *inventory.Inventory, k inventory.Key, blocks []tenantplan.MissingBlock) (report.ProviderPool, error) {
 	item := report.ProviderPool{Object: *report.NewObject(k), Sizes: map[string]int64{}, FitsText: "0"}
 	p := i.Pool(k)
@@ -170,7 +172,7 @@ func newProviderPool(i *inventory.Inventory, k inventory.Key, blocks []tenantpla
 	return item, err
 }
 
-// priorityOf returns the priority of a pool of a ProviderConfig: of several entries, the lowest number counts.
+// priorityOf returns the priority of a pool of a ProviderConfig: the lowest number, if the ProviderConfig names the pool several times.
 func priorityOf(c *butlerv1.ProviderConfig, pool string) int32 {
 	var numbers []int32
 	for _, ref := range c.Spec.Network.PoolRefs {
@@ -213,7 +215,7 @@ func providerPools(f report.ProviderFit) list[report.ProviderPool] {
 	}
 }
 
-// sizesText returns the sizes of a tenant as --tenant has them.
+// sizesText returns the sizes of a tenant in the syntax of --tenant.
 func sizesText(sizes map[string]int64) string {
 	var parts []string
 	for _, purpose := range []inventory.Purpose{inventory.PurposeNodes, inventory.PurposeLoadBalancer} {
@@ -224,7 +226,7 @@ func sizesText(sizes map[string]int64) string {
 	return strings.Join(parts, ",")
 }
 
-// explainProviderFit returns a sentence: how many tenants fit, and from which pools the next gets its addresses.
+// explainProviderFit returns a sentence with the number of tenants that fit, and the pools of the next tenant.
 func explainProviderFit(f report.ProviderFit) string {
 	switch {
 	case f.Fits == 0 && f.WaitsFor != nil:

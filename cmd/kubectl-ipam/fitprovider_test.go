@@ -14,7 +14,7 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// parse reads an object in YAML, and names it.
+// parse reads an object from YAML and sets its name.
 func parse[T any, P interface {
 	*T
 	metav1.Object
@@ -35,14 +35,14 @@ func TestProviderFit(t *testing.T) {
 	pools := map[string]string{
 		"small":   `{spec: {cidr: 10.0.0.0/28}}`,
 		"large":   `{spec: {cidr: 10.0.1.0/26, tenantAllocation: {defaults: {nodesPerTenant: 3, lbPoolPerTenant: 4}}}}`,
-		"shares":  `{spec: {cidr: 10.0.0.0/27}}`, // the addresses of small and 16 more
+		"shares":  `{spec: {cidr: 10.0.0.0/27}}`, // the 16 addresses of small, and 16 more
 		"paused":  `{metadata: {annotations: {cluster.x-k8s.io/paused: "true"}}, spec: {cidr: 10.0.2.0/24}}`,
 		"invalid": `{spec: {cidr: 10.0.3.0/40}}`,
 		"v6":      `{spec: {cidr: "2001:db8::/64"}}`,
 	}
 	cases := map[string]struct {
 		network, annotations, tenant string
-		rows                         []string // name, priority, free addresses, sizes, tenants that fit
+		rows                         []string // name, priority, free addresses, sizes, number of tenants
 		text                         string
 		err                          string
 	}{

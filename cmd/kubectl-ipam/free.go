@@ -14,7 +14,7 @@ type rangeItem struct {
 	Range string `json:"range"`
 	First string `json:"first"`
 	Last  string `json:"last"`
-	Size  int64  `json:"size"` // addresses; it saturates at the largest int64
+	Size  int64  `json:"size"` // number of addresses; saturates at the largest int64
 
 	exact allocator.Range
 }

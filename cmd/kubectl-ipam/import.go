@@ -15,7 +15,7 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// importKinds are the values of --as.
+// importKinds maps the values of --as to kinds.
 var importKinds = map[string]addressfile.Kind{
 	"allocations": addressfile.KindIPAllocation, "reserved": addressfile.KindReserved, "preallocations": addressfile.KindPreAllocation, "ipclaims": addressfile.KindIPClaim,
 	"ipaddressclaims": addressfile.KindIPAddressClaim, "proxyvips": addressfile.KindProxyVIP,
@@ -129,7 +129,7 @@ func (a *app) importFile(ctx context.Context, path string, f importFlags) error 
 	return a.printImport(item, plan, f)
 }
 
-// parsePairs parses the values KEY=VALUE of a flag. The last sign = separates key and value.
+// parsePairs parses the values KEY=VALUE of a flag. The last "=" separates key and value.
 func parsePairs(flag string, pairs []string) (map[string]string, error) {
 	parsed := map[string]string{}
 	for _, pair := range pairs {

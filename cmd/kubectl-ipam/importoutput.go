@@ -12,7 +12,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
-// importItem is the outcome of an import, in the output.
+// importItem is the output of import.
 type importItem struct {
 	APIVersion   string            `json:"apiVersion"`
 	Kind         string            `json:"kind"`
@@ -21,11 +21,11 @@ type importItem struct {
 	Rows         int               `json:"rows"`
 	Claims       []importedItem    `json:"claims"`
 	Reservations []reservationItem `json:"reservations"`
-	Present      int               `json:"present"`    // rows whose addresses are in the cluster already
-	Duplicates   int               `json:"duplicates"` // rows that repeat others
+	Present      int               `json:"present"`    // number of rows whose addresses the cluster has already
+	Duplicates   int               `json:"duplicates"` // number of rows whose addresses another row of the same owner has
 	LeftOut      []leftOutItem     `json:"leftOut"`
 	Conflicts    []conflictItem    `json:"conflicts"`
-	Written      bool              `json:"written"` // to the cluster, or as manifests
+	Written      bool              `json:"written"` // to the cluster or as manifests
 }
 
 type importedItem struct {
@@ -73,7 +73,7 @@ func newImportItem(file *addressfile.File, plan *exchange.Plan) importItem {
 	return item
 }
 
-// shownLines is how many objects and rows the table format lists.
+// shownLines bounds the objects, and the parts of a list of rows, in the table format.
 const shownLines = 20
 
 func (a *app) printImport(item importItem, plan *exchange.Plan, f importFlags) error {
@@ -117,7 +117,7 @@ func (a *app) printImport(item importItem, plan *exchange.Plan, f importFlags) e
 	return err
 }
 
-// summarize counts what the rows become.
+// summarize returns the numbers of planned claims, reservations and unchanged rows.
 func summarize(item importItem, plan *exchange.Plan) (parts []string) {
 	counts := plan.Count()
 	for _, kind := range slices.Sorted(maps.Keys(counts)) {
@@ -149,7 +149,7 @@ func summarize(item importItem, plan *exchange.Plan) (parts []string) {
 	return parts
 }
 
-// listImported lists the claims and reservations: all of them with -o wide.
+// listImported prints the claims and reservations: with -o wide every line, otherwise shownLines.
 func (a *app) listImported(text *strings.Builder, item importItem) {
 	var lines []string
 	for _, r := range item.Reservations {
@@ -171,7 +171,7 @@ func (a *app) listImported(text *strings.Builder, item importItem) {
 	}
 }
 
-// rowsText lists rows, runs of rows as one: "rows 3-7, 12". A long list ends with a count.
+// rowsText returns row numbers with consecutive rows as a range: "rows 3-7, 12". A list of more than shownLines parts ends with a count.
 func rowsText(rows []int) string {
 	var parts []string
 	for n := 0; n < len(rows); n++ {

@@ -26,14 +26,16 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// fieldManager owns the fields that import writes.
+// fieldManager is the name under which the API server records the fields that import writes.
 const fieldManager = "kubectl-ipam"
 
-// parallelCreates is how many claims import creates at a time. The manager commits the grants of simultaneous creates together.
+// parallelCreates bounds the concurrent creates of import. The manager commits the grants of concurrent creates in one write.
 const parallelCreates = 8
 
-// apply writes a plan to the cluster: first the pool, then the claims. The update of the pool is a single write that the webhooks check as a whole, so that a
-// reservation that is denied leaves nothing done, and an IPPool keeps an address for a claim before the claim is created.
+// apply writes a plan to the cluster: first the pool, then the claims. The order has two reasons:
+//
+//   - the update of the pool is one write: if a webhook denies a reservation, apply has written nothing
+//   - an IPPool keeps an address for a claim before apply creates the claim
 func (a *app) apply(ctx context.Context, plan *exchange.Plan) error {
 	config, err := a.config()
 	if err != nil {
@@ -60,8 +62,11 @@ func (a *app) apply(ctx context.Context, plan *exchange.Plan) error {
 	return fmt.Errorf("%s; these stay, and the same command does the rest: %w", done, err)
 }
 
-// updatePool writes the reservations of a plan. The patch replaces the list, if spec is still the version that the plan was made for. Server-side apply would
-// make the plugin the manager of the whole list, which Git or a person may manage; an update would fail after each update of the status.
+// updatePool writes the reservations of a plan with a JSON patch, which replaces the list and fails if spec has changed since the plan was made. The
+// alternatives are worse:
+//
+//   - server-side apply would make the plugin the field manager of the whole list, although Git or a person may manage the list
+//   - an update would fail after each update of the status
 func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Plan) error {
 	type operation struct {
 		Op    string `json:"op"`
@@ -94,8 +99,8 @@ func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Pla
 	return err
 }
 
-// createClaims creates claims, and returns how many were created. createClaims creates instead of applying: an object that was created
-// meanwhile under the same name is an error, and not changed.
+// createClaims creates claims and returns the number of created claims. It does not use server-side apply: if an object with the name of a claim exists by now,
+// the create fails and the object stays unchanged.
 func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims []exchange.Claim) (created int, err error) {
 	begun, reported := time.Now(), false
 	var mu sync.Mutex
@@ -110,7 +115,7 @@ func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims 
 			if err != nil {
 				return err
 			}
-			err = client.Post().AbsPath(cluster.CollectionPath(c.Key)...).Param("fieldManager", fieldManager).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error() // a create in flight ends, so that the count is exact
+			err = client.Post().AbsPath(cluster.CollectionPath(c.Key)...).Param("fieldManager", fieldManager).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error() // ctx lets creates in progress end, for an exact count
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -132,7 +137,7 @@ func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims 
 	return created, err
 }
 
-// manifestOf returns an object as a person writes it: without status and without what the API server sets.
+// manifestOf returns an object without status and without the metadata that the API server and the manager set.
 func manifestOf(o metav1.Object) map[string]any {
 	text, err := json.Marshal(o)
 	var manifest map[string]any
@@ -157,7 +162,8 @@ func manifestOf(o metav1.Object) map[string]any {
 	return manifest
 }
 
-// writeManifests writes the objects of a plan as files. kubectl applies the files of a directory in the order of their names: the pool is the first.
+// writeManifests writes the objects of a plan as files. kubectl applies the files of a directory in the order of their names, so the file of the pool is the
+// first.
 func writeManifests(directory string, plan *exchange.Plan) error {
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return err

@@ -30,16 +30,16 @@ func (a *app) config() (*rest.Config, error) {
 	return cluster.Configure(config, "kubectl-ipam/"+version), nil
 }
 
-// options returns how the commands read the cluster.
+// options returns the options with which the commands read the cluster.
 func (a *app) options() (cluster.Options, error) {
 	config, err := a.config()
 	return cluster.Options{Config: config, Namespace: a.namespace(), ManagerNamespace: a.managerNamespace, Now: a.now, Warn: a.warn, Progress: a.err}, err
 }
 
-// load reads all pools and claims, and the journal.
+// load reads the pools, the claims and the journal.
 func (a *app) load(ctx context.Context) (*inventory.Inventory, error) { return a.read(ctx, false) }
 
-// loadPools reads the pools alone.
+// loadPools reads only the pools.
 func (a *app) loadPools(ctx context.Context) (*inventory.Inventory, error) { return a.read(ctx, true) }
 
 func (a *app) read(ctx context.Context, poolsOnly bool) (*inventory.Inventory, error) {
@@ -50,7 +50,7 @@ func (a *app) read(ctx context.Context, poolsOnly bool) (*inventory.Inventory, e
 	return cluster.Read(ctx, o, poolsOnly)
 }
 
-// warn prints a line that begins with "warning:".
+// warn prints a line with the prefix "warning: " to stderr.
 func (a *app) warn(format string, values ...any) {
 	_, _ = fmt.Fprintf(a.err, "warning: "+format+"\n", values...)
 }

@@ -1,5 +1,5 @@
-// Command kubectl-ipam shows operators who owns which address: pools, an address map, free ranges, owners, claims, how many claims still fit, what a change
-// of a pool would do, and defects. It also imports and exports the addresses of a pool. kubectl finds it as "kubectl ipam". See README.md.
+// Command kubectl-ipam shows pools, address maps, free ranges, owners of addresses, claims, the number of claims that still fit, the effect of a change of a
+// pool, and defects. It also imports and exports the addresses of a pool. kubectl runs the command for "kubectl ipam". See README.md.
 package main
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set when the binary is built.
+// version is set by the linker.
 var version = "dev"
 
-// Exit codes, as those of kubectl diff.
+// Exit codes. Commands with findings (annotationFindings) use the exit codes of kubectl diff.
 const (
-	exitFindings = 1 // commands with findings: findings; other commands: no answer
-	exitFailed   = 2 // commands with findings: the command could not look
+	exitFindings = 1 // commands with findings: there are findings; other commands: an error
+	exitFailed   = 2 // commands with findings: an error
 )
 
-// annotationFindings marks the commands that have findings.
+// annotationFindings marks the commands whose exit code reports findings.
 const annotationFindings = "findings"
 
-// findings is the error of a command that has answered, with findings.
+// findings is the error of a command that has printed findings.
 type findings struct{}
 
 func (findings) Error() string { return "findings" }

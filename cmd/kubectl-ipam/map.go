@@ -17,9 +17,9 @@ import (
 const (
 	mapWidth  = 32 // signs in a row
 	mapBits   = 10
-	mapSigns  = 1 << mapBits // most signs of a map
+	mapSigns  = 1 << mapBits // bound of the signs of a map
 	groupSize = 8            // signs between two blanks
-	// gridLimit is the largest number of addresses of one sign, as a shift, for which a map is a grid by default.
+	// gridLimit is the largest shift with which a map is a grid by default. A sign of a grid has 1<<shift addresses.
 	gridLimit = 3
 )
 
@@ -69,7 +69,7 @@ contains all addresses that are neither free nor reserved.`,
 	return cmd
 }
 
-// mapNetwork returns the network that a map shows, and the offered addresses in it.
+// mapNetwork returns the network of a map, and the ranges that the pool offers in the network.
 func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered []allocator.Range, err error) {
 	if len(p.Ranges) == 0 {
 		return network, nil, fmt.Errorf("pool %s offers no address", inventory.NameOf(p.Key))
@@ -86,8 +86,10 @@ func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered 
 	return network, offered, nil
 }
 
-// gridStart returns the part of a network that a grid shows if no part is named: the network itself if a sign of its grid has few addresses, otherwise the smallest part
-// that contains all addresses that are neither free nor reserved, but no smaller one than a grid shows with one sign for an address.
+// gridStart returns the part of a network that a grid shows without --in:
+//
+//   - the network, if its grid has at most 1<<gridLimit addresses per sign
+//   - otherwise the smallest part with every address that is neither free nor reserved, but at least mapSigns addresses
 func gridStart(i *inventory.Inventory, p *inventory.Pool, network allocator.Range) allocator.Range {
 	if shiftFor(network) <= gridLimit {
 		return network
@@ -96,7 +98,7 @@ func gridStart(i *inventory.Inventory, p *inventory.Pool, network allocator.Rang
 	return allocator.RangeOfPrefix(netip.PrefixFrom(start.Addr(), min(start.Bits(), start.Addr().BitLen()-mapBits)))
 }
 
-// shiftFor returns how many addresses a sign has, as a shift.
+// shiftFor returns the binary logarithm of the number of addresses per sign.
 func shiftFor(network allocator.Range) (shift int) {
 	for network.Size()>>shift > mapSigns {
 		shift++
@@ -142,7 +144,7 @@ func oneSignIs(shift int) string {
 	return fmt.Sprintf("one sign is %d addresses", int64(1)<<shift)
 }
 
-// headline summarizes the addresses of a map. shown describes the network.
+// headline returns the counts of the addresses of a map. shown is the text for the network.
 func headline(i *inventory.Inventory, p *inventory.Pool, shown string, segments []state.Segment) string {
 	parts := append([]string{shown}, report.Counts(segments)...)
 	if u := i.Usage(p.Key); u.Granted > 0 && !i.KnowsGrants() {
@@ -151,7 +153,7 @@ func headline(i *inventory.Inventory, p *inventory.Pool, shown string, segments 
 	return strings.Join(parts, ", ")
 }
 
-// signs returns the signs of a row, in groups.
+// signs returns the signs of a row, in groups of groupSize.
 func (a *app) signs(signs []inventory.Sign) string {
 	var line strings.Builder
 	for n, sign := range signs {
@@ -170,7 +172,7 @@ func (a *app) sign(s inventory.Sign) inventory.Sign {
 	return s.ASCII()
 }
 
-// legend explains the signs that a map contains.
+// legend returns the meaning of each sign in a map.
 func (a *app) legend(squares []inventory.Sign) string {
 	var parts []string
 	for _, m := range inventory.Meanings {

@@ -23,11 +23,11 @@ type column[T any] struct {
 	value func(T) string
 }
 
-// list is the output of a command: rows in columns, and the same as JSON.
+// list is the output of a command: items as rows of a table, as JSON, YAML or CSV, or as names.
 type list[T any] struct {
-	kind    string // of the JSON document
+	kind    string // kind of the JSON document
 	columns []column[T]
-	name    func(T) string // for -o name
+	name    func(T) string // line of an item with -o name
 	items   []T
 	empty   string // printed to stderr instead of a table without rows
 }
@@ -114,7 +114,7 @@ func (l list[T]) cells(wide bool, cell func(column[T]) string) (cells []string) 
 	return cells
 }
 
-// dashed returns "-" for an empty cell. Other texts are cleaned: objects come from many authors, and a terminal obeys control characters.
+// dashed returns "-" for an empty cell, and replaces control characters by spaces: many authors write objects, and a terminal obeys control characters.
 func dashed(text string) string {
 	if text == "" {
 		return "-"

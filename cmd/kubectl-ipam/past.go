@@ -21,7 +21,7 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// tenureItem is a claim that owned addresses, in the output.
+// tenureItem is a period in which a claim owned addresses, in the output.
 type tenureItem struct {
 	report.Object
 	Tenant        string     `json:"tenant,omitempty"`
@@ -29,11 +29,12 @@ type tenureItem struct {
 	RoutingDomain string     `json:"routingDomain,omitempty"`
 	Ranges        []string   `json:"ranges"`
 	UID           string     `json:"uid"`
-	From          *time.Time `json:"from,omitempty"`  // absent if the history begins later
+	From          *time.Time `json:"from,omitempty"`  // absent if the history begins after the allocation
 	Until         *time.Time `json:"until,omitempty"` // absent if the history has no release
 }
 
-// past prints the owners of addresses at a time, or at any time, from the log of the manager or from AllocationHistories.
+// past prints the owners of addresses from the log of the manager or from AllocationHistories: the owners at a time, or with at "" the owners in the whole
+// history.
 func (a *app) past(ctx context.Context, argument, log, at string) error {
 	r, err := allocator.ParseRange(argument)
 	if err != nil {
@@ -82,7 +83,7 @@ func (a *app) past(ctx context.Context, argument, log, at string) error {
 	return l.print(a)
 }
 
-// readLog reads the history of a log.
+// readLog reads a history from a log file, or from standard input.
 func (a *app) readLog(log string) (historyrecord.History, error) {
 	in := a.in
 	if log != "-" {
@@ -103,10 +104,10 @@ func (a *app) readLog(log string) (historyrecord.History, error) {
 	return history, nil
 }
 
-// historyPage is the number of AllocationHistories that are read at a time: each has up to 90 kB.
+// historyPage is the number of AllocationHistories in a page of a list. An AllocationHistory has up to 90 kB.
 const historyPage = 20
 
-// readHistoryObjects reads the history of the AllocationHistories, and of the stored claims whose allocation is older than those.
+// readHistoryObjects reads a history from AllocationHistories. It adds the allocations of stored claims that are older than the AllocationHistories.
 func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (historyrecord.History, error) {
 	objects, err := a.listHistoryObjects(ctx)
 	if err != nil {
@@ -139,7 +140,7 @@ func (a *app) readHistoryObjects(ctx context.Context, when time.Time) (historyre
 	return historyrecord.NewHistory(records), nil
 }
 
-// listHistoryObjects lists the AllocationHistories; none if their API is not installed.
+// listHistoryObjects lists the AllocationHistories of the manager's namespace; none if the API is not installed.
 func (a *app) listHistoryObjects(ctx context.Context) (objects []butlerv1.AllocationHistory, err error) {
 	config, err := a.config()
 	if err != nil {
@@ -161,7 +162,7 @@ func (a *app) listHistoryObjects(ctx context.Context) (objects []butlerv1.Alloca
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil, nil
-		case apierrors.IsResourceExpired(err) && next != "": // the list took longer than etcd keeps old versions
+		case apierrors.IsResourceExpired(err) && next != "": // the continue token expires when etcd compacts the version of the list
 			objects, next = nil, ""
 			continue
 		case apierrors.IsForbidden(err):

@@ -91,7 +91,7 @@ func (a *app) plan(ctx context.Context, argument string, change inventory.PoolCh
 	return a.printPlan(item, stored, plan)
 }
 
-// dryRun asks the API server for the outcome of a patch.
+// dryRun sends a patch to the API server as a dry run and returns the outcome.
 func (a *app) dryRun(ctx context.Context, p *butlerv1.NetworkPool, patch []byte) string {
 	config, err := a.config()
 	if err != nil {
@@ -163,7 +163,7 @@ func (a *app) printPlan(item report.Plan, p *butlerv1.NetworkPool, plan inventor
 	return nil
 }
 
-// planDeletion prints which claims keep a pool from being deleted.
+// planDeletion prints the claims because of which the deletion of a pool would be denied.
 func (a *app) planDeletion(i *inventory.Inventory, p *inventory.Pool) error {
 	keeps := func(c *inventory.Claim) bool { return c.Pool == p.Key && len(c.Ranges) > 0 }
 	l := a.claimList(i, keeps)
@@ -184,7 +184,7 @@ func (a *app) planDeletion(i *inventory.Inventory, p *inventory.Pool) error {
 	return err
 }
 
-// rangesOf lists the ranges of claims, in the order of the claims.
+// rangesOf returns the ranges of claims, in the order of the claims.
 func rangesOf(i *inventory.Inventory, selects func(*inventory.Claim) bool) (items []report.Segment) {
 	for _, c := range i.Claims() {
 		if !selects(c) {

@@ -64,7 +64,8 @@ func (a *app) poolList(i *inventory.Inventory) list[report.Pool] {
 // barWidth is the number of signs of a bar.
 const barWidth = 10
 
-// bar returns the allocated share of a pool, or the number of owned addresses where the share is always 0 %.
+// bar returns the allocated share of a pool. For a pool of more than 2^32 addresses bar returns the number of owned addresses, because the share would always
+// be 0 %.
 func (a *app) bar(p report.Pool) string {
 	switch {
 	case p.Size == 0:
@@ -89,7 +90,7 @@ func (a *app) bar(p report.Pool) string {
 	return text + strings.Repeat(empty, barWidth-whole) + " " + percent
 }
 
-// shortened joins the first two texts, and counts the others.
+// shortened joins the first two texts and appends the number of further texts.
 func shortened(texts []string) string {
 	if len(texts) > 2 {
 		return fmt.Sprintf("%s and %d more", strings.Join(texts[:2], ","), len(texts)-2)

@@ -22,7 +22,7 @@ type streams struct {
 	out, err io.Writer
 }
 
-// app is what the commands share.
+// app contains the streams and the flags of the commands.
 type app struct {
 	streams
 	now func() time.Time
@@ -82,7 +82,7 @@ func (a *app) newVersion() *cobra.Command {
 	}
 }
 
-// checkFlags checks the flags that all commands share.
+// checkFlags checks the flags of the root command.
 func (a *app) checkFlags(cmd *cobra.Command) error {
 	if !slices.Contains(formats, a.output) {
 		return fmt.Errorf("--output=%s: use one of %s", a.output, strings.Join(formats, ", "))
@@ -100,7 +100,7 @@ func (a *app) isTerminal() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// loadPool reads everything, and finds the pool that an argument names.
+// loadPool reads the cluster and returns the pool with the name in an argument.
 func (a *app) loadPool(ctx context.Context, argument string) (*inventory.Inventory, *inventory.Pool, error) {
 	i, err := a.load(ctx)
 	if err != nil {
@@ -110,8 +110,8 @@ func (a *app) loadPool(ctx context.Context, argument string) (*inventory.Invento
 	return i, p, err
 }
 
-// findPool returns the pool that an argument names: NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. A name that several pools have means the pool in
-// the namespace of the flags.
+// findPool returns the pool with the name in an argument: NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. If several pools have the name, findPool
+// returns the pool in the namespace of the flags.
 func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool, error) {
 	parts := strings.Split(argument, "/")
 	kind := ""

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// headerTimeout and maxHeader bound the head of a request.
+	// headerTimeout and maxHeader bound the header of a request.
 	headerTimeout = 5 * time.Second
 	maxHeader     = 16 << 10
-	// stopTimeout is how long responses may take after an interrupt.
+	// stopTimeout bounds the responses in progress after an interrupt.
 	stopTimeout = 2 * time.Second
-	// installationLife is how long the page of findings uses what it has read of the installation: reloading the page does not load the API server.
+	// installationLife is how long the health page caches the objects of the installation, so that reloads of the page do not load the API server.
 	installationLife = 10 * time.Second
 )
 
@@ -119,7 +119,7 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 	return <-stopped
 }
 
-// loopbackAddress parses an address on which other machines cannot reach the pages.
+// loopbackAddress parses an address and returns an error if the address is not a loopback address.
 func loopbackAddress(text string) (netip.AddrPort, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err != nil {
@@ -138,7 +138,7 @@ func loopbackAddress(text string) (netip.AddrPort, error) {
 	return address, nil
 }
 
-// openBrowser opens an address in the person's browser.
+// openBrowser opens an address in the default browser.
 func openBrowser(ctx context.Context, url string) error {
 	command := []string{"xdg-open", url}
 	switch runtime.GOOS {

@@ -61,7 +61,7 @@ it. With --log and without --at, show all owners in the log.`,
 	return cmd
 }
 
-// answer returns what is known about the addresses that an argument names.
+// answer returns the runs of the addresses of an argument: a range, a tenant or a claim.
 func (a *app) answer(i *inventory.Inventory, argument string) (items []report.Segment, err error) {
 	if r, err := allocator.ParseRange(argument); err == nil {
 		items = report.WhoAnywhere(i, r, a.inDomain)
@@ -100,7 +100,7 @@ func isNamed(k inventory.Key, text string) bool {
 	return strings.EqualFold(text, inventory.KindOf(k)+"/"+inventory.NameOf(k)) || strings.EqualFold(text, inventory.KindOf(k)+"/"+k.Name)
 }
 
-// explain prints what is known about a run of addresses.
+// explain prints a run of addresses with owner, pools, reservation and releases.
 func (a *app) explain(s report.Segment) error {
 	var text strings.Builder
 	line := func(format string, values ...any) { fmt.Fprintf(&text, format+"\n", values...) }
