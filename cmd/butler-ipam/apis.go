@@ -20,19 +20,19 @@ import (
 	"butlerlabs.dev/ipam/webhooks/apiserver"
 )
 
-// api is a group of kinds that --apis switches on and off together.
+// api is a group of kinds that --apis switches on and off as a whole.
 type api struct {
-	name        string // in --apis
+	name        string // name in --apis
 	version     schema.GroupVersion
 	addToScheme func(*runtime.Scheme) error
 	reconcilers reconcilers.API
 	webhooks    webhooks.API
 }
 
-// clusterAPI is the name of the API whose CRDs come with Cluster API.
+// clusterAPI is the name of the API of Cluster API. Cluster API installs the CRDs of this API.
 const clusterAPI = "clusterapi"
 
-// allAPIs are the APIs that this release serves.
+// allAPIs lists the APIs that this release can serve.
 var allAPIs = apis{
 	{"butler", butlerv1.GroupVersion, butlerv1.AddToScheme, reconcilers.Butler, webhooks.Butler},
 	{"novaedge", novaedgev1.GroupVersion, novaedgeScheme, reconcilers.NovaEdge, webhooks.NovaEdge},
@@ -79,17 +79,17 @@ func (a apis) String() string {
 	return strings.Join(names, ",")
 }
 
-// named returns the API of a name, or no API.
+// named returns a list of the API with a name; an empty list if no API has the name.
 func (a apis) named(name string) apis {
 	return slices.DeleteFunc(slices.Clone(a), func(one api) bool { return one.name != name })
 }
 
-// except returns the APIs of other names.
+// except returns the APIs without the API of a name.
 func (a apis) except(name string) apis {
 	return slices.DeleteFunc(slices.Clone(a), func(one api) bool { return one.name == name })
 }
 
-// has reports whether the list contains an API.
+// has reports whether the list contains the API with a name.
 func (a apis) has(name string) bool { return len(a.named(name)) > 0 }
 
 // required returns the resources of each API that the API server must serve.
@@ -101,7 +101,7 @@ func (a apis) required() []apiserver.API {
 	return all
 }
 
-// missingCRDs returns the CRDs of the APIs that an API server does not have.
+// missingCRDs returns the CRDs of the APIs that an API server does not serve.
 func (a apis) missingCRDs(server discovery.ServerResourcesInterface) (all []string, err error) {
 	for _, required := range a.required() {
 		missing, err := required.MissingCRDs(server)
@@ -113,7 +113,7 @@ func (a apis) missingCRDs(server discovery.ServerResourcesInterface) (all []stri
 	return all, nil
 }
 
-// without returns the APIs that are not among others.
+// without returns the APIs of a that others does not contain.
 func (a apis) without(others apis) apis {
 	return slices.DeleteFunc(slices.Clone(a), func(one api) bool { return others.has(one.name) })
 }
@@ -140,7 +140,7 @@ func (a apis) haveClusters() bool {
 	return slices.ContainsFunc(a, func(one api) bool { return one.name == "metal3" || one.name == clusterAPI })
 }
 
-// webhooks returns the webhooks of the APIs, and the webhooks of the APIs that are switched off.
+// webhooks returns the webhooks of the APIs in the list, and the webhooks of the remaining APIs of allAPIs.
 func (a apis) webhooks() (served, others []webhooks.API) {
 	for _, one := range allAPIs {
 		if a.has(one.name) {

@@ -24,7 +24,7 @@ func TestClock_MeasuresDurationsAfterItIsSet(t *testing.T) {
 		if got.Before(before) {
 			t.Errorf("set by %s: a later reading is before an earlier one", by)
 		}
-		// Without the monotonic reading, which is not written down either.
+		// Round(0) removes the monotonic reading. Stored times have no monotonic reading.
 		if moved := got.Round(0).Sub(right.Round(0)); moved < by || moved > by+time.Minute {
 			t.Errorf("set by %s, the wall clock has moved by %s", by, moved)
 		}

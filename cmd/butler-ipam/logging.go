@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// newLogger logs to standard error. Levels are logr's: V(1) is debug.
+// newLogger returns a logger to standard error. Levels are the levels of logr: V(1) is debug.
 func newLogger(format, level string) (logr.Logger, error) {
 	encoding := zap.NewProductionEncoderConfig()
 	encoding.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -51,7 +51,7 @@ func (c withoutProbes) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zap
 	return c.Core.Check(entry, to)
 }
 
-// contractual drops the API server's warnings about the finalizer names of Metal3 and Cluster API. Other software depends on these names.
+// warningFilter drops the API server's warnings about the finalizer names of Metal3 and Cluster API. Other software depends on these names.
 type warningFilter struct {
 	rest.WarningHandlerWithContext
 }

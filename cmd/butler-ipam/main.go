@@ -45,13 +45,13 @@ import (
 	"butlerlabs.dev/ipam/webhooks/server"
 )
 
-// version is set when the binary is built.
+// version is set by the linker.
 var version = "dev"
 
-// takeOverAfter is how long the leader may leave the journal unchanged before another replica takes it over.
+// takeOverAfter is how long the journal stays unchanged before another replica becomes the leader.
 const takeOverAfter = 4 * time.Second
 
-// stopLimit bounds the time to stop, without the shutdown delay.
+// stopLimit bounds the time from SIGTERM to the end of the process, in addition to the shutdown delay.
 const stopLimit = 10 * time.Second
 
 func main() {
@@ -75,7 +75,7 @@ func main() {
 	end(log, run(ctx, o, log))
 }
 
-// exitOnUsage ends the process if the command line asks for help, or is wrong.
+// exitOnUsage ends the process if the command line contains --help or is invalid.
 func exitOnUsage(err error) {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -86,7 +86,7 @@ func exitOnUsage(err error) {
 	}
 }
 
-// mustLogger returns the logger of the flags, also for libraries. It ends the process if the flags are wrong.
+// mustLogger returns the logger for the flags, and sets the logger of the libraries. It ends the process if the flags are invalid.
 func mustLogger(format, level string) logr.Logger {
 	log, err := newLogger(format, level)
 	exitOnUsage(err)
@@ -95,7 +95,7 @@ func mustLogger(format, level string) logr.Logger {
 	return log
 }
 
-// end ends the process if it has failed.
+// end logs the error and ends the process; nothing happens without an error.
 func end(log logr.Logger, err error) {
 	if err != nil {
 		log.Error(err, "Ended")
@@ -103,8 +103,8 @@ func end(log logr.Logger, err error) {
 	}
 }
 
-// run serves until ctx ends. If ctx ends before the informers have synced, this replica does not lead and has no journal to hand over, so run returns at once:
-// controller-runtime waits for its informers even after ctx has ended.
+// run runs the manager until ctx ends. If ctx ends before the informers have synced, run returns without waiting for the manager: this replica does not lead
+// and has no journal to hand over, and controller-runtime would wait for its informers even after the end of ctx.
 func run(ctx context.Context, o *options, log logr.Logger) error {
 	filled, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- runManager(ctx, o, log, func() { close(filled) }) }()
@@ -128,7 +128,7 @@ func runManager(ctx context.Context, o *options, log logr.Logger, filled func())
 		return err
 	}
 	kube.UserAgent = "butler-ipam/" + version
-	kube.QPS = -1 // no limit of the client: a delayed write is an allocation that is not Ready. The API server's own fairness decides
+	kube.QPS = -1 // no limit in the client, because a delayed write delays Ready; API Priority and Fairness limits requests
 	apiserver.BoundDialing(kube)
 	clock := apiserver.NewClock(now)
 	kube.Wrap(clock.Wrap)
@@ -207,8 +207,8 @@ func newManager(kube *rest.Config, o *options, hooks *server.Server, certs certi
 		},
 		Cache: cache.Options{
 			ByObject:                    certs.Caches(),
-			DefaultTransform:            cache.TransformStripManagedFields(), // the manager does not read managedFields, which are half of an object
-			ReaderFailOnMissingInformer: true,                                // else a read of another kind would start a watch of all its objects
+			DefaultTransform:            cache.TransformStripManagedFields(), // the manager does not read managedFields, about half of an object
+			ReaderFailOnMissingInformer: true,                                // without this, a read of another kind would start a watch of its objects
 			NewInformer:                 informers.New(log, reconcilers.Objects(counted...)...),
 		},
 		Metrics:                 metricsOptions(o, certs.Source),
@@ -232,7 +232,8 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 	return client.New(kube, options)
 }
 
-// newLedger returns the ledger, with the journal on the Lease. changed is called with the keys of changed claims and pools.
+// newLedger returns the ledger with the journal on the Lease. The ledger calls changed with the keys of changed claims and pools, and leading when this replica
+// becomes the leader.
 func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.Clock, metrics *ledger.Metrics, changed func([]ledger.Key), leading func(map[string]uint64), log logr.Logger) (*ledger.Ledger, error) {
 	store, err := journal.NewLeaseStore(apiserver.ConfigForCalls(kube), o.namespace, takeOverAfter)
 	if err != nil {
@@ -257,7 +258,7 @@ func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.
 	}), nil
 }
 
-// newWatcher adds a watch of Clusters to the manager; nil if no served API has objects of Clusters.
+// newWatcher adds a watch of Clusters to the manager. It returns nil if no served API has objects that belong to Clusters.
 func newWatcher(mgr manager.Manager, o *options, log logr.Logger) (*clusters.Watcher, error) {
 	if !o.apis.haveClusters() {
 		return nil, nil
@@ -269,7 +270,7 @@ func newWatcher(mgr manager.Manager, o *options, log logr.Logger) (*clusters.Wat
 	return watcher, mgr.Add(watcher)
 }
 
-// connectParts connects the parts of the manager around the ledger.
+// connectParts creates the ledger, the feed, the reconcilers and the webhooks, and adds them to the manager.
 func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *http.Client, clock *apiserver.Clock, probes *server.Probes, filled func(), log logr.Logger) (*ledger.Ledger, error) {
 	identity := journal.NewIdentity(o.identity, o.advertise)
 	served := o.apis.reconcilers()
@@ -343,14 +344,14 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 			return err
 		}
 		flushHistory(ctx, recorded)
-		delay := time.NewTimer(o.shutdownDelay) // the journal is handed over
+		delay := time.NewTimer(o.shutdownDelay) // the journal is handed over by now
 		defer delay.Stop()
 		<-delay.C
 		return nil
 	}))
 }
 
-// flushHistory writes the records of this replica that are not stored in objects yet, at the end of the process. The rights are in
+// flushHistory stores the pending history records of this replica in AllocationHistories before the process ends. The rights are in
 // config/rbac/history_role.yaml.
 func flushHistory(ctx context.Context, recorded *history.Recorder) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit/2)
@@ -358,7 +359,7 @@ func flushHistory(ctx context.Context, recorded *history.Recorder) {
 	recorded.Flush(ctx)
 }
 
-// newMovedRecords returns the store of records of moved ranges in the manager's namespace. The right is in config/rbac/journal_role.yaml.
+// newMovedRecords returns the store of the records of moved ranges in the manager's namespace. The right is in config/rbac/journal_role.yaml.
 func newMovedRecords(mgr manager.Manager, namespace string) (*movedrecords.Store, error) {
 	kube := apiserver.ConfigForCalls(mgr.GetConfig())
 	kube.Timeout = apiserver.CallTimeout
@@ -371,7 +372,7 @@ func newMovedRecords(mgr manager.Manager, namespace string) (*movedrecords.Store
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// newRecorder writes events one at a time: under load events wait, and events are dropped rather than delay calls and writes.
+// newRecorder returns a recorder that writes one event at a time. Under load, events wait or are dropped, and do not delay admission calls and writes.
 func newRecorder(ctx context.Context, mgr manager.Manager) (record.EventRecorder, error) {
 	client, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {

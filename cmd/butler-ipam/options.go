@@ -20,13 +20,13 @@ import (
 	"butlerlabs.dev/ipam/webhooks/certificates"
 )
 
-// minGrantLife is the shortest life of a grant after which the API server has certainly abandoned the create: at most 34 s.
+// minGrantLife is the lower bound of --grant-expiry. The API server abandons a create at most 34 s after the grant.
 const minGrantLife = 45 * time.Second
 
-// maxHistoryDays is the longest retention of AllocationHistories: 20 years.
+// maxHistoryDays bounds the retention of AllocationHistories: 20 years.
 const maxHistoryDays = 7300
 
-// options are the flags and environment variables.
+// options contains the values of the flags and environment variables.
 type options struct {
 	namespace     string
 	apis          apis
@@ -71,7 +71,7 @@ command line takes precedence.
 
 `
 
-// parse reads the command line and, for absent flags, the environment. Error: flag.ErrHelp for --help.
+// parseOptions reads the command line, and the environment for absent flags. The error for --help is flag.ErrHelp.
 func parseOptions(args []string, getenv func(string) string, output io.Writer) (*options, error) {
 	o := &options{apis: allAPIs}
 	flags := flag.NewFlagSet("butler-ipam", flag.ContinueOnError)
@@ -133,9 +133,9 @@ func printUsage(usage string, flags *flag.FlagSet, output io.Writer) {
 	})
 }
 
-// fromEnvironment sets flags that the command line omits.
+// fromEnvironment sets flags that are absent from the command line.
 func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
-	given := map[string]bool{config.KubeconfigFlagName: true} // it has an environment variable of its own
+	given := map[string]bool{config.KubeconfigFlagName: true} // client-go reads the environment variable KUBECONFIG
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	var errs []error
 	flags.VisitAll(func(f *flag.Flag) {
@@ -151,7 +151,7 @@ func fromEnvironment(flags *flag.FlagSet, getenv func(string) string) error {
 	return errors.Join(errs...)
 }
 
-// complete fills in defaults from the environment and validates the options.
+// complete sets defaults from the environment and validates the options.
 func (o *options) complete(getenv func(string) string) error {
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -104,7 +104,7 @@ func TestLogger_RejectsUnknownFormatsAndLevels(t *testing.T) {
 	}
 }
 
-// The console has flags and environment variables of its own.
+// The flags and environment variables of the console differ from those of the manager.
 func TestConsoleOptions(t *testing.T) {
 	environment := map[string]string{"BUTLER_IPAM_CERT_DIR": "/certificate", "BUTLER_IPAM_BIND_ADDRESS": ":1"}
 	o, err := parseConsoleOptions([]string{"--bind-address=:2", "--log-level=debug"}, func(name string) string { return environment[name] }, io.Discard)

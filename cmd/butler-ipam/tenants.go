@@ -18,7 +18,7 @@ import (
 	"butlerlabs.dev/ipam/webhooks/apiserver"
 )
 
-// tenantOptions are the flags of tenants.
+// tenantOptions contains the flags for TenantClusters.
 type tenantOptions struct {
 	enabled bool
 	tenants.Settings
@@ -29,7 +29,7 @@ func (o *tenantOptions) addFlags(flags *flag.FlagSet) {
 	o.AddFlags(flags)
 }
 
-// validate returns an error for flags that are invalid or need an API that is not served.
+// validate returns an error if a flag is invalid or requires an API that is not served.
 func (o *tenantOptions) validate(served apis) error {
 	if !o.enabled {
 		return nil
