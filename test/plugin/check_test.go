@@ -53,7 +53,7 @@ type checked struct {
 	Findings           []finding
 }
 
-// ids returns the identifiers of findings, each once.
+// ids returns the distinct identifiers of findings.
 func (c checked) ids() (ids []string) {
 	for _, f := range c.Findings {
 		ids = append(ids, f.ID)
@@ -61,12 +61,12 @@ func (c checked) ids() (ids []string) {
 	return slices.Compact(ids)
 }
 
-// checkedCluster is a cluster in which defects are planted.
+// checkedCluster is a cluster for planted defects.
 type checkedCluster struct {
 	*sandbox.Sandbox
 	client client.WithWatch
 	ns     string
-	found  map[string]bool // identifiers of all findings so far
+	found  map[string]bool // identifiers of the findings so far
 }
 
 func (s *checkedCluster) check(t *testing.T, args ...string) checked {
@@ -81,7 +81,7 @@ func (s *checkedCluster) check(t *testing.T, args ...string) checked {
 	return c
 }
 
-// finds waits until the findings have exactly these identifiers.
+// finds waits until the identifiers of the findings equal want.
 func (s *checkedCluster) finds(t *testing.T, args []string, want ...string) (c checked) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(context.Context) error {
@@ -93,7 +93,7 @@ func (s *checkedCluster) finds(t *testing.T, args []string, want ...string) (c c
 	return c
 }
 
-// A healthy cluster has no finding. Each defect that is planted is found, and nothing else. The subtests are steps with one cluster.
+// A healthy cluster has no finding. The check reports each planted defect, and no further finding. The subtests are steps on one cluster.
 func TestCheck(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
@@ -151,7 +151,7 @@ func (s *checkedCluster) healthy(t *testing.T) {
 
 var installation = []string{"--only", "installation"}
 
-// changeWebhooks changes the stored mutating webhooks, and returns a function that restores them.
+// changeWebhooks changes the stored mutating webhooks, and returns a function that restores the webhooks.
 func (s *checkedCluster) changeWebhooks(t *testing.T, change func([]admissionregistrationv1.MutatingWebhook) []admissionregistrationv1.MutatingWebhook) (restore func()) {
 	t.Helper()
 	o := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "zz-butler-ipam"}}
@@ -178,7 +178,7 @@ func (s *checkedCluster) webhooks(t *testing.T) {
 	restore := s.changeWebhooks(t, func(all []admissionregistrationv1.MutatingWebhook) []admissionregistrationv1.MutatingWebhook {
 		return slices.DeleteFunc(all, isOfAllocations)
 	})
-	c := s.finds(t, nil, "IPAM402", "IPAM406") // the create is answered without an address
+	c := s.finds(t, nil, "IPAM402", "IPAM406") // the dry-run create succeeds without an address
 	if len(c.Findings) != 3 {
 		t.Errorf("two webhooks and a create: %+v", c.Findings)
 	}
@@ -204,7 +204,7 @@ func (s *checkedCluster) webhooks(t *testing.T) {
 	restore = s.changeWebhooks(t, service("idle"))
 	s.finds(t, nil, "IPAM404", "IPAM406")
 	suite.Change(t, s.client, slice, func(slice *discoveryv1.EndpointSlice) { slice.Endpoints[0].Conditions.Ready = new(true) })
-	s.finds(t, nil, "IPAM406") // there is an endpoint, and nothing listens there
+	s.finds(t, nil, "IPAM406") // an endpoint exists, but no process listens on its port
 	restore()
 
 	restore = s.changeWebhooks(t, func(all []admissionregistrationv1.MutatingWebhook) []admissionregistrationv1.MutatingWebhook {
@@ -247,7 +247,7 @@ func (a *authority) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
 }
 
-// sign returns a certificate that is valid for ten years, until it ends.
+// sign returns a certificate that is valid in the ten years before ends.
 func (a *authority) sign(t *testing.T, template *x509.Certificate, ends time.Time) []byte {
 	t.Helper()
 	template.SerialNumber, template.NotBefore, template.NotAfter, template.BasicConstraintsValid = big.NewInt(1), ends.AddDate(-10, 0, 0), ends, true
@@ -258,7 +258,7 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate, ends time.Tim
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// deployment is the Deployment that config/manager installs.
+// deployment returns the Deployment of config/manager.
 func deployment(t *testing.T) *appsv1.Deployment {
 	t.Helper()
 	text, err := os.ReadFile("../../config/manager/deployment.yaml")
@@ -296,9 +296,9 @@ func (s *checkedCluster) certificates(t *testing.T) {
 	}
 	const host = "butler-ipam-webhook." + sandbox.ManagerNamespace + ".svc"
 	serve(years, host)
-	s.finds(t, nil, "IPAM403") // of another authority than that in caBundle
+	s.finds(t, nil, "IPAM403") // caBundle contains another authority
 
-	// The managers keep their certificate: both authorities are trusted.
+	// The managers keep their certificate, because caBundle now contains the two authorities.
 	mutating := s.changeBundles(t, a.pem())
 	s.finds(t, nil)
 	serve(time.Now().AddDate(0, 0, 29), host)
@@ -313,7 +313,7 @@ func (s *checkedCluster) certificates(t *testing.T) {
 	suite.Delete(t, s.client, deployment(t))
 }
 
-// changeBundles adds an authority to all webhooks, and returns a function that removes it.
+// changeBundles adds an authority to the caBundle of every webhook, and returns a function that removes the authority.
 func (s *checkedCluster) changeBundles(t *testing.T, added []byte) (restore func()) {
 	t.Helper()
 	o := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "butler-ipam"}}
@@ -377,9 +377,9 @@ func (s *checkedCluster) versions(t *testing.T) {
 	s.finds(t, nil)
 }
 
-// journal ends the manager, and plants defects in the journal.
+// journal ends the manager and plants defects in the journal.
 func (s *checkedCluster) journal(t *testing.T) {
-	s.finds(t, append(slices.Clone(installation), "--manager-namespace", s.ns), "IPAM401") // there is no journal
+	s.finds(t, append(slices.Clone(installation), "--manager-namespace", s.ns), "IPAM401") // the namespace has no journal
 	manager := s.Managers()[0]
 	if err := manager.Kill(); err != nil {
 		t.Fatal(err)
@@ -411,7 +411,7 @@ func (s *checkedCluster) journal(t *testing.T) {
 
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.ManagerNamespace, Name: journal.LeaseName}}
 	const annotation = "butler.butlerlabs.dev/journal"
-	for _, text := range []string{"/wA=", "damaged"} { // a format of a later release
+	for _, text := range []string{"/wA=", "damaged"} { // the first text has the format of a later release
 		suite.Change(t, s.client, lease, func(l *coordinationv1.Lease) { l.Annotations[annotation] = text })
 		s.finds(t, installation, "IPAM401", "IPAM406", "IPAM411")
 	}
@@ -419,12 +419,12 @@ func (s *checkedCluster) journal(t *testing.T) {
 	s.finds(t, installation, "IPAM401", "IPAM406", "IPAM412")
 }
 
-// objects plants defects in pools and claims while neither manager nor webhooks run.
+// objects plants defects in pools and claims while the manager and the webhooks are absent.
 func (s *checkedCluster) objects(t *testing.T) {
 	suite.Delete(t, s.client, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "zz-butler-ipam"}})
 	suite.Delete(t, s.client, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "butler-ipam"}})
 	args := []string{"--only", "addresses,pools,capacity"}
-	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the API server observes the deletion
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // wait until the API server no longer calls the deleted webhooks
 		return s.client.Create(ctx, networkPool(s.ns, "barrier", "10.200.0.0/24", "barrier"), client.DryRunAll)
 	})
 	s.finds(t, args)
@@ -470,7 +470,7 @@ func (s *checkedCluster) objects(t *testing.T) {
 	}
 }
 
-// followRemedies runs each command of kubectl that a remedy names; what would write, by a dry run.
+// followRemedies runs each kubectl command in a remedy. Commands that write run as a dry run.
 func (s *checkedCluster) followRemedies(t *testing.T, list []finding) {
 	t.Helper()
 	followed := 0
@@ -492,14 +492,14 @@ func (s *checkedCluster) followRemedies(t *testing.T, list []finding) {
 	}
 }
 
-// planter plants defects. Its methods return the names of the first objects of the findings. Each pool has its own routing domain, unless the defect needs a shared
-// one.
+// planter plants defects. Each method returns the names of the first objects of the expected findings. Each pool has its own routing domain, unless the defect
+// needs a shared routing domain.
 type planter struct {
 	t *testing.T
 	*checkedCluster
 }
 
-// pool creates a NetworkPool in its own routing domain, and returns its name.
+// pool creates a NetworkPool in its own routing domain, and returns the name of the pool.
 func (p planter) pool(name, cidr string, change ...func(*butlerv1.NetworkPool)) string {
 	p.t.Helper()
 	o := networkPool(p.ns, name, cidr, name)
@@ -511,7 +511,7 @@ func (p planter) pool(name, cidr string, change ...func(*butlerv1.NetworkPool)) 
 	return name
 }
 
-// allocation creates an IPAllocation, Ready with its finalizer.
+// allocation creates an IPAllocation with a finalizer and the condition Ready.
 func (p planter) allocation(pool, name, first, last string, change ...func(*butlerv1.IPAllocation)) *butlerv1.IPAllocation {
 	p.t.Helper()
 	a := suite.Kinds[0].Claim(p.ns, name, "").(*butlerv1.IPAllocation)
@@ -546,7 +546,7 @@ func condition(kind string, status metav1.ConditionStatus, reason string) metav1
 // unready removes the status of an allocation.
 func unready(a *butlerv1.IPAllocation) { a.Status = butlerv1.IPAllocationStatus{} }
 
-// ipPool creates an IPPool of 20 addresses with a finalizer.
+// ipPool creates an IPPool with a finalizer.
 func (p planter) ipPool(name, first, last string, annotations map[string]string) string {
 	p.t.Helper()
 	o := suite.Kinds[1].Pool(p.ns, first, last).(*metal3v1.IPPool)
@@ -555,7 +555,7 @@ func (p planter) ipPool(name, first, last string, annotations map[string]string)
 	return name
 }
 
-// ipClaim creates an IPClaim with an address, the annotation of an allocated address, and its finalizer.
+// ipClaim creates an IPClaim with a requested address, a finalizer, and the reference to an address object in its status.
 func (p planter) ipClaim(pool, name, address string, labels map[string]string) *metal3v1.IPClaim {
 	p.t.Helper()
 	c := suite.Kinds[1].Claim(p.ns, name, address).(*metal3v1.IPClaim)
@@ -577,7 +577,7 @@ func (p planter) ipAddress(pool, name, claim, address string) {
 func (p planter) twoOwners() []string {
 	pool := p.pool("twins", "10.100.0.0/24")
 	a, b := p.allocation(pool, "a-twin", "10.100.0.4", "10.100.0.7"), p.allocation(pool, "b-twin", "10.100.0.7", "10.100.0.9")
-	if a.CreationTimestamp.Equal(&b.CreationTimestamp) && b.UID < a.UID { // the older claim keeps the address, otherwise that with the smaller UID
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) && b.UID < a.UID { // the older claim keeps the address; of two claims of equal age, the claim with the smaller UID
 		return []string{"a-twin"}
 	}
 	return []string{"b-twin"}
@@ -592,7 +592,7 @@ func (p planter) lostConflict() []string {
 
 func (p planter) orphan() []string {
 	p.ipAddress(p.ipPool("orphans", "10.102.0.1", "10.102.0.20", nil), "orphan", "gone", "10.102.0.4")
-	p.ipAddress("orphans", "kept", "_reserved", "10.102.0.5") // reserves an address
+	p.ipAddress("orphans", "kept", "_reserved", "10.102.0.5") // an IPAddress that reserves an address
 	return []string{"orphan"}
 }
 
@@ -644,7 +644,7 @@ func (p planter) overlap() []string {
 	return []string{"left"}
 }
 
-// faulty has ranges that overlap each other, a rule that only the webhook checks.
+// faulty creates a pool with overlapping ranges. Only the webhook checks the rule.
 func (p planter) faulty() []string {
 	return []string{p.pool("faulty", "10.113.0.0/24", func(p *butlerv1.NetworkPool) {
 		p.Spec.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.113.0.1", End: "10.113.0.9"}, {Start: "10.113.0.5", End: "10.113.0.12"}}}
@@ -660,7 +660,7 @@ func (p planter) clusterNetwork() []string {
 	onlyRest := func(o *butlerv1.NetworkPool) {
 		o.Spec.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.95.255.0", End: "10.95.255.255"}}}
 	}
-	p.pool("beside", "10.0.0.0/8", p.inDefaultDomain, onlyRest) // offers no address of the cluster
+	p.pool("beside", "10.0.0.0/8", p.inDefaultDomain, onlyRest) // the pool offers no address of the cluster network
 	return []string{p.pool("pods", "10.151.0.128/25", p.inDefaultDomain), p.pool("services", "10.97.0.0/24", p.inDefaultDomain, reserves)}
 }
 
@@ -693,7 +693,7 @@ func (p planter) poolFinalizerMissing() []string {
 	p.pool("loose", "10.117.0.0/24", func(p *butlerv1.NetworkPool) { p.Finalizers = nil })
 	p.allocation("loose", "loose", "10.117.0.1", "10.117.0.1")
 	vips := suite.Kinds[4].Pool(p.ns+"-vips", "10.118.0.1", "10.118.0.9").(*novaedgev1.ProxyIPPool)
-	suite.Create(p.t, p.client, vips) // without owners it needs no finalizer
+	suite.Create(p.t, p.client, vips) // no finding about the finalizer: the pool has no owners
 	return []string{"loose"}
 }
 
@@ -716,7 +716,7 @@ func (p planter) cooldownsUnreadable() []string {
 	return []string{p.ipPool("garbled", "10.120.0.1", "10.120.0.20", map[string]string{butlerv1.AnnotationCooldown: "[{"})}
 }
 
-// fragmented has every fourth address owned.
+// fragmented creates a pool in which every fourth address is owned.
 func (p planter) fragmented() []string {
 	p.pool("fragments", "10.121.0.0/28", func(p *butlerv1.NetworkPool) {
 		p.Spec.TenantAllocation = &butlerv1.TenantAllocation{Defaults: &butlerv1.AllocationDefaults{NodesPerTenant: 4, LBPoolPerTenant: 3}}
@@ -745,7 +745,7 @@ func (p planter) nearlyFull() []string {
 	return []string{"nearly"}
 }
 
-// A viewer of one namespace gets an answer about this namespace, and a line for each kind that was not checked.
+// For a viewer of one namespace, check reports findings about the namespace, and a line for each kind that is not checked.
 func TestCheck_Viewer(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	waiting := suite.Kinds[0].Claim(ns, "waiting", "").(*butlerv1.IPAllocation)
@@ -770,7 +770,8 @@ func TestCheck_Viewer(t *testing.T) {
 	}
 }
 
-// The roles in the README of the command are all that check needs beyond the viewer role: without any of their rules something is not checked.
+// The roles in the README of the command are sufficient and necessary. With the viewer role and these roles, check omits nothing; if a rule is removed from the
+// roles, check lists objects as not checked.
 func TestCheck_Roles(t *testing.T) {
 	readme, err := os.ReadFile("../../cmd/kubectl-ipam/README.md")
 	if err != nil {
@@ -785,7 +786,7 @@ func TestCheck_Roles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "check-roles.yaml"), []byte(block("yaml")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command := exec.CommandContext(t.Context(), "bash", "-e", "-c", block("sh")) // binds the roles to the user jane
+	command := exec.CommandContext(t.Context(), "bash", "-e", "-c", block("sh")) // the commands bind the roles to the user jane
 	command.Env, command.Dir = append(os.Environ(), cluster.KubectlEnv()...), dir
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -793,7 +794,7 @@ func TestCheck_Roles(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	kind := suite.Kinds[1]
 	claim := kind.Claim(ns, "claim", "")
-	claim.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "web"}) // so that Clusters are read
+	claim.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "web"}) // with this label, check reads Clusters
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: sandbox.ManagerNamespace, Name: "butler-ipam-webhook-tls"}}
 	if secret.Data, err = certificateOf(cluster); err != nil {
 		t.Fatal(err)
@@ -803,7 +804,7 @@ func TestCheck_Roles(t *testing.T) {
 	path := kubeconfigOf(t, "jane", ns)
 	awaitNotChecked := func(rule rbacv1.PolicyRule, some bool) {
 		t.Helper()
-		suite.Eventually(t, suite.Soon, func(context.Context) error { // the API server observes roles with a delay
+		suite.Eventually(t, suite.Soon, func(context.Context) error { // the API server observes changed roles with a delay
 			if c := decodedFrom[checked](t, path, "check"); len(c.NotChecked) > 0 != some {
 				return fmt.Errorf("without %+v: not checked is %q", rule, c.NotChecked)
 			}

@@ -23,7 +23,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// beyondViewerInConsole has the calls of the console that the viewer role does not allow. The role system:auth-delegator allows them.
+// beyondViewerInConsole lists the calls of the console that system:auth-delegator allows and the viewer role does not allow.
 var beyondViewerInConsole = []string{"create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io"}
 
 // webConsole is a running butler-ipam console.
@@ -51,7 +51,7 @@ type page struct {
 	header http.Header
 }
 
-// get requests a page. change changes the request, for example by a token.
+// get requests a page. Each change modifies the request, for example adds a token.
 func (c *webConsole) get(ctx context.Context, target string, change ...func(*http.Request)) (page, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+target, nil)
 	if err != nil {
@@ -88,7 +88,8 @@ func inNamespace(ns string) func(*http.Request) {
 	return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: "namespace", Value: ns}) }
 }
 
-// Two tenants share the addresses of a routing domain. Each sees its names only, and the addresses of the other as owned, however their requests mix.
+// Two tenants share the addresses of a routing domain. Each tenant sees only the names of its own objects, and addresses of the other tenant as owned, also
+// when the requests of the tenants are concurrent.
 func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
 	const user, viewer = "butler-ipam-console-user", "butler-ipam-viewer"
 	ours, theirs := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
@@ -103,7 +104,7 @@ func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
 	operator := suite.CreatePerson(t, admin, ours, "operator", map[string]string{user: "", viewer: ""})
 	stranger := suite.CreatePerson(t, admin, ours, "stranger", map[string]string{viewer: ours})
 
-	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the roles have taken effect, and the objects have arrived
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // wait until the roles have taken effect and the console has observed the objects
 		for token, wanted := range map[string][]string{first: {ours}, second: {theirs}, operator: {ours, theirs}} {
 			p, err := console.get(ctx, "/claims?namespace="+wanted[0], bearing(token))
 			for _, ns := range wanted {
@@ -226,7 +227,7 @@ func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
 	})
 	t.Run("rights", func(t *testing.T) { requireRightsOfConsole(t) })
 	t.Run("withdrawn_right", func(t *testing.T) {
-		suite.SkipShort(t) // a review is used again for 30 s
+		suite.SkipShort(t) // the console caches reviews for 30 s
 		suite.Delete(t, admin, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ours, Name: "first-" + viewer}})
 		suite.Eventually(t, time.Minute, func(ctx context.Context) error {
 			if p, err := console.get(ctx, "/claims?namespace="+ours, bearing(first)); err != nil || strings.Contains(p.body, "claim-of-") {
@@ -237,7 +238,7 @@ func TestConsole_ShowsEachPersonItsNames(t *testing.T) {
 	})
 }
 
-// requireRightsOfConsole requires that the console, by the audit log, lists and watches each resource of the viewer role, and does nothing else but review tokens
+// requireRightsOfConsole requires, from the audit log, that the console lists and watches each resource of the viewer role, and otherwise only reviews tokens
 // and rights.
 func requireRightsOfConsole(t *testing.T) {
 	t.Helper()
@@ -258,7 +259,7 @@ func requireRightsOfConsole(t *testing.T) {
 			}
 		}
 	}
-	allowed["list providerconfigs.butler.butlerlabs.dev"] = true // installed for fit --provider; with tenants.enabled, a role of the console contains them
+	allowed["list providerconfigs.butler.butlerlabs.dev"] = true // the CRD is installed for fit --provider; with tenants.enabled, a role of the console contains the right
 	for _, call := range beyondViewerInConsole {
 		allowed[call] = true
 		if !used[call] {

@@ -19,7 +19,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Before each TenantCluster, fit --provider names the pools from which the manager then allocates its addresses, and how many fit until the manager finds no room.
+// For each TenantCluster until the pools are full, the manager allocates from the pools that fit --provider has predicted, and fit --provider has counted the
+// TenantClusters that still fit.
 func TestFitProvider_EqualsTheManager(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
@@ -46,7 +47,8 @@ func TestFitProvider_EqualsTheManager(t *testing.T) {
 	fit := func() report.ProviderFit {
 		return decodedFrom[report.ProviderFit](t, s.Kubeconfig(), "fit", "--provider", ns+"/lab")
 	}
-	// create creates a TenantCluster, and returns why it gets no addresses, or from which pools it gets them: "nodes far, loadbalancer far".
+	// create creates a TenantCluster. It returns the types, sizes and pools of the ranges, such as "nodes 5 far, loadbalancer 6 far", or the reason why the
+	// TenantCluster has no addresses.
 	create := func(n int64) string {
 		tenant := &butlerv1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprint("tenant-", n)}, Spec: butlerv1.TenantClusterSpec{
 			ProviderConfigRef: &butlerv1.ProviderReference{Namespace: ns, Name: "lab"},
@@ -90,7 +92,7 @@ func TestFitProvider_EqualsTheManager(t *testing.T) {
 			t.Errorf("tenant %d has %q; predicted for %d tenants: %q", n+1, is, f.Fits, predicted)
 		}
 	}
-	if len(seen) != 3 { // both from near, one each, both from far
+	if len(seen) != 3 { // near and near, near and far, far and far
 		t.Errorf("pools of the tenants: %v", seen)
 	}
 	if r := run(t, s.Kubeconfig(), "fit", "--provider", ns+"/lab"); r.code != 1 || !strings.HasSuffix(r.stdout, "none fits: no pool has room for nodes\n") {
@@ -100,7 +102,7 @@ func TestFitProvider_EqualsTheManager(t *testing.T) {
 		t.Errorf("one tenant more: %s", is)
 	}
 
-	// A TenantCluster waits for a paused pool, though the next has room.
+	// A TenantCluster waits for a paused pool, although the next pool has room.
 	suite.Create(t, c, networkPool(s.Namespace(), "spare", "10.99.2.0/24", ""))
 	suite.Change(t, c, near, func(p *butlerv1.NetworkPool) {
 		p.Annotations = map[string]string{"cluster.x-k8s.io/paused": "true"}
@@ -125,7 +127,7 @@ func TestFitProvider_EqualsTheManager(t *testing.T) {
 		t.Errorf("the IPAllocation of the paused pool: %+v, %v", a.Spec, err)
 	}
 
-	// A user with the viewer role in the namespace of tenants, who may get ProviderConfigs there.
+	// The user has the viewer role, and the right to get ProviderConfigs, in the namespace of tenants.
 	suite.Create(t, c, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace(), Name: "providers"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{butlerv1.GroupVersion.Group}, Resources: []string{"providerconfigs"}, Verbs: []string{"get"}},
 	}})
@@ -136,7 +138,7 @@ func TestFitProvider_EqualsTheManager(t *testing.T) {
 		})
 	}
 	viewer := kubeconfigIn(t, s, "one-namespace", ns)
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // the roles have taken effect
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // wait until the roles have taken effect
 		if r := run(t, viewer, "fit", "--provider=paused"); r.code != 1 || !strings.Contains(r.stdout, "near") {
 			return errors.New(r.stdout + r.stderr)
 		}
@@ -147,7 +149,7 @@ func TestFitProvider_EqualsTheManager(t *testing.T) {
 	}
 }
 
-// An error of fit --provider names the remedy.
+// Each error of fit --provider names the remedy.
 func TestFitProvider_Errors(t *testing.T) {
 	for _, tc := range []struct {
 		args string

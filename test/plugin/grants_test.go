@@ -17,11 +17,11 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// A create that fails after the allocation leaves granted addresses, which the status of the pool and the plugin count until the grant expires.
+// A create that fails after the allocation leaves granted addresses. The status of the pool and the plugin count these addresses until the grant expires.
 func TestPools_CountGrantsOfFailedCreates(t *testing.T) {
 	const failing = 3
 	for _, kind := range suite.Kinds {
-		if strings.HasSuffix(kind.Name, "IPPool") || kind.Name == "IPClaim" { // the status of an IPPool has no such number
+		if strings.HasSuffix(kind.Name, "IPPool") || kind.Name == "IPClaim" { // the status of an IPPool does not count granted addresses
 			continue
 		}
 		t.Run(kind.Name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestPools_CountGrantsOfFailedCreates(t *testing.T) {
 				suite.RulesFor([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, kind.Resource, group))
 			size := int64(1)
 			for n := range failing {
-				suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the API server calls the webhook soon
+				suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the API server calls a new webhook after a delay
 					claim := kind.Claim(ns, fmt.Sprintf("fails-%d", n), "")
 					if a, ok := claim.(*butlerv1.IPAllocation); ok {
 						size = 4
@@ -78,7 +78,7 @@ func TestPools_CountGrantsOfFailedCreates(t *testing.T) {
 				}
 			}
 			suite.Eventually(t, suite.Soon, counts(failing*size))
-			if pool.GetNamespace() != "" { // who may not read the journal sees the number of the status
+			if pool.GetNamespace() != "" { // a viewer without the right to read the journal sees the number in the status
 				viewer := viewerKubeconfig(t, "viewer-"+ns, ns)
 				r := run(t, viewer, "pools", "-n", ns, "-o", "json")
 				var list items[poolItem]
@@ -89,7 +89,7 @@ func TestPools_CountGrantsOfFailedCreates(t *testing.T) {
 					t.Errorf("the viewer sees %+v, want %d granted", shown, failing*size)
 				}
 			}
-			suite.Eventually(t, 2*time.Minute, counts(0)) // the grants expire
+			suite.Eventually(t, 2*time.Minute, counts(0)) // wait until the grants expire
 		})
 	}
 }

@@ -53,7 +53,7 @@ func newClaim(ns, name, first, last, tenant string) *butlerv1.IPAllocation {
 	return a
 }
 
-// stored counts the IPAllocations of a namespace, and returns the generation of its pool.
+// stored returns the number of IPAllocations of a namespace, and the generation of its pool.
 func stored(t *testing.T, ns string) (allocations int, generation int64) {
 	t.Helper()
 	var list butlerv1.IPAllocationList
@@ -63,8 +63,8 @@ func stored(t *testing.T, ns string) (allocations int, generation int64) {
 	return len(list.Items), suite.Read(t, admin, networkPool(ns, "pool", "", "")).Generation
 }
 
-// An export of NetBox with 5,000 rows, 40 of which are in conflict with other rows or with the cluster: all 40 are found and named, and nothing is written.
-// Without them the file is imported, a second import changes nothing, and the status of the pool counts what was imported.
+// A NetBox export has 5,000 rows. 40 rows are in conflict with earlier rows or with the cluster: import reports the 40 conflicts and writes nothing. Without
+// the 40 rows import writes the plan, a second import changes nothing, and the status of the pool counts the imported addresses.
 func TestImport_NetBox(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	pool := networkPool(ns, "pool", "10.80.0.0/18", ns)
@@ -95,13 +95,13 @@ func TestImport_NetBox(t *testing.T) {
 	add := func(address, tenant string) {
 		rows = append(rows, fmt.Sprintf("%s/18,prod,%s,active,,,,,,,", address, tenant))
 	}
-	for tenant := range 300 { // 10 consecutive addresses each, with a gap
+	for tenant := range 300 { // 10 consecutive addresses per tenant, then a gap of one address
 		for n := range 10 {
 			a := 256 + 11*tenant + n
 			add(fmt.Sprintf("10.80.%d.%d", a/256, a%256), fmt.Sprintf("team/tenant-%d", tenant))
 		}
 	}
-	for n := range 1960 { // for no tenant
+	for n := range 1960 { // rows without a tenant
 		add(fmt.Sprintf("10.80.%d.%d", 32+n/256, n%256), "")
 	}
 	good := slices.Clone(rows)
@@ -182,7 +182,7 @@ func TestImport_NetBox(t *testing.T) {
 		if err := admin.Get(ctx, client.ObjectKeyFromObject(p), p); err != nil {
 			return err
 		}
-		// 8 of 5 addresses, 3 VIPs and 5 in cooldown were there before.
+		// Before the import the pool had 8 claims of 5 addresses, 3 VIPs and 5 addresses in cooldown.
 		if s := p.Status; s.AllocatedIPs != 3000+8*5+3+5 || s.ReservedIPs != 1960+256+1 || s.AllocationCount != int64(after) {
 			return fmt.Errorf("the status counts %d allocated and %d reserved addresses, %d allocations", s.AllocatedIPs, s.ReservedIPs, s.AllocationCount)
 		}
@@ -190,7 +190,7 @@ func TestImport_NetBox(t *testing.T) {
 	})
 }
 
-// An import that fails in the middle says what is done, and the next run does the rest.
+// The error of an import that fails in the middle counts the created claims, and the next run creates the remaining claims.
 func TestImport_ContinuesAfterFailure(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.83.0.0/24", ns))
@@ -224,7 +224,7 @@ func TestImport_ContinuesAfterFailure(t *testing.T) {
 	}
 }
 
-// The manifests of an import are applied with kubectl, and are then what an import finds in the cluster.
+// kubectl applies the manifests of an import, and a second import finds the objects in the cluster.
 func TestImport_Manifests(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	pool := suite.Kinds[1].Pool(ns, "10.84.0.0", "10.84.0.199").(*metal3v1.IPPool)
@@ -248,7 +248,7 @@ func TestImport_Manifests(t *testing.T) {
 	}
 }
 
-// A pool of each kind is exported, emptied, imported, and exported as the same bytes, as CSV and as YAML.
+// A pool of each kind is exported, emptied, imported, and exported again as equal bytes, in CSV and in YAML.
 func TestExport_RoundTrip(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	network := networkPool(ns, "pool", "10.85.0.0/24", ns)
@@ -290,7 +290,7 @@ func TestExport_RoundTrip(t *testing.T) {
 		suite.Change(t, admin, machines, func(p *metal3v1.IPPool) { p.Spec.PreAllocations = nil })
 		for _, pool := range pools {
 			before := exports[pool+format]
-			suite.Eventually(t, suite.Soon, func(context.Context) error { // released addresses are withheld and granted for a moment
+			suite.Eventually(t, suite.Soon, func(context.Context) error { // until the releases are complete, addresses are withheld or granted
 				r := run(t, cluster.Kubeconfig(), "import", writeFile(t, before), "--to", pool, "--apply")
 				if r.code != 0 {
 					return fmt.Errorf("import of %s: exit code %d: %s%s", pool, r.code, r.stdout, r.stderr)

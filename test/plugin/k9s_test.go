@@ -13,7 +13,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// k9sPlugin has the keys of a plugin of k9s, as in its schema plugins.json.
+// k9sPlugin contains the fields of a plugin in the schema plugins.json of k9s.
 type k9sPlugin struct {
 	ShortCut        string   `json:"shortCut"`
 	Override        bool     `json:"override,omitempty"`
@@ -27,7 +27,7 @@ type k9sPlugin struct {
 	Args            []string `json:"args,omitempty"`
 }
 
-// The keys for k9s show the pool or the claim that is selected, of each kind.
+// For each kind, the keys for k9s show the selected pool or claim.
 func TestK9s_KeysRun(t *testing.T) {
 	text, err := os.ReadFile("../../config/samples/k9s/plugins.yaml")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestK9s_KeysRun(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	// press runs the command of the key in the list of a resource. k9s replaces its variables in the arguments.
+	// press runs the command of a key in the list of a resource, with the variables in the arguments replaced as k9s replaces them.
 	press := func(key, resource, namespace, name string) string {
 		t.Helper()
 		for id, plugin := range file.Plugins {

@@ -10,7 +10,7 @@ import (
 
 // The pages show the objects of an API that is installed while kubectl ipam ui runs.
 func TestUI_APIInstalledLater(t *testing.T) {
-	suite.SkipShort(t) // a control plane of its own
+	suite.SkipShort(t) // the test starts its own control plane
 	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1, Restart: true})
 	ns := suite.CreateNamespace(t, c)
 	kind := suite.Kinds[2]
@@ -20,7 +20,7 @@ func TestUI_APIInstalledLater(t *testing.T) {
 	if err := s.InstallCRDs(t.Context(), "bin/clusterapi"); err != nil {
 		t.Fatal(err)
 	}
-	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { // until the manager, which starts again to serve the API, serves it
+	suite.Eventually(t, 2*suite.Soon, func(ctx context.Context) error { // the manager restarts to serve the API
 		return c.Create(ctx, kind.Claim(ns, "later", ""))
 	})
 	u.eventually(t, "/claims", "IPAddressClaim "+ns+"/later", true)

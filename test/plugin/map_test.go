@@ -8,7 +8,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// pinned builds an IPAllocation of a range for the tenant team-1/NAME, with the same name.
+// pinned returns an IPAllocation NAME of a range for the tenant team-1/NAME.
 func pinned(ns, pool, name, first, last string) *butlerv1.IPAllocation {
 	a := suite.Kinds[0].Claim(ns, name, "").(*butlerv1.IPAllocation)
 	a.Spec.PoolRef.Name = pool
@@ -17,7 +17,7 @@ func pinned(ns, pool, name, first, last string) *butlerv1.IPAllocation {
 	return a
 }
 
-// A grid of a large network starts where addresses are used, and its first line names the part. --in shows another part.
+// A grid of a large network starts at the used addresses, and the first line names the part of the network. --in shows another part.
 func TestMap_GridStartsWhereAddressesAreUsed(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "large", "10.0.0.0/8", ns), networkPool(ns, "empty", "10.0.0.0/8", ns+"-empty"), networkPool(ns, "small", "10.0.0.0/21", ns+"-small"),
@@ -51,7 +51,7 @@ func TestMap_GridStartsWhereAddressesAreUsed(t *testing.T) {
 	}
 }
 
-// The map of a tenant counts the ranges and addresses of the tenant alone, as text and as JSON.
+// The map of a tenant counts only the ranges and addresses of the tenant, as text and as JSON.
 func TestMap_CountsTheRangesOfATenant(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	again := pinned(ns, "pool", "web-again", "10.1.0.9", "10.1.0.9")
@@ -69,7 +69,7 @@ func TestMap_CountsTheRangesOfATenant(t *testing.T) {
 		m := decoded[addressMap](t, "map", ns+"/pool", "--tenant", tenant)
 		total, lines := int64(0), 1
 		for _, s := range m.Segments {
-			total, lines = total+s.Size, 2+len(m.Segments) // with the header
+			total, lines = total+s.Size, 2+len(m.Segments) // plus two header lines
 		}
 		if m.Totals["owned"] != total || len(m.Totals) > 1 || strings.Count(out, "\n") != lines {
 			t.Errorf("%s: the ranges %v have %d addresses, and the totals are %v: %q", tenant, m.Segments, total, m.Totals, out)

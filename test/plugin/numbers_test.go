@@ -31,13 +31,13 @@ import (
 const (
 	poolSize       = 200
 	clientsPerKind = 4
-	// maxStored bounds the claims of each client: a claim has at most four addresses.
+	// maxStored bounds the stored claims of each client. A claim has at most four addresses.
 	maxStored = 11
-	// cooling is the number of claims of each client that are deleted at the end, when the pool has a cooldown.
+	// cooling is the number of claims that each client deletes at the end, after the pool got a cooldown.
 	cooling = 2
 )
 
-// operations returns the number of random operations on claims of each kind: PLUGIN_OPERATIONS, or a number for the tests of each day.
+// operations returns the number of random operations on claims of each kind: PLUGIN_OPERATIONS, or 120.
 func operations(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("PLUGIN_OPERATIONS")
@@ -51,24 +51,24 @@ func operations(t *testing.T) int {
 	return n
 }
 
-// population is a pool of a kind of claims after random operations. Its namespace is its routing domain, too.
+// population is a pool of a kind of claims after random operations. The namespace is also the name of the routing domain.
 type population struct {
 	suite.Kind
 	namespace string
 	pool      client.Object
 }
 
-// poolName returns the name of the pool for an argument.
+// poolName returns KIND/NAMESPACE/NAME of the pool, for an argument.
 func (p *population) poolName() string {
 	return reflect.TypeOf(p.pool).Elem().Name() + "/" + strings.TrimPrefix(client.ObjectKeyFromObject(p.pool).String(), "/")
 }
 
-// inPool returns the query of a page of the console about the pool.
+// inPool returns the query for a page of the console about the pool.
 func (p *population) inPool() string { return "?pool=" + url.QueryEscape(p.poolName()) }
 
-// populate creates a pool of each kind, and creates and deletes claims in random order. Several clients do so for all kinds at the same time. Each client does the same
-// operations in each run; their order among the clients, and so the addresses, differ from run to run. In the end addresses of the pools that support a cooldown are in
-// cooldown.
+// populate creates a pool of each kind. For each kind, several concurrent clients create and delete claims in random order. Each run has the same operations
+// per client, but the order of operations between clients, and so the addresses, differ from run to run. At the end, pools that support a cooldown have
+// addresses in cooldown.
 func populate(t *testing.T, operations int) (all []*population) {
 	t.Helper()
 	began := time.Now()
@@ -124,14 +124,14 @@ func populate(t *testing.T, operations int) (all []*population) {
 	return all
 }
 
-// addressMap is the part of the output of map that the tests read.
+// addressMap contains the fields of the output of map that the tests read.
 type addressMap struct {
 	Totals   map[string]int64
 	Segments []segment
 }
 
-// After random operations, the numbers of the plugin and of the console equal those of the manager: in the status of the pools, and in its answers to dry runs. What the
-// plugin says to fit is what fits. PLUGIN_OPERATIONS makes the test longer.
+// After random operations, the numbers of the plugin and of the console equal the numbers of the manager: in the status of the pools, and in the outcome of dry
+// runs. The number of claims that fit, as the plugin predicts, is the number of claims that can be created. PLUGIN_OPERATIONS makes the test longer.
 func TestNumbers_EqualTheManager(t *testing.T) {
 	all := populate(t, operations(t))
 	maps := map[*population]addressMap{}
@@ -144,7 +144,7 @@ func TestNumbers_EqualTheManager(t *testing.T) {
 				if err := p.equalsStatus(ctx, poolOf(t, p.pool, list), maps[p].Totals["cooldown"]); err != nil {
 					return err
 				}
-				if out := ipam(t, "claims", "--not-ready", "--domain", p.namespace).stdout; out != "" { // until then the states of the claims change
+				if out := ipam(t, "claims", "--not-ready", "--domain", p.namespace).stdout; out != "" { // wait until the states of the claims no longer change
 					return fmt.Errorf("not ready: %s", out)
 				}
 			}
@@ -233,7 +233,7 @@ func TestNumbers_EqualTheManager(t *testing.T) {
 		dry := client.NewDryRunClient(admin)
 		for _, p := range all {
 			var claims []client.Object
-			free := map[string]bool{} // by name of the claim
+			free := map[string]bool{} // name of the claim -> address is free
 			for _, s := range maps[p].Segments {
 				for a, last := netip.MustParseAddr(s.First), netip.MustParseAddr(s.Last); a.Compare(last) <= 0; a = a.Next() {
 					claim := p.Claim(p.namespace, "probe-"+strings.ReplaceAll(a.String(), ".", "-"), a.String())
@@ -294,7 +294,7 @@ func TestNumbers_EqualTheManager(t *testing.T) {
 	})
 
 	t.Run("viewer_of_one_namespace", func(t *testing.T) {
-		ns := all[1].namespace // of IPClaims
+		ns := all[1].namespace // namespace of the IPClaims
 		viewer := viewerKubeconfig(t, "viewer", ns)
 		r := run(t, viewer, "claims", "-n", ns)
 		if r.code != 0 || !strings.Contains(r.stdout, "claim-") || !strings.Contains(r.stderr, "only those in namespace "+ns) {
@@ -312,7 +312,7 @@ func TestNumbers_EqualTheManager(t *testing.T) {
 				switch p.Name {
 				case "IPAllocation":
 					p.requireFits(t, []string{"--count", "3"}, 3)
-				case "IPAddressClaim_of_NetworkPool": // its pool also serves IPAllocations
+				case "IPAddressClaim_of_NetworkPool": // the pool also serves IPAllocations
 					p.Kind = suite.Kinds[0]
 					p.requireFits(t, []string{"--tenant", "nodes=2,loadbalancer=3"}, 2, 3)
 				default:
@@ -323,7 +323,7 @@ func TestNumbers_EqualTheManager(t *testing.T) {
 	})
 }
 
-// equalsStatus returns an error unless the numbers of a pool are those in its status.
+// equalsStatus returns an error if the numbers that the plugin shows for a pool differ from the status of the pool.
 func (p *population) equalsStatus(ctx context.Context, shown poolItem, cooldown int64) error {
 	if err := admin.Get(ctx, client.ObjectKeyFromObject(p.pool), p.pool); err != nil {
 		return err
@@ -336,7 +336,7 @@ func (p *population) equalsStatus(ctx context.Context, shown poolItem, cooldown 
 	case *novaedgev1.ProxyIPPool:
 		s := pool.Status
 		want = poolItem{Size: s.Allocated + s.Available, Free: s.Available, Allocated: s.Allocated, Granted: s.Granted, LargestFree: shown.LargestFree, FragmentationPercent: shown.FragmentationPercent}
-	case *metal3v1.IPPool: // its status lists the owners alone
+	case *metal3v1.IPPool: // the status only lists the owners
 		owned := int64(len(pool.Status.Indexes))
 		want = poolItem{Size: poolSize, Free: poolSize - owned - cooldown, Allocated: owned + cooldown, LargestFree: shown.LargestFree, FragmentationPercent: shown.FragmentationPercent}
 	default:
@@ -349,7 +349,7 @@ func (p *population) equalsStatus(ctx context.Context, shown poolItem, cooldown 
 	return nil
 }
 
-// requireFits creates sets of claims of these sizes until one of the claims gets no address, and checks that fit has predicted the number of sets.
+// requireFits creates sets of claims with the given sizes until a claim gets no address, and requires that fit has predicted the number of sets.
 func (p *population) requireFits(t *testing.T, question []string, sizes ...int32) {
 	t.Helper()
 	predicted := decoded[fit](t, append([]string{"fit", p.poolName()}, question...)...)

@@ -7,7 +7,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Both denials of plan list the owners in the same table, with the same header.
+// The two denials of plan list the owners in tables with equal headers.
 func TestPlan_ListsOwnersInOneTable(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.1.0.0/24", ns), pinned(ns, "pool", "web", "10.1.0.0", "10.1.0.6"), pinned(ns, "pool", "shop", "10.1.0.7", "10.1.0.8"))

@@ -1,4 +1,4 @@
-// Package plugin tests kubectl ipam on a real API server: what it shows equals what the manager reports and does.
+// Package plugin tests kubectl ipam on a real API server: the output of the commands equals the status and the decisions of the manager.
 package plugin
 
 import (
@@ -23,15 +23,15 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// seed of the random operations.
+// seed is the seed of the random operations.
 const seed = 42
 
-// One control plane with one manager serves the whole package.
+// The tests of the package share a control plane with one manager.
 var (
 	cluster  *sandbox.Sandbox
 	admin    client.WithWatch
 	binary   string
-	auditLog string // file with the calls of auditedUser
+	auditLog string // file with the calls of auditedUser and of the console
 )
 
 func TestMain(m *testing.M) {
@@ -67,7 +67,7 @@ type result struct {
 	code           int
 }
 
-// run runs kubectl ipam with the access in a kubeconfig.
+// run runs kubectl ipam with a kubeconfig.
 func run(t *testing.T, kubeconfig string, args ...string) result {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), binary, args...)
@@ -83,7 +83,7 @@ func run(t *testing.T, kubeconfig string, args ...string) result {
 	return result{out.String(), problems.String(), command.ProcessState.ExitCode()}
 }
 
-// ipam runs kubectl ipam as the administrator, and fails the test if the command could not look.
+// ipam runs kubectl ipam as the administrator, and fails the test if the command prints an error.
 func ipam(t *testing.T, args ...string) result {
 	t.Helper()
 	r := run(t, cluster.Kubeconfig(), args...)
@@ -93,13 +93,13 @@ func ipam(t *testing.T, args ...string) result {
 	return r
 }
 
-// decoded runs a command with -o json, and decodes its output.
+// decoded runs a command with -o json as the administrator, and decodes the output.
 func decoded[T any](t *testing.T, args ...string) T {
 	t.Helper()
 	return decodedFrom[T](t, cluster.Kubeconfig(), args...)
 }
 
-// decodedFrom is decoded with the access in a kubeconfig.
+// decodedFrom runs a command with -o json and a kubeconfig, and decodes the output.
 func decodedFrom[T any](t *testing.T, kubeconfig string, args ...string) (v T) {
 	t.Helper()
 	r := run(t, kubeconfig, append(args, "-o", "json")...)
@@ -135,7 +135,7 @@ type plan struct {
 	Server string
 }
 
-// viewerKubeconfig writes the kubeconfig of a user with the viewer role in one namespace.
+// viewerKubeconfig creates a user with the viewer role in one namespace, and returns the path of the user's kubeconfig.
 func viewerKubeconfig(t *testing.T, user, ns string) string {
 	t.Helper()
 	suite.Create(t, admin, &rbacv1.RoleBinding{
@@ -146,13 +146,13 @@ func viewerKubeconfig(t *testing.T, user, ns string) string {
 	return kubeconfigOf(t, user, ns)
 }
 
-// kubeconfigOf writes the kubeconfig of a user.
+// kubeconfigOf writes the kubeconfig of a user, and returns the path.
 func kubeconfigOf(t *testing.T, user, ns string) string {
 	t.Helper()
 	return kubeconfigIn(t, cluster, user, ns)
 }
 
-// kubeconfigIn writes the kubeconfig of a user of a sandbox.
+// kubeconfigIn writes the kubeconfig of a user of a sandbox, and returns the path.
 func kubeconfigIn(t *testing.T, s *sandbox.Sandbox, user, ns string) string {
 	t.Helper()
 	config, err := s.ConfigFor(user)
@@ -170,7 +170,7 @@ func kubeconfigIn(t *testing.T, s *sandbox.Sandbox, user, ns string) string {
 	return path
 }
 
-// exampleAddresses is the file of the examples of import.
+// exampleAddresses is the file in the examples of import.
 const exampleAddresses = `address,vrf,tenant,Team,status,dns_name
 10.40.5.10/21,,team-1/shop,Acme,active,shop-1.example.com
 10.40.5.11/21,,team-1/shop,Acme,active,shop-2.example.com
@@ -207,13 +207,13 @@ func TestHelp_ExamplesRun(t *testing.T) {
 	}
 	t.Chdir(t.TempDir())
 	var log []byte
-	suite.Eventually(t, suite.Soon, func(context.Context) (err error) { // the file of the examples
+	suite.Eventually(t, suite.Soon, func(context.Context) (err error) { // the log in the examples
 		if log, err = os.ReadFile(cluster.Managers()[0].LogPath()); err == nil && !bytes.Contains(log, []byte(`"web-nodes"`)) {
 			err = errors.New("the log lacks the allocation of web-nodes")
 		}
 		return err
 	})
-	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the history of the examples
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the history in the examples
 		var list butlerv1.AllocationHistoryList
 		if err := admin.List(ctx, &list, client.InNamespace(sandbox.ManagerNamespace)); err != nil || len(list.Items) > 0 {
 			return err
@@ -226,7 +226,7 @@ func TestHelp_ExamplesRun(t *testing.T) {
 		}
 	}
 	for _, line := range commands {
-		if args := strings.Fields(line); args[2] == "ui" { // serves until it is interrupted
+		if args := strings.Fields(line); args[2] == "ui" { // ui serves until an interrupt
 			startUI(t, cluster.Kubeconfig(), args[3:]...)
 			continue
 		}
@@ -240,7 +240,7 @@ func TestHelp_ExamplesRun(t *testing.T) {
 	}
 }
 
-// subcommands lists the commands that the help shows.
+// subcommands returns the names of the commands in the help.
 func subcommands(t *testing.T) (names []string) {
 	t.Helper()
 	_, list, _ := strings.Cut(ipam(t, "--help").stdout, "Available Commands:\n")

@@ -22,15 +22,15 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// auditedUser is the user of the commands in the audit log, which also has the calls of the console.
+// auditedUser is the user of the commands in the audit log. The audit log also contains the calls of the console.
 const auditedUser = "viewer-of-all"
 
-// auditPolicy has the API server record the calls of auditedUser and of the console, without bodies.
+// auditPolicy selects the calls of auditedUser and of the console for the audit log, without bodies.
 const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [
   {"level": "Metadata", "users": ["` + auditedUser + `", "system:serviceaccount:` + sandbox.ManagerNamespace + ":" + suite.ConsoleAccount + `"]}
 ]}`
 
-// beyondViewer has the calls that the viewer role does not allow and a command tries, with what it is for.
+// beyondViewer maps calls that the commands try, and that the viewer role does not allow, to the purpose of the call.
 var beyondViewer = map[string]string{
 	"get leases.coordination.k8s.io":                       "open grants; without the journal they count as free",
 	"get providerconfigs.butler.butlerlabs.dev":            "fit --provider; ProviderConfigs belong to the platform, as TenantClusters do",
@@ -38,7 +38,8 @@ var beyondViewer = map[string]string{
 	"create selfsubjectaccessreviews.authorization.k8s.io": "whether a dry run is allowed; every user may ask",
 }
 
-// The audit log shows that the commands use what the viewer role allows, and try nothing else. Check, which looks at more, has its own test.
+// From the audit log: the commands use each right of the viewer role, and beyond the role only try the calls in beyondViewer. The command check needs further
+// rights and has its own test.
 func TestRights_EqualTheViewerRole(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "audited", "10.90.0.0/24", "audited"), &rbacv1.ClusterRoleBinding{
@@ -47,7 +48,7 @@ func TestRights_EqualTheViewerRole(t *testing.T) {
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: auditedUser}},
 	})
 	viewer := kubeconfigOf(t, auditedUser, ns)
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // the role has taken effect
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // wait until the role has taken effect
 		if r := run(t, viewer, "pools", "-A"); r.stderr != "" {
 			return errors.New(r.stderr)
 		}
@@ -56,7 +57,7 @@ func TestRights_EqualTheViewerRole(t *testing.T) {
 	claim := suite.Kinds[0].Claim(ns, "recorded", "").(*butlerv1.IPAllocation)
 	claim.Spec.PoolRef.Name = "audited"
 	suite.Create(t, admin, claim)
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // the history that who --at reads is stored
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // wait until the history for who --at is stored
 		if r := run(t, cluster.Kubeconfig(), "who", "10.90.0.7", "--at="+time.Now().UTC().Format(time.RFC3339)); r.code != 0 {
 			return errors.New(r.stderr)
 		}
@@ -101,7 +102,7 @@ func TestRights_EqualTheViewerRole(t *testing.T) {
 			for _, verb := range rule.Verbs {
 				call := verb + " " + resource + "." + rule.APIGroups[0]
 				allowed[call] = true
-				if verb != "get" && !used[call] { // kubectl gets objects by name
+				if verb != "get" && !used[call] { // kubectl needs the right to get objects by name
 					t.Errorf("the viewer role allows %q, and no command did it", call)
 				}
 			}
@@ -114,7 +115,7 @@ func TestRights_EqualTheViewerRole(t *testing.T) {
 	}
 }
 
-// auditedCalls returns the calls of a user in the audit log: "list networkpools.butler.butlerlabs.dev".
+// auditedCalls returns the calls of a user in the audit log, such as "list networkpools.butler.butlerlabs.dev".
 func auditedCalls(t *testing.T, user string) map[string]bool {
 	t.Helper()
 	log, err := os.ReadFile(auditLog)

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	smallScale = 200 // claims, unless PLUGIN_CLAIMS says otherwise
+	smallScale = 200 // number of claims without PLUGIN_CLAIMS
 	creators   = 16
-	// The limits of a command hold for 10,000 claims in 20 pools.
+	// timeLimit and memoryLimit bound each command with 10,000 claims in 20 pools.
 	timeLimit   = 2 * time.Second
 	memoryLimit = 300 << 20
-	// shownLines and shownMapLines bound the output of a command in the session.
+	// shownLines and shownMapLines bound the lines of a command's output in the session.
 	shownLines    = 12
 	shownMapLines = 48
 )
 
-// rows are a file of NetBox: an address that is free, one that a claim of another tenant owns, one that is reserved, and one outside the pool.
+// rows is a NetBox export with free addresses, an address that a claim of another tenant owns, a reserved address, and an address outside the pool.
 const rows = `address,vrf,tenant,status,role,dns_name
 172.20.46.100/21,,team-1/web,active,,web-1.example.com
 172.20.46.101/21,,team-1/web,active,,web-2.example.com
@@ -40,11 +40,11 @@ const rows = `address,vrf,tenant,status,role,dns_name
 // step is a command of the session.
 type step struct {
 	args []string
-	file string // gets the output; "" for none
+	file string // file for the output; "" for no file
 }
 
-// TestScale runs each command with many claims, as an operator would, and checks its time and its peak memory. PLUGIN_CLAIMS is the number of claims, PLUGIN_SESSION
-// a file that gets the commands and the first lines of their output (make bench-plugin: 10,000 claims, bin/session.md).
+// TestScale runs the commands of an operator with many claims, and measures time and peak memory of each command. PLUGIN_CLAIMS is the number of claims.
+// PLUGIN_SESSION is a file for the commands and the first lines of their output (make bench-plugin: 10,000 claims, bin/session.md).
 func TestScale(t *testing.T) {
 	claims, runs := smallScale, 2
 	if text := os.Getenv("PLUGIN_CLAIMS"); text != "" {
@@ -60,7 +60,7 @@ func TestScale(t *testing.T) {
 	done := fill(t, claims)
 	at := done.owned
 	fmt.Fprintf(&s.text, "# Session\n\nkubectl ipam with %d claims in %d pools, and %d claims that are deleted.\n", done.stored, len(sitePools), done.deleted)
-	suite.Eventually(t, 2*suite.Soon, func(context.Context) error { // the manager has written the history, and states no longer change
+	suite.Eventually(t, 2*suite.Soon, func(context.Context) error { // wait until the manager has written the history and the states of the claims no longer change
 		if r := run(t, cluster.Kubeconfig(), "who", done.released, "--at", at); !strings.Contains(r.stdout, "vlan12-") {
 			return fmt.Errorf("who --at: %s%s", r.stdout, r.stderr)
 		}
@@ -123,22 +123,22 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// session measures commands, and writes them down.
+// session measures commands, and records the commands with their output.
 type session struct {
 	dir         string // working directory of the commands
-	runs        int    // of each command
+	runs        int    // number of runs of each command
 	text, table bytes.Buffer
 }
 
-// cost is what some runs of a command cost.
+// cost contains the costs of the runs of a command.
 type cost struct {
-	first, best time.Duration // time of the first run, and the least of the others
-	cpu         time.Duration // CPU time of the run with the least
-	peak        int64         // most memory of a run, in bytes
-	output      int64         // bytes
+	first, best time.Duration // time of the first run, and the shortest time of the further runs
+	cpu         time.Duration // least CPU time of a run
+	peak        int64         // most resident memory of a run, in bytes
+	output      int64         // size of the output in bytes
 }
 
-// measure runs a command some times, and writes it and its output down.
+// measure runs a command s.runs times, and records the command with its output.
 func (s *session) measure(t *testing.T, of step) cost {
 	t.Helper()
 	c := cost{best: time.Hour, cpu: time.Hour}
@@ -186,7 +186,7 @@ func (s *session) measure(t *testing.T, of step) cost {
 	return c
 }
 
-// shortened returns the first lines of a text, and the number of the others.
+// shortened returns the first lines of a text, and the number of further lines.
 func shortened(text string, limit int) string {
 	lines := strings.SplitAfter(text, "\n")
 	if len(lines)-1 <= limit {
@@ -195,7 +195,7 @@ func shortened(text string, limit int) string {
 	return fmt.Sprintf("%s… %d lines\n", strings.Join(lines[:limit], ""), len(lines)-1-limit)
 }
 
-// pages measures the pages of kubectl ipam ui: the time until the first page is there, the time of each page, and the peak memory of the command.
+// pages measures kubectl ipam ui: the time until the first page, the time of each page, and the peak memory of the command.
 func (s *session) pages(t *testing.T) {
 	peak := int64(0)
 	t.Run("ui", func(t *testing.T) {
@@ -229,8 +229,8 @@ func (s *session) pages(t *testing.T) {
 	}
 }
 
-// watchMemory returns a function that ends the watch and returns the most resident memory that a process had, in bytes. The resource usage of an ended process is of
-// no use: it counts the memory of the process that started it. Only Linux tells the memory of a running process in /proc.
+// watchMemory watches the resident memory of a process. The returned function ends the watch and returns the peak in bytes. The resource usage of the ended
+// process is not usable, because it includes the memory of the parent process. The peak of a running process is in /proc, on Linux only.
 func watchMemory(pid int) (most func() int64) {
 	peak, ended, result := int64(0), make(chan struct{}), make(chan int64)
 	go func() {
@@ -252,7 +252,7 @@ func watchMemory(pid int) (most func() int64) {
 	}
 }
 
-// maxResident returns the most resident memory that a running process had so far, in bytes; 0 if it is not known.
+// maxResident returns the peak of the resident memory of a running process, in bytes; 0 if unknown.
 func maxResident(pid int) (bytes int64) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -25,16 +25,16 @@ const site = "site"
 
 // sitePool is a pool of the session.
 type sitePool struct {
-	kind        string // of its claims, as in suite.Kinds
+	kind        string // kind of the claims, as in suite.Kinds
 	name        string
 	network     string
-	first, last string // of the offered addresses; "" is the whole network
-	share       int    // claims, in thousandths of all claims
-	churn       bool   // an eighth of the claims that are created is deleted again
-	early       bool   // claims are created before those of the other pools
+	first, last string // first and last offered address; "" for the whole network
+	share       int    // number of claims, in thousandths of the claims of the session
+	churn       bool   // an eighth of the created claims is deleted again
+	early       bool   // the claims are created before the claims of pools that are not early
 }
 
-// sitePools are 20 pools of all kinds, with 1,000 thousandths of the claims.
+// sitePools lists 20 pools of every kind. The sum of the shares is 1,000.
 var sitePools = []sitePool{
 	{"IPAllocation", "vlan12", "172.20.40.0/21", "172.20.41.0", "172.20.46.255", 17, true, false},
 	{"IPAllocation", "vlan13", "172.20.64.0/20", "", "", 20, false, false},
@@ -52,16 +52,16 @@ var sitePools = []sitePool{
 	{"IPAddressClaim_of_NetworkPool", "vlan21", "172.23.16.0/20", "", "", 50, false, false},
 	{"IPAddressClaim_of_NetworkPool", "vlan22", "172.23.32.0/20", "", "", 50, false, false},
 	{"IPAddressClaim_of_NetworkPool", "vlan23", "172.23.48.0/20", "", "", 50, false, false},
-	{"ProxyVIP", "edge-1", "172.20.46.128/25", "", "", 6, false, true}, // vlan12 offers these addresses too, and its claims would take all of them
+	{"ProxyVIP", "edge-1", "172.20.46.128/25", "", "", 6, false, true}, // early, because vlan12 offers these addresses too and its claims would own them
 	{"ProxyVIP", "edge-2", "172.24.0.0/22", "", "", 59, false, false},
 	{"ProxyVIP", "edge-3", "172.24.4.0/22", "", "", 59, false, false},
 	{"ProxyVIP", "edge-4", "172.24.8.0/22", "", "", 59, false, false},
 }
 
-// claimsWithoutPool is the number of IPClaims that name a pool which does not exist.
+// claimsWithoutPool is the number of IPClaims whose pool does not exist.
 const claimsWithoutPool = 3
 
-// object returns the pool to create.
+// object returns the pool as an object to create.
 func (p sitePool) object() client.Object {
 	network := netip.MustParsePrefix(p.network)
 	first := p.first
@@ -97,7 +97,7 @@ func (p sitePool) claims() suite.Kind {
 	panic("no kind " + p.kind)
 }
 
-// claim builds a claim of the pool. Two consecutive IPAllocations are the nodes and the load balancers of one tenant.
+// claim returns a claim of the pool. Two consecutive IPAllocations are the nodes and the load balancers of one tenant.
 func (p sitePool) claim(random *rand.Rand, n int) client.Object {
 	o := p.claims().Claim(site, fmt.Sprintf("%s-%d", p.name, n), "")
 	o.SetName(fmt.Sprintf("%s-%d", p.name, n))
@@ -115,16 +115,16 @@ func (p sitePool) claim(random *rand.Rand, n int) client.Object {
 	return o
 }
 
-// siteOperations are the results of fill.
+// siteOperations is the result of fill.
 type siteOperations struct {
-	stored  int // claims
+	stored  int // number of stored claims
 	deleted int
-	// released is the first address of a claim that owned the address at the time owned and is gone since.
+	// released is the first address of a deleted claim. The claim owned the address at the time owned.
 	released string
-	owned    string // a time in whole seconds, as --at has it
+	owned    string // time in whole seconds, for --at
 }
 
-// fill creates the pools of the session and this number of claims, in random order and by several clients, and deletes further claims.
+// fill creates the pools of the session and the given number of claims, in random order and by several clients, and creates and deletes further claims.
 func fill(t *testing.T, claims int) (done siteOperations) {
 	t.Helper()
 	suite.Create(t, admin, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: site}})
@@ -155,7 +155,7 @@ func fill(t *testing.T, claims int) (done siteOperations) {
 		concurrently(t, claims, func(o client.Object) error { return admin.Create(t.Context(), o) })
 	}
 	t.Logf("%d claims created in %s", len(early)+len(all), time.Since(began).Round(time.Millisecond))
-	first := victims[0] // of vlan12
+	first := victims[0] // a claim of vlan12
 	suite.AwaitObject(t, admin, first, func(o client.Object) string {
 		if !suite.Kinds[0].Bound(o) {
 			return "not bound"
@@ -163,7 +163,7 @@ func fill(t *testing.T, claims int) (done siteOperations) {
 		return ""
 	})
 	done.released = suite.Kinds[0].Address(first)
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // until a whole second has passed since the allocation
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // wait until a whole second has passed since the allocation
 		done.owned = time.Now().UTC().Format(time.RFC3339)
 		if r := run(t, cluster.Kubeconfig(), "who", done.released, "--at", done.owned); !strings.Contains(r.stdout, first.GetName()) {
 			return fmt.Errorf("who --at %s: %s%s", done.owned, r.stdout, r.stderr)
@@ -183,7 +183,7 @@ func fill(t *testing.T, claims int) (done siteOperations) {
 	return done
 }
 
-// concurrently calls f for all objects, by several clients.
+// concurrently calls f for each object, with at most creators calls at a time.
 func concurrently(t *testing.T, objects []client.Object, f func(client.Object) error) {
 	t.Helper()
 	var group errgroup.Group

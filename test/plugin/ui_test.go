@@ -23,14 +23,14 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// ui is a running kubectl ipam ui, with a browser's cookies.
+// ui is a running kubectl ipam ui, with a client that keeps cookies as a browser does.
 type ui struct {
 	command *exec.Cmd
-	address string // with the token
+	address string // address with the token
 	client  *http.Client
 }
 
-// startUI runs kubectl ipam ui with the access in a kubeconfig, and opens it. The command must end without an error when the test interrupts it.
+// startUI runs kubectl ipam ui with a kubeconfig, and opens the address. The test fails if the command returns an error after the test interrupts the command.
 func startUI(t *testing.T, kubeconfig string, args ...string) *ui {
 	t.Helper()
 	u := &ui{command: exec.CommandContext(context.WithoutCancel(t.Context()), binary, append([]string{"ui"}, args...)...)}
@@ -103,7 +103,7 @@ func (u *ui) mustGet(t *testing.T, target string) string {
 	return page
 }
 
-// eventually waits until a page contains a text, or no longer contains it.
+// eventually waits until a page contains a text; with contains false, until the page does not contain the text.
 func (u *ui) eventually(t *testing.T, target, text string, contains bool) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(context.Context) error {
@@ -115,7 +115,7 @@ func (u *ui) eventually(t *testing.T, target, text string, contains bool) {
 	})
 }
 
-// The pages follow the stored objects: create, look, delete.
+// The pages follow the creation and deletion of objects.
 func TestUI_FollowsTheObjects(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.90.0.0/24", ns))
@@ -149,7 +149,7 @@ func TestUI_EqualsTheCommands(t *testing.T) {
 		claim.Spec.Count = new(int32(1 + n%3))
 		suite.Create(t, admin, claim)
 	}
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // until then the states of the claims change
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // wait until the states of the claims no longer change
 		if out := ipam(t, "claims", "--not-ready", "-A", "--domain", ns).stdout; out != "" {
 			return fmt.Errorf("not ready: %s", out)
 		}
@@ -175,13 +175,13 @@ func TestUI_EqualsTheCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(ipam(t, "plan", ns+"/pool", "--reserve", "10.91.0.0/29", "-o", "json").stdout), &command); err != nil {
 		t.Fatal(err)
 	}
-	delete(command, "server") // the page asks no server
+	delete(command, "server") // the page makes no dry run on the API server
 	if x, y := fmt.Sprint(page), fmt.Sprint(command); x != y || !strings.Contains(x, "would become reserved") {
 		t.Errorf("the plans differ:\n%s\n%s", x, y)
 	}
 }
 
-// The claims that the pages offer to copy are accepted as they are.
+// The API server accepts the manifests that the pages offer to copy.
 func TestUI_ClaimsToCopyAreAccepted(t *testing.T) {
 	u := startUI(t, cluster.Kubeconfig())
 	manifests := regexp.MustCompile(`(?s)<summary>copy a claim</summary><pre[^>]*>(.*?)</pre>`)
@@ -204,7 +204,7 @@ func TestUI_ClaimsToCopyAreAccepted(t *testing.T) {
 	}
 }
 
-// Pages cause no LIST.
+// Requests for pages cause no LIST.
 func TestUI_PagesListNothing(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.93.0.0/24", ns))
@@ -224,8 +224,8 @@ func TestUI_PagesListNothing(t *testing.T) {
 	}
 }
 
-// lists returns the numbers of LIST requests of the API groups with pools and claims, as the API server counts them, without those of AllocationHistories: the
-// manager lists these at any time.
+// lists returns the API server's counters of LIST requests for the API groups of pools and claims. LIST requests for AllocationHistories are omitted, because
+// the manager sends these at any time.
 func lists(t *testing.T) string {
 	t.Helper()
 	metrics, _, err := cluster.Kubectl(t.Context(), "", "get", "--raw", "/metrics")
@@ -241,7 +241,7 @@ func lists(t *testing.T) string {
 	return strings.Join(counted, "")
 }
 
-// A viewer of one namespace sees the objects in the namespace, a warning, and no name of another namespace.
+// A viewer of one namespace sees the objects of the namespace, a warning, and no name of another namespace.
 func TestUI_ViewerOfOneNamespace(t *testing.T) {
 	ours, theirs := suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)
 	for _, ns := range []string{ours, theirs} {
@@ -262,7 +262,7 @@ func TestUI_ViewerOfOneNamespace(t *testing.T) {
 	}
 }
 
-// The command denies other addresses, other hosts, and browsers without the token.
+// The command denies addresses that are not loopback addresses, requests for other hosts, and requests without the cookie or an unused token.
 func TestUI_ServesOneBrowser(t *testing.T) {
 	for _, listen := range []string{"0.0.0.0:0", "[::]:0", ":0", "192.0.2.1:80", "example.com:80", "127.0.0.1"} {
 		if r := run(t, cluster.Kubeconfig(), "ui", "--listen", listen); r.code != 1 || !strings.Contains(r.stderr, "--listen="+listen+": ") {
@@ -280,7 +280,7 @@ func TestUI_ServesOneBrowser(t *testing.T) {
 		want         int
 	}{
 		{"/pools", base.Host, http.DefaultClient, http.StatusUnauthorized},
-		{base.RequestURI(), base.Host, http.DefaultClient, http.StatusForbidden}, // the token is used
+		{base.RequestURI(), base.Host, http.DefaultClient, http.StatusForbidden}, // the token was used before
 		{"/pools", "evil.example", u.client, http.StatusMisdirectedRequest},
 		{"/pools", base.Host, u.client, http.StatusOK},
 	} {

@@ -14,7 +14,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The page of a pool has the events that the manager records about the pool, and none of a former pool of the same name.
+// The page of a pool shows the events of the manager about the pool, and no event about a deleted pool of the same name.
 func TestUI_Events(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	pool := networkPool(ns, "pool", "10.97.0.0/28", ns)
@@ -43,7 +43,7 @@ func TestUI_Events(t *testing.T) {
 	u.eventually(t, page, "No event: ", true)
 }
 
-// A user who may not list events gets a line in their place, and no warning.
+// A user without the right to list events sees a line instead of the events, and no warning.
 func TestUI_EventsForbidden(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.97.1.0/28", ns), &rbacv1.Role{
@@ -61,12 +61,12 @@ func TestUI_EventsForbidden(t *testing.T) {
 	}
 }
 
-// The console in the cluster shows the events about a pool to those who may list them.
+// The console in the cluster shows the events about a pool only to persons with the right to list events.
 func TestConsole_Events(t *testing.T) {
 	const user = "butler-ipam-console-user"
 	ns := suite.CreateNamespace(t, admin)
 	pool := networkPool(ns, "pool", "10.97.2.0/28", ns)
-	suite.Create(t, admin, pool) // gets the UID
+	suite.Create(t, admin, pool) // sets the UID in pool
 	suite.Create(t, admin, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: ns},
 		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{butlerv1.GroupVersion.Group}, Resources: []string{"networkpools"}, Verbs: []string{"list"}}},
@@ -81,7 +81,7 @@ func TestConsole_Events(t *testing.T) {
 		suite.CreatePerson(t, admin, ns, "viewer", map[string]string{user: "", "butler-ipam-viewer": ns}): row,
 		suite.CreatePerson(t, admin, ns, "eventless", map[string]string{user: "", ns: ns}):                "events: not read, as you may not list them",
 	} {
-		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the roles have taken effect
+		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // wait until the roles have taken effect
 			p, err := console.get(ctx, "/pool?pool=NetworkPool/"+ns+"/pool", bearing(token), inNamespace(ns))
 			if err == nil && (!strings.Contains(p.body, want) || strings.Contains(p.body, row) != (want == row)) {
 				err = fmt.Errorf("no %q: status %d: %s", want, p.code, p.body)

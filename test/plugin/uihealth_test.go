@@ -16,7 +16,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The findings of the page equal those of kubectl ipam check, which also tries a create.
+// The findings on the health page equal the findings of kubectl ipam check, except for the dry-run create of the command.
 func TestUI_HealthEqualsCheck(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	full := suite.Kinds[0].Claim(ns, "all", "10.95.0.0").(*butlerv1.IPAllocation)
@@ -59,7 +59,7 @@ func TestUI_HealthEqualsCheck(t *testing.T) {
 	}
 }
 
-// Reloading the page of findings reads the cluster at most once in ten seconds, and creates nothing.
+// Reloads of the health page read the cluster at most once in ten seconds, and create nothing.
 func TestUI_HealthReload(t *testing.T) {
 	u := startUI(t, cluster.Kubeconfig())
 	before := requests(t, "LIST", "nodes")
@@ -82,7 +82,7 @@ func TestUI_HealthReload(t *testing.T) {
 	}
 }
 
-// requests returns the number of requests with a verb for a resource, as the API server counts them.
+// requests returns the API server's counter of requests with a verb for a resource.
 func requests(t *testing.T, verb, resource string) (n int) {
 	t.Helper()
 	metrics, _, err := cluster.Kubectl(t.Context(), "", "get", "--raw", "/metrics")

@@ -20,7 +20,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The page of a tenant has what a manager with --tenants records: conditions, quota and ranges, also of a tenant that gets no addresses.
+// The page of a tenant shows the conditions, quota and ranges that a manager with --tenants records, also for a tenant without addresses.
 func TestUI_Tenant(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestUI_Tenant(t *testing.T) {
 		t.Errorf("%+v", document)
 	}
 
-	suite.Create(t, c, tenant("second")) // 5 of the remaining 8
+	suite.Create(t, c, tenant("second")) // 5 of the remaining 8 addresses are for nodes
 	u.eventually(t, "/tenant?tenant="+ns+"/second", "<th scope=\"row\">NetworkReady</th><td>True</td>", true)
 	suite.Create(t, c, tenant("third"))
 	page = "/tenant?tenant=" + ns + "/third"
@@ -68,13 +68,13 @@ func TestUI_Tenant(t *testing.T) {
 		t.Errorf("the third tenant: %s", shown)
 	}
 
-	// The viewer role contains no object of the platform: a line says so, and nothing of them is shown.
+	// The viewer role does not allow reading the objects of the platform: the page has a line about this, and shows no such object.
 	suite.Create(t, c, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "tenant-viewer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "butler-ipam-viewer"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "tenant-viewer"}},
 	})
 	kubeconfig := kubeconfigIn(t, s, "tenant-viewer", ns)
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // the role has taken effect
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // wait until the role has taken effect
 		if r := run(t, kubeconfig, "pools"); r.stderr != "" {
 			return errors.New(r.stderr)
 		}
@@ -93,8 +93,8 @@ func TestUI_Tenant(t *testing.T) {
 	t.Run("console", func(t *testing.T) { requireTenantsOfConsole(t, s, c, ns) })
 }
 
-// requireTenantsOfConsole requires that butler-ipam console shows conditions and quota of tenant first to those persons only who may list TenantClusters and
-// ProviderConfigs.
+// requireTenantsOfConsole requires that butler-ipam console shows the conditions and the quota of the tenant first only to persons with the right to list
+// TenantClusters and ProviderConfigs.
 func requireTenantsOfConsole(t *testing.T, s *sandbox.Sandbox, c client.Client, ns string) {
 	console := newWebConsole(suite.StartConsole(t, s, c, "../..", "tenants.enabled=true"))
 	const user, viewer, tenants = "butler-ipam-console-user", "butler-ipam-viewer", "butler-ipam-tenants-viewer"
@@ -108,7 +108,7 @@ func requireTenantsOfConsole(t *testing.T, s *sandbox.Sandbox, c client.Client, 
 		"viewer":      {map[string]string{user: "", viewer: ""}, part{}},
 	} {
 		token := suite.CreatePerson(t, c, ns, name, person.roles)
-		suite.Eventually(t, time.Minute, func(ctx context.Context) error { // a denied right is asked for again after 30 s
+		suite.Eventually(t, time.Minute, func(ctx context.Context) error { // the console caches a denied right for 30 s
 			p, err := console.get(ctx, "/tenant?tenant="+ns+"/first&namespace="+ns, bearing(token))
 			got := part{strings.Contains(p.body, "NetworkReady"), strings.Contains(p.body, "(quota: 6)")}
 			if err == nil && (got != person.want || !strings.Contains(p.body, "5 for nodes in 1 range")) {
