@@ -59,7 +59,7 @@ func claim(pool, name, tenant, first, last string, purpose butlerv1.IPAllocation
 	}
 }
 
-// objects are a /21 with owners of all kinds, a reservation, a cooldown and a conflict, a /8, an IPv6 /64, and a /16 with 10,000 claims.
+// objects returns pools and claims: a /21 with owners of each kind, a reservation, a cooldown and a conflict; a /8; an IPv6 /64; a /16 with 10,000 claims.
 func objects() []metav1.Object {
 	vlan := pool("vlan40", "10.40.0.0/21", "10.40.0.0/26")
 	vlan.Spec.TenantAllocation = &butlerv1.TenantAllocation{
@@ -92,7 +92,7 @@ func objects() []metav1.Object {
 	return all
 }
 
-// browser is a browser that has opened the console. It collects what the browser writes to its console.
+// browser is a browser with the pages of the console. messages collects the messages in the developer console of the browser.
 type browser struct {
 	context.Context
 	base string
@@ -101,7 +101,7 @@ type browser struct {
 	messages []string
 }
 
-// newBrowser serves the console and opens it in a browser.
+// newBrowser serves the pages and opens the first page in a browser.
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
 	i := inventory.New(now, nil)
@@ -141,13 +141,13 @@ func newBrowser(t *testing.T) *browser {
 	return b
 }
 
-// startBrowser starts a browser for the pages at a URL. The test fails if the browser reports anything in its console.
+// startBrowser starts a browser for the pages at a URL. The test fails if the developer console of the browser contains a message.
 func startBrowser(t *testing.T, base string) *browser {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(t.TempDir()),
-		chromedp.IgnoreCertErrors, // of butler-ipam console, whose certificate is made for the test
-		chromedp.Flag("disable-features", "Translate,BackForwardCache")) // pages from that cache load without the events that chromedp waits for
-	if os.Geteuid() == 0 { // Chromium's own sandbox refuses root
+		chromedp.IgnoreCertErrors, // for butler-ipam console, which serves a certificate of the test
+		chromedp.Flag("disable-features", "Translate,BackForwardCache")) // pages from the back-forward cache load without the events that chromedp waits for
+	if os.Geteuid() == 0 { // Chromium's own sandbox does not run as root
 		options = append(options, chromedp.NoSandbox)
 	}
 	allocated, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -214,7 +214,7 @@ func (b *browser) follow(t *testing.T, step chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// eval returns the value of an expression on the page.
+// eval returns the value of a JavaScript expression on the page.
 func eval[T any](t *testing.T, b *browser, expression string) T {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(b, pageTimeout)
@@ -226,7 +226,7 @@ func eval[T any](t *testing.T, b *browser, expression string) T {
 	return v
 }
 
-// location returns path and query of the page.
+// location returns the path and the query of the page.
 func (b *browser) location(t *testing.T) string {
 	t.Helper()
 	return strings.TrimPrefix(eval[string](t, b, "location.href"), b.base)
@@ -240,13 +240,13 @@ func (b *browser) media(t *testing.T, scheme string) {
 	}
 }
 
-// square returns an expression that finds a square by the beginning of its text.
+// square returns a JavaScript expression for the square whose title begins with a text.
 func square(title string) string {
 	text, _ := json.Marshal(title)
 	return fmt.Sprintf("[...document.querySelectorAll('.squares rect')].find(r => r.querySelector('title').textContent.startsWith(%s))", text)
 }
 
-// clickSquare clicks on a square with the mouse, and waits for the page to which the square leads.
+// clickSquare clicks on a square with the mouse, and waits for the page of the square's link.
 func (b *browser) clickSquare(t *testing.T, title string) {
 	t.Helper()
 	at := eval[[]float64](t, b, fmt.Sprintf("(s => { s.scrollIntoView({block: 'center'}); const r = s.getBoundingClientRect(); return [r.left + r.width / 2, r.top + r.height / 2] })(%s)", square(title)))
@@ -290,7 +290,7 @@ func TestMap(t *testing.T) {
 			t.Errorf("%s: %s colours, want 11; these are too close: %q", scheme, looks[0], looks[1:])
 		}
 	}
-	// A pattern is drawn: the browser resolves the reference.
+	// Each reference to a pattern resolves.
 	if n := eval[int](t, b, "[...document.querySelectorAll('[fill^=url]')].filter(r => !document.querySelector(r.getAttribute('fill').slice(4, -1))).length"); n != 0 {
 		t.Errorf("%d squares refer to a pattern that does not exist", n)
 	}
@@ -303,7 +303,8 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// closeColours lists the classes of squares whose colours look alike: their distance in RGB is less than 40. The colour of a pattern is that of its ground.
+// closeColours lists the pairs of classes of squares with similar colours: their distance in RGB is less than 40. The colour of a pattern is its background
+// colour.
 const closeColours = `(() => {
   const colours = {};
   for (const e of document.querySelectorAll('.legend rect')) {
@@ -340,7 +341,7 @@ func TestMap_ZoomAndBack(t *testing.T) {
 	if at := b.location(t); !strings.Contains(at, "in=10.21.126.64%2F26") {
 		t.Errorf("back leads to %s", at)
 	}
-	// The page of an IPv6 pool begins with the list.
+	// The page of an IPv6 pool begins with the list of ranges.
 	b.open(t, "/pool?pool=NetworkPool/ns/v6")
 	if got := eval[string](t, b, "[...document.querySelectorAll('main section')].map(s => s.getAttribute('aria-labelledby')).join()"); !strings.HasPrefix(got, "ranges,map") {
 		t.Errorf("sections %s", got)
@@ -382,7 +383,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// A page that refreshes is loaded again without a script, and keeps refreshing until a link stops it.
+// The browser reloads a page with refresh without a script, until the person follows the link that switches refresh off.
 func TestRefresh(t *testing.T) {
 	b := newBrowser(t)
 	b.open(t, "/claims?state=Conflict")
@@ -408,7 +409,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// In a narrow window, the band and the list remain, and no page is wider than the window.
+// In a narrow window, only the band and the list are visible, and no page is wider than the window.
 func TestNarrowWindow(t *testing.T) {
 	b := newBrowser(t)
 	for width, visible := range map[int64]bool{640: false, 400: false, 900: true} {
@@ -428,7 +429,7 @@ func TestNarrowWindow(t *testing.T) {
 	}
 }
 
-// lowContrast lists the texts whose contrast to their ground is below that of WCAG AA.
+// lowContrast lists the texts whose contrast to the background is lower than WCAG AA requires.
 const lowContrast = `(() => {
   const parse = c => { const m = c.match(/[\d.]+/g).map(Number); return m.length < 4 ? [...m, 1] : m };
   const luminance = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 }); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
@@ -467,7 +468,7 @@ func TestContrastAndDarkMode(t *testing.T) {
 	}
 }
 
-// Everything that can be used has a name for screen readers, and the keyboard reaches a link to the content first, and no square.
+// Each control has a name for screen readers. The first element that the keyboard reaches is a link to the content, and the keyboard reaches no square.
 func TestNamesAndKeyboard(t *testing.T) {
 	b := newBrowser(t)
 	needsName := map[string]bool{"link": true, "button": true, "textbox": true, "searchbox": true, "combobox": true, "image": true, "img": true, "navigation": true, "region": true}
@@ -517,7 +518,7 @@ func text(v *accessibility.Value) string {
 	return s
 }
 
-// The policy of the pages is in force: the browser runs no script of a page, and reports the attempt.
+// The Content-Security-Policy of the pages is in force: the browser does not run a script in a page, and reports the attempt.
 func TestPolicy(t *testing.T) {
 	b := newBrowser(t)
 	b.open(t, vlan40)
@@ -535,7 +536,7 @@ func TestPolicy(t *testing.T) {
 			reported = reported || strings.Contains(m, "Content Security Policy")
 		}
 		if reported {
-			b.messages = nil // what this test caused
+			b.messages = nil // drop the message about the script of this test
 		}
 		b.mu.Unlock()
 		if time.Now().After(deadline) {
@@ -544,7 +545,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// The times of a pool with 10,000 claims, as the browser measures them. They are reported, not tested.
+// The browser measures the times of the pages of a pool with 10,000 claims. The test logs the times and has no limit for the times.
 func TestManyClaims(t *testing.T) {
 	b := newBrowser(t)
 	for _, target := range []string{"/pools", "/pool?pool=NetworkPool/ns/many", "/claims", "/health"} {

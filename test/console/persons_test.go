@@ -15,8 +15,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Two persons open butler-ipam console in a browser each, with a token as the password. Neither sees a name of the other, on any page that links lead to, and
-// the addresses of the other are owned. A browser without a token gets nothing.
+// Two persons open butler-ipam console, each in its own browser and with a token as the password. On each page that links lead to, a person sees no name of the
+// other person's objects, and the addresses of these objects as owned. A browser without a token gets status 401.
 func TestPersons(t *testing.T) {
 	s, admin := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
 	namespaces := []string{suite.CreateNamespace(t, admin), suite.CreateNamespace(t, admin)}
@@ -32,7 +32,7 @@ func TestPersons(t *testing.T) {
 		token := suite.CreatePerson(t, admin, ns, "person", map[string]string{"butler-ipam-console-user": "", "butler-ipam-viewer": ns})
 		browsers[n] = startBrowser(t, c.URL)
 		b := browsers[n]
-		for deadline := time.Now().Add(pageTimeout); ; time.Sleep(100 * time.Millisecond) { // until the roles have taken effect
+		for deadline := time.Now().Add(pageTimeout); ; time.Sleep(100 * time.Millisecond) { // wait until the roles have taken effect
 			b.do(t, chromedp.Navigate(strings.Replace(c.URL, "https://", "https://me:"+token+"@", 1)+"/pools"))
 			if eval[bool](t, b, "document.querySelector('input[name=namespace]') !== null") {
 				break
@@ -42,7 +42,7 @@ func TestPersons(t *testing.T) {
 			}
 		}
 		b.mu.Lock()
-		b.messages = nil // responses before the roles had taken effect
+		b.messages = nil // drop the messages about responses before the roles had taken effect
 		b.mu.Unlock()
 		b.follow(t, chromedp.SendKeys(chromedp.CSS("input[name=namespace]"), ns+kb.Enter))
 		if text := eval[string](t, b, "document.querySelector('main').innerText"); !strings.Contains(text, "pool-of-"+ns) {
@@ -79,14 +79,14 @@ func TestPersons(t *testing.T) {
 	t.Run("without_a_token", func(t *testing.T) {
 		b := startBrowser(t, c.URL)
 		_, err := chromedp.RunResponse(b, chromedp.Navigate(c.URL+"/pools"))
-		if err == nil || !strings.Contains(err.Error(), "ERR_INVALID_AUTH_CREDENTIALS") { // status 401, and nobody answers the dialog
+		if err == nil || !strings.Contains(err.Error(), "ERR_INVALID_AUTH_CREDENTIALS") { // error of the browser for status 401 without an answer to the password dialog
 			t.Errorf("want status 401, got %v", err)
 		}
 		if page := eval[string](t, b, "document.documentElement?.outerHTML ?? ''"); strings.Contains(page, namespaces[0]) || strings.Contains(page, "10.97") {
 			t.Errorf("%s", page)
 		}
 		b.mu.Lock()
-		b.messages = nil // the browser reports the status
+		b.messages = nil // drop the message about the status
 		b.mu.Unlock()
 	})
 }
