@@ -16,7 +16,7 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// auditEvent is the part of an event of the API server's audit log that the test reads.
+// auditEvent contains the fields of an event in the API server's audit log that the test reads.
 type auditEvent struct {
 	Verb      string
 	User      struct{ Username string }
@@ -25,8 +25,8 @@ type auditEvent struct {
 	ResponseObject json.RawMessage
 }
 
-// With the sample policy, the audit log of the API server has the creates, with their addresses, and the deletes of all kinds of claims and address objects, and
-// nothing else.
+// With the sample policy, the audit log of the API server contains only the creates, with the addresses, and the deletes of claims and address objects of each
+// kind.
 func TestAuditPolicy_LogsCreatesAndDeletes(t *testing.T) {
 	policy, err := filepath.Abs("../../config/samples/audit-policy.yaml")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package history tests that the log of the managers, and their AllocationHistories, contain each allocation and each release, while leaders are killed.
+// Package history tests that the log of the managers and the AllocationHistories contain each allocation and each release, while leaders are killed.
 package history
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const seed = 7
 
-// number returns an environment variable, or a default.
+// number returns the value of an environment variable, or a default.
 func number(t *testing.T, name string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -45,24 +45,24 @@ func number(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// clientsPerKind is the number of clients that create and delete claims of a kind at the same time.
+// clientsPerKind is the number of concurrent clients that create and delete claims of a kind.
 const clientsPerKind = 4
 
-// life is a claim that was Ready.
+// life describes a claim that was Ready.
 type life struct {
 	kind, namespace, name, uid, address string
-	bound, deleted                      time.Time // when the test observed the claim as Ready, and when it deleted the claim
+	bound, deleted                      time.Time // when the test observed Ready, and when the test deleted the claim
 	released                            bool
 }
 
-// lives are the claims of the test that were Ready, by UID.
+// lives contains the life of each claim of the test.
 type lives struct {
 	c     client.Client
 	mu    sync.Mutex
 	byUID map[string]*life
 }
 
-// create creates a claim and waits until it is Ready.
+// create creates a claim and waits until the claim is Ready.
 func (l *lives) create(t *testing.T, kind suite.Kind, ns, name string) client.Object {
 	t.Helper()
 	o := kind.Claim(ns, name, "")
@@ -75,12 +75,12 @@ func (l *lives) create(t *testing.T, kind suite.Kind, ns, name string) client.Ob
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	claimKind, _, _ := strings.Cut(kind.Name, "_") // IPAddressClaims are two kinds of the suite
+	claimKind, _, _ := strings.Cut(kind.Name, "_") // the suite has two kinds of IPAddressClaims, with different suffixes
 	l.byUID[string(o.GetUID())] = &life{kind: claimKind, namespace: o.GetNamespace(), name: o.GetName(), uid: string(o.GetUID()), address: kind.Address(o), bound: time.Now()}
 	return o
 }
 
-// delete deletes a claim and waits until it is gone.
+// delete deletes a claim and waits until the claim is gone.
 func (l *lives) delete(t *testing.T, o client.Object) {
 	t.Helper()
 	deleted := time.Now()
@@ -91,10 +91,11 @@ func (l *lives) delete(t *testing.T, o client.Object) {
 	l.byUID[string(o.GetUID())].released, l.byUID[string(o.GetUID())].deleted = true, deleted
 }
 
-// awaitHistory waits until the log of the managers, and the AllocationHistories, are complete. It writes the log to a file, and returns the numbers of records.
+// awaitHistory waits until the log of the managers and the AllocationHistories are complete. It writes the log to a file, and returns the numbers of records in
+// the log and in the AllocationHistories.
 func (l *lives) awaitHistory(t *testing.T, s *sandbox.Sandbox, path string) (logged, stored int) {
 	t.Helper()
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // lines follow the events
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // the managers write log lines after the events
 		var text bytes.Buffer
 		for _, m := range s.Managers() {
 			part, err := os.ReadFile(m.LogPath())
@@ -118,8 +119,13 @@ func (l *lives) awaitHistory(t *testing.T, s *sandbox.Sandbox, path string) (log
 	return logged, stored
 }
 
-// Random claims of all kinds are created and deleted, while the leader is killed again and again and another replica takes over. In the end all replicas are killed and
-// start again. The log and the AllocationHistories each have the allocation and the release of each claim that was Ready, and kubectl ipam who names the owners from both.
+// The test creates and deletes random claims of each kind, and repeatedly kills the leader, so that another replica takes over. At the end the test kills every
+// replica at the same time, and the replicas restart. Then:
+//
+//   - the log contains the allocation and the release of each claim that was Ready
+//   - the AllocationHistories contain the allocation and the release of each claim that was Ready
+//   - kubectl ipam who finds the owners in the log and in the AllocationHistories
+//
 // HISTORY_OPERATIONS and HISTORY_KILLS make the test longer.
 func TestHistory_IsComplete(t *testing.T) {
 	suite.SkipShort(t)
@@ -127,7 +133,7 @@ func TestHistory_IsComplete(t *testing.T) {
 	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 3, ClusterAPI: true, Restart: true, ManagerArgs: []string{"--history-retention-days=30"}})
 	all := lives{c: c, byUID: map[string]*life{}}
 	namespaces := make([]string, len(suite.Kinds))
-	var stays, leaves []client.Object // claims of each kind that are stored during all kills
+	var stays, leaves []client.Object // two claims of each kind that exist during the kills: stays until the end, leaves until the restart
 	for n, kind := range suite.Kinds {
 		namespaces[n] = suite.CreateNamespace(t, c)
 		suite.Create(t, c, kind.Pool(namespaces[n], fmt.Sprintf("10.%d.0.0", 60+n), fmt.Sprintf("10.%d.1.199", 60+n)))
@@ -163,7 +169,7 @@ func TestHistory_IsComplete(t *testing.T) {
 		close(finished)
 	}()
 	ledAgain := 0
-	for n := range kills { // evenly among the operations
+	for n := range kills { // the kills are spread evenly over the operations
 		for want, isFinished := int64((n+1)*operations/(kills+1)), false; done.Load() < want && !isFinished; {
 			select {
 			case <-finished:
@@ -182,7 +188,7 @@ func TestHistory_IsComplete(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "manager.log")
 	all.awaitHistory(t, s, path)
-	for _, m := range s.Managers() { // all at once: the history that is stored goes on after the restart
+	for _, m := range s.Managers() { // no replica survives: the stored history continues after the restart
 		if err := m.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +215,10 @@ func TestHistory_IsComplete(t *testing.T) {
 		}
 	}
 
-	// Of each kind, now, before all kills, and after them: a claim that is stored, and one that was deleted after all kills.
+	// Each kind has a claim that still exists (stayed) and a claim that was deleted after the kills (left). kubectl ipam who must return:
+	//
+	//   - from the whole log, and for the time before the kills: the claim
+	//   - for now: stayed, and not left
 	now := time.Now()
 	for n := range suite.Kinds {
 		stayed, left := all.byUID[string(stays[n].GetUID())], all.byUID[string(leaves[n].GetUID())]
@@ -237,7 +246,10 @@ func TestHistory_IsComplete(t *testing.T) {
 	}
 }
 
-// isComplete returns an error if a history lacks an allocation or a release, or has the release of a stored claim.
+// isComplete returns an error in these cases:
+//
+//   - the history lacks an allocation or a release
+//   - the history contains the release of a stored claim
 func isComplete(history historyrecord.History, lives map[string]*life) error {
 	events := map[string]int{}
 	for _, r := range history {
@@ -257,7 +269,7 @@ func isComplete(history historyrecord.History, lives map[string]*life) error {
 	return nil
 }
 
-// readObjects reads the history of the AllocationHistories.
+// readObjects returns the history in the AllocationHistories.
 func readObjects(ctx context.Context, c client.Client) (historyrecord.History, error) {
 	var list butlerv1.AllocationHistoryList
 	if err := c.List(ctx, &list, client.InNamespace(sandbox.ManagerNamespace)); err != nil {
@@ -277,7 +289,7 @@ func readObjects(ctx context.Context, c client.Client) (historyrecord.History, e
 	return historyrecord.NewHistory(all), nil
 }
 
-// who runs kubectl ipam who about an address.
+// who returns the output of kubectl ipam who for an address.
 func who(t *testing.T, s *sandbox.Sandbox, address string, args ...string) []byte {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "../../bin/kubectl-ipam", append([]string{"who", address, "-o", "json"}, args...)...)
@@ -289,7 +301,7 @@ func who(t *testing.T, s *sandbox.Sandbox, address string, args ...string) []byt
 	return out
 }
 
-// names reports whether kubectl ipam who names a claim as an owner of its address in the past, with the times that the claim had.
+// names reports whether kubectl ipam who returns a claim as an owner of its address in the past, with the right times.
 func names(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) bool {
 	t.Helper()
 	var answer struct {
@@ -306,7 +318,7 @@ func names(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) bool {
 	return false
 }
 
-// requireOwner checks that kubectl ipam who names a claim as the owner of its address.
+// requireOwner requires that kubectl ipam who returns a claim as the owner of its address.
 func requireOwner(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) {
 	t.Helper()
 	if !names(t, l, s, args...) {
@@ -314,7 +326,8 @@ func requireOwner(t *testing.T, l *life, s *sandbox.Sandbox, args ...string) {
 	}
 }
 
-// killLeader kills the leader, which is restarted, and reports whether it is the next leader. With freeze, it stops the leader, and kills it when another leads.
+// killLeader kills the leader and waits for the next leader. It reports whether the restarted replica leads again. With freeze, killLeader first stops the
+// process of the leader, and kills the process after another replica leads.
 func killLeader(t *testing.T, s *sandbox.Sandbox, c client.Client, freeze bool) (ledAgain bool) {
 	t.Helper()
 	leader := func(ctx context.Context) (string, error) {

@@ -27,7 +27,7 @@ const (
 	today = "2026-11-28"
 )
 
-// recordOf returns a record whose name and UID compress badly, like those of real claims.
+// recordOf returns a record with a name and a UID that compress as badly as in a real claim.
 func recordOf(n int) historyrecord.Record {
 	r, _ := allocator.ParseRange(fmt.Sprintf("10.0.%d.%d", n/200%250, n%200))
 	return historyrecord.Record{
@@ -43,7 +43,8 @@ func recordsOf(first, n int) (list []historyrecord.Record) {
 	return list
 }
 
-// Objects are bounded in size and in number, and a full day is reported once. Two writers, of which one is behind, lose nothing.
+// The size and the number of AllocationHistories are bounded. Store returns an error only for the first records without room on a day. Two writers lose no
+// record, although each writer has stale objects.
 func TestObjects_AreBounded(t *testing.T) {
 	_, c := suite.StartSandbox(t, sandbox.Options{})
 	limits := history.Limits{Bytes: 2000, Parts: 4}
@@ -76,7 +77,7 @@ func TestObjects_AreBounded(t *testing.T) {
 		}
 		writer := first
 		if round%2 == 1 {
-			writer = second // has the version that the first writer has replaced
+			writer = second // the first writer has replaced the version that the second writer knows
 		}
 		left, err := writer.Store(t.Context(), pool, today, recordsOf(stored, 5), map[string]uint64{"ipallocations": uint64(round)})
 		if len(left) > 0 {
@@ -130,7 +131,7 @@ func TestObjects_AreBounded(t *testing.T) {
 		t.Errorf("after the deletion: %d records are left, %v", len(left), err)
 	}
 
-	// A long batch, long names and no pool.
+	// Store accepts a long batch, long names, and records without a pool.
 	long := "NetworkPool/" + strings.Repeat("n", 63) + "/" + strings.Repeat("p", 253)
 	for _, pool := range []string{long, ""} {
 		if left, err := second.Store(t.Context(), pool, today, recordsOf(0, 60), nil); err != nil || len(left) > 0 {
@@ -139,8 +140,8 @@ func TestObjects_AreBounded(t *testing.T) {
 	}
 }
 
-// kubectl ipam who --at answers from AllocationHistories alone: for claims that are gone, and for stored claims whose allocation is older than the objects. A manager with
-// a retention deletes older objects.
+// kubectl ipam who --at finds owners in AllocationHistories without the log: deleted claims, and stored claims whose allocation is older than the
+// AllocationHistories. A manager with a retention deletes older AllocationHistories.
 func TestObjects_WhoAndRetention(t *testing.T) {
 	s, c := suite.StartSandbox(t, sandbox.Options{Replicas: 1})
 	kind := suite.Kinds[0]
@@ -172,7 +173,7 @@ func TestObjects_WhoAndRetention(t *testing.T) {
 	if _, err := s.AddManager(t.Context(), "--history-retention-days=3"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Managers()[0].Kill(); err != nil { // the manager with objects leads
+	if err := s.Managers()[0].Kill(); err != nil { // the manager with AllocationHistories becomes the leader
 		t.Fatal(err)
 	}
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
@@ -186,7 +187,7 @@ func TestObjects_WhoAndRetention(t *testing.T) {
 				days[o.Spec.Day]++
 			}
 		}
-		if len(days) != 4 { // the day of today and the three days before
+		if len(days) != 4 { // today and the three days before
 			return fmt.Errorf("objects of these days are stored: %v", days)
 		}
 		return nil
@@ -200,7 +201,7 @@ func TestObjects_WhoAndRetention(t *testing.T) {
 	suite.Delete(t, c, gone)
 	suite.AwaitGone(t, c, gone)
 	released := time.Now()
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // objects are written every 10 s
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // the manager stores records every 10 s
 		for _, q := range []struct {
 			address string
 			at      time.Time
@@ -227,7 +228,7 @@ func TestObjects_WhoAndRetention(t *testing.T) {
 	t.Errorf("no object of the pool is stored: %+v", list.Items)
 }
 
-// ask returns the names of the owners of an address at a time.
+// ask returns the names of the owners of an address at a time, and the output of the command.
 func ask(t *testing.T, s *sandbox.Sandbox, address string, at time.Time) (names []string, message string) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "../../bin/kubectl-ipam", "--kubeconfig", s.Kubeconfig(), "who", address, "--at", at.UTC().Format(time.RFC3339Nano), "-o", "json")
