@@ -16,7 +16,7 @@ type PoolChange struct {
 	Ranges    []string // new spec.tenantAllocation.ranges, as FIRST-LAST
 }
 
-// IsEmpty reports whether the change changes nothing.
+// IsEmpty reports whether every field of the change is empty.
 func (c PoolChange) IsEmpty() bool {
 	return c.CIDR == "" && len(c.Reserve) == 0 && len(c.Unreserve) == 0 && len(c.Ranges) == 0
 }
@@ -53,7 +53,7 @@ func (c PoolChange) Apply(p *butlerv1.NetworkPool) (*butlerv1.NetworkPool, error
 	return p, nil
 }
 
-// DefaultSizes returns the default numbers of addresses of a tenant of a pool, for nodes and for load balancers; nil if the pool has none.
+// DefaultSizes returns the default numbers of addresses per tenant of a pool: for nodes, then for load balancers; nil for a pool without defaults.
 func DefaultSizes(p *butlerv1.NetworkPool) []int64 {
 	if p.Spec.TenantAllocation == nil || p.Spec.TenantAllocation.Defaults == nil {
 		return nil

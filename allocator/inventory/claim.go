@@ -22,7 +22,7 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// Purpose is what the addresses of a claim are for.
+// Purpose is the use of the addresses of a claim.
 type Purpose string
 
 const (
@@ -37,13 +37,13 @@ type ClaimState string
 
 const (
 	ClaimReady    ClaimState = "Ready"
-	ClaimNotReady ClaimState = "NotReady" // has its ranges, but its status does not report them as ready
+	ClaimNotReady ClaimState = "NotReady" // names ranges, and its status is not Ready
 	ClaimPending  ClaimState = "Pending"  // has no range
-	ClaimConflict ClaimState = "Conflict" // another claim owns some of its addresses
+	ClaimConflict ClaimState = "Conflict" // its status reports a lost address conflict
 	ClaimDeleting ClaimState = "Deleting"
 )
 
-// Claim describes a stored claim, or an address object.
+// Claim describes a stored claim or address object.
 type Claim struct {
 	Key     Key
 	UID     string
@@ -51,36 +51,36 @@ type Claim struct {
 	Domain  string // routing domain of the ranges
 	Ranges  []allocator.Range
 	State   ClaimState
-	Reason  string // why the claim is not Ready; "" if it is
+	Reason  string // why the claim is not Ready; "" for a Ready claim
 	Purpose Purpose
-	Tenant  string // namespace/name of the TenantCluster, of the Cluster, or of the Service of a ProxyVIP; "" for none
+	Tenant  string // namespace/name of the TenantCluster, of the Cluster, or of the Service of a ProxyVIP; "" without a tenant
 	Team    string
 	Origin  string // value of butlerv1.AnnotationOrigin
 	Role    string // value of butlerv1.LabelAllocationRole
 	Created time.Time
-	Since   time.Time // when the range was allocated, as far as the status records it; otherwise Created
-	// IdleSince is the annotation butlerv1.AnnotationIdleSince; zero without it.
+	Since   time.Time // time of the allocation, if the status records the time; otherwise Created
+	// IdleSince is the time in annotation butlerv1.AnnotationIdleSince; zero if the annotation is missing or cannot be parsed.
 	IdleSince time.Time
-	// Description is the annotation AnnotationDescription. Mode and Ports are those of a ProxyVIP.
+	// Description is the value of annotation AnnotationDescription. Only a ProxyVIP has Mode and Ports.
 	Description string
 	Mode        novaedgev1.VIPMode
 	Ports       []int32
 	// OwnerClaim is the claim of an address object; zero for a claim.
 	OwnerClaim Key
 
-	Token         journal.Token // of the grant; zero for none
+	Token         journal.Token // of the grant; zero without a grant
 	Finalizers    []string
-	Finalizer     string    // that the manager keeps on the claim; "" for none
+	Finalizer     string    // finalizer of the manager for claims of this kind; "" for kinds without a finalizer
 	DeletedAt     time.Time // zero if the claim is not being deleted
-	UnreadySince  time.Time // of a claim that is not Ready, as far as its status has the time; otherwise Created
+	UnreadySince  time.Time // since when the claim is not Ready, if the status records the time; otherwise Created
 	TenantMissing bool      // the TenantCluster of an IPAllocation does not exist
-	AddressObject Key       // that the status of the claim names; zero for none
+	AddressObject Key       // address object in the status of the claim; zero if the status names no address object
 }
 
-// AnnotationDescription is the annotation of Kubernetes that describes an object to people.
+// AnnotationDescription is the Kubernetes annotation for a description of an object.
 const AnnotationDescription = "kubernetes.io/description"
 
-// description is what a Claim does not get from its conversion.
+// description contains the fields of a Claim that are not in the state.Claim of the object.
 type description struct {
 	purpose        Purpose
 	tenant, reason string
@@ -94,10 +94,10 @@ type description struct {
 	ports          []int32
 }
 
-// TenantOf returns the tenant of a claim, as namespace/name; "" for none.
+// TenantOf returns the tenant of a claim as namespace/name; "" for a claim without a tenant.
 func TenantOf(o metav1.Object) string { return describe(o).tenant }
 
-// AllocatedAt returns when the range of a claim was allocated, as far as the status records it; zero otherwise.
+// AllocatedAt returns the time at which the range of a claim was allocated; zero if the status does not record the time.
 func AllocatedAt(o metav1.Object) time.Time { return describe(o).allocatedAt }
 
 // describe returns the description of a claim.
@@ -157,7 +157,7 @@ func describeProxyVIP(v *novaedgev1.ProxyVIP) description {
 	return d
 }
 
-// setReason sets the message of a condition that is not True, and since when it is not True.
+// setReason sets reason and unreadySince from the named condition, if the condition is present and not True.
 func (d *description) setReason(conditions []metav1.Condition, name string) {
 	if c := meta.FindStatusCondition(conditions, name); c != nil && c.Status != metav1.ConditionTrue {
 		d.reason, d.unreadySince = cmp.Or(c.Message, c.Reason), c.LastTransitionTime.Time
@@ -178,7 +178,7 @@ func newClaim(c state.Claim, d description) *Claim {
 		Description: d.object.GetAnnotations()[AnnotationDescription], Mode: d.mode, Ports: d.ports,
 	}
 	described.Role = d.object.GetLabels()[butlerv1.LabelAllocationRole]
-	described.IdleSince, _ = time.Parse(time.RFC3339, d.object.GetAnnotations()[butlerv1.AnnotationIdleSince]) // zero if it cannot be parsed
+	described.IdleSince, _ = time.Parse(time.RFC3339, d.object.GetAnnotations()[butlerv1.AnnotationIdleSince]) // zero if the annotation cannot be parsed
 	described.Token, described.TenantMissing, described.UnreadySince = c.Token, d.tenantMissing, c.Created
 	described.Finalizer, described.Finalizers = d.finalizer, d.object.GetFinalizers()
 	if d.unreadySince.After(c.Created) {
@@ -208,32 +208,32 @@ func newClaim(c state.Claim, d description) *Claim {
 	return described
 }
 
-// addressObjects has the resource of the address objects of each resource of claims.
+// addressObjects maps a resource of claims to the resource of their address objects.
 var addressObjects = map[string]string{metal3.ResourceIPClaim: metal3.ResourceIPAddress, clusterapi.ResourceIPAddressClaim: clusterapi.ResourceIPAddress}
 
 func (i *Inventory) addAddressObject(c state.Claim, o metav1.Object) {
 	i.addClaim(c, description{purpose: PurposeMachine, object: o})
 }
 
-// Claim returns a claim or an address object; nil if it is not stored.
+// Claim returns a claim or address object; nil if the Inventory does not contain the object.
 func (i *Inventory) Claim(k Key) *Claim { return i.claims[k] }
 
-// WaitsFor is the reason of a claim whose pool does not exist.
+// WaitsFor returns the reason of a claim whose pool does not exist.
 func WaitsFor(pool Key) string { return "waits for " + TitleOf(pool) + ", which does not exist" }
 
-// LacksPool reports whether a claim waits for a pool that does not exist.
+// LacksPool reports whether a claim has no range and names a pool that does not exist. The result is false for an unread pool, which may exist (see IsRead).
 func (i *Inventory) LacksPool(c *Claim) bool {
 	return c.State == ClaimPending && c.Pool != (Key{}) && i.pools[c.Pool] == nil && i.IsRead(c.Pool)
 }
 
-// Stored lists the claims and the address objects, in any order.
+// Stored lists the claims and the address objects, in no particular order.
 func (i *Inventory) Stored() iter.Seq2[Key, *Claim] { return maps.All(i.claims) }
 
-// OwnershipOf describes what a claim or an address object owns.
+// OwnershipOf returns the ownership of the claim or address object with this UID.
 func (i *Inventory) OwnershipOf(uid string) state.Ownership { return i.state.OwnershipOf(uid) }
 
-// Claims lists the claims, without address objects, by pool and address: claims without a range last. A claim whose pool does not exist has a reason, also where its
-// status has none, as that of an IPClaim.
+// Claims lists the claims, without address objects, by pool and first address. Claims without a range follow the other claims of their pool. If the pool of a
+// claim does not exist and the status has no reason, as for an IPClaim, Claims sets the reason.
 func (i *Inventory) Claims() []*Claim {
 	list := slices.DeleteFunc(slices.Collect(maps.Values(i.claims)), func(c *Claim) bool { return c.OwnerClaim != (Key{}) })
 	for n, c := range list {

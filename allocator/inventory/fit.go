@@ -9,22 +9,25 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// maxFit bounds the sets that CountFits allocates one by one.
+// maxFit bounds the number of sets that CountFits and FitAcross allocate set by set.
 const maxFit = 200_000
 
-// manyDigits is a number of sets from which on a text has a power of two in place of digits.
+// manyDigits is the number of sets from which Fit.Text returns a power of two in place of digits.
 const manyDigits = 1 << 53
 
-// Fit is how many sets of ranges fit into free addresses. Counts saturate at MaxInt64.
+// Fit is the number of sets of ranges that fit into free addresses. Counts saturate at MaxInt64.
 type Fit struct {
 	Sets int64
-	// Exact is the number of sets, which may exceed an int64.
+	// Exact is the number of sets as a float64, because the number may exceed an int64.
 	Exact float64
-	// AtLeast: Sets is a lower bound, because the count has a bound or saturates. Left is not known if the count has a bound.
+	// AtLeast reports that Sets is a lower bound, for one of two reasons:
+	//
+	//   - the count ended at maxFit; Left is not known
+	//   - the number of sets exceeds MaxInt64
 	AtLeast bool
-	// Left is the number of free addresses that no set uses. Unfragmented is how many sets would fit if the free addresses were one block.
+	// Left is the number of free addresses that the sets leave unused. Unfragmented is the number of sets that would fit if the free addresses were one block.
 	Left, Unfragmented int64
-	// Largest is the largest block of free addresses.
+	// Largest is the size of the largest block of free addresses.
 	Largest int64
 }
 
@@ -39,15 +42,15 @@ func (f Fit) Text() string {
 	return strconv.FormatInt(f.Sets, 10)
 }
 
-// IsPrecise reports whether Text has the number of sets, so that Left and Unfragmented say more.
+// IsPrecise reports whether Text returns the exact number of sets. Without the exact number, Left and Unfragmented add no information.
 func (f Fit) IsPrecise() bool { return !f.AtLeast && f.Exact < manyDigits }
 
-// Fits counts the sets of ranges that the pool could still allocate. sizes are the numbers of addresses of a set's ranges, which are allocated in this order.
+// Fits counts the sets of ranges that the pool can still allocate. sizes are the numbers of addresses of the ranges of a set, in the order of their allocation.
 func (i *Inventory) Fits(p *Pool, sizes []int64) (Fit, error) {
 	return CountFits(i.Free(p, 1), p.converted.Policy, sizes)
 }
 
-// CountFits counts the sets of ranges that fit into free addresses, if a policy (nil: BestFit) allocates set after set.
+// CountFits counts the sets of ranges that fit into free addresses if the policy (nil: BestFit) allocates set after set. See Fits for sizes.
 func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (f Fit, err error) {
 	perSet := int64(0)
 	for _, size := range sizes {
@@ -64,7 +67,7 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 		f.Largest = max(f.Largest, r.Size())
 	}
 	f.Unfragmented = available / perSet
-	if len(sizes) == 1 { // each block is used from its head, so the policy does not matter
+	if len(sizes) == 1 { // BestFit and Sequential fill each block from its head; pools with Random serve only requests of size 1
 		f.countBlocks(free, perSet)
 		return f, nil
 	}

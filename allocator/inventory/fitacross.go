@@ -6,27 +6,29 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// Candidate is a number of addresses that a pool is asked for.
+// Candidate is a pool, and the number of addresses to request from the pool.
 type Candidate struct {
 	Pool *Pool
 	Size int64
 }
 
-// AcrossFit is how many sets of ranges fit into several pools.
+// AcrossFit is the number of sets of ranges that fit into several pools.
 type AcrossFit struct {
 	Sets    int64
-	AtLeast bool // the count has a bound, and more sets fit
-	// Next are the pools of the ranges of the next set, in the order of the ranges. They end before the first range that gets no addresses.
+	AtLeast bool // the count ended at maxFit: Sets is a lower bound
+	// Next lists the pools of the ranges of the next set, in the order of the ranges. Next ends before the first range without room.
 	Next []*Pool
-	// WaitsFor is the pool that ends the count before it is full; nil if no pool has room.
+	// WaitsFor is the pool that ended the count because it does not serve; nil if the count ended for lack of room or at maxFit.
 	WaitsFor *Pool
 }
 
-// FitAcross counts the sets of ranges that fit into pools. Each range of a set has candidates, and gets its addresses from the first that has room, whatever the
-// other ranges of the set get. A pool for which a claim waits, or which denies a claim for another reason than its room, ends the search for candidates.
+// FitAcross counts the sets of ranges that fit into pools. Each range of a set gets addresses from its first candidate with room, independently of the other
+// ranges of the set.
+//
+// The search ends at a candidate whose pool does not serve (see Serves): a claim waits for the pool, or the pool denies the claim for a reason other than room.
 func (i *Inventory) FitAcross(set [][]Candidate) (f AcrossFit, err error) {
 	pools := map[Key]*allocator.Pool{}
-	spaces := map[string]*allocator.Space{} // by routing domain: pools may share addresses
+	spaces := map[string]*allocator.Space{} // routing domain -> space: the pools of a domain may share addresses
 	for _, candidates := range set {
 		for _, c := range candidates {
 			if c.Size < 1 {
@@ -59,7 +61,8 @@ func (i *Inventory) FitAcross(set [][]Candidate) (f AcrossFit, err error) {
 	return f, nil
 }
 
-// firstWithRoom allocates a range from the first candidate that has room. If none has, the result is the pool that ended the search, or nil.
+// firstWithRoom allocates a range from the first candidate with room. If found is false, p is the pool that does not serve and ended the search; nil if no
+// candidate has room.
 func firstWithRoom(candidates []Candidate, pools map[Key]*allocator.Pool, owner allocator.OwnerID) (p *Pool, found bool) {
 	for _, c := range candidates {
 		if !c.Pool.Serves() {
@@ -72,5 +75,5 @@ func firstWithRoom(candidates []Candidate, pools map[Key]*allocator.Pool, owner 
 	return nil, false
 }
 
-// Serves reports whether the pool allocates addresses to claims that do not name them, as long as it has room.
+// Serves reports whether the pool, while it has room, allocates addresses to claims without a requested address.
 func (p *Pool) Serves() bool { return !p.Paused && !p.Manual && !p.Deleting && p.Fault == "" }

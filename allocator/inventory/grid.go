@@ -9,7 +9,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// Sign is the content of one square of a map: of one address, or of several consecutive addresses.
+// Sign is the content of one square of a map. A square is one address or several consecutive addresses.
 type Sign rune
 
 const (
@@ -18,18 +18,18 @@ const (
 	SignLoadBalancer Sign = 'L'
 	SignVIP          Sign = 'V'
 	SignMachine      Sign = 'M'
-	SignOther        Sign = 'o' // owned by an object that the reader may not see
-	SignSeveral      Sign = 'x' // several of these, all addresses taken
-	SignPartly       Sign = '▒' // free addresses beside others
+	SignOther        Sign = 'o' // owned by an object hidden from the reader
+	SignSeveral      Sign = 'x' // addresses with different signs, no address free
+	SignPartly       Sign = '▒' // free addresses and addresses with other signs
 	SignReserved     Sign = 'r'
 	SignCooldown     Sign = '~'
-	SignGranted      Sign = '?' // granted to a claim that is not stored yet, or withheld by an update of a pool
+	SignGranted      Sign = '?' // granted to a claim not yet observed, or withheld by an update of a pool
 	SignMoved        Sign = 'm' // owned in another cluster
 	SignConflict     Sign = '!'
 	SignNotOffered   Sign = ' '
 )
 
-// Meanings explains the signs, in the order of a legend.
+// Meanings lists the signs with their meaning, in the order of the legend.
 var Meanings = []struct {
 	Sign
 	Meaning string
@@ -89,7 +89,7 @@ func (i *Inventory) signOfOwner(k Key) Sign {
 	return SignMachine
 }
 
-// combine returns the sign of a square whose addresses have the signs a and b.
+// combine returns the sign of a square with addresses of sign a and addresses of sign b.
 func (a Sign) combine(b Sign) Sign {
 	switch {
 	case a == b:
@@ -106,8 +106,8 @@ func (a Sign) combine(b Sign) Sign {
 	return SignSeveral
 }
 
-// Grid returns the squares of a network, each of 1<<shift addresses. Free addresses that the pool does not offer are SignNotOffered. The cost grows with the
-// number of squares and segments.
+// Grid returns the squares of a network, each of 1<<shift addresses. Free addresses not offered by the pool are SignNotOffered. The cost grows with the number
+// of squares and segments.
 func (i *Inventory) Grid(p *Pool, network allocator.Range, shift int) []Sign {
 	squares := make([]Sign, squareOf(network.First, network.Last, shift)+1)
 	for n := range squares {
@@ -130,7 +130,7 @@ func (i *Inventory) Grid(p *Pool, network allocator.Range, shift int) []Sign {
 	return squares
 }
 
-// squareOf returns the index of the square that contains an address, if the first square begins at first and each has 1<<shift addresses.
+// squareOf returns the index of the square that contains an address. The first square begins at first, and each square has 1<<shift addresses.
 func squareOf(first, address netip.Addr, shift int) int {
 	a, b := address.As16(), first.As16()
 	low, borrow := bits.Sub64(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]), 0)
@@ -141,8 +141,12 @@ func squareOf(first, address netip.Addr, shift int) int {
 	return int(high<<(64-shift) | low>>shift)
 }
 
-// Start returns the part of a network at which a map of a pool starts: the smallest network that contains all its addresses that are neither free nor reserved, or the
-// whole network if it has none.
+// Start returns the part of a network at which the map of a pool starts:
+//
+//   - the smallest network that contains the used addresses of the pool, if this smallest network is inside the given network
+//   - otherwise, or if the given network has no used address, the given network
+//
+// Used addresses are neither free nor reserved.
 func (i *Inventory) Start(p *Pool, network allocator.Range) allocator.Range {
 	var used []allocator.Range
 	for _, g := range i.Segments(p.Domain, p.Ranges) {
@@ -159,7 +163,7 @@ func (i *Inventory) Start(p *Pool, network allocator.Range) allocator.Range {
 	return network
 }
 
-// Enclosing returns the smallest network that contains the ranges of the family of the first.
+// Enclosing returns the smallest network that contains every range of the same address family as ranges[0]. Precondition: ranges is not empty.
 func Enclosing(ranges []allocator.Range) allocator.Range {
 	first, last := ranges[0].First, ranges[0].Last
 	for _, r := range ranges {

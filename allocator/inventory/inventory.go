@@ -27,14 +27,14 @@ import (
 // Key identifies an object.
 type Key = state.Key
 
-// Resources are the resources of the objects that an Inventory takes, pools first.
+// Resources lists the resources of the objects in an Inventory, pools first.
 var Resources = []string{
 	butler.ResourceNetworkPool, metal3.ResourceIPPool, novaedge.ResourceProxyIPPool,
 	butler.ResourceIPAllocation, metal3.ResourceIPClaim, metal3.ResourceIPAddress, clusterapi.ResourceIPAddressClaim, clusterapi.ResourceIPAddress,
 	novaedge.ResourceProxyVIP,
 }
 
-// kinds has the kind of each resource.
+// kinds maps a resource to its kind.
 var kinds = map[string]string{
 	butler.ResourceNetworkPool: "NetworkPool", metal3.ResourceIPPool: "IPPool", novaedge.ResourceProxyIPPool: "ProxyIPPool",
 	butler.ResourceIPAllocation: "IPAllocation", metal3.ResourceIPClaim: "IPClaim", metal3.ResourceIPAddress: "IPAddress",
@@ -44,7 +44,7 @@ var kinds = map[string]string{
 // KindOf returns the kind of an object: "IPAllocation".
 func KindOf(k Key) string { return cmp.Or(kinds[k.Resource], k.Resource) }
 
-// NameOf returns the namespace and the name of an object, separated by a slash; only the name of a cluster-scoped object.
+// NameOf returns namespace/name of an object; the name of a cluster-scoped object.
 func NameOf(k Key) string {
 	if k.Namespace == "" {
 		return k.Name
@@ -55,7 +55,7 @@ func NameOf(k Key) string {
 // TitleOf returns the kind and the name of an object: "IPClaim ns/web".
 func TitleOf(k Key) string { return KindOf(k) + " " + NameOf(k) }
 
-// Inventory is the stored pools and claims, and the open grants of the journal.
+// Inventory contains the stored pools and claims, and the open grants of the journal.
 type Inventory struct {
 	now         time.Time
 	state       *state.State
@@ -63,8 +63,8 @@ type Inventory struct {
 	grants      []journal.Entry // open grants
 	pools       map[Key]*Pool
 	claims      map[Key]*Claim
-	unread      map[string]string // resource -> the only namespace whose objects were read; "" for none
-	anonymous   *anonymous        // objects that the reader may not see; nil if the reader may see all
+	unread      map[string]string // resource -> the only namespace that was read; "" if no namespace was read
+	anonymous   *anonymous        // hidden objects; nil without restriction
 }
 
 // New returns an Inventory without objects. grants are the entries of the journal, read before the objects; nil if the journal could not be read.
@@ -80,7 +80,7 @@ func New(now time.Time, grants []journal.Entry) *Inventory {
 	return i
 }
 
-// newTokens returns a source of distinct tokens for grants that PlanUpdate withdraws: no token is stored.
+// newTokens returns a source of distinct tokens for the grants of PlanUpdate. PlanUpdate withdraws each grant: no token is stored.
 func newTokens() func() journal.Token {
 	n := uint64(0)
 	return func() (t journal.Token) {
@@ -90,10 +90,13 @@ func newTokens() func() journal.Token {
 	}
 }
 
-// Now returns the time of the Inventory, at which grants and cooldowns have ended or not.
+// Now returns the time of the Inventory: cooldowns that ended earlier are over.
 func (i *Inventory) Now() time.Time { return i.now }
 
-// Add adds a stored object. Pools should be added before claims, which saves work. An object of another type is ignored.
+// Add adds a stored object. Adding pools before claims saves work. Add ignores:
+//
+//   - an object of another type
+//   - an IPAddressClaim whose pool belongs to another provider
 func (i *Inventory) Add(o metav1.Object) {
 	switch o := o.(type) {
 	case *butlerv1.NetworkPool:
@@ -122,31 +125,32 @@ func (i *Inventory) Add(o metav1.Object) {
 	}
 }
 
-// LeaveOut declares that the objects of a resource were read in one namespace only, or not at all (""): an object that is not in the Inventory may be stored.
+// LeaveOut declares that the objects of a resource were read in only one namespace, or in no namespace (""). An unread object may be stored although the
+// Inventory does not contain the object.
 func (i *Inventory) LeaveOut(resource, namespace string) { i.unread[resource] = namespace }
 
-// LeftOut lists the resources of which objects were not read, with the namespace that was read.
+// LeftOut returns the declarations of LeaveOut: resource -> namespace that was read; "" if no namespace was read.
 func (i *Inventory) LeftOut() map[string]string { return maps.Clone(i.unread) }
 
-// IsRead reports whether an object that is not in the Inventory is not stored.
+// IsRead reports whether the namespace of an object was read for its resource. If so, an object that is not in the Inventory is not stored.
 func (i *Inventory) IsRead(k Key) bool {
 	namespace, partly := i.unread[k.Resource]
 	return !partly || namespace != "" && namespace == k.Namespace
 }
 
-// Segments lists the addresses of ranges in a routing domain, as state.State.Segments does.
+// Segments lists the addresses of ranges in a routing domain, see state.State.Segments.
 func (i *Inventory) Segments(domain string, ranges []allocator.Range) []state.Segment {
 	return i.state.Segments(domain, ranges)
 }
 
-// IsGrantedTo reports whether an open grant is for these ranges and the create of this claim. A new create of the claim gets the same ranges.
+// IsGrantedTo reports whether an open grant gives these ranges to the create of a claim. A repeated create of the claim gets the same ranges.
 func (i *Inventory) IsGrantedTo(k Key, domain string, ranges []allocator.Range) bool {
 	return slices.ContainsFunc(i.grants, func(e journal.Entry) bool {
 		return e.Resource == k.Resource && e.Namespace == k.Namespace && e.NameHash == journal.HashName(k.Name) && e.Space == domain && slices.Equal(e.Ranges, ranges)
 	})
 }
 
-// CompareKeys orders objects by kind, namespace and name.
+// CompareKeys orders objects by resource, namespace and name.
 func CompareKeys(x, y Key) int {
 	return cmp.Or(strings.Compare(x.Resource, y.Resource), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
 }

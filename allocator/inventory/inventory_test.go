@@ -46,7 +46,7 @@ func newAllocation(name, first, last string, purpose butlerv1.IPAllocationType) 
 	}
 }
 
-// newInventory has a pool of 128 addresses, with allocations at random.
+// newInventory returns an Inventory with a pool of 128 addresses and random allocations.
 func newInventory(random *rand.Rand) *Inventory {
 	i := New(now, nil)
 	i.Add(newPool("10.0.0.0/25"))
@@ -61,7 +61,7 @@ func newInventory(random *rand.Rand) *Inventory {
 	}
 }
 
-// A map starts at the smallest network with everything that is owned, granted, in cooldown or in conflict, in its family.
+// Start returns the smallest network that contains the owned addresses; the whole network if no address in the network is owned.
 func TestStart(t *testing.T) {
 	for name, test := range map[string]struct{ first, last, network, want string }{
 		"at the beginning":    {"10.0.0.0", "10.0.0.9", "10.0.0.0/8", "10.0.0.0/28"},
@@ -87,7 +87,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// Fits equals the number of sets that the state machine of the manager allocates before it denies one.
+// Fits returns the number of sets that the state machine of the manager allocates before the first denial.
 func TestFits_EqualsWhatIsAllocated(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 300 {
@@ -125,7 +125,7 @@ func TestFits_EqualsWhatIsAllocated(t *testing.T) {
 	}
 }
 
-// FitAcross equals the number of sets that the state machine of the manager allocates, if each range of a set is requested from pool after pool.
+// FitAcross returns the number of sets that the state machine of the manager allocates if each range of a set is requested from pool after pool.
 func TestFitAcross_EqualsWhatIsAllocated(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	pool := func(name, cidr, domain string) *butlerv1.NetworkPool {
@@ -196,7 +196,8 @@ func TestFitAcross_EqualsWhatIsAllocated(t *testing.T) {
 	}
 }
 
-// A plan is denied exactly if it takes addresses from owners, and leaves as much free as an inventory of the changed pool has.
+// PlanUpdate returns a denial exactly if the update takes addresses from owners. Otherwise the planned free addresses equal the free addresses of an inventory
+// with the changed pool.
 func TestPlanUpdate_EqualsTheChangedPool(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	denied := 0
@@ -224,7 +225,7 @@ func TestPlanUpdate_EqualsTheChangedPool(t *testing.T) {
 	}
 }
 
-// The signs of a grid: kinds of owners, reservations, cooldowns, grants, and the addresses that another pool offers.
+// Grid shows kinds of owners, reservations, cooldowns, grants, and addresses offered by another pool.
 func TestGrid(t *testing.T) {
 	token := journal.Token{1}
 	granted, _ := allocator.ParseRange("10.0.0.6")
@@ -253,7 +254,7 @@ func TestGrid(t *testing.T) {
 	}
 }
 
-// A square of several addresses has the sign of these addresses, combined; also in IPv6 networks with more addresses than an int64 counts.
+// Grid combines the signs of the addresses of a square, also in IPv6 networks with more addresses than an int64 counts.
 func TestGrid_CombinesAddresses(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for range 100 {
@@ -311,7 +312,7 @@ func mustRange(t *testing.T, text string) allocator.Range {
 	return r
 }
 
-// The number of ranges of one size is exact, also where it exceeds an int64.
+// CountFits counts ranges of one size exactly, also beyond MaxInt64.
 func TestCountFits_Large(t *testing.T) {
 	free := []allocator.Range{mustRange(t, "2001:db8::/64"), mustRange(t, "2001:db8:1::/64")}
 	for size, want := range map[int64]struct {
@@ -335,7 +336,7 @@ func TestCountFits_Large(t *testing.T) {
 	}
 }
 
-// A claim whose pool does not exist says so, although its status has no reason, unless the pool may exist.
+// Claims sets the reason of a claim whose pool does not exist, although the status has no reason. Claims sets no reason if the pool may exist unread.
 func TestClaims_ReasonOfAMissingPool(t *testing.T) {
 	waiting := newAllocation("waiting", "", "", butlerv1.TypeNodes)
 	waiting.Spec.PinnedRange, waiting.Spec.Count = nil, new(int32(1))
@@ -361,7 +362,7 @@ func TestClaims_ReasonOfAMissingPool(t *testing.T) {
 	}
 }
 
-// Without the journal, the number of granted addresses is that of the status.
+// Usage returns the number of granted addresses in the status if the journal was not read.
 func TestUsage_GrantedWithoutTheJournal(t *testing.T) {
 	granted, _ := allocator.ParseRange("10.0.0.6-10.0.0.7")
 	for name, tc := range map[string]struct {
@@ -382,7 +383,7 @@ func TestUsage_GrantedWithoutTheJournal(t *testing.T) {
 	}
 }
 
-// The answer to who owns a reserved address names the field and the description of the reservation.
+// Who returns the field and the description of a reservation.
 func TestWho_DescribesReservation(t *testing.T) {
 	pool := newPool("10.0.0.0/24", "10.0.0.0/28", "10.0.0.16/28")
 	pool.Spec.Reserved[1].Description = "routers"

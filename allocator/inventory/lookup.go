@@ -14,7 +14,7 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Release is a release that a NetworkPool records: its status lists the newest.
+// Release is a release in the status of a NetworkPool. The status lists the newest releases.
 type Release struct {
 	Pool                   Key
 	Claim                  string // namespace/name of the IPAllocation
@@ -24,7 +24,7 @@ type Release struct {
 	ReleasedAt, ReusableAt time.Time
 }
 
-// Releases lists the recorded releases of a routing domain that have an address of a range, the newest first.
+// Releases lists the recorded releases of a routing domain that overlap a range, newest first.
 func (i *Inventory) Releases(domain string, r allocator.Range) (list []Release) {
 	for _, p := range i.pools {
 		pool, ok := p.Object.(*butlerv1.NetworkPool)
@@ -49,18 +49,19 @@ func (i *Inventory) Releases(domain string, r allocator.Range) (list []Release) 
 	return list
 }
 
-// Answer is what is known about a run of addresses of a routing domain.
+// Answer describes a run of addresses of a routing domain.
 type Answer struct {
 	Domain  string
 	Segment state.Segment
-	Pools   []*Pool // that offer an address of the segment
-	// ReservedBy is the pool that blocks the addresses, Reservation its field; nil for addresses that no pool blocks. Owned addresses may be blocked too.
+	Pools   []*Pool // pools that offer an address of the segment
+	// ReservedBy is the first pool that blocks an address of the segment, and Reservation describes the blocking field; nil and "" if no pool blocks an
+	// address. Owned addresses may be blocked too.
 	ReservedBy  *Pool
 	Reservation string
 	Releases    []Release
 }
 
-// Who answers who owns the addresses of a range in a routing domain, in address order.
+// Who returns an Answer for each segment of a range in a routing domain, in address order.
 func (i *Inventory) Who(domain string, r allocator.Range) (answers []Answer) {
 	for _, g := range i.Segments(domain, []allocator.Range{r}) {
 		a := Answer{Domain: domain, Segment: g, Pools: i.PoolsOffering(domain, g.Range), Releases: i.Releases(domain, g.Range)}

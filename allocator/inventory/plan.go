@@ -19,16 +19,20 @@ import (
 
 // Plan is the effect of an update of a pool.
 type Plan struct {
-	// Faults are the rules that the updated pool breaks. Denied is the first reason for which the allocator would deny the update; nil if it would not.
+	// Faults lists the rules that the updated pool breaks. Denied is the first reason of the allocator to deny the update; nil if the allocator admits the
+	// update.
 	Faults field.ErrorList
 	Denied error
-	// Owners are all owners of addresses that the update would take from them, in address order.
+	// Owners lists, in address order, the owned and the granted addresses affected by the update:
+	//
+	//   - addresses that the update removes, if the owner got them from this pool or from an unknown pool
+	//   - addresses that the update blocks, unless the pool may block owned addresses
 	Owners []state.Segment
 	// Before and After are the free addresses of the pool.
 	Before, After []allocator.Range
 }
 
-// PlanUpdate computes the effect of an update of a stored pool: updated is the pool's new version, of the same type.
+// PlanUpdate computes the effect of an update of a stored pool. updated is the new version of the pool and has the type of the stored version.
 func (i *Inventory) PlanUpdate(p *Pool, updated metav1.Object) Plan {
 	converted, faults := convertUpdate(p.Object, updated)
 	plan := Plan{Faults: faults, Before: i.Free(p, 1)}
@@ -61,7 +65,7 @@ func (i *Inventory) PlanUpdate(p *Pool, updated metav1.Object) Plan {
 	return plan
 }
 
-// freeAfter returns the addresses that are free after an update of a pool. Owners that the update takes addresses from count as gone.
+// freeAfter returns the free addresses of a pool after an update. Addresses that the update removes or blocks are not free, whether or not their owners stay.
 func (i *Inventory) freeAfter(p *Pool, updated state.Pool) []allocator.Range {
 	blocked := slices.Clone(updated.Blocked)
 	for _, other := range i.pools {

@@ -19,11 +19,11 @@ type Pool struct {
 	Domain   string            // routing domain; "" is the default routing domain
 	Ranges   []allocator.Range // offered, in address order, merged
 	Object   metav1.Object
-	Fault    string // rule that the pool breaks; "" for none
-	Faulty   bool   // the pool offers nothing because of its Fault
+	Fault    string // rule that the pool breaks; "" for a valid pool
+	Faulty   bool   // the pool offers no address because of Fault
 	Deleting bool
 	Paused   bool
-	Manual   bool // allocates only ranges that are requested by address
+	Manual   bool // allocates only ranges requested by address
 
 	converted state.Pool
 }
@@ -45,15 +45,15 @@ func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
 	i.pools[p.Key] = described
 }
 
-// Pools lists the pools by kind, namespace and name.
+// Pools lists the pools by resource, namespace and name.
 func (i *Inventory) Pools() []*Pool {
 	return slices.SortedFunc(maps.Values(i.pools), func(x, y *Pool) int { return CompareKeys(x.Key, y.Key) })
 }
 
-// Pool returns a pool; nil if it is not stored.
+// Pool returns a pool; nil if the Inventory does not contain the pool.
 func (i *Inventory) Pool(k Key) *Pool { return i.pools[k] }
 
-// Usage counts the addresses of a pool, as the status of the pool does. Without the journal, Granted is the number in the status, and granted addresses count as
+// Usage counts the addresses of a pool as the status of the pool does. Without the journal, Granted is the number in the status, and granted addresses count as
 // free.
 func (i *Inventory) Usage(k Key) state.Usage {
 	u, known := i.state.Usage(k)
@@ -63,10 +63,10 @@ func (i *Inventory) Usage(k Key) state.Usage {
 	return u
 }
 
-// KnowsGrants reports whether the journal was read: without the journal, segments of granted addresses are free.
+// KnowsGrants reports whether the journal was read. Without the journal, granted addresses count as free.
 func (i *Inventory) KnowsGrants() bool { return i.knowsGrants }
 
-// grantedIn returns the number of granted addresses in the status of a pool; 0 for an IPPool, whose status does not have the number.
+// grantedIn returns the number of granted addresses in the status of a pool; 0 for an IPPool, whose status does not record the number.
 func grantedIn(pool metav1.Object) int64 {
 	switch p := pool.(type) {
 	case *butlerv1.NetworkPool:
@@ -77,7 +77,7 @@ func grantedIn(pool metav1.Object) int64 {
 	return 0
 }
 
-// Overlapping lists the pools of a pool's routing domain that offer some of its addresses.
+// Overlapping lists the visible pools of the routing domain of p, without p, that offer addresses of p.
 func (i *Inventory) Overlapping(p *Pool) []Key {
 	return slices.DeleteFunc(i.state.Overlapping(p.converted), IsAnonymous)
 }
@@ -92,19 +92,20 @@ func (i *Inventory) PoolsOffering(domain string, r allocator.Range) (list []*Poo
 	return list
 }
 
-// StayingOwners lists the owners of addresses of a pool that are not being deleted.
+// StayingOwners lists the objects that own addresses of a pool and are not being deleted.
 func (i *Inventory) StayingOwners(k Key) []state.Owner { return i.state.StayingOwners(k) }
 
-// ReuseDelay is the cooldown of the addresses of the pool.
+// ReuseDelay returns the length of the cooldown of the addresses of the pool.
 func (p *Pool) ReuseDelay() time.Duration { return p.converted.ReuseDelay }
 
-// Declared lists the ranges of the pool one by one. A claim gets its range from one of them, also where two are adjacent.
+// Declared lists the ranges of the pool one by one, without a merge of adjacent ranges. A requested range must be inside one declared range; a range allocated
+// by count may span two adjacent declared ranges.
 func (p *Pool) Declared() []allocator.Range { return p.converted.Window }
 
-// Blocked lists the ranges that the pool blocks in its routing domain: reserved networks, the gateway, preAllocations, and addresses of the platform.
+// Blocked lists the ranges that the pool blocks in its routing domain: reserved networks, the gateway, preAllocations, and status.infrastructureAllocations.
 func (p *Pool) Blocked() []allocator.Range { return p.converted.Blocked }
 
-// Blocks reports whether the pool blocks an address of a range. what describes the field; it may be "".
+// Blocks reports whether the pool blocks an address of a range. what describes the blocking field; what may be "".
 func (p *Pool) Blocks(r allocator.Range) (what string, blocks bool) {
 	n := slices.IndexFunc(p.converted.Blocked, r.Overlaps)
 	if n >= 0 && p.converted.WhatIsBlocked != nil {
@@ -113,8 +114,8 @@ func (p *Pool) Blocks(r allocator.Range) (what string, blocks bool) {
 	return what, n >= 0
 }
 
-// Blocking describes why a range is reserved in a routing domain: the first pool that blocks an address of the range, and the field, with the description that a
-// NetworkPool has for a reserved network; nil if no pool blocks an address.
+// Blocking returns the first pool that blocks an address of a range in a routing domain; nil if no pool blocks an address. what describes the blocking field,
+// with the description of the reserved network of a NetworkPool.
 func (i *Inventory) Blocking(domain string, r allocator.Range) (p *Pool, what string) {
 	for _, p := range i.Pools() {
 		what, blocks := p.Blocks(r)
@@ -129,7 +130,7 @@ func (i *Inventory) Blocking(domain string, r allocator.Range) (p *Pool, what st
 	return nil, ""
 }
 
-// describeReserved returns the description of the first network in spec.reserved of a NetworkPool that has an address of a range; "" for none.
+// describeReserved returns the description of the first network in spec.reserved of a NetworkPool that overlaps a range; "" if no network overlaps.
 func describeReserved(pool metav1.Object, r allocator.Range) string {
 	p, ok := pool.(*butlerv1.NetworkPool)
 	if !ok {
@@ -152,7 +153,7 @@ func (i *Inventory) Domains() []string {
 	return slices.Sorted(maps.Keys(domains))
 }
 
-// Free lists the blocks of free addresses of a pool that have at least min addresses, in address order.
+// Free lists the blocks of at least the given number of free addresses of a pool, in address order.
 func (i *Inventory) Free(p *Pool, least int64) (list []allocator.Range) {
 	for _, g := range i.Segments(p.Domain, p.Ranges) {
 		if g.State == state.SegmentFree && g.Range.Size() >= least {

@@ -10,29 +10,29 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// anonymous has the objects that the reader of an Inventory may not see. The state machine gets each under a pseudonym: the addresses of a hidden object are
-// owned, reserved or in cooldown as for every reader. Nothing else of a hidden object is kept.
+// anonymous contains the objects hidden from the reader of an Inventory. The state machine gets each hidden object under a pseudonym: for every reader, the
+// addresses of a hidden object are owned, reserved or in cooldown. An Inventory keeps no other data of a hidden object.
 //
 //	Invariant: outside of type anonymous, an Inventory has no name, namespace or text of a hidden object
 type anonymous struct {
 	mayRead    func(Key) bool    // false for a hidden object
 	pseudonyms map[Key]Key       // object -> pseudonym
 	names      map[string]string // name of a pseudonym -> name of the object
-	blocked    map[Key]blocked   // pseudonym of a pool -> what the pool blocks
+	blocked    map[Key]blocked   // pseudonym of a pool -> ranges blocked by the pool
 }
 
-// blocked is the ranges that a pool blocks in a routing domain.
+// blocked lists the ranges that a hidden pool blocks in its routing domain.
 type blocked struct {
 	domain string
 	ranges []allocator.Range
 }
 
-// pseudonymNamespace is the namespace of every pseudonym. The name is not valid for a namespace: messages of the state machine call a hidden object an object "in
-// another namespace".
+// pseudonymNamespace is the namespace of every pseudonym. Kubernetes permits no namespace of this name, so messages of the state machine describe a hidden
+// object as an object "in another namespace".
 const pseudonymNamespace = "?"
 
-// NewRestricted returns an Inventory for a reader who may see only the objects for which mayRead returns true. Add all stored objects: the Inventory shows the
-// addresses of hidden objects as owned, reserved or in cooldown, without names. Declare the resources of hidden objects by LeaveOut.
+// NewRestricted returns an Inventory for a reader who may see only the objects for which mayRead returns true. The caller adds all stored objects, and declares
+// the resources of hidden objects by LeaveOut. The Inventory shows the addresses of hidden objects as owned, reserved or in cooldown, without names.
 func NewRestricted(now time.Time, mayRead func(Key) bool) *Inventory {
 	i := New(now, nil)
 	i.anonymous = &anonymous{mayRead: mayRead, pseudonyms: map[Key]Key{}, names: map[string]string{}, blocked: map[Key]blocked{}}
@@ -42,10 +42,10 @@ func NewRestricted(now time.Time, mayRead func(Key) bool) *Inventory {
 // IsAnonymous reports whether a key is the pseudonym of a hidden object. Only the resource of a pseudonym has a meaning.
 func IsAnonymous(k Key) bool { return k.Namespace == pseudonymNamespace }
 
-// isHidden reports whether the reader may not see an object.
+// isHidden reports whether an object is hidden from the reader.
 func (i *Inventory) isHidden(k Key) bool { return i.anonymous != nil && !i.anonymous.mayRead(k) }
 
-// mask returns the pseudonym of a hidden object, and the key of any other object.
+// mask returns the pseudonym of a hidden object, and the unchanged key of a visible object.
 func (i *Inventory) mask(k Key) Key {
 	if k == (Key{}) || !i.isHidden(k) {
 		return k

@@ -11,15 +11,19 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Tenant is what is stored about a tenant beside its claims.
+// Tenant contains the stored objects of a tenant beside its claims.
 type Tenant struct {
-	Cluster  *butlerv1.TenantCluster  // nil if it is not stored, or was not read
-	Provider *butlerv1.ProviderConfig // with the quota; nil if it is not known
-	NotRead  []string                 // lines about what was not read
+	Cluster  *butlerv1.TenantCluster  // nil if not stored or not read
+	Provider *butlerv1.ProviderConfig // with the quota; nil if not known
+	NotRead  []string                 // lines about unread objects
 }
 
-// NewTenant returns a tenant. providers are the stored ProviderConfigs. The TenantCluster names its ProviderConfig, maybe without the namespace, which an option
-// of the manager has. Otherwise the manager selects one, by rules that read more objects: then the ProviderConfig is known if there is only one.
+// NewTenant returns a tenant. providers are the stored ProviderConfigs. The ProviderConfig of the tenant is known if exactly one ProviderConfig matches:
+//
+//	the TenantCluster names      matching ProviderConfigs
+//	namespace and name           the ProviderConfig with this namespace and name
+//	a name only                  every ProviderConfig with this name: the namespace is an option of the manager
+//	no ProviderConfig            every ProviderConfig: the manager selects one by rules that read more objects
 func NewTenant(c *butlerv1.TenantCluster, providers []*butlerv1.ProviderConfig) Tenant {
 	t := Tenant{Cluster: c}
 	ref := c.Spec.ProviderConfigRef
@@ -44,7 +48,7 @@ func NewTenant(c *butlerv1.TenantCluster, providers []*butlerv1.ProviderConfig) 
 	return t
 }
 
-// Quota returns the largest number of addresses of a tenant for a purpose; 0 if it has no limit or is not known.
+// Quota returns the largest number of addresses of a tenant for a purpose; 0 without a limit, or if the limit is not known.
 func (t Tenant) Quota(of Purpose) int32 {
 	if t.Provider == nil || t.Provider.Spec.Network == nil || t.Provider.Spec.Network.QuotaPerTenant == nil {
 		return 0
@@ -58,13 +62,13 @@ func (t Tenant) Quota(of Purpose) int32 {
 	return 0
 }
 
-// LoadBalancerRange is the addresses of an IPAllocation for the load balancers of a tenant.
+// LoadBalancerRange is a range of an IPAllocation for the load balancers of a tenant.
 type LoadBalancerRange struct {
 	Range     allocator.Range
 	Claim     Key
-	Growth    bool      // allocated on demand; the manager releases it when it has been idle for long
-	IdleSince time.Time // since when no Service uses an address of the range; zero if some is used, or it is not known
-	Ready     bool      // the manager offers the range to MetalLB in the tenant, unless it is about to release it
+	Growth    bool      // allocated on demand; the manager releases the range after a long idle time
+	IdleSince time.Time // since when no Service uses an address of the range; zero if a Service uses an address, or if the time is not known
+	Ready     bool      // the manager offers the range to MetalLB in the tenant, except just before a release
 }
 
 // LoadBalancers lists the ranges for the load balancers of a tenant, in the order of Claims.
