@@ -19,7 +19,7 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 	}
 	age := i.Now().Sub(c.Created).Round(time.Second)
 	if c.OwnerClaim != (inventory.Key{}) {
-		// A name that no claim can have, such as _reserved, reserves the address.
+		// A claim name that Kubernetes does not permit, such as _reserved, reserves the address without a claim.
 		canExist := len(validation.IsDNS1123Subdomain(c.OwnerClaim.Name)) == 0
 		if canExist && len(c.Ranges) > 0 && i.Claim(c.OwnerClaim) == nil && i.IsRead(c.OwnerClaim) && age >= grace && c.State != inventory.ClaimDeleting {
 			add(OrphanAddress, "kubectl delete "+kubectlName(c.Key)+", if nothing uses the address; otherwise create the claim again",
@@ -60,7 +60,7 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 	return list
 }
 
-// Clusters lists the Clusters of Cluster API that claims name, as namespace/name.
+// Clusters lists the Clusters of Cluster API named by claims, as namespace/name.
 func Clusters(i *inventory.Inventory) (names []string) {
 	for _, c := range i.Stored() {
 		if c.Purpose == inventory.PurposeMachine && c.Tenant != "" {
@@ -71,7 +71,7 @@ func Clusters(i *inventory.Inventory) (names []string) {
 	return slices.Compact(names)
 }
 
-// CheckClusters lists the claims that name a Cluster which is not among the stored Clusters, given as namespace/name.
+// CheckClusters lists the claims that name a missing Cluster. stored contains the stored Clusters, as namespace/name.
 func CheckClusters(i *inventory.Inventory, stored map[string]bool, grace time.Duration) (list []Finding) {
 	for _, c := range i.Stored() {
 		if c.Purpose == inventory.PurposeMachine && c.Tenant != "" && !stored[c.Tenant] && c.State != inventory.ClaimDeleting && i.Now().Sub(c.Created) >= grace {
@@ -83,8 +83,8 @@ func CheckClusters(i *inventory.Inventory, stored map[string]bool, grace time.Du
 	return list
 }
 
-// checkGrants lists the grants of a journal whose objects were never stored, if the journal has not been renewed for the life of a grant: only a leader
-// removes grants. While a leader renews the journal it removes these grants itself, and the journal does not show their age.
+// checkGrants lists the grants of a journal without a stored object, if the journal has not been renewed for the life of a grant. Reason for the precondition:
+// a leader that renews the journal removes these grants, and the journal does not show their age. Without a leader, the grants stay.
 func checkGrants(i *inventory.Inventory, entries []journal.Entry, unrenewed time.Duration) (list []Finding) {
 	if unrenewed < state.DefaultGrantLife {
 		return nil
@@ -94,7 +94,7 @@ func checkGrants(i *inventory.Inventory, entries []journal.Entry, unrenewed time
 		stored[c.Token] = true
 	}
 	for _, e := range entries {
-		if e.IsStandby() || stored[e.Token] || e.UID == "" && e.StoredName != "" { // the last are withheld ranges of a pool
+		if e.IsStandby() || stored[e.Token] || e.UID == "" && e.StoredName != "" { // standby grant, stored object, or ranges withheld by the update of a pool
 			continue
 		}
 		list = append(list, newFinding(LeakedGrant, nil, "start the manager: its leader removes the grant; until then its addresses are not free",

@@ -12,17 +12,17 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// Severity of a Defect.
+// Severity is the urgency of a Defect.
 type Severity string
 
 const (
-	SeverityError   Severity = "error"   // something does not work, or an address has two users
-	SeverityWarning Severity = "warning" // something will not work, or should be looked at
+	SeverityError   Severity = "error"   // a function fails, or an address has two users
+	SeverityWarning Severity = "warning" // a function will fail, or a person should check the objects
 )
 
-// Defect is a kind of findings.
+// Defect is a class of findings.
 type Defect struct {
-	ID       string // stable: an identifier never gets another meaning
+	ID       string // stable: an identifier keeps its meaning in later releases
 	Severity Severity
 	Title    string
 }
@@ -35,16 +35,17 @@ const (
 	AreaInstallation = "4" // leader, webhooks, certificates, versions
 )
 
-// Areas has the area of each name of an area.
+// Areas maps the name of an area to the area.
 var Areas = map[string]string{"addresses": AreaAddresses, "pools": AreaPools, "capacity": AreaCapacity, "installation": AreaInstallation}
 
-// DefaultGrace is longer than what the manager needs, also after a failure: the manager deletes an address object without claim after ten minutes.
+// DefaultGrace is the default time after which a temporary state is a defect. The manager ends temporary states earlier, also after a failure, with one
+// exception: the leader deletes an address object ten minutes after the leader first observed the object without its claim.
 const DefaultGrace = 10 * time.Minute
 
 // Area returns the area of a defect.
 func (d Defect) Area() string { return strings.TrimPrefix(d.ID, "IPAM")[:1] }
 
-// All defects. The README of cmd/kubectl-ipam has a row for each, with the same title.
+// The defects. The README of cmd/kubectl-ipam has a row with the title of each defect.
 var (
 	TwoOwners            = define("IPAM101", SeverityError, "Two Ready claims name the same address.")
 	OrphanAddress        = define("IPAM102", SeverityWarning, "An address object has no claim.")
@@ -99,28 +100,28 @@ func define(id string, s Severity, title string) Defect {
 // Defects lists all defects by identifier.
 func Defects() []Defect { return slices.Clone(defects) }
 
-// Finding is a defect of stored objects, with its remedy.
+// Finding is an occurrence of a Defect, with a remedy.
 type Finding struct {
 	Defect
-	Objects []inventory.Key // concerned; may be empty
+	Objects []inventory.Key // affected objects; may be empty
 	Message string
 	Remedy  string
 }
 
-// Report is the outcome of a check.
+// Report is the result of a check.
 type Report struct {
-	Passed     []string // lines about what has no defect
+	Passed     []string // lines about checks without a finding
 	Findings   []Finding
-	NotChecked []string // what could not be read, and why: "Nodes (forbidden)"
+	NotChecked []string // lines about omitted checks, with the reason: "Nodes (forbidden)"
 }
 
-// newFinding returns a finding. Its message is formatted from format and values.
+// newFinding returns a finding with a message formatted from format and values.
 func newFinding(d Defect, objects []inventory.Key, remedy, format string, values ...any) Finding {
 	return Finding{Defect: d, Objects: objects, Message: fmt.Sprintf(format, values...), Remedy: remedy}
 }
 
-// Check lists the defects of pools, claims and addresses, and the resources whose objects the inventory lacks. A state that ends by itself, such as a deletion,
-// is a defect when the state has lasted for grace.
+// Check returns the defects of pools, claims and addresses. NotChecked lists the resources that were not read completely. A temporary state, such as a
+// deletion, is a defect after it has lasted for grace.
 func Check(i *inventory.Inventory, grace time.Duration) (r Report) {
 	unread := i.LeftOut()
 	for _, resource := range slices.Sorted(maps.Keys(unread)) {
@@ -147,7 +148,7 @@ func SortFindings(list []Finding) {
 	})
 }
 
-// kubectlName returns an object as arguments of kubectl.
+// kubectlName returns the arguments of kubectl for an object.
 func kubectlName(k inventory.Key) string {
 	text := k.Resource + " " + k.Name
 	if k.Namespace != "" {

@@ -42,7 +42,7 @@ var (
 	fresh = metav1.NewTime(now.Add(-time.Minute))
 )
 
-// allocation is an old allocation with its finalizer, not Ready. Without first it waits for its addresses.
+// allocation returns an old IPAllocation with its finalizer, not Ready. Without first, the IPAllocation waits for its addresses.
 func allocation(name, first, last string, change ...func(*butlerv1.IPAllocation)) *butlerv1.IPAllocation {
 	a := &butlerv1.IPAllocation{
 		ObjectMeta: metav1.ObjectMeta{
@@ -67,7 +67,7 @@ func ready(a *butlerv1.IPAllocation) {
 	a.Status.Phase = butlerv1.PhaseAllocated
 }
 
-// changedPool is a newer version of the pool of the inventory.
+// changedPool returns a newer version of the pool in the inventory.
 func changedPool(cidr string, change func(*butlerv1.NetworkPool)) *butlerv1.NetworkPool {
 	p := &butlerv1.NetworkPool{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool", ResourceVersion: "9", Finalizers: []string{butlerv1.FinalizerNetworkPool}},
@@ -117,7 +117,7 @@ func add(objects ...metav1.Object) func(*inventory.Inventory) []Finding {
 	}
 }
 
-// defectsOfObjects has the check that finds each defect of pools, claims and addresses. The inventory has a pool ns/pool, 10.0.0.0/24.
+// defectsOfObjects maps each defect of pools, claims and addresses to a check that finds the defect. The inventory has a pool ns/pool, 10.0.0.0/24.
 var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 	TwoOwners:    add(allocation("a", "10.0.0.0", "10.0.0.3", ready), allocation("b", "10.0.0.3", "10.0.0.4", ready)),
 	LostConflict: add(allocation("a", "10.0.0.0", "10.0.0.3", ready), allocation("b", "10.0.0.3", "10.0.0.4")),
@@ -145,7 +145,7 @@ var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 			a.Annotations = map[string]string{butlerv1.AnnotationGrant: arrived.Token.String()}
 		}))
 		if found := checkGrants(i, []journal.Entry{open}, time.Minute); len(found) > 0 {
-			return nil // a grant of a minute may still be fulfilled
+			return nil // the object of a grant may be stored within two minutes
 		}
 		return checkGrants(i, []journal.Entry{open, arrived}, time.Hour)
 	},
@@ -160,7 +160,7 @@ var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 	ClusterNetwork: func(i *inventory.Inventory) []Finding {
 		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.128/25"}} }))
 		if found := CheckNetworks(i, []Network{{"the Services", rangeOf("10.0.0.192/26")}, {"the Services", rangeOf("10.1.0.0/16")}}); len(found) > 0 {
-			return nil // reserved, and elsewhere
+			return nil // the first network is reserved, the second is outside of the pool
 		}
 		return CheckNetworks(i, []Network{{"the Services", rangeOf("10.0.0.64/26")}})
 	},
@@ -199,7 +199,7 @@ var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 	OnlyReserved: add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.0.0.0/24"}} })),
 }
 
-// defectsOfInstallation has the check that finds each defect of the installation.
+// defectsOfInstallation maps each defect of the installation to a check that finds the defect.
 var defectsOfInstallation = map[Defect]func(*inventory.Inventory) []Finding{
 	NoLeader: func(i *inventory.Inventory) []Finding {
 		list, _ := CheckJournal(i, "system", lease(nil), false)
@@ -276,7 +276,7 @@ func lease(change func(*coordinationv1.Lease)) *coordinationv1.Lease {
 	return l
 }
 
-// hooksOf returns all expected webhooks of the group butler: mutating (0) or validating (1).
+// hooksOf returns the expected webhooks of group butler: mutating (0) or validating (1).
 func hooksOf(kind int, bundle []byte) (list []hook) {
 	for _, name := range expectedHooks["butler.butlerlabs.dev"][kind] {
 		list = append(list, hook{name, admissionv1.WebhookClientConfig{CABundle: bundle, Service: &admissionv1.ServiceReference{Namespace: "system", Name: "webhook"}}})
@@ -293,7 +293,7 @@ func pod(image string, created metav1.Time) corev1.Pod {
 	return corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: created}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "manager", Image: "butler-ipam:" + image}, {Name: "sidecar", Image: image}}}}
 }
 
-// certificates returns an authority and a certificate of webhook.system.svc that end at these times. Both are valid for one year.
+// certificates returns an authority and a certificate of webhook.system.svc with the given ends. Each is valid for one year.
 func certificates(authorityEnds, certificateEnds time.Time) (authority, certificate []byte) {
 	sign := func(t, parent *x509.Certificate, public any, key *ecdsa.PrivateKey) (*x509.Certificate, []byte) {
 		t.SerialNumber, t.NotBefore, t.BasicConstraintsValid = big.NewInt(1), t.NotAfter.AddDate(-1, 0, 0), true
@@ -317,7 +317,7 @@ func certificates(authorityEnds, certificateEnds time.Time) (authority, certific
 	return authority, certificate
 }
 
-// Each planted defect is found under its identifier, and nothing else; each defect has a test.
+// The check of each defect finds the defect under its identifier, and no other defect. Each defect has a check.
 func TestCheck_FindsEachDefect(t *testing.T) {
 	all := maps.Clone(defectsOfObjects)
 	maps.Copy(all, defectsOfInstallation)
@@ -342,7 +342,7 @@ func TestCheck_FindsEachDefect(t *testing.T) {
 	}
 }
 
-// Objects in good order have no finding, and neither has a state that has not lasted for the grace time.
+// Check finds no defect in healthy objects, nor in temporary states shorter than the grace time.
 func TestCheck_Healthy(t *testing.T) {
 	i := inventory.New(now, nil)
 	address := &metal3v1.IPAddress{
@@ -373,7 +373,7 @@ func TestCheck_Healthy(t *testing.T) {
 	}
 }
 
-// What was not read is not missing.
+// Check does not report unread objects as missing.
 func TestCheck_NotRead(t *testing.T) {
 	i := inventory.New(now, nil)
 	i.LeaveOut("ipaddresses.ipam.metal3.io", "")

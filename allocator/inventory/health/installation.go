@@ -23,24 +23,25 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// LabelManager and its value are on every object of the manager: pods, Deployment and webhook configurations.
+// LabelManager selects the objects of the manager by a label: pods, Deployment and webhook configurations.
 const LabelManager = "app.kubernetes.io/name=butler-ipam"
 
-// labelVersion is the release of an object that a chart has rendered.
+// labelVersion is the label with the release, on the objects rendered by a chart.
 const labelVersion = "app.kubernetes.io/version"
 
 const (
-	// expiresSoon is how long before its end a certificate is reported, unless a quarter of its life is shorter: certificates are renewed earlier.
+	// expiresSoon is the remaining life below which a certificate is reported, unless a quarter of its total life is shorter: then a quarter. Certificates are
+	// renewed earlier.
 	expiresSoon = 30 * 24 * time.Hour
-	// certificateReadme is where the certificates are explained.
+	// certificateReadme refers to the explanation of the certificates.
 	certificateReadme = "see Certificates in the README of the chart"
 )
 
-// JournalRenewal is the interval in which a leader renews the journal at least, with a margin: without a renewal in that time, no replica leads.
+// JournalRenewal is longer than the interval between two renewals of the journal by a leader: after JournalRenewal without a renewal, no replica leads.
 const JournalRenewal = 6 * time.Second
 
-// CheckJournal checks the Lease with the journal; nil means that it does not exist. renewed reports that the Lease has changed while it was watched for
-// JournalRenewal. passed describes the leader if there is no finding.
+// CheckJournal checks the Lease with the journal; nil means that the Lease does not exist. renewed reports that a leader has renewed the Lease recently, or
+// during a watch for JournalRenewal. passed describes the leader if there is no finding.
 func CheckJournal(i *inventory.Inventory, namespace string, lease *coordinationv1.Lease, renewed bool) (list []Finding, passed string) {
 	pods := "kubectl -n " + namespace + " get pods -l " + LabelManager + ", then their log"
 	if lease == nil {
@@ -74,19 +75,19 @@ func CheckJournal(i *inventory.Inventory, namespace string, lease *coordinationv
 	return list, passed
 }
 
-// leaderName returns the name in an identity of package journal.
+// leaderName returns the name of the replica in an identity, see package journal.
 func leaderName(identity string) string {
 	name, _, _ := strings.Cut(identity, "@")
 	return name
 }
 
-// hook is a webhook of either kind.
+// hook is a mutating or a validating webhook.
 type hook struct {
 	name   string // of the webhook
 	client admissionv1.WebhookClientConfig
 }
 
-// expectedHooks has the names of the webhooks of each API group: mutating, then validating.
+// expectedHooks maps an API group to the names of its webhooks: mutating, then validating.
 var expectedHooks = map[string][2][]string{
 	"butler.butlerlabs.dev": {
 		{"first.ipallocation.butler.butlerlabs.dev", "ipallocation.butler.butlerlabs.dev", "networkpool.butler.butlerlabs.dev"},
@@ -106,12 +107,12 @@ var expectedHooks = map[string][2][]string{
 	},
 }
 
-// Webhooks are the webhooks of the manager, as stored.
+// Webhooks contains the stored webhooks of the manager.
 type Webhooks struct {
 	mutating, validating []hook
 }
 
-// SelectWebhooks returns the webhooks of the manager among all webhooks.
+// SelectWebhooks selects the webhooks of the manager by name.
 func SelectWebhooks(mutating []admissionv1.MutatingWebhookConfiguration, validating []admissionv1.ValidatingWebhookConfiguration) (w Webhooks) {
 	isOurs := func(kind int, name string) bool {
 		for _, expected := range expectedHooks {
@@ -141,12 +142,15 @@ func SelectWebhooks(mutating []admissionv1.MutatingWebhookConfiguration, validat
 // Len returns the numbers of mutating and validating webhooks.
 func (w Webhooks) Len() (mutating, validating int) { return len(w.mutating), len(w.validating) }
 
-// CheckWebhooks lists the missing webhooks. Expected are those of each API group that has claims, or any webhook.
+// CheckWebhooks lists the missing webhooks. The webhooks of an API group are expected if one of these is stored:
+//
+//   - a claim of the group
+//   - a webhook of the group
 func CheckWebhooks(i *inventory.Inventory, w Webhooks) (list []Finding) {
 	const remedy = "install the webhook configurations again: helm upgrade with the values of the release"
 	used := map[string]bool{}
 	for _, c := range i.Stored() {
-		if _, group, _ := strings.Cut(c.Key.Resource, "."); c.Pool != (inventory.Key{}) { // otherwise an IPAddress of another provider
+		if _, group, _ := strings.Cut(c.Key.Resource, "."); c.Pool != (inventory.Key{}) { // without a pool: an IPAddress of another provider
 			used[group] = true
 		}
 	}
@@ -174,7 +178,7 @@ func CheckWebhooks(i *inventory.Inventory, w Webhooks) (list []Finding) {
 	return list
 }
 
-// Services returns the Services that the API server calls.
+// Services lists the Services through which the API server calls the webhooks.
 func (w Webhooks) Services() (services []admissionv1.ServiceReference) {
 	for _, h := range slices.Concat(w.mutating, w.validating) {
 		if s := h.client.Service; s != nil && !slices.ContainsFunc(services, func(o admissionv1.ServiceReference) bool { return o.Namespace == s.Namespace && o.Name == s.Name }) {
@@ -184,8 +188,8 @@ func (w Webhooks) Services() (services []admissionv1.ServiceReference) {
 	return services
 }
 
-// CheckCertificates checks the caBundle of each webhook, and the certificate that the manager serves; nil if it is not known. passed describes the certificates
-// if there is no finding.
+// CheckCertificates checks the caBundle of each webhook and the certificate of the manager. serving is the certificate of the manager in PEM; nil if not known.
+// passed describes the certificates if there is no finding.
 func CheckCertificates(i *inventory.Inventory, w Webhooks, serving []byte) (list []Finding, passed string) {
 	leaf, intermediates := parseServing(serving)
 	until := time.Time{}
@@ -241,7 +245,7 @@ func checkExpiry(i *inventory.Inventory, what string, c *x509.Certificate) []Fin
 	return nil
 }
 
-// verify returns why an API server does not trust a certificate; nil if it does.
+// verify returns the reason why an API server does not trust a certificate; nil for a trusted certificate.
 func verify(leaf *x509.Certificate, intermediates, authorities []*x509.Certificate, service *admissionv1.ServiceReference, now time.Time) error {
 	options := x509.VerifyOptions{Roots: poolOf(authorities), Intermediates: poolOf(intermediates), CurrentTime: now}
 	if service != nil {
@@ -259,7 +263,7 @@ func poolOf(certificates []*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// parseServing returns the certificate of a server and the certificates that follow it; nil if there is none.
+// parseServing returns the certificate of a server and the following certificates in a PEM text; nil without a readable certificate.
 func parseServing(text []byte) (leaf *x509.Certificate, intermediates []*x509.Certificate) {
 	if all := parseCertificates(text); len(all) > 0 {
 		return all[0], all[1:]
@@ -277,7 +281,7 @@ func parseCertificates(text []byte) (list []*x509.Certificate) {
 	return list
 }
 
-// CertificateSecret returns the name of the Secret with the certificate that a Deployment of the manager serves; "" if it is not known.
+// CertificateSecret returns the name of the Secret with the certificate served by a Deployment of the manager; "" if not known.
 func CertificateSecret(d *appsv1.Deployment) string {
 	for _, c := range d.Spec.Template.Spec.Containers {
 		for _, argument := range c.Args {
@@ -294,7 +298,7 @@ func CertificateSecret(d *appsv1.Deployment) string {
 	return ""
 }
 
-// CheckEndpoints checks a Service of the webhooks; nil means that it does not exist. passed describes the endpoints if there is no finding.
+// CheckEndpoints checks a Service of the webhooks; nil means that the Service does not exist. passed describes the endpoints if there is no finding.
 func CheckEndpoints(name admissionv1.ServiceReference, service *corev1.Service, endpoints []discoveryv1.EndpointSlice) (list []Finding, passed string) {
 	if service == nil {
 		return []Finding{newFinding(NoEndpoint, nil, "install the Service again: helm upgrade with the values of the release", "Service %s/%s of the webhooks does not exist", name.Namespace, name.Name)}, ""
@@ -317,7 +321,7 @@ func CheckEndpoints(name admissionv1.ServiceReference, service *corev1.Service, 
 	return nil, fmt.Sprintf("ready endpoints behind the webhooks: %d", ready)
 }
 
-// CheckReplicas lists the images of the manager's pods if they differ for grace: a rollout that does not end.
+// CheckReplicas reports different images of the pods of the manager if the youngest pod is older than grace: a rollout that does not end.
 func CheckReplicas(i *inventory.Inventory, namespace string, pods []corev1.Pod, grace time.Duration) []Finding {
 	images := map[string]bool{}
 	youngest := time.Time{}
@@ -338,8 +342,8 @@ func CheckReplicas(i *inventory.Inventory, namespace string, pods []corev1.Pod, 
 		"replicas of several images run: %s", strings.Join(slices.Sorted(maps.Keys(images)), ", "))}
 }
 
-// CheckPlugin compares the version of this command with that of the manager's Deployment: different minor releases may count differently. A version that is not
-// semantic, as of a build without a tag, is not compared.
+// CheckPlugin compares the version of this command with the version of the Deployment of the manager: different minor releases may count differently. A version
+// that is not semantic, such as the version of a build without a tag, is not compared.
 func CheckPlugin(own string, d *appsv1.Deployment) []Finding {
 	theirs := d.Labels[labelVersion]
 	if theirs == "" {
@@ -357,7 +361,7 @@ func CheckPlugin(own string, d *appsv1.Deployment) []Finding {
 	return []Finding{newFinding(PluginDiffers, nil, "use kubectl-ipam of release "+theirs, "this command is of release %s, the manager of %s: they may count differently", own, theirs)}
 }
 
-// NewCreateFinding reports that the dry run of a create in a pool failed. err is nil if the response has no address.
+// NewCreateFinding reports a failed create in a pool, tried by a dry run. err is nil if the response has no address.
 func NewCreateFinding(pool inventory.Key, err error) Finding {
 	if err != nil {
 		return newFinding(CreateFails, []inventory.Key{pool}, "correct what the message names; then see the log of the manager", "a create in %s fails: %v", inventory.TitleOf(pool), err)

@@ -24,7 +24,7 @@ import (
 // nearlyFull is the share of allocated addresses from which a pool is reported.
 const nearlyFull = 0.95
 
-// poolFinalizers has the finalizer of each resource of pools.
+// poolFinalizers maps a resource of pools to the finalizer of the pools.
 var poolFinalizers = map[string]string{
 	butler.ResourceNetworkPool: butlerv1.FinalizerNetworkPool, metal3.ResourceIPPool: metal3v1.FinalizerIPPool, novaedge.ResourceProxyIPPool: novaedgev1.FinalizerProxyIPPool,
 }
@@ -65,7 +65,7 @@ func checkPoolOwners(i *inventory.Inventory, p *inventory.Pool, grace time.Durat
 	}
 }
 
-// checkCooldowns checks the cooldown list of a pool.
+// checkCooldowns checks whether the cooldown list of a pool can be read and has room for one more range.
 func checkCooldowns(i *inventory.Inventory, p *inventory.Pool, add func(d Defect, remedy, format string, values ...any)) {
 	list := poolrecord.ReadList(p.Object)
 	if !list.Readable {
@@ -106,14 +106,14 @@ func checkCapacity(i *inventory.Inventory, p *inventory.Pool, add func(d Defect,
 	}
 }
 
-// Use is an address that a Node or a Service of the cluster uses.
+// Use is an address in use by a Node or a Service of the cluster.
 type Use struct {
-	Address allocator.Range // of one address
+	Address allocator.Range // range of one address
 	By      string          // "Node worker-3"
 }
 
-// CheckUses lists the used addresses that a pool may allocate to a claim: a pool offers them, and in no routing domain they are owned or reserved. The network of
-// Nodes and Services may be any routing domain.
+// CheckUses lists the used addresses that a pool may allocate to a claim. The network of Nodes and Services may be any routing domain. A used address is
+// reported if a pool offers the address, and the address is free in every routing domain with such a pool.
 func CheckUses(i *inventory.Inventory, uses []Use) (list []Finding) {
 	free, accounted := map[netip.Addr]*inventory.Pool{}, map[netip.Addr]bool{}
 	for _, domain := range i.Domains() {
@@ -149,14 +149,13 @@ func CheckUses(i *inventory.Inventory, uses []Use) (list []Finding) {
 	return list
 }
 
-// Network is a network of the cluster itself.
+// Network is a network of the Services or the Pods of the cluster.
 type Network struct {
 	Name  string // "the Services"
 	Range allocator.Range
 }
 
-// CheckNetworks lists the pools of the default routing domain that offer addresses of a network of the cluster itself. Addresses that a pool reserves are not
-// offered.
+// CheckNetworks lists the pools of the default routing domain that offer addresses of a network of the cluster. Reserved addresses do not count as offered.
 func CheckNetworks(i *inventory.Inventory, networks []Network) (list []Finding) {
 	for _, p := range i.Pools() {
 		if p.Domain != "" {
@@ -180,7 +179,7 @@ func CheckNetworks(i *inventory.Inventory, networks []Network) (list []Finding) 
 	return list
 }
 
-// CheckMovedRecords lists the ConfigMaps with moved ranges that cannot be read. The label poolrecord.LabelMoved selects them.
+// CheckMovedRecords lists the records of moved ranges that cannot be read. The records are ConfigMaps with label poolrecord.LabelMoved.
 func CheckMovedRecords(maps []corev1.ConfigMap) (list []Finding) {
 	for n := range maps {
 		if pool, _, err := poolrecord.ReadMoved(&maps[n]); err != nil {
