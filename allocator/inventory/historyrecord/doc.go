@@ -4,5 +4,5 @@
 //	Records ──▶ AppendRecords ──▶ spec.records of an AllocationHistory ──▶ ReadObject ──▶ NewHistory ──▶ History
 //	History ──▶ Owners, of a range at a time
 //
-// Every function is pure. All input is bounded.
+// Every function is pure. The input of every function is bounded.
 package historyrecord

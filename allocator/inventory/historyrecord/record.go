@@ -19,7 +19,7 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Logger is the name of the manager's logger that logs Records.
+// Logger is the name of the logger of the manager that logs Records.
 const Logger = "history"
 
 // Events of a Record.
@@ -28,7 +28,7 @@ const (
 	EventReleased  = "Released"
 )
 
-// Record is one allocation or one release of a claim: a line of the manager's log.
+// Record is one allocation or one release of a claim. The manager logs a Record as one line.
 type Record struct {
 	Event         string    // EventAllocated or EventReleased: the message of the line
 	Time          time.Time // of the event
@@ -55,7 +55,7 @@ func NewRecord(event string, at time.Time, c state.Claim, domain string, o metav
 	return r
 }
 
-// line is a Record as JSON: the fields of the log line.
+// line is the JSON of a Record, with the fields of the log line.
 type line struct {
 	Logger        string   `json:"logger"`
 	Event         string   `json:"msg"`
@@ -83,7 +83,7 @@ func (r Record) Fields() []any {
 	}
 }
 
-// appendLine appends the record as a line of JSON: the fields of the log line.
+// appendLine appends the record as a line of JSON, with the fields of the log line.
 func (r Record) appendLine(lines []byte) []byte {
 	l := line{
 		Logger: Logger, Event: r.Event, At: r.Time.UTC().Format(time.RFC3339Nano), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID, Pool: r.Pool,
@@ -96,13 +96,14 @@ func (r Record) appendLine(lines []byte) []byte {
 	return append(append(lines, text...), '\n')
 }
 
-// History is the records of a log or of AllocationHistories in order of time, without repeated records.
+// History contains the records of a log or of AllocationHistories in order of time, without repeated records.
 type History []Record
 
-// maxLine bounds the lines of a log that are read, in bytes. Longer lines are ignored: no Record is so long.
+// maxLine bounds the length of a log line, in bytes. ReadLog ignores longer lines: every Record is shorter.
 const maxLine = 1 << 20
 
-// ReadLog reads the records of a log of the manager in JSON. Other lines are ignored; so are texts before the JSON of a line, such as the name of a pod.
+// ReadLog reads the records of a log of the manager in JSON. ReadLog ignores lines without a record, and text before the JSON of a line, such as the name of a
+// pod.
 func ReadLog(log io.Reader) (History, error) {
 	all, err := readRecords(log)
 	return NewHistory(all), err
@@ -132,7 +133,7 @@ func readRecords(log io.Reader) (all []Record, err error) {
 	}
 }
 
-// parseLine returns the record of a line; false for a line that has none.
+// parseLine returns the record of a line. found is false for a line without a record. A record with an invalid time or range is an error.
 func parseLine(text []byte) (r Record, found bool, err error) {
 	begin := bytes.IndexByte(text, '{')
 	if begin < 0 || !bytes.Contains(text, []byte(`"`+Logger+`"`)) {
@@ -160,8 +161,10 @@ func parseLine(text []byte) (r Record, found bool, err error) {
 	return r, true, nil
 }
 
-// NewHistory orders records and drops repetitions. Of several allocations in turn with the same ranges, the first counts; of several releases in turn, the last:
-// a release is logged again if the removal of a finalizer has failed.
+// NewHistory sorts records by time and drops repetitions. Consecutive records of a claim with equal event and ranges are repetitions:
+//
+//   - of repeated allocations, the first counts
+//   - of repeated releases, the last counts: a release is logged again after a failed removal of the finalizer
 func NewHistory(all []Record) (h History) {
 	slices.SortStableFunc(all, func(x, y Record) int { return x.Time.Compare(y.Time) })
 	last := map[string]int{} // UID -> index in h of the last record of the claim
@@ -182,17 +185,18 @@ func NewHistory(all []Record) (h History) {
 
 // Tenure is the time during which a claim owned its ranges.
 type Tenure struct {
-	Record           // of the allocation; of the release, if the allocation is not in the history
-	From   time.Time // zero if the allocation is not in the history
-	Until  time.Time // zero if the release is not in the history
+	Record           // record of the allocation; of the release if the history lacks the allocation
+	From   time.Time // zero if the history lacks the allocation
+	Until  time.Time // zero if the history lacks the release
 }
 
-// Owners lists the tenures of claims that owned an address of a range in a routing domain at a time, or at any time if at is zero, by their begin.
+// Owners lists the tenures of claims that owned an address of a range in a routing domain, by begin. If at is not zero, Owners lists only the tenures that
+// contain the time at.
 func (h History) Owners(domain string, r allocator.Range, at time.Time) (list []Tenure) {
 	open := map[string]int{} // UID -> index of the tenure in list
 	for _, record := range h {
 		if record.RoutingDomain != domain || !slices.ContainsFunc(record.Ranges, r.Overlaps) {
-			if n, ok := open[record.UID]; ok { // the claim was extended, or owns other ranges now
+			if n, ok := open[record.UID]; ok { // the claim now owns other ranges
 				list[n].Until = record.Time
 				delete(open, record.UID)
 			}
@@ -226,8 +230,8 @@ func (h History) Domains() (domains []string) {
 	return slices.Compact(domains)
 }
 
-// MissingAllocations returns an allocation of each stored claim that is or was Ready and whose allocation the records lack, because it is older. Its time is
-// inventory.Claim.Since.
+// MissingAllocations returns an allocation for each stored claim that is Ready or being deleted and has ranges, if the records lack the allocation because it
+// is older. The time of the allocation is inventory.Claim.Since.
 func MissingAllocations(i *inventory.Inventory, records []Record) (missing []Record) {
 	recorded := map[string]bool{}
 	for _, r := range records {

@@ -27,7 +27,7 @@ func mustRange(t *testing.T, text string) allocator.Range {
 	return r
 }
 
-// The history of a log: lines of other loggers, prefixes, repetitions and long lines do not matter. The last of several releases in turn counts.
+// ReadLog ignores lines of other loggers, prefixes, repetitions and long lines. The last of consecutive releases counts.
 func TestReadLog(t *testing.T) {
 	record := func(second int, event, uid string) string {
 		at := now.Add(time.Duration(second) * time.Second).Format(time.RFC3339)
@@ -59,7 +59,7 @@ func TestReadLog(t *testing.T) {
 	}
 }
 
-// Records survive the object in which they are stored. An object takes as many records as fit.
+// ReadObject returns the records that AppendRecords has stored. AppendRecords fills an object up to the limit. ReadObject returns an error for invalid records.
 func TestAppendRecords(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var all []Record
@@ -100,7 +100,7 @@ func TestAppendRecords(t *testing.T) {
 	}
 }
 
-// A stored claim whose allocation the records lack has owned its addresses since the time in its status.
+// MissingAllocations returns the allocation of a claim that the records lack: the claim has owned its addresses since the time in its status.
 func TestMissingAllocations(t *testing.T) {
 	i := inventory.New(now, nil)
 	i.Add(&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.0.0.0/25"}})
