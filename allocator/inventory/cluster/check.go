@@ -22,20 +22,20 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 )
 
-// installationTimeout bounds the read of an installation. The journal alone may take health.JournalRenewal.
+// installationTimeout bounds a read of KeepInstallation. The read of the journal alone may take health.JournalRenewal.
 const installationTimeout = 10 * time.Second
 
-// Checks selects the defects that Check looks for.
+// Checks selects the defects that Check searches for.
 type Checks struct {
-	Areas   []string      // health.AreaAddresses and so on; nil means all
-	Grace   time.Duration // for which a claim may wait, a deletion or a rollout may last, before it is a finding
-	Version string        // of the program, which is compared with that of the manager
+	Areas   []string      // health.AreaAddresses and so on; nil means every area
+	Grace   time.Duration // after which a waiting claim, a deletion or a rollout is a finding
+	Version string        // of the program, compared with the version of the manager
 	Create  bool          // try a create by a dry run, which reserves nothing
 }
 
 func (c Checks) wants(area string) bool { return len(c.Areas) == 0 || slices.Contains(c.Areas, area) }
 
-// Check lists the defects of an Inventory and of the installation, which Check reads.
+// Check reads the installation, and returns the defects of an Inventory and of the installation.
 func Check(ctx context.Context, o Options, i *inventory.Inventory, checks Checks) (health.Report, error) {
 	n, err := ReadInstallation(ctx, o, checks)
 	if err != nil {
@@ -50,7 +50,8 @@ func Check(ctx context.Context, o Options, i *inventory.Inventory, checks Checks
 	return n.Check(i), nil
 }
 
-// Installation is the objects beside pools and claims that show defects: Clusters, Nodes, Services, and the objects of the manager. An Installation is for concurrent use.
+// Installation contains the objects beside pools and claims that show defects: Clusters, Nodes, Services, and the objects of the manager. An Installation is
+// safe for concurrent use.
 type Installation struct {
 	Options
 	checks Checks
@@ -58,10 +59,10 @@ type Installation struct {
 	parts  []part // in the order of the output
 }
 
-// part returns what an inventory and a part of an installation show together.
+// part returns the findings that need both an inventory and a part of an installation.
 type part func(*inventory.Inventory) health.Report
 
-// ReadInstallation reads an installation. An object that cannot be read is no error: Check lists the object as not checked.
+// ReadInstallation reads an installation. A failed read of an object is not an error: Check lists the object as not checked.
 func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installation, error) {
 	client, err := rest.UnversionedRESTClientFor(o.Config)
 	if err != nil {
@@ -87,8 +88,8 @@ func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installat
 	return n, nil
 }
 
-// KeepInstallation returns a function that reads an installation, and returns an installation again until it is older than life. The function is for concurrent use:
-// concurrent callers wait for a single read, which ends after installationTimeout at the latest.
+// KeepInstallation returns a function that reads an installation and returns the result again until the result is older than life. The function is safe for
+// concurrent use: concurrent callers wait for a single read, which ends after at most installationTimeout.
 func KeepInstallation(o Options, checks Checks, life time.Duration) func(context.Context) (*Installation, error) {
 	var mu sync.Mutex
 	var last *Installation
@@ -99,7 +100,7 @@ func KeepInstallation(o Options, checks Checks, life time.Duration) func(context
 		if last != nil && time.Since(read) < life {
 			return last, nil
 		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), installationTimeout) // others wait for the read, too
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), installationTimeout) // other callers wait for the read: the end of ctx must not cancel the read
 		defer cancel()
 		n, err := ReadInstallation(ctx, o, checks)
 		if err == nil {
@@ -109,7 +110,7 @@ func KeepInstallation(o Options, checks Checks, life time.Duration) func(context
 	}
 }
 
-// Check lists the defects of an Inventory and of the installation.
+// Check returns the defects of an Inventory and of the installation.
 func (n *Installation) Check(i *inventory.Inventory) health.Report {
 	h := health.Check(i, n.checks.Grace)
 	for _, of := range n.parts {
@@ -124,12 +125,12 @@ func (n *Installation) Check(i *inventory.Inventory) health.Report {
 // add adds a part.
 func (n *Installation) add(p part) { n.parts = append(n.parts, p) }
 
-// addFindings adds a part that depends on no inventory.
+// addFindings adds a part that depends on no inventory. passed is the line for a check without findings; "" for no line.
 func (n *Installation) addFindings(list []health.Finding, passed string) {
 	n.add(func(*inventory.Inventory) health.Report { return healthOf(list, passed) })
 }
 
-// healthOf returns findings, and a line about what has no defect; "" for none.
+// healthOf returns a report with findings. passed is the line for a check without findings; "" for no line.
 func healthOf(list []health.Finding, passed string) health.Report {
 	h := health.Report{Findings: list}
 	if passed != "" {
@@ -138,17 +139,17 @@ func healthOf(list []health.Finding, passed string) health.Report {
 	return h
 }
 
-// leaveOut adds a line about an object or a list that was not checked.
+// leaveOut adds a line about an unchecked object or list.
 func (n *Installation) leaveOut(what, why string) {
 	n.add(func(*inventory.Inventory) health.Report { return notChecked(what, why) })
 }
 
-// notChecked returns a line about an object or a list that was not checked.
+// notChecked returns a report with a line about an unchecked object or list.
 func notChecked(what, why string) health.Report {
 	return health.Report{NotChecked: []string{what + " (" + why + ")"}}
 }
 
-// reasonOf returns the reason why an object or a list could not be read.
+// reasonOf returns the reason for a failed read of an object or a list.
 func reasonOf(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
@@ -159,7 +160,12 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// get reads an object. found is false if the object is not stored; read is false, with a line about the object, if the object could not be read.
+// get reads an object.
+//
+//	found   read    outcome
+//	true    true    the object is in into
+//	false   true    the object is not stored
+//	false   false   the read failed; get adds a line about the object
 func (n *Installation) get(ctx context.Context, what string, into any, path ...string) (found, read bool) {
 	raw, err := n.client.Get().AbsPath(path...).Do(ctx).Raw()
 	if err == nil {
@@ -172,7 +178,7 @@ func (n *Installation) get(ctx context.Context, what string, into any, path ...s
 	return err == nil, true
 }
 
-// listOf reads a list page by page. The result is false, with a line about the list, if the list could not be read.
+// listOf reads a list page by page and passes each item to each. If the read fails, listOf adds a line about the list and returns false.
 func listOf[T any](ctx context.Context, n *Installation, what, selector string, each func(T), path ...string) bool {
 	err := listPages(ctx, n.client, selector, each, path...)
 	if err != nil {
@@ -204,10 +210,10 @@ func listPages[T any](ctx context.Context, client *rest.RESTClient, selector str
 	}
 }
 
-// collect adds the items of a list to a slice.
+// collect returns a function that appends an item to a slice.
 func collect[T any](into *[]T) func(T) { return func(item T) { *into = append(*into, item) } }
 
-// readClusters reads the Clusters, which matter if claims name some.
+// readClusters reads the Clusters of Cluster API. An error matters only if claims name Clusters.
 func (n *Installation) readClusters(ctx context.Context) {
 	stored := map[string]bool{}
 	each := func(o metav1.PartialObjectMetadata) { stored[o.Namespace+"/"+o.Name] = true }

@@ -8,6 +8,10 @@
 //	ReadInstallation    reads Clusters, Nodes, Services and the objects of the manager: page health of kubectl ipam ui
 //	Check               reads an installation and tries a create: kubectl ipam check
 //
-// The package reads API objects by the rights of its caller, and stores nothing: Check sends a create as a dry run. A resource that is not installed has no objects. A
-// resource that the caller may not list in all namespaces is read in one namespace, and the Inventory declares the resources that it lacks.
+// The package reads API objects with the rights of its caller, and stores no object: Check sends a create as a dry run.
+//
+//	resource                                               result
+//	not installed                                          no objects
+//	the caller may list the objects of one namespace       the objects of the namespace; the Inventory declares the resource as incomplete
+//	the caller may not list the resource                   no objects; the Inventory declares the resource as not read
 package cluster

@@ -15,20 +15,20 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// resourceEvent is the resource of events, which are no part of an Inventory.
+// resourceEvent is the resource of events. An Inventory contains no events.
 var resourceEvent = newResource[corev1.Event]("events", "v1", false, false)
 
-// indexUID is the index of events by the UID of the object that they are about.
+// indexUID is the index of events by the UID of the involved object.
 const indexUID = "uid"
 
-// EventFeed keeps the events about pools by watching them.
+// EventFeed watches the events about pools, and keeps their current versions.
 type EventFeed struct {
-	watched   map[string]*watched // resource of the pools -> events; empty if they may not be listed
-	namespace string              // the only namespace whose events may be listed; "" for all
+	watched   map[string]*watched // resource of the pools -> events; empty if the user may not list events
+	namespace string              // the only namespace in which the user may list events; "" for all namespaces
 	note      string              // why there are no events
 }
 
-// WatchEvents watches the events about pools, until ctx ends. A user who may not list events gets a note in place of the events.
+// WatchEvents watches the events about pools until ctx ends. If the user may not list events, the feed has a note in place of the events.
 func WatchEvents(ctx context.Context, o Options) (*EventFeed, error) {
 	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
@@ -66,7 +66,8 @@ func WatchEvents(ctx context.Context, o Options) (*EventFeed, error) {
 	return f, nil
 }
 
-// start starts informers, and waits until each has listed its objects once, or until Patience has passed: a page has a note about objects that are not read yet.
+// start starts informers, and waits until each informer has listed its objects once, for at most Patience. Later, a page has a note about objects that are not
+// read yet.
 func start(ctx context.Context, all map[string]*watched) {
 	patience := timeout(ctx, Patience)
 	for _, w := range all {
@@ -77,7 +78,7 @@ func start(ctx context.Context, all map[string]*watched) {
 	}
 }
 
-// note describes why the objects are incomplete or out of date; "" for complete objects.
+// note returns the reason why the objects are incomplete or out of date; "" for complete objects.
 func (w *watched) note(scope Scope) string {
 	if warning := w.warning(scope); warning != "" {
 		return warning
@@ -88,7 +89,7 @@ func (w *watched) note(scope Scope) string {
 	return ""
 }
 
-// Events lists the events about a pool that a reader may list, the newest first. note describes what is not read; it may be "".
+// Events lists the events about a pool that a reader may list, newest first. note describes unread events; note may be "".
 func (f *EventFeed) Events(scope Scope, p *inventory.Pool) (list []inventory.Event, note string) {
 	w := f.watched[p.Key.Resource]
 	if w == nil {

@@ -16,13 +16,13 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Read lists all pools and claims, and reads the journal. With poolsOnly, the Inventory has no claims.
+// Read lists the pools and claims, and reads the journal. With poolsOnly, the Inventory has no claims.
 func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory, error) {
 	client, err := rest.UnversionedRESTClientFor(o.Config)
 	if err != nil {
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
-	grants := o.readJournal(ctx) // before the claims: a grant that a claim fulfils meanwhile is known by its token
+	grants := o.readJournal(ctx) // before the claims: if a claim fulfils a grant between the two reads, the token of the claim identifies the grant
 	r := reader{Options: o, client: client, begun: time.Now(), inventory: inventory.New(o.Now(), grants)}
 	for _, pools := range []bool{true, false} {
 		group, ctx := errgroup.WithContext(ctx)
@@ -42,7 +42,7 @@ func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory,
 	return r.inventory, nil
 }
 
-// readJournal returns the entries of the journal; nil, after a warning, if the journal cannot be read.
+// readJournal returns the entries of the journal; nil if the journal cannot be read. A failed read causes a warning, but not a missing right.
 func (o Options) readJournal(ctx context.Context) []journal.Entry {
 	store, err := journal.NewLeaseStore(o.Config, o.ManagerNamespace, journalTimeout)
 	if err != nil {
@@ -74,10 +74,10 @@ type reader struct {
 	unread    int // resources that are not installed or may not be read
 }
 
-// list lists a resource: in all namespaces, otherwise in the namespace of the options. A resource is empty if it is not installed, or if the user may not list
-// its objects.
+// list lists a resource in all namespaces; if the user lacks the right for all namespaces, in the namespace of the options. A resource that is not installed,
+// or that the user may not list, counts as empty.
 func (r *reader) list(ctx context.Context, of resource) error {
-	err := r.listIn(ctx, of, "") // owners in all namespaces decide what is free
+	err := r.listIn(ctx, of, "") // addresses are free if no object of any namespace owns them
 	if apierrors.IsForbidden(err) {
 		if served, problem := r.isServed(ctx, of); problem == nil && !served {
 			r.countUnread()
@@ -111,20 +111,20 @@ func (r *reader) countUnread() {
 	r.unread++
 }
 
-// leaveOut declares that the objects of a resource were read in one namespace only, or not at all ("").
+// leaveOut declares that the objects of a resource were read in only one namespace, or in no namespace ("").
 func (r *reader) leaveOut(of resource, namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.inventory.LeaveOut(of.name, namespace)
 }
 
-// listIn adds the objects of a resource to the inventory page by page, so that the memory does not grow with the length of the list.
+// listIn adds the objects of a resource to the inventory page by page, to bound the memory for undecoded responses.
 func (r *reader) listIn(ctx context.Context, of resource, namespace string) error {
 	next := ""
 	for {
 		raw, err := r.client.Get().AbsPath(path(of.GroupVersionResource, namespace)...).Param("limit", fmt.Sprint(pageSize)).Param("continue", next).Do(ctx).Raw()
-		if apierrors.IsResourceExpired(err) && next != "" { // the list took longer than etcd keeps old versions
-			next = "" // the inventory ignores the versions that it has
+		if apierrors.IsResourceExpired(err) && next != "" { // reading the list took longer than etcd keeps old versions
+			next = "" // list again from the start: the inventory ignores versions of an object that are already added
 			continue
 		}
 		if err != nil {
@@ -150,7 +150,7 @@ func (r *reader) listIn(ctx context.Context, of resource, namespace string) erro
 	}
 }
 
-// add adds objects to the inventory, and reports how many were read, if the reading takes long.
+// add adds objects to the inventory. If reading takes longer than Patience, add reports the number of objects read.
 func (r *reader) add(objects []metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,9 +27,9 @@ import (
 
 const (
 	pageSize = 500
-	// Patience is how long reading takes before progress is reported.
+	// Patience is the time after which a read reports progress.
 	Patience = 2 * time.Second
-	// journalTimeout bounds the read of the journal, without which the other objects are still read.
+	// journalTimeout bounds the read of the journal. After a timeout, the other objects are still read.
 	journalTimeout = 5 * time.Second
 )
 
@@ -40,18 +40,18 @@ const (
 	notListed       = "%s: not read, as %s may not list them"
 )
 
-// ErrNothingRead is the error of a read without any resource.
+// ErrNothingRead reports that no resource could be read.
 var ErrNothingRead = errors.New("no resource of Butler IPAM could be read: is Butler IPAM installed, and does the viewer role apply to you?")
 
-// Options are the access to a cluster, and where warnings go.
+// Options configure the access to a cluster and the output of warnings.
 type Options struct {
 	Config           *rest.Config
-	User             string // whose rights warnings describe: "the console"; "" for the reader
+	User             string // user in the text of warnings about rights: "the console"; "" for the reader of the warning
 	Namespace        string // read instead of all namespaces, if the user may not list all
-	ManagerNamespace string // with the journal
+	ManagerNamespace string // namespace of the journal
 	Now              func() time.Time
 	Warn             func(format string, values ...any) // may be nil
-	Progress         io.Writer                          // gets a line that is overwritten if Read takes longer than Patience; may be nil
+	Progress         io.Writer                          // output for a repeatedly overwritten line if Read takes longer than Patience; may be nil
 }
 
 func (o Options) warn(format string, values ...any) {
@@ -60,21 +60,22 @@ func (o Options) warn(format string, values ...any) {
 	}
 }
 
-// notRead is the warning about a resource that the user may not list.
+// notRead returns the warning about a resource that the user may not list.
 func (o Options) notRead(of resource) string {
 	return fmt.Sprintf(notListed, of.Resource, cmp.Or(o.User, "you"))
 }
 
-// Configure prepares the access to a cluster for many reads, which only the flow control of the API server bounds. agent names the program: "kubectl-ipam/v1.2.3".
+// Configure prepares the access to a cluster for many reads: only the flow control of the API server bounds the rate of requests. agent names the program:
+// "kubectl-ipam/v1.2.3".
 func Configure(config *rest.Config, agent string) *rest.Config {
 	config.QPS = -1
 	config.UserAgent = agent
-	config.WarningHandler = rest.NoWarnings{} // for authors of pools
+	config.WarningHandler = rest.NoWarnings{} // warnings of the API server are for the authors of pools
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	return config
 }
 
-// resource describes how the objects of a resource are read.
+// resource is a resource of the API, with a function to decode its objects.
 type resource struct {
 	schema.GroupVersionResource
 	name          string // plural and group
@@ -83,7 +84,7 @@ type resource struct {
 	decode        func(item json.RawMessage) (metav1.Object, error)
 }
 
-// resources are all resources of an Inventory, pools first.
+// resources lists the resources of an Inventory, pools first.
 var resources = []resource{
 	newResource[butlerv1.NetworkPool](butler.ResourceNetworkPool, "v1alpha1", false, true),
 	newResource[metal3v1.IPPool](metal3.ResourceIPPool, "v1alpha1", false, true),
@@ -109,7 +110,7 @@ func newResource[T any, P interface {
 	}}
 }
 
-// path returns the path of the objects of a resource in a namespace; "" means all namespaces.
+// path returns the URL path of the objects of a resource in a namespace; "" means all namespaces.
 func path(gvr schema.GroupVersionResource, namespace string) []string {
 	path := []string{"apis", gvr.Group, gvr.Version}
 	if namespace != "" {
@@ -118,7 +119,7 @@ func path(gvr schema.GroupVersionResource, namespace string) []string {
 	return append(path, gvr.Resource)
 }
 
-// ResourceOf returns the version with which a resource of an Inventory is read.
+// ResourceOf returns the GroupVersionResource with which the package reads a resource of an Inventory; zero for an unknown resource.
 func ResourceOf(name string) schema.GroupVersionResource {
 	for _, r := range resources {
 		if r.name == name {
@@ -128,5 +129,5 @@ func ResourceOf(name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{}
 }
 
-// CollectionPath returns the path of the collection that has an object.
+// CollectionPath returns the URL path of the collection of an object.
 func CollectionPath(k inventory.Key) []string { return path(ResourceOf(k.Resource), k.Namespace) }

@@ -10,24 +10,24 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// AllNamespaces is the namespace of a Scope that stands for all objects of a resource.
+// AllNamespaces is the value in a Scope for a right in all namespaces.
 const AllNamespaces = "*"
 
-// Scope is what a reader may list.
+// Scope contains the rights of a reader to list resources.
 //
 //	resource -> namespace, or AllNamespaces
 //
-// The reader may not list a resource that the Scope lacks. A nil Scope has every watched object.
+// The reader may not list a resource that is not in the Scope. A nil Scope contains every watched object.
 type Scope map[string]string
 
-// Resource is a resource that a reader may be allowed to list.
+// Resource is a resource for which a Scope can have a right.
 type Resource struct {
 	Name string // as in a Scope
 	schema.GroupVersionResource
 	ClusterScoped bool
 }
 
-// Resources lists the resources that a Scope can have.
+// Resources lists the resources for which a Scope can have a right.
 func Resources() (list []Resource) {
 	for _, r := range append(slices.Clone(resources), resourceEvent, resourceTenantCluster, resourceProviderConfig) {
 		list = append(list, Resource{r.name, r.GroupVersionResource, r.clusterScoped})
@@ -44,15 +44,16 @@ func (s Scope) contains(k inventory.Key) bool {
 	return some && (namespace == AllNamespaces || namespace == k.Namespace)
 }
 
-// key returns a text that is equal for equal scopes only.
+// key returns a text that identifies the Scope: different Scopes have different texts.
 func (s Scope) key() string {
 	if s == nil {
 		return ""
 	}
-	return fmt.Sprint(map[string]string(s)) // in the order of the resources
+	return fmt.Sprint(map[string]string(s)) // sorted by resource
 }
 
-// warnings lists the watched resources that the reader may not list, or only in one namespace.
+// warnings returns at most two warnings: about watched resources that the reader may list in only one namespace, and about watched resources that the reader
+// may not list.
 func (s Scope) warnings(watched []*watched) (list []string) {
 	var some, none []string
 	namespace := ""

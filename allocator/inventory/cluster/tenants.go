@@ -15,20 +15,20 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// Resources of the platform, which are no part of an Inventory.
+// Resources of the platform. An Inventory contains no objects of these resources.
 var (
 	resourceTenantCluster  = newResource[butlerv1.TenantCluster]("tenantclusters.butler.butlerlabs.dev", "v1alpha1", false, false)
 	resourceProviderConfig = newResource[butlerv1.ProviderConfig]("providerconfigs.butler.butlerlabs.dev", "v1alpha1", false, false)
 )
 
-// TenantFeed keeps the TenantClusters and ProviderConfigs by watching them.
+// TenantFeed watches the TenantClusters and ProviderConfigs, and keeps their current versions.
 type TenantFeed struct {
-	watched map[string]*watched // those of resources that may be listed
-	notes   map[string]string   // what is not read of the resources that are installed; "" for nothing
+	watched map[string]*watched // resource -> objects, for each resource that the user may list
+	notes   map[string]string   // installed resource -> description of unread objects; "" if the resource is read completely
 }
 
-// WatchTenants watches TenantClusters and ProviderConfigs, if they are installed, until ctx ends. Both kinds belong to the platform: only the role
-// butler-ipam-tenants-viewer contains them. A user who may not list a kind gets a note in place of its objects.
+// WatchTenants watches TenantClusters and ProviderConfigs, if installed, until ctx ends. The two kinds belong to the platform: of the roles of Butler IPAM,
+// only butler-ipam-tenants-viewer contains them. If the user may not list a kind, the feed has a note in place of the objects.
 func WatchTenants(ctx context.Context, o Options) (*TenantFeed, error) {
 	client, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
@@ -84,7 +84,7 @@ func ReadProvider(ctx context.Context, o Options, namespace, name string) (*butl
 	return c, nil
 }
 
-// Tenant returns what is stored about a tenant beside its claims, as far as a reader may list the objects.
+// Tenant returns the stored objects of a tenant beside its claims, without objects that the reader may not list.
 func (f *TenantFeed) Tenant(scope Scope, namespace, name string) (t inventory.Tenant) {
 	if c := f.find(scope, namespace, name); c != nil {
 		t = inventory.NewTenant(c, f.providers(scope))
@@ -103,7 +103,7 @@ func (f *TenantFeed) Tenant(scope Scope, namespace, name string) (t inventory.Te
 	return t
 }
 
-// note describes which objects of a resource are not shown to a reader; "" for none, and for a resource that is not installed.
+// note describes the objects of a resource that are not shown to a reader; "" if every object is shown, and for a resource that is not installed.
 func (f *TenantFeed) note(scope Scope, of resource) string {
 	note, installed := f.notes[of.name]
 	if namespace, some := scope[of.name]; installed && scope != nil {
@@ -117,7 +117,7 @@ func (f *TenantFeed) note(scope Scope, of resource) string {
 	return note
 }
 
-// find returns a TenantCluster; nil if it is not stored, not read, or if the reader may not list it.
+// find returns a TenantCluster; nil if the TenantCluster is not stored, is not read, or is not in the Scope of the reader.
 func (f *TenantFeed) find(scope Scope, namespace, name string) *butlerv1.TenantCluster {
 	w := f.watched[resourceTenantCluster.name]
 	if w == nil || !scope.contains(inventory.Key{Resource: resourceTenantCluster.name, Namespace: namespace, Name: name}) {

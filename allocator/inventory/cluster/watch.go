@@ -23,37 +23,37 @@ import (
 )
 
 const (
-	// freshness is how long an inventory is used while no object changes: cooldowns end, and the journal changes.
+	// freshness is the longest use of an inventory while no object changes. The bound is needed because cooldowns end and the journal changes.
 	freshness = time.Second
-	// problemLife is how long a failed watch is reported. A watch that keeps failing fails again within this time.
+	// problemLife is the time for which a failure of a watch is reported. A watch that still fails reports a new failure within problemLife.
 	problemLife = time.Minute
-	// retryMissing is how often a resource is tried that was not installed.
+	// retryMissing is the interval of the attempts to watch a resource that is not installed.
 	retryMissing = 10 * time.Second
-	// maxScopes bounds the inventories that are kept for reuse: one of 30,000 claims takes some 60 MB.
+	// maxScopes bounds the number of inventories kept for reuse: an inventory of 30,000 claims takes about 60 MB.
 	maxScopes = 4
 )
 
-// Feed keeps the stored objects by watching them.
+// Feed watches the stored objects, and keeps their current versions.
 type Feed struct {
 	Options
 	client  dynamic.Interface
 	changes atomic.Int64
-	leases  *journal.LeaseStore // nil if the journal may not be read
-	built   map[string]built    // by scope
+	leases  *journal.LeaseStore // nil if the user may not read the journal
+	built   map[string]built    // key of a Scope -> inventory
 
 	mu       sync.Mutex
 	watched  []*watched // pools first
-	warnings []string   // about objects that are not watched
+	warnings []string   // about unwatched objects
 }
 
-// built is an inventory, and what it was built from.
+// built is an inventory, with the number of changes before the build and the time of the build.
 type built struct {
 	*inventory.Inventory
 	changes int64
 	at      time.Time
 }
 
-// watched is the objects of a resource.
+// watched contains the current versions of the objects of a resource, kept by an informer.
 type watched struct {
 	of       resource
 	informer toolscache.SharedIndexInformer
@@ -66,8 +66,8 @@ type problem struct {
 	err error
 }
 
-// Watch watches the objects that the user of the options may list, until ctx ends. Watch returns when every resource has been listed once. A resource that is
-// installed later is watched too.
+// Watch watches the objects that the user of the options may list, until ctx ends. Watch returns when every watched resource has been listed once. Watch also
+// watches resources that are installed later.
 func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer func() {
@@ -110,7 +110,7 @@ func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
 	return f, nil
 }
 
-// watchMissing tries again and again to watch resources that are not installed.
+// watchMissing tries to watch resources that are not installed, every retryMissing, until each resource is installed or ctx ends.
 func (f *Feed) watchMissing(ctx context.Context, missing []resource) {
 	for len(missing) > 0 {
 		select {
@@ -125,7 +125,7 @@ func (f *Feed) watchMissing(ctx context.Context, missing []resource) {
 	}
 }
 
-// current returns the watched resources, pools first, and the warnings about others.
+// current returns the watched resources, pools first, and the warnings about unwatched objects.
 func (f *Feed) current() ([]*watched, []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,14 +139,15 @@ func timeout(ctx context.Context, after time.Duration) <-chan struct{} {
 	return ctx.Done()
 }
 
-// watch watches a resource: in all namespaces, otherwise in the namespace of the options. installed is false if there is no such resource.
+// watch watches a resource in all namespaces; if the user lacks the right for all namespaces, in the namespace of the options. installed is false if the API
+// server does not serve the resource.
 func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err error) {
 	if served, err := f.isServed(ctx, of); err != nil || !served {
 		return false, err
 	}
 	namespace, err := findScope(ctx, f.client, of, f.Namespace)
 	switch {
-	case apierrors.IsNotFound(err): // removed meanwhile
+	case apierrors.IsNotFound(err): // removed after the call of isServed
 		return false, nil
 	case apierrors.IsForbidden(err):
 		f.leaveOut(f.notRead(of))
@@ -185,7 +186,7 @@ func findScope(ctx context.Context, client dynamic.Interface, of resource, names
 	return namespace, err
 }
 
-// newWatched prepares to watch the objects of a resource in a namespace that a field selector selects.
+// newWatched returns a watched resource for the objects in a namespace that match a field selector. The caller starts the informer.
 func newWatched(client dynamic.Interface, of resource, namespace, selector string) (*watched, error) {
 	objects := client.Resource(of.GroupVersionResource).Namespace(namespace)
 	w := &watched{of: of, informer: toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
@@ -209,7 +210,7 @@ func newWatched(client dynamic.Interface, of resource, namespace, selector strin
 	return w, nil
 }
 
-// leaveOut warns about objects that are not watched, at once and on every page.
+// leaveOut logs a warning about unwatched objects, and adds the warning to every page.
 func (f *Feed) leaveOut(warning string) {
 	f.warn("%s", warning)
 	f.mu.Lock()
@@ -217,7 +218,8 @@ func (f *Feed) leaveOut(warning string) {
 	f.warnings = append(f.warnings, warning)
 }
 
-// decode turns an object of a watch into its Go type. An object with invalid content stays unstructured, and the inventory ignores the object.
+// decode converts an object of a watch to its Go type. An object with invalid content stays unstructured, counts as a failure of the watch, and is ignored by
+// the inventory.
 func (w *watched) decode(o any) (any, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
@@ -235,8 +237,8 @@ func (w *watched) decode(o any) (any, error) {
 	return decoded, nil
 }
 
-// Inventory returns the present inventory of what a reader may list, and a warning for each part that the inventory lacks. The next call may change the
-// inventory. Inventory is not for concurrent use.
+// Inventory returns the present inventory of the objects that a reader may list, and a warning for each incomplete part. Readers with equal Scopes may get the
+// same inventory. Inventory is not safe for concurrent use.
 func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory, []string, error) {
 	now, changes := f.Now(), f.changes.Load()
 	watched, warnings := f.current()
@@ -279,20 +281,20 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 	return i, warnings, nil
 }
 
-// warning describes a recent failure of a watch to a reader; "" for none.
+// warning returns a text for a reader about a recent failure of the watch; "" without a failure.
 func (w *watched) warning(scope Scope) string {
 	p := w.problem.Load()
 	if p == nil || time.Since(p.at) >= problemLife {
 		return ""
 	}
 	text := w.of.Resource + " may be out of date"
-	if scope == nil { // the error may name an object
+	if scope == nil { // with a Scope, the error may name a hidden object
 		text += ": " + p.err.Error()
 	}
 	return text
 }
 
-// readJournal reads the entries of the journal: one GET. After a response that the user may not read the Lease, readJournal makes no further call.
+// readJournal reads the entries of the journal with one GET. If the user may not read the Lease, readJournal makes no further call.
 func (f *Feed) readJournal(ctx context.Context) ([]journal.Entry, error) {
 	if f.leases == nil {
 		return nil, nil
