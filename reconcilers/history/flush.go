@@ -12,7 +12,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 )
 
-// store adds a record to those that wait for the next write of objects. The caller holds mu.
+// store adds a record to the records that wait for the next write of objects. Without room, store drops and counts the record. The caller holds mu.
 func (r *Recorder) store(record historyrecord.Record) {
 	switch {
 	case r.objects == nil:
@@ -24,7 +24,8 @@ func (r *Recorder) store(record historyrecord.Record) {
 	}
 }
 
-// Run writes the objects every flushEvery, and deletes those that are older than the retention, until ctx ends. Flush writes what is left then.
+// Run writes the objects every flushEvery until ctx ends. On the leader, Run also deletes the objects older than the retention. After Run, the caller calls
+// Flush to write the remaining records.
 func (r *Recorder) Run(ctx context.Context) error {
 	if r.objects == nil {
 		return nil
@@ -46,7 +47,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// deleteOld deletes the objects that are older than the retention.
+// deleteOld deletes the objects older than the retention.
 func (r *Recorder) deleteOld(ctx context.Context) {
 	before := r.now().UTC().AddDate(0, 0, -r.retention).Format(dayFormat)
 	n, err := r.objects.DeleteBefore(ctx, before)
@@ -58,8 +59,10 @@ func (r *Recorder) deleteOld(ctx context.Context) {
 	}
 }
 
-// Flush writes the records that wait to the objects. Records that could not be written wait for the next Flush. A replica that does not lead writes what it has
-// recorded as the leader, and after a change of the leader what it has kept as a follower.
+// Flush writes the waiting records to the objects. Records of a failed write wait for the next Flush. A replica that does not lead writes:
+//
+//   - the records that the replica recorded as the leader
+//   - after a change of the leader, the events that the replica has kept as a follower
 func (r *Recorder) Flush(ctx context.Context) {
 	if r.objects == nil {
 		return
@@ -105,7 +108,7 @@ func (r *Recorder) Flush(ctx context.Context) {
 			return nil
 		})
 	}
-	_ = group.Wait() // returns no error
+	_ = group.Wait() // the functions of the group return no error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for pool, records := range left {
@@ -119,7 +122,7 @@ func (r *Recorder) Flush(ctx context.Context) {
 	}
 }
 
-// storeReplay adds the events of replay that the objects may lack to the records that wait.
+// storeReplay adds the events of replay that are newer than the versions in the annotations of the objects to the waiting records.
 func (r *Recorder) storeReplay(ctx context.Context) error {
 	r.mu.Lock()
 	r.replayAfterChange()

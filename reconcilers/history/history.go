@@ -1,37 +1,43 @@
-// Package history logs each allocation and each release of a claim, so that a log store answers who owned an address at a past time. With a retention, it stores
-// them in AllocationHistories too.
+// Package history logs each allocation and each release of a claim, so that a log store can answer which claim owned an address at a past time. With a
+// retention, the package also stores the records in AllocationHistories.
 //
 // The leader logs a line of logger "history" with the fields of historyrecord.Record:
 //
 //	message     logged when
-//	Allocated   a claim is stored as Ready and was not Ready before, or the ranges of the claim have changed
-//	Released    a finalizer of the claim is about to be removed; the claim is gone; or the claim has lost its addresses in a conflict
+//	Allocated   the status of a stored claim reports an allocation, and the earlier version of the claim had no allocation or other ranges
+//	Released    a finalizer of the claim is about to be removed
+//	Released    the claim is deleted
+//	Released    the claim has lost its addresses in a conflict, or no longer names ranges
 //
-// A release is logged again if the removal of the finalizer fails: readers use the last line.
+// If the removal of the finalizer fails, a release may be logged again: readers use the last line.
 //
 // # Take-over
 //
-// The journal contains, for each resource, the resourceVersion of the last event that the leader had applied at its last commit
-// (journal.Snapshot.Applied). A leader logs an event before it applies the event: the events up to that version are logged. Every follower keeps the events of
-// the last two minutes, and logs the events after that version when the follower begins to lead. An event after the last commit of a leader may be logged twice:
-// readers drop repeated lines.
+// The journal contains, for each resource, the resourceVersion of the last event that the leader had applied at its last commit (journal.Snapshot.Applied). A
+// leader logs an event before the leader applies the event: the events up to the version in the journal are logged. Every follower keeps the events of the last
+// two minutes. When a follower begins to lead, the follower logs the kept events after the version in the journal. An event after the last commit of a leader
+// may be logged twice: readers drop repeated lines.
 //
-// The deletion of a claim without a finalizer while no replica runs is not logged.
+// The deletion of a claim without a finalizer is not logged if no replica runs at the time of the deletion.
 //
 // # Objects
 //
-// The leader collects the records of each pool, and writes them to the AllocationHistories of the pool every flushEvery and when the leader stops. Records of
-// events that the journal contains may therefore not be stored. Instead, each AllocationHistory has an annotation with the versions of the events up to which all
-// records were stored before this AllocationHistory was written. A new leader reads the newest of these versions, and stores the events after them that it has
-// kept as a follower. Readers drop records that are stored twice.
+// The leader collects the records of each pool. Every flushEvery, and when the leader stops, the leader writes the records to the AllocationHistories of the
+// pool. Therefore records may not be stored yet although the journal contains the versions of their events. To find these records, each AllocationHistory has
+// an annotation with versions: when the AllocationHistory was written, the records of the events up to these versions had been stored. A new leader reads the
+// newest versions from the annotations, and stores the later events that the new leader has kept as a follower. Readers drop records that are stored twice.
 //
-// A leader that ends without a stop may lead again at once, in a new process that has kept nothing. Therefore every follower that observes a new leader stores the
-// events that it has kept and that are newer than these versions, storeAfter after the event. A process raises the versions when it has run for keepFor: by then
-// the followers have stored the events before its start.
+// A leader that ends without a stop may lead again at once, in a new process without kept events. Therefore every follower that observes a new leader stores
+// the kept events that are newer than the versions in the annotations, storeAfter after the event. A process raises the versions in the annotations after the
+// process has run for keepFor: by then, the followers have stored the events from before the start of the process.
 //
-// Records are missing in the objects, and not in the log, if (a) all replicas that have observed the event end before they store it: a leader within flushEvery,
-// a follower within storeAfter and flushEvery, (b) the API server has not accepted the objects for keepFor, (c) the objects of a pool and a day are full, or
-// (d) more than maxPending records wait.
+// Records are missing in the objects, but not in the log, in these cases:
+//
+//   - Every replica that has observed the event ends before the replica stores the event: a leader within flushEvery, a follower within storeAfter and
+//     flushEvery.
+//   - The API server has not accepted the objects for keepFor.
+//   - The objects of a pool and a day are full.
+//   - More than maxPending records wait.
 package history
 
 import (
@@ -49,23 +55,24 @@ import (
 )
 
 const (
-	// keepFor is how long a follower keeps an event: longer than a take-over takes.
+	// keepFor is the time for which a follower keeps an event: longer than a take-over takes.
 	keepFor = 2 * time.Minute
-	// maxKept bounds the events that a follower keeps.
+	// maxKept bounds the number of events that a follower keeps: the oldest events are dropped first.
 	maxKept = 50_000
-	// storeAfter is how old an event is when a follower stores the event, unless the leader has: longer than a take-over and the first write of a leader take.
+	// storeAfter is the age at which a follower stores an event that the leader may not have stored: longer than a take-over and the first write of a leader
+	// take.
 	storeAfter = 30 * time.Second
-	// flushEvery is the period of the writes of objects.
+	// flushEvery is the interval between writes of objects.
 	flushEvery = 10 * time.Second
-	// maxPending bounds the records that wait for a write of objects.
+	// maxPending bounds the number of records that wait for a write of objects.
 	maxPending = 100_000
-	// deleteEvery is the period in which objects are deleted that are older than the retention.
+	// deleteEvery is the interval between deletions of objects older than the retention.
 	deleteEvery = time.Hour
-	// poolWrites is the number of pools whose objects are written at the same time.
+	// poolWrites bounds the number of pools whose objects are written at the same time.
 	poolWrites = 4
 )
 
-// Recorder logs allocations and releases. It is safe for concurrent use.
+// Recorder logs allocations and releases. A Recorder is safe for concurrent use.
 type Recorder struct {
 	log    logr.Logger
 	ledger *ledger.Ledger
@@ -73,38 +80,40 @@ type Recorder struct {
 
 	mu   sync.Mutex
 	kept []event
-	// released and releasedBefore are the UIDs of the claims whose release was logged in this period and in the period before. A period lasts keepFor.
+	// released and releasedBefore contain the UIDs of the claims whose release was logged in this period and in the previous period. A period lasts at least
+	// keepFor.
 	released, releasedBefore map[string]struct{}
 	periodBegan              time.Time
 
-	objects   *Objects // nil: the records are only logged
+	objects   *Objects // nil if the records are only logged
 	retention int      // of objects, in days
 	flushing  sync.Mutex
-	pending   map[string][]historyrecord.Record // pool -> records that are not stored in objects
-	waiting   int                               // records in pending
-	dropped   int                               // records without room in pending since the last flush
-	started   time.Time                         // of this process
-	// leader is the identity of the last leader that Flush has seen, and leaderSince when Flush saw this leader first.
+	pending   map[string][]historyrecord.Record // pool -> records not yet stored in objects
+	waiting   int                               // number of records in pending
+	dropped   int                               // number of records without room in pending since the last flush
+	started   time.Time                         // start of this process
+	// leader is the identity of the leader at the last Flush, and leaderSince the time of the first Flush with this leader.
 	leader      string
 	leaderSince time.Time
-	// replay has the events that this replica kept as a follower, which the objects may lack. readRecorded: the versions up to which the objects
-	// have all events have to be read first.
+	// replay contains the events that this replica kept as a follower and that the objects may lack. readRecorded reports that the versions in the annotations
+	// of the objects have to be read before replay is stored.
 	replay       []event
 	readRecorded bool
-	// observed has the version of the last event, and complete reports that the objects, pending and replay have all records up to these versions.
+	// observed maps a resource to the version of its last event. complete reports that objects, pending and replay together contain every record up to these
+	// versions.
 	observed versions
 	complete bool
-	recorded versions // up to which the objects have all records
+	recorded versions // the objects contain every record up to these versions
 	flushNow chan struct{}
 }
 
-// event is an event that a follower keeps.
+// event is an event kept by a follower.
 type event struct {
 	at       time.Time
 	resource string
 	version  uint64
 	record   historyrecord.Record
-	replayed bool // the event is, or was, in replay
+	replayed bool // the event is or was in replay
 }
 
 // New returns a Recorder. Call Lead when the ledger begins to lead.
@@ -115,11 +124,12 @@ func New(log logr.Logger, l *ledger.Ledger, now func() time.Time) *Recorder {
 	}
 }
 
-// StoreIn stores the records in objects too, which are deleted after some days. Call StoreIn before the first event, and Run to write the objects.
+// StoreIn makes the Recorder store the records in objects too. The retention of the objects is the given number of days. Call StoreIn before the first event,
+// and Run to write the objects.
 func (r *Recorder) StoreIn(objects *Objects, days int) { r.objects, r.retention = objects, days }
 
-// Observe records the event of a claim, before the ledger applies the event: before or after is nil if the claim is created or deleted. convert converts the
-// claim for the ledger.
+// Observe records the event of a claim before the ledger applies the event. before is nil for a created or listed claim; after is nil for a deleted claim.
+// convert converts the claim for the ledger.
 func (r *Recorder) Observe(before, after client.Object, convert func(client.Object) ledger.Claim) {
 	var was, is ledger.Claim
 	if before != nil {
@@ -132,7 +142,7 @@ func (r *Recorder) Observe(before, after client.Object, convert func(client.Obje
 	switch owned, owns := isAllocated(was), isAllocated(is); {
 	case owns && !(owned && slices.Equal(was.Ranges, is.Ranges)):
 		at := r.now()
-		if since := inventory.AllocatedAt(after); before == nil && !since.IsZero() && since.Before(at) { // listed, not created: a create has no status
+		if since := inventory.AllocatedAt(after); before == nil && !since.IsZero() && since.Before(at) { // the claim was listed, not created: a created claim has no status
 			at = since
 		}
 		r.record(historyrecord.EventAllocated, at, version, is, after)
@@ -145,7 +155,7 @@ func (r *Recorder) Observe(before, after client.Object, convert func(client.Obje
 	}
 }
 
-// isAllocated reports whether a stored claim is, or was, the owner of the ranges that it names, as far as its status reports.
+// isAllocated reports whether a stored claim is or was the owner of its ranges, according to its status.
 func isAllocated(c ledger.Claim) bool {
 	return len(c.Ranges) > 0 && !c.Flagged && (c.Ready || c.AllocatedEarlier)
 }
@@ -157,13 +167,13 @@ func (r *Recorder) Release(o client.Object, c ledger.Claim) {
 	}
 }
 
-// record logs an event if this replica leads, and otherwise keeps the event for the next take-over.
+// record logs an event on the leader. On a follower, record keeps the event for the next take-over.
 func (r *Recorder) record(what string, at time.Time, version uint64, c ledger.Claim, o client.Object) {
 	record := historyrecord.NewRecord(what, at, c, r.domainOf(c), o)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.observed.reach(c.Key.Resource, version)
-	if !r.ledger.MayGrant() { // asked under mu: an event that is kept here is kept before Lead, which follows the first grant
+	if !r.ledger.MayGrant() { // called under mu: Lead is called after MayGrant becomes true, so Lead finds every event kept here
 		r.complete = false
 		r.keep(event{at: time.Now(), resource: c.Key.Resource, version: version, record: record})
 		return
@@ -173,7 +183,8 @@ func (r *Recorder) record(what string, at time.Time, version uint64, c ledger.Cl
 	}
 }
 
-// domainOf returns the routing domain of a claim's ranges: that of its pool, if the pool is known.
+// domainOf returns the routing domain of the ranges of a claim: if the claim owns its ranges, the domain of the owned ranges; otherwise the domain of the label
+// of the claim.
 func (r *Recorder) domainOf(c ledger.Claim) string {
 	if o := r.ledger.OwnershipOf(c.UID); o.Allocated {
 		return o.Space
@@ -181,7 +192,7 @@ func (r *Recorder) domainOf(c ledger.Claim) string {
 	return c.Space
 }
 
-// keep keeps an event for keepFor. The caller holds mu.
+// keep keeps an event for keepFor. Beyond maxKept events, keep drops the oldest. The caller holds mu.
 func (r *Recorder) keep(e event) {
 	if len(r.kept) == 0 {
 		time.AfterFunc(keepFor, r.forget)
@@ -190,7 +201,7 @@ func (r *Recorder) keep(e event) {
 	r.kept = slices.Delete(r.kept, 0, max(0, len(r.kept)-maxKept))
 }
 
-// forget drops the events that are older than keepFor, and runs again until none is left.
+// forget drops the events older than keepFor, and schedules the next call until no event is left.
 func (r *Recorder) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,7 +214,8 @@ func (r *Recorder) forget() {
 	time.AfterFunc(keepFor/4, r.forget)
 }
 
-// write logs a record, and returns true, unless the record is a release that was just logged. The caller holds mu.
+// write logs a record and returns true. A release of a claim whose release was logged in this period or in the previous period is not logged again: write
+// returns false. The caller holds mu.
 func (r *Recorder) write(record historyrecord.Record) bool {
 	if time.Since(r.periodBegan) > keepFor {
 		r.released, r.releasedBefore, r.periodBegan = map[string]struct{}{}, r.released, time.Now()
@@ -223,8 +235,8 @@ func (r *Recorder) write(record historyrecord.Record) bool {
 	return true
 }
 
-// Lead logs the events that the previous leader has not logged: those after the versions that its last commit contains, by resource. The ledger calls Lead when
-// this replica begins to lead.
+// Lead logs the kept events that the previous leader may not have logged: the events after applied, the versions in the last commit of the previous leader, by
+// resource. The ledger calls Lead when this replica begins to lead.
 func (r *Recorder) Lead(applied map[string]uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -244,7 +256,7 @@ func (r *Recorder) Lead(applied map[string]uint64) {
 	r.kept = nil
 }
 
-// replayKept adds the kept events from before a time to replay, each once. The caller holds mu.
+// replayKept adds the kept events older than a time to replay, each event once. The caller holds mu.
 func (r *Recorder) replayKept(before time.Time) {
 	for n := range r.kept {
 		if e := &r.kept[n]; !e.replayed && e.at.Before(before) {
@@ -254,8 +266,10 @@ func (r *Recorder) replayKept(before time.Time) {
 	}
 }
 
-// replayAfterChange adds the kept events to replay, storeAfter after each, that an earlier leader may not have stored. This replica may observe an event, and the
-// new leader, later than others do: so events of storeAfter after the change count too. The caller holds mu.
+// replayAfterChange adds to replay the kept events that an earlier leader may not have stored, storeAfter after each event. The caller holds mu.
+//
+// This replica may observe an event, or the new leader, later than other replicas do. Therefore events up to storeAfter after the change of the leader count
+// too.
 func (r *Recorder) replayAfterChange() {
 	now := time.Now()
 	if leader, _ := r.ledger.Leader(); leader != r.leader {

@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	// writeAttempts bounds the attempts of one write. An attempt fails if an earlier leader has written the same object.
+	// writeAttempts bounds the failed attempts of a Store. An attempt fails if an earlier leader has written the same object.
 	writeAttempts = 3
-	// maxLastParts bounds the objects in memory.
+	// maxLastParts bounds the number of objects in memory.
 	maxLastParts = 500
 	listPage     = 500
 	dayFormat    = "2006-01-02"
 )
 
-// Limits bound the objects of a pool and a day. A zero field has its default.
+// Limits bound the objects of a pool and a day. A zero field means the default.
 type Limits struct {
-	Bytes int   // compressed records of an object; 64 KiB
-	Parts int32 // objects; 100
+	Bytes int   // bytes of compressed records of an object; default 64 KiB
+	Parts int32 // number of objects; default 100
 }
 
-// Objects stores records in AllocationHistories: for each pool and each day an object, followed by further objects while the last is full. Objects is safe for
-// concurrent use.
+// Objects stores records in AllocationHistories: one object for each pool and each day, followed by further objects whenever the last object is full. Objects
+// is safe for concurrent use.
 type Objects struct {
 	client    client.Client
 	live      client.Reader
@@ -44,10 +44,10 @@ type Objects struct {
 	limits    Limits
 
 	mu   sync.Mutex
-	last map[string]*butlerv1.AllocationHistory // pool -> its newest object, as stored
+	last map[string]*butlerv1.AllocationHistory // pool -> newest stored object of the pool
 }
 
-// NewObjects returns the Objects in a namespace.
+// NewObjects returns Objects that stores in a namespace.
 func NewObjects(c client.Client, live client.Reader, namespace string, limits Limits) *Objects {
 	if limits.Bytes == 0 {
 		limits.Bytes = 64 << 10
@@ -63,7 +63,7 @@ type versions map[string]uint64
 
 func (v versions) reach(resource string, version uint64) { v[resource] = max(v[resource], version) }
 
-// raise raises the versions to those of others.
+// raise raises each version to at least its value in others.
 func (v versions) raise(others versions) {
 	for resource, version := range others {
 		v.reach(resource, version)
@@ -73,8 +73,10 @@ func (v versions) raise(others versions) {
 // errNoRoom reports that the objects of a pool and a day are full. The last object is marked as incomplete.
 var errNoRoom = errors.New("the AllocationHistories of the pool have no room for more records today")
 
-// Store appends records of a pool to the objects of a day. recorded is the value of butlerv1.AnnotationHistoryRecorded. It returns the records that are not stored.
-// Error errNoRoom: the day has too many records, and this call has marked the last object as incomplete.
+// Store appends records of a pool to the objects of a day, and returns the records that are not stored. The annotation butlerv1.AnnotationHistoryRecorded gets
+// the versions recorded, if newer.
+//
+// If the objects of the day are full, Store drops the remaining records. Only the call that marks the last object as incomplete returns errNoRoom.
 func (s *Objects) Store(ctx context.Context, pool, day string, records []historyrecord.Record, recorded versions) (left []historyrecord.Record, err error) {
 	failed := 0
 	for len(records) > 0 {
@@ -94,7 +96,7 @@ func (s *Objects) Store(ctx context.Context, pool, day string, records []history
 	return nil, nil
 }
 
-// storeSome stores the first records in the last object, or in the object after it if the last is full. full reports that there is no room for further objects.
+// storeSome stores the first records in the last object; if the last object is full, in a new object. full reports that the limits permit no further object.
 func (s *Objects) storeSome(ctx context.Context, pool, day string, records []historyrecord.Record, recorded versions) (stored int, full bool, err error) {
 	before, err := s.lastPart(ctx, pool, day)
 	if err != nil {
@@ -106,7 +108,7 @@ func (s *Objects) storeSome(ctx context.Context, pool, day string, records []his
 	o := before.DeepCopy()
 	data, n, err := historyrecord.AppendRecords(o.Spec.Records, records, s.limits.Bytes)
 	switch {
-	case err != nil: // a person has changed the object, which is left as it is
+	case err != nil: // the records are invalid, as after a manual change: leave the object unchanged
 		o = s.newPart(pool, day, o.Spec.Part+1)
 		data, n, err = historyrecord.AppendRecords(nil, records, s.limits.Bytes)
 	case n == 0 && o.Spec.Part+1 < s.limits.Parts && len(o.Spec.Records) > 0:
@@ -140,7 +142,7 @@ func (s *Objects) storeSome(ctx context.Context, pool, day string, records []his
 	return n, false, nil
 }
 
-// newPart returns an object that is not stored.
+// newPart returns an object that is not yet stored.
 func (s *Objects) newPart(pool, day string, part int32) *butlerv1.AllocationHistory {
 	name := baseName(pool, day)
 	if part > 0 {
@@ -155,10 +157,10 @@ func (s *Objects) newPart(pool, day string, part int32) *butlerv1.AllocationHist
 	}
 }
 
-// maxReadableName bounds the name of the pool in the name of an object.
+// maxReadableName bounds the length of the name of the pool in the name of an object.
 const maxReadableName = 200
 
-// baseName returns the name of the first object of a pool and a day; the further objects have a number after it.
+// baseName returns the name of the first object of a pool and a day. The names of further objects have a number as suffix.
 func baseName(pool, day string) string {
 	readable := strings.ToLower(strings.ReplaceAll(pool, "/", "."))
 	readable = strings.TrimRight(readable[:min(len(readable), maxReadableName)], "-.")
@@ -171,7 +173,7 @@ func hash(pool string) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// lastPart returns the newest object of a pool and a day, or a new object if none is stored.
+// lastPart returns the newest object of a pool and a day, or a new object if no object is stored.
 func (s *Objects) lastPart(ctx context.Context, pool, day string) (*butlerv1.AllocationHistory, error) {
 	s.mu.Lock()
 	known := s.last[pool]
@@ -182,7 +184,7 @@ func (s *Objects) lastPart(ctx context.Context, pool, day string) (*butlerv1.All
 	base, part := baseName(pool, day), int32(-1)
 	err := s.each(ctx, client.MatchingLabels{butlerv1.LabelHistoryPool: hash(pool), butlerv1.LabelHistoryDay: day}, func(o *metav1.PartialObjectMetadata) error {
 		if suffix, isOf := strings.CutPrefix(o.Name, base); isOf {
-			n, _ := strconv.ParseInt(strings.TrimPrefix(suffix, "-"), 10, 32) // 0 for the first, which has no number
+			n, _ := strconv.ParseInt(strings.TrimPrefix(suffix, "-"), 10, 32) // 0 for the first object, whose name has no number
 			part = max(part, int32(n))
 		}
 		return nil
@@ -209,7 +211,7 @@ func (s *Objects) forget(pool string) {
 	delete(s.last, pool)
 }
 
-// each reads the metadata of the selected objects page by page.
+// each passes the metadata of the selected objects to f, page by page.
 func (s *Objects) each(ctx context.Context, of client.ListOption, f func(*metav1.PartialObjectMetadata) error) error {
 	next := ""
 	for {
@@ -229,7 +231,7 @@ func (s *Objects) each(ctx context.Context, of client.ListOption, f func(*metav1
 	}
 }
 
-// Recorded returns the newest versions in the annotations of the objects of these days: up to these, the objects contain all allocations and releases.
+// Recorded returns the newest versions in the annotations of the objects of these days. The objects contain every allocation and release up to these versions.
 func (s *Objects) Recorded(ctx context.Context, days ...string) (all versions, err error) {
 	ofDays, err := labels.NewRequirement(butlerv1.LabelHistoryDay, selection.In, days)
 	if err != nil {
@@ -242,7 +244,7 @@ func (s *Objects) Recorded(ctx context.Context, days ...string) (all versions, e
 	})
 }
 
-// recordedIn returns the versions in the annotation of an object; none if it is missing or not readable.
+// recordedIn returns the versions in the annotation of an object; no versions if the annotation is missing or not readable.
 func recordedIn(o metav1.Object) versions {
 	recorded := versions{}
 	if json.Unmarshal([]byte(o.GetAnnotations()[butlerv1.AnnotationHistoryRecorded]), &recorded) != nil || recorded == nil {
@@ -251,7 +253,7 @@ func recordedIn(o metav1.Object) versions {
 	return recorded
 }
 
-// DeleteBefore deletes the objects of the days before a day, also those of pools that are gone.
+// DeleteBefore deletes the objects of the days before a day, including the objects of deleted pools.
 func (s *Objects) DeleteBefore(ctx context.Context, day string) (n int, err error) {
 	return n, s.each(ctx, client.HasLabels{butlerv1.LabelHistoryDay}, func(o *metav1.PartialObjectMetadata) error {
 		if o.Labels[butlerv1.LabelHistoryDay] >= day {
