@@ -12,39 +12,39 @@ import (
 type SegmentState string
 
 const (
-	SegmentFree     SegmentState = "free"     // allocated to the next claim that requests the addresses, if a pool offers them
+	SegmentFree     SegmentState = "free"     // available to every claim, if a pool offers the addresses
 	SegmentReserved SegmentState = "reserved" // blocked by a pool of the routing domain, without an owner
 	SegmentOwned    SegmentState = "owned"    // by a stored claim or address object
-	SegmentGranted  SegmentState = "granted"  // to a claim that has not been observed
+	SegmentGranted  SegmentState = "granted"  // to a claim not yet observed
 	SegmentCooldown SegmentState = "cooldown" // released, and not allocated again before Until
 	SegmentMoved    SegmentState = "moved"    // the claim owns the addresses in another cluster
-	SegmentWithheld SegmentState = "withheld" // removed from a pool by an update that has not been observed
+	SegmentWithheld SegmentState = "withheld" // removed from a pool by an update not yet observed
 )
 
-// Segment is a run of addresses of a routing domain with one state, one owner and the same rivals.
+// Segment is a run of addresses of a routing domain with equal state, owner and rivals.
 type Segment struct {
 	Range allocator.Range
 	State SegmentState
 	// Owner depends on State:
 	//
-	//	owned              the claim; of an address object whose claim is gone, that claim
-	//	granted            the claim that may come to own the addresses; without a name if the name is not known
+	//	owned              the claim; for an address object without its claim, the claim named by the address object
+	//	granted            the claim for which the addresses are reserved; without a name if the name is not known
 	//	moved              the claim, which is stored in another cluster
-	//	cooldown           the claim that has released the addresses; zero if it is not known
+	//	cooldown           the claim that has released the addresses; zero if not known
 	//	withheld           the pool that the update changes
 	//	free, reserved     zero
 	Owner Key
-	// Object is the stored object that names the addresses: the claim, or an address object without its claim. Zero if the addresses are not owned.
+	// Object is the stored object with the addresses: the claim, or an address object without its claim; zero if the addresses are not owned.
 	Object Key
-	Pool   Key // through which the owner got the addresses; zero if not known
+	Pool   Key // pool from which the owner got the addresses; zero if not known
 	Since  time.Time
-	Until  time.Time // of a cooldown: Since is its begin, zero if not known
-	// Rivals are the claims that name the addresses too and lost the conflict with the owner.
+	Until  time.Time // of a cooldown, from Since to Until; Since is zero if not known
+	// Rivals lists the claims that lost a conflict with the owner about the addresses.
 	Rivals []Key
 }
 
-// Segments lists the addresses of ranges in a routing domain, in address order. Adjacent addresses of one owner with the same
-// rivals are one segment, also across the borders of pools.
+// Segments lists the addresses of ranges in a routing domain, in address order. Adjacent addresses with equal owner and rivals are one segment, also across the
+// borders of pools.
 func (s *State) Segments(space string, ranges []allocator.Range) (list []Segment) {
 	blocked := s.blockedIn(space)
 	for _, r := range allocator.Union(ranges) {
@@ -79,7 +79,7 @@ func (s *State) blockedIn(space string) []allocator.Range {
 	return allocator.Union(all)
 }
 
-// segmentsOf describes an owned range. Claims that lost a conflict with the owner divide the range.
+// segmentsOf returns the segments of an owned range. Claims that lost a conflict with the owner divide the range.
 func (s *State) segmentsOf(o allocator.Owned) (list []Segment) {
 	h := s.holdings[o.OwnerID]
 	g := Segment{Range: o.Range, Owner: h.ownerClaim(), Pool: h.pool}
@@ -99,7 +99,7 @@ func (s *State) segmentsOf(o allocator.Owned) (list []Segment) {
 	return []Segment{g}
 }
 
-// divide returns the parts of the segment g of the holding h that have the same rivals, and records the rivals.
+// divide divides the segment g of the holding h into parts with equal rivals, and sets the rivals of each part.
 func (s *State) divide(g Segment, h *holding) []Segment {
 	var rivals []*holding
 	for o := range s.space(h.space).contested {
