@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
 )
 
 // maxFit bounds the number of sets that CountFits and FitAcross allocate set by set.
@@ -46,7 +47,11 @@ func (f Fit) Text() string {
 func (f Fit) IsPrecise() bool { return !f.AtLeast && f.Exact < manyDigits }
 
 // Fits counts the sets of ranges that the pool can still allocate. sizes are the numbers of addresses of the ranges of a set, in the order of their allocation.
+// A claim of an IPPool or a ProxyIPPool has one address of a family.
 func (i *Inventory) Fits(p *Pool, sizes []int64) (Fit, error) {
+	if p.Key.Resource != butler.ResourceNetworkPool && (len(sizes) != 1 || sizes[0] != 1) {
+		return Fit{}, fmt.Errorf("a claim of %s has one address: count ranges of one address", TitleOf(p.Key))
+	}
 	return CountFits(i.Free(p, 1), p.converted.Policy, sizes)
 }
 

@@ -11,15 +11,19 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	"butlerlabs.dev/ipam/allocator/state"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
@@ -393,5 +397,35 @@ func TestWho_DescribesReservation(t *testing.T) {
 		if got := i.Who("", mustRange(t, address))[0].Reservation; got != want {
 			t.Errorf("%s: %q, want %q", address, got, want)
 		}
+	}
+}
+
+// The names of hidden objects do not affect visible claims, whatever the name of a visible claim is.
+func TestRestricted_NamesOfVisibleClaims(t *testing.T) {
+	pool := &metal3v1.IPPool{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "metal", UID: "metal", ResourceVersion: "1"},
+		Spec: metal3v1.IPPoolSpec{
+			NamePrefix: "metal", Pools: []metal3v1.Pool{{Start: ptr.To(metal3v1.IP("10.1.0.1")), End: ptr.To(metal3v1.IP("10.1.0.20"))}},
+			PreAllocations: map[string]metal3v1.IP{"1": "10.1.0.9", "hidden": "10.1.0.10"},
+		},
+	}
+	i := NewRestricted(now, func(k Key) bool { return k.Name != "hidden" })
+	i.Add(pool)
+	for n, name := range []string{"hidden", "1"} {
+		i.Add(&metal3v1.IPClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: fmt.Sprint(n + 2),
+				Annotations: map[string]string{metal3v1.AnnotationIPAddress: map[string]string{"1": "10.1.0.9", "hidden": "10.1.0.10"}[name]},
+			},
+			Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "metal"}},
+		})
+	}
+	for _, address := range []string{"10.1.0.9", "10.1.0.10"} {
+		if g := i.Segments("", []allocator.Range{mustRange(t, address)}); len(g) != 1 || g[0].State != state.SegmentOwned {
+			t.Errorf("%s: %+v, want an owned address", address, g)
+		}
+	}
+	if _, err := i.Fits(i.Pool(metal3.IPPoolKey("ns", "metal")), []int64{2}); err == nil {
+		t.Error("ranges of two addresses of an IPPool are counted")
 	}
 }

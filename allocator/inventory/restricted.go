@@ -27,8 +27,8 @@ type blocked struct {
 	ranges []allocator.Range
 }
 
-// pseudonymNamespace is the namespace of every pseudonym. Kubernetes permits no namespace of this name, so messages of the state machine describe a hidden
-// object as an object "in another namespace".
+// pseudonymNamespace is the namespace of every pseudonym, and begins its name. Kubernetes permits no namespace and no claim of such a name. So messages of the
+// state machine describe a hidden object as an object "in another namespace", and no visible claim has the name of a pseudonym.
 const pseudonymNamespace = "?"
 
 // NewRestricted returns an Inventory for a reader who may see only the objects for which mayRead returns true. The caller adds all stored objects, and declares
@@ -53,7 +53,7 @@ func (i *Inventory) mask(k Key) Key {
 	a := i.anonymous
 	p, known := a.pseudonyms[k]
 	if !known {
-		p = Key{Resource: k.Resource, Namespace: pseudonymNamespace, Name: fmt.Sprint(len(a.pseudonyms) + 1)}
+		p = Key{Resource: k.Resource, Namespace: pseudonymNamespace, Name: pseudonymNamespace + fmt.Sprint(len(a.pseudonyms)+1)}
 		a.pseudonyms[k], a.names[p.Name] = p, k.Name
 	}
 	return p

@@ -437,6 +437,19 @@ func TestNewPlan_Conflicts(t *testing.T) {
 }
 
 // A plan reserves at most 256 networks, and no reserved network crosses the border of a range of the pool.
+// SkipOutside leaves out a row only if no address of the row is in the pool.
+func TestNewPlan_SkipOutside(t *testing.T) {
+	file := "ranges,tenant\n172.16.0.1,team-1/web\n10.40.1.5 172.16.0.2,team-1/web\n10.40.1.6,team-1/web\n"
+	got := describe(newPlan(t, newInventory(newNetworkPool()), networkPool, read(t, []byte(file), addressfile.Mapping{}), exchange.Options{SkipOutside: true}))
+	if diff := cmp.Diff([]string{
+		"IPAllocation vlan40-10-40-1-6 [10.40.1.6] team-1/web nodes [4]",
+		"left out [2] addresses outside the pool",
+		"conflict outside [3] 172.16.0.2 is outside the pool (other addresses of the row are inside: write a row for each): 10.40.0.0-10.40.7.255",
+	}, got); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+}
+
 func TestNewPlan_ReservedNetworks(t *testing.T) {
 	i := newInventory(newNetworkPool(func(s *butlerv1.NetworkPoolSpec) {
 		s.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.40.0.16", End: "10.40.7.255"}}}

@@ -232,11 +232,13 @@ func (pl *planner) isOutside(r *addressfile.Record, kind addressfile.Kind) bool 
 		switch {
 		case overlaps([]allocator.Range{one}):
 			pl.addConflict(ConflictOutside, []int{r.Row}, "%s is not in one range of %s: %s", one, where, rangesText(firstRanges(allowed)))
-		case pl.o.SkipOutside:
+		case pl.o.SkipOutside && !overlaps(r.Ranges):
 			pl.leaveOut(r, "addresses outside %s", where)
 		default:
 			why := ""
-			if kind != addressfile.KindReserved && isCovered(pl.network, one) {
+			if pl.o.SkipOutside {
+				why = " (other addresses of the row are inside: write a row for each)"
+			} else if kind != addressfile.KindReserved && isCovered(pl.network, one) {
 				why = " (inside spec.cidr, but in no range of spec.tenantAllocation)"
 			}
 			pl.addConflict(ConflictOutside, []int{r.Row}, "%s is outside %s%s: %s", one, where, why, rangesText(firstRanges(allowed)))

@@ -97,6 +97,9 @@ func checkGrants(i *inventory.Inventory, entries []journal.Entry, unrenewed time
 		if e.IsStandby() || stored[e.Token] || e.UID == "" && e.StoredName != "" { // standby grant, stored object, or ranges withheld by the update of a pool
 			continue
 		}
+		if !i.IsRead(inventory.Key{Resource: e.Resource, Namespace: e.Namespace}) {
+			continue
+		}
 		list = append(list, newFinding(LeakedGrant, nil, "start the manager: its leader removes the grant; until then its addresses are not free",
 			"the journal grants %s to one of the %s of namespace %q for at least %s, and no object has this grant", formatRanges(e.Ranges), e.Resource, e.Namespace, unrenewed.Round(time.Second)))
 	}

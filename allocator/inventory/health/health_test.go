@@ -391,6 +391,18 @@ func TestCheck_NotRead(t *testing.T) {
 	}
 }
 
+// The objects of a grant may be stored if their resource was not read in the namespace of the grant.
+func TestCheckGrants_NotRead(t *testing.T) {
+	open := journal.Entry{Token: journal.Token{7}, Resource: "ipallocations.butler.butlerlabs.dev", Namespace: "ns", NameHash: 1}
+	for namespace, want := range map[string]int{"": 0, "another": 0, "ns": 1} {
+		i := inventory.New(now, nil)
+		i.LeaveOut(open.Resource, namespace)
+		if found := checkGrants(i, []journal.Entry{open}, time.Hour); len(found) != want {
+			t.Errorf("only namespace %q was read: %v, want %d findings", namespace, found, want)
+		}
+	}
+}
+
 // BenchmarkCheck checks 10,000 claims, and 10,000 addresses in use.
 func BenchmarkCheck(b *testing.B) {
 	i := inventory.New(now, nil)
