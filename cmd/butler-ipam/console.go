@@ -17,10 +17,10 @@ const consoleCommand = "console"
 
 const consoleUsage = `butler-ipam console serves web pages about pools, claims and addresses, by HTTPS, to persons with a token of the cluster.
 
-A person sees the names of the objects that the person may list, and the addresses of all others as owned. The pages write nothing. A request
+A person sees the names of the objects that the person may list. The addresses of all other objects are shown as owned. The pages write nothing. A request
 carries the token as "Authorization: Bearer TOKEN", or as the password of HTTP basic authentication, for which browsers have a dialog.
 
-The command is no part of the manager: it needs the rights of the viewer role, and those to review tokens and rights. Every flag except
+The manager does not serve the pages. The command needs the rights of the viewer role, and those to review tokens and rights. Every flag except
 --kubeconfig has an environment variable, such as BUTLER_IPAM_CERT_DIR for --cert-dir. A flag on the command line takes precedence.
 
 `

@@ -29,7 +29,7 @@ func (a *app) newCheck() *cobra.Command {
 
 The command reads API objects only, and changes nothing: the dry run reserves no address. Each finding has an identifier, which the README
 of this command explains. What you may not read is listed as not checked. The exit code is 0 without findings, 1 with findings, and 2 if
-the command could not look.`,
+the command fails.`,
 		Example: `  kubectl ipam check
   kubectl ipam check --only addresses,pools
   kubectl ipam check --only capacity -o json

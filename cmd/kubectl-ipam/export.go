@@ -15,8 +15,8 @@ func (a *app) newExport() *cobra.Command {
 		Use: "export POOL", Short: "Write the addresses of a pool as a file that import reads", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
 		Long: `Write the reservations and the claims of a pool, in address order, as CSV or YAML: ranges, tenants, names, types, teams and descriptions.
 
-kubectl ipam import reads the file back without loss, for instance in another cluster that has the pool. A claim without addresses, one that lost an address
-conflict or is being deleted, and the ProxyVIP of a Service are left out, with a warning.`,
+kubectl ipam import reads the file back without loss, for instance in another cluster that has the pool. Claims without addresses, claims that lost an
+address conflict or are being deleted, and ProxyVIPs of Services are left out, with a warning.`,
 		Example: `  kubectl ipam export vlan40
   kubectl ipam export vlan40 -o yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.export(cmd.Context(), args[0]) },

@@ -34,7 +34,7 @@ The NetworkPools are those of the namespace of tenants: that of the flag -n, or 
 ProviderConfig is in the same namespace, unless --provider names another: NAMESPACE/NAME. --provider needs the right to get providerconfigs.butler.butlerlabs.dev, which
 the role butler-ipam-tenants-viewer contains.
 
-The exit code is 1 if none fits, and 2 if the command could not look.`,
+The exit code is 1 if none fits, and 2 if the command fails.`,
 		Example: `  kubectl ipam fit vlan40 --tenant nodes=5,loadbalancer=8
   kubectl ipam fit vlan40 --count 900
   kubectl ipam fit --provider lab

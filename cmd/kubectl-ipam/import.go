@@ -37,7 +37,7 @@ func (a *app) newImport() *cobra.Command {
 		Long: `Show what the rows of a file become in a pool, and every conflict of the rows with one another and with the cluster. FILE is a CSV file that another
 address management tool has exported, or a file of kubectl ipam export; "-" is the standard input.
 
-Without --as, rows become what the file says, otherwise what the kind of the pool suggests:
+Without --as, a row becomes an object of the kind in the file. If the file has no kind, the kind of the pool decides:
 
   NetworkPool   IPAllocations for rows with a tenant, entries of spec.reserved for others
   IPPool        entries of spec.preAllocations, which no claim gets
@@ -47,7 +47,7 @@ Consecutive addresses of one tenant become one IPAllocation. Names of claims der
 
 Without --apply and --manifests, and as long as there is a conflict, the command writes nothing. With --apply it updates the pool first and then creates the
 claims. It changes no claim that exists. If it fails, what is done stays, and the next run does the rest. The exit code is 1 if there are conflicts, and 2 if the
-command could not look, or could not write.
+command fails.
 
 Here --as is not the flag of kubectl that impersonates a user.`,
 		Example: `  kubectl ipam import addresses.csv --to vlan40
@@ -62,7 +62,7 @@ Here --as is not the flag of kubectl that impersonates a user.`,
 	flags.StringVar(&f.pool, "to", "", "`pool` that gets the addresses, as NAME, NAMESPACE/NAME or KIND/NAMESPACE/NAME")
 	flags.StringVar(&f.format, "format", "auto", "`format` of the file: "+strings.Join(addressfile.Formats, ", ")+"; auto looks at the header")
 	flags.StringArrayVar(&f.columns, "map", nil, "`COLUMN=FIELD`: what a column of the file is: "+strings.Join(addressfile.FieldNames, ", "))
-	flags.StringVar(&f.as, "as", "", "what all rows become: "+strings.Join(as, ", "))
+	flags.StringVar(&f.as, "as", "", "`kind` that every row becomes: "+strings.Join(as, ", "))
 	flags.StringVar(&f.purpose, "type", "nodes", "`type` of IPAllocations, if the file has none: nodes or loadbalancer")
 	flags.StringArrayVar(&f.tenants, "tenant-map", nil, "`TENANT=NAMESPACE/NAME`: a tenant of the file is this tenant; TENANT may be empty, for rows without one")
 	flags.StringVar(&f.tenantNamespace, "tenant-namespace", "", "`namespace` of tenants for which the file has only a name")

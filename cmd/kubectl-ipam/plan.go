@@ -32,8 +32,8 @@ func (a *app) newPlan() *cobra.Command {
 		Annotations: map[string]string{annotationFindings: "true"},
 		Long: `Show whether a change of a NetworkPool, or its deletion, would be denied, who owns the addresses that it concerns, and what is free before and after.
 
-The command writes nothing. It also asks the API server, by a dry run, if you may update the pool. The exit code is 1 if the change would be
-denied, and 2 if the command could not look.`,
+The command changes nothing in the cluster. If you may update the pool, it also shows the response of the API server to a dry run. The exit code is 1 if the change would be
+denied, and 2 if the command fails.`,
 		Example: `  kubectl ipam plan vlan40 --reserve 10.40.2.0/24
   kubectl ipam plan vlan40 --cidr 10.40.0.0/20 --out patch.yaml
   kubectl ipam plan vlan40 --ranges 10.40.1.0-10.40.7.255

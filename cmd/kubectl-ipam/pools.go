@@ -18,8 +18,8 @@ func (a *app) newPools() *cobra.Command {
 		Use: "pools", Aliases: []string{"pool"}, Short: "List pools with their free addresses", Args: cobra.NoArgs,
 		Long: `List the pools of all kinds with their size, free addresses and largest free block.
 
-A pool counts an address as allocated whoever owns it: pools of one routing domain that overlap share their addresses. Reserved addresses
-are not part of the size; addresses in cooldown are not free.`,
+Pools of one routing domain that overlap share their addresses: each counts an address that a claim of the other owns as allocated. Reserved
+addresses are not part of the size; addresses in cooldown are not free.`,
 		Example: `  kubectl ipam pools
   kubectl ipam pools -o wide
   kubectl ipam pools -n butler-system -o csv`,

@@ -18,13 +18,14 @@ func (a *app) newWho() *cobra.Command {
 	var at, log string
 	cmd := &cobra.Command{
 		Use: "who ADDRESS | RANGE | CIDR | TENANT | KIND/[NAMESPACE/]NAME", Short: "Show who owns an address", Args: cobra.ExactArgs(1),
-		Long: `Show who owns an address, in every routing domain, through whichever pool; what is reserved, free, or in cooldown; and the recorded releases.
+		Long: `Show the owner of an address in every routing domain, or that the address is free, reserved, granted or in cooldown, with the pools that offer the address and its
+recorded releases.
 
-A range is answered in parts of one state and owner, a tenant (namespace/name) and a claim with all their ranges.
+For a range or a CIDR, the output has an entry for each part with one state and one owner. For a tenant (namespace/name) or a claim, the output lists all ranges.
 
-With --at, show instead who owned the addresses at a time, from the AllocationHistories that the manager stores if a retention is set. With --log, from the log of the
-manager, which has a line for each allocation and each release, as JSON, with logger "history": give the log of all its replicas, as your log store returns
-it. With --log and without --at, show all owners in the log.`,
+With --at, show the owners at a time instead, from the AllocationHistories, which the manager stores if history.retentionDays is set. With --log, read the log of the
+manager instead: it has a line of JSON, of logger "history", for each allocation and each release. The log must be complete: that of every replica. With --log and
+without --at, show all owners in the log.`,
 		Example: `  kubectl ipam who 10.40.1.60
   kubectl ipam who 10.40.1.0/24
   kubectl ipam who 10.40.1.60 --domain red

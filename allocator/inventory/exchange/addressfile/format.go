@@ -180,11 +180,11 @@ func detect(header line, option string, mapped map[string]string) (format, []col
 			break
 		}
 	}
-	what := "those of no known format"
+	what := "belong to no known format"
 	if option != "auto" {
-		what = "not those of --format=" + option
+		what = "do not belong to --format=" + option
 	}
-	return format{}, nil, Fault{Row: header.row, Text: fmt.Sprintf("has the columns %s, which are %s: say what a column is with --map COLUMN=FIELD, as in --map %s=ranges",
+	return format{}, nil, Fault{Row: header.row, Text: fmt.Sprintf("has the columns %s, which %s: name the field of a column with --map COLUMN=FIELD, as in --map %s=ranges",
 		strings.Join(named, ", "), what, Shorten(header.cells[0]))}
 }
 
