@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
 // rangeItem is a range in the output.
@@ -20,7 +19,7 @@ type rangeItem struct {
 }
 
 func newRangeItem(r allocator.Range) rangeItem {
-	return rangeItem{Range: report.RangeText(r), First: r.First.String(), Last: r.Last.String(), Size: r.Size(), exact: r}
+	return rangeItem{Range: r.String(), First: r.First.String(), Last: r.Last.String(), Size: r.Size(), exact: r}
 }
 
 func (a *app) newFree() *cobra.Command {

@@ -46,7 +46,7 @@ contains all addresses that are neither free nor reserved.`,
 				return err
 			}
 			segments := i.Segments(p.Domain, offered)
-			shown := report.RangeText(network)
+			shown := report.NetworkText(network)
 			if a.output != "table" && a.output != "wide" || ranges || !grid && (network.First.Is6() || shiftFor(network) > gridLimit) || tenant != "" {
 				return a.printRanges(i, p, network, segments, tenant)
 			}
@@ -54,7 +54,7 @@ contains all addresses that are neither free nor reserved.`,
 				return fmt.Errorf("--grid: %s is an IPv6 network: use --ranges", network)
 			}
 			if part := gridStart(i, p, network); in == "" && part != network {
-				shown = fmt.Sprintf("%s of %s (another part: --in RANGE)", report.RangeText(part), shown)
+				shown = fmt.Sprintf("%s of %s (another part: --in RANGE)", report.NetworkText(part), shown)
 				network, segments = part, i.Segments(p.Domain, report.Offered(p, part))
 			}
 			return a.printGrid(i, p, network, shown, segments)
@@ -81,7 +81,7 @@ func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered 
 		}
 	}
 	if offered = report.Offered(p, network); len(offered) == 0 {
-		return network, nil, fmt.Errorf("--in=%s: pool %s offers %s", in, inventory.NameOf(p.Key), report.Listed(report.RangeTexts(p.Ranges), 3))
+		return network, nil, fmt.Errorf("--in=%s: pool %s offers %s", in, inventory.NameOf(p.Key), report.Listed(report.NetworkTexts(p.Ranges), 3))
 	}
 	return network, offered, nil
 }

@@ -42,7 +42,7 @@ func (r *request) address() (*answer, error) {
 	if len(items) == 0 {
 		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("%s: no pool offers or reserves these addresses, and no claim owns them", of)}
 	}
-	page := addressPage{Range: report.RangeText(of), Others: max(0, len(items)-maxAnswers)}
+	page := addressPage{Range: report.NetworkText(of), Others: max(0, len(items)-maxAnswers)}
 	for _, item := range items[:len(items)-page.Others] {
 		page.Answers = append(page.Answers, r.newAddressAnswer(item))
 	}

@@ -116,7 +116,7 @@ func (r *request) networkOf(p *inventory.Pool) (top, network netip.Prefix, err e
 			return top, network, nil
 		}
 	}
-	return top, network, badRequest("in=%.100s: pool %s offers %s", in, inventory.NameOf(p.Key), report.Listed(report.RangeTexts(p.Ranges), 3))
+	return top, network, badRequest("in=%.100s: pool %s offers %s", in, inventory.NameOf(p.Key), report.Listed(report.NetworkTexts(p.Ranges), 3))
 }
 
 // startOf returns the network on the page of a pool without the value "in". For IPv4 this is the network of the pool; for IPv6 the part at which a map starts,

@@ -63,7 +63,7 @@ func TestTenant_WithoutClaims(t *testing.T) {
 	c.Status.Conditions = []metav1.Condition{{Type: butlerv1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: butlerv1.ReasonPoolExhausted, Message: "no pool has room for nodes"}}
 	stored = inventory.NewTenant(c, nil)
 	page := mustGet(t, h, "/tenant?tenant=team-9/new")
-	for _, want := range []string{"No addresses.", "no pool has room for nodes", "quota: not known", "Set by hand: 10.9.0.0/29."} {
+	for _, want := range []string{"No addresses.", "no pool has room for nodes", "quota: not known", "Set by hand: 10.9.0.0-10.9.0.7."} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in %s", want, mainOf(page))
 		}

@@ -55,17 +55,26 @@ func Listed(texts []string, limit int) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(texts[:limit], ", "), len(texts)-limit)
 }
 
-// RangeTexts returns the RangeText of each range.
+// RangeTexts returns first-last or a single address for each range of a claim.
 func RangeTexts(ranges []allocator.Range) []string {
 	texts := []string{}
 	for _, r := range ranges {
-		texts = append(texts, RangeText(r))
+		texts = append(texts, r.String())
 	}
 	return texts
 }
 
-// RangeText returns a network such as 10.40.1.0/24 for a range with the addresses of a network, and first-last or a single address for other ranges.
-func RangeText(r allocator.Range) string {
+// NetworkTexts returns the NetworkText of each range of a pool.
+func NetworkTexts(ranges []allocator.Range) []string {
+	texts := []string{}
+	for _, r := range ranges {
+		texts = append(texts, NetworkText(r))
+	}
+	return texts
+}
+
+// NetworkText returns a network such as 10.40.1.0/24 for a range with the addresses of a network, and first-last or a single address for other ranges.
+func NetworkText(r allocator.Range) string {
 	if network, ok := r.Prefix(); ok && r.First != r.Last {
 		return network.String()
 	}

@@ -30,7 +30,7 @@ type Pool struct {
 func NewPool(i *inventory.Inventory, p *inventory.Pool) Pool {
 	u := i.Usage(p.Key)
 	return Pool{
-		Object: *NewObject(p.Key), RoutingDomain: p.Domain, Ranges: RangeTexts(p.Ranges), Size: u.Total, Free: u.Available, Allocated: u.Allocated,
+		Object: *NewObject(p.Key), RoutingDomain: p.Domain, Ranges: NetworkTexts(p.Ranges), Size: u.Total, Free: u.Available, Allocated: u.Allocated,
 		Granted: u.Granted, LargestFree: u.LargestFree, FreeRuns: u.FreeRuns, Fragmentation: u.Fragmentation, Claims: u.Claims, Exact: u.Exact, Notes: notesOf(i, p),
 		Qualified: inventory.NameOf(p.Key),
 	}
@@ -77,7 +77,7 @@ type AddressMap struct {
 // NewAddressMap returns the addresses that a pool offers in a network.
 func NewAddressMap(i *inventory.Inventory, p *inventory.Pool, network allocator.Range) AddressMap {
 	segments := i.Segments(p.Domain, Offered(p, network))
-	m := AddressMap{APIVersion: APIVersion, Kind: KindAddressMap, Pool: NewObject(p.Key), RoutingDomain: p.Domain, Network: RangeText(network), Totals: map[string]int64{}, Segments: []Segment{}}
+	m := AddressMap{APIVersion: APIVersion, Kind: KindAddressMap, Pool: NewObject(p.Key), RoutingDomain: p.Domain, Network: NetworkText(network), Totals: map[string]int64{}, Segments: []Segment{}}
 	for _, g := range segments {
 		m.Segments = append(m.Segments, NewSegment(i, p.Domain, g))
 	}

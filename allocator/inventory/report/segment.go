@@ -47,13 +47,13 @@ type Release struct {
 
 // NewRelease returns a recorded release.
 func NewRelease(r inventory.Release) Release {
-	return Release{r.Claim, r.Tenant, RangeText(r.Range), OptionalTime(r.AllocatedAt), r.ReleasedAt.UTC().Truncate(time.Second), OptionalTime(r.ReusableAt)}
+	return Release{r.Claim, r.Tenant, r.Range.String(), OptionalTime(r.AllocatedAt), r.ReleasedAt.UTC().Truncate(time.Second), OptionalTime(r.ReusableAt)}
 }
 
 // NewSegment returns a run of addresses of a routing domain.
 func NewSegment(i *inventory.Inventory, domain string, g state.Segment) Segment {
 	item := Segment{
-		Range: RangeText(g.Range), First: g.Range.First.String(), Last: g.Range.Last.String(), Size: g.Range.Size(), RoutingDomain: domain, State: string(g.State),
+		Range: g.Range.String(), First: g.Range.First.String(), Last: g.Range.Last.String(), Size: g.Range.Size(), RoutingDomain: domain, State: string(g.State),
 		Owner: NewObject(g.Owner), Until: OptionalTime(g.Until), Since: OptionalTime(g.Since), Rivals: newObjects(g.Rivals), Exact: g.Range, OwnerKey: g.Owner,
 	}
 	if c := i.Claim(g.Owner); c != nil {

@@ -80,7 +80,7 @@ func NewTenant(i *inventory.Inventory, name string, t inventory.Tenant, claims [
 		}
 	}
 	for _, r := range i.LoadBalancers(name) {
-		item.LoadBalancers = append(item.LoadBalancers, LoadBalancerRange{RangeText(r.Range), NewObject(r.Claim), r.Growth, OptionalTime(r.IdleSince), r.Ready})
+		item.LoadBalancers = append(item.LoadBalancers, LoadBalancerRange{r.Range.String(), NewObject(r.Claim), r.Growth, OptionalTime(r.IdleSince), r.Ready})
 	}
 	if t.Cluster == nil {
 		return item
@@ -92,7 +92,7 @@ func NewTenant(i *inventory.Inventory, name string, t inventory.Tenant, claims [
 	}
 	if n := t.Cluster.Spec.Networking; n != nil && n.LoadBalancerPool != nil && len(item.LoadBalancers) == 0 {
 		if r, err := allocator.ParseRange(n.LoadBalancerPool.Start + "-" + n.LoadBalancerPool.End); err == nil {
-			item.ManualRange = RangeText(r)
+			item.ManualRange = r.String()
 		}
 	}
 	return item
