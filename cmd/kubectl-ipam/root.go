@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -67,8 +68,29 @@ may not list in all namespaces are read in one namespace: that of the flag -n, o
 	flags.StringVarP(&a.output, "output", "o", "table", "output `format`: "+strings.Join(formats, ", "))
 	flags.BoolVar(&a.noHeaders, "no-headers", false, "print tables without headers")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	cobra.AddTemplateFunc("withoutFlagsOfKubectl", withoutFlagsOfKubectl)
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{.InheritedFlags.FlagUsages |", "{{withoutFlagsOfKubectl .InheritedFlags |", 1))
 	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newCheck(), a.newImport(), a.newExport(), a.newUI(), a.newVersion())
+	for _, cmd := range root.Commands() {
+		if strings.Contains(cmd.Use, " POOL") {
+			cmd.Long += "\n\nPOOL is NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. If several pools have the name, the namespace of the flag -n selects one."
+		}
+	}
 	return root
+}
+
+// flagsOfCommands are the persistent flags in the help of each command. The help of the root command lists all flags.
+var flagsOfCommands = []string{"all-namespaces", "context", "domain", "kubeconfig", "manager-namespace", "namespace", "no-headers", "output"}
+
+// withoutFlagsOfKubectl returns the usage of the flags that the commands read themselves, and refers to the further flags, which kubectl has too.
+func withoutFlagsOfKubectl(flags *pflag.FlagSet) string {
+	shown := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, name := range flagsOfCommands {
+		if f := flags.Lookup(name); f != nil {
+			shown.AddFlag(f)
+		}
+	}
+	return shown.FlagUsages() + "\nFlags of kubectl, such as --as and --request-timeout, apply too: kubectl ipam --help"
 }
 
 func (a *app) newVersion() *cobra.Command {
