@@ -55,6 +55,13 @@ func (a *app) warn(format string, values ...any) {
 	_, _ = fmt.Fprintf(a.err, "warning: "+format+"\n", values...)
 }
 
+// warnOfHiddenOwners prints a warning about a pool whose addresses are owned by claims that the user may not list.
+func (a *app) warnOfHiddenOwners(i *inventory.Inventory, p *inventory.Pool) {
+	if note := i.NoteOfHiddenOwners(p); note != "" {
+		a.warn("%s: %s", inventory.TitleOf(p.Key), note)
+	}
+}
+
 // selects reports whether the flags select an object in a namespace.
 func (a *app) selects(k inventory.Key, domain string) bool {
 	return a.inDomain(domain) && (a.allNamespaces || a.overrides.Context.Namespace == "" || k.Namespace == "" || k.Namespace == a.overrides.Context.Namespace)

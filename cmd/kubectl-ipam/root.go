@@ -129,6 +129,9 @@ func (a *app) loadPool(ctx context.Context, argument string) (*inventory.Invento
 		return nil, nil, err
 	}
 	p, err := a.findPool(i, argument)
+	if err == nil {
+		a.warnOfHiddenOwners(i, p)
+	}
 	return i, p, err
 }
 

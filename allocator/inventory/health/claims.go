@@ -2,15 +2,21 @@ package health
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/allocator/state"
 )
+
+// maxNamesakes bounds the pools that a finding names.
+const maxNamesakes = 3
 
 // checkClaim lists the defects of a claim or an address object.
 func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration) (list []Finding) {
@@ -43,7 +49,7 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 	case o.Deferred != nil:
 		add(NotOffered, "change its pool so that it offers the addresses, or kubectl delete "+kubectlName(c.Key), "names addresses that it does not own: %v", o.Deferred)
 	case i.LacksPool(c):
-		add(PoolMissing, "create "+inventory.TitleOf(c.Pool)+", or create the claim again with another pool", "%s", inventory.WaitsFor(c.Pool))
+		add(PoolMissing, "create "+inventory.TitleOf(c.Pool)+", or create the claim again with another pool", "%s%s", inventory.WaitsFor(c.Pool), namesakesOf(i, c.Pool))
 	case c.State == inventory.ClaimPending && unready >= grace:
 		add(NoAddress, "release addresses of its pool, or enlarge the pool, unless the reason is another", "has no address for %s: %s", unready, reason)
 	case c.State != inventory.ClaimReady && c.State != inventory.ClaimPending && unready >= grace:
@@ -58,6 +64,24 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 		add(TenantMissing, "kubectl delete "+kubectlName(c.Key)+", if the tenant does not come back", "is for TenantCluster %s, which does not exist", c.Tenant)
 	}
 	return list
+}
+
+// namesakesOf returns a text about the pools in other namespaces with the name of a missing pool; "" without such a pool.
+func namesakesOf(i *inventory.Inventory, missing inventory.Key) string {
+	var names []string
+	for _, p := range i.Pools() {
+		if p.Key.Resource == missing.Resource && p.Key.Name == missing.Name {
+			names = append(names, inventory.NameOf(p.Key))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	more := ""
+	if len(names) > maxNamesakes {
+		names, more = names[:maxNamesakes], fmt.Sprintf(" and %d more", len(names)-maxNamesakes)
+	}
+	return fmt.Sprintf(" (%s%s %s: a claim uses a pool of its own namespace)", strings.Join(names, ", "), more, allocator.Agree(len(names), "exists", "exist"))
 }
 
 // Clusters lists the Clusters of Cluster API named by claims, as namespace/name.

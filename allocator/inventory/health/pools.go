@@ -2,9 +2,11 @@ package health
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,13 +87,18 @@ func checkCooldowns(i *inventory.Inventory, p *inventory.Pool, add func(d Defect
 
 func checkCapacity(i *inventory.Inventory, p *inventory.Pool, add func(d Defect, remedy, format string, values ...any)) {
 	u := i.Usage(p.Key)
+	available, allocated, hidden := u.Available, u.Allocated, ""
+	if free, some := i.HiddenOwners(p); some {
+		available, allocated, hidden = free, u.Total-free, "; "+i.NoteOfHiddenOwners(p)
+	}
+	use := newPoolUse(i, p)
 	switch {
 	case u.Total == 0:
 		add(OnlyReserved, "correct its ranges or its reservations", "offers no address: all are reserved")
-	case u.Available == 0:
-		add(Full, "enlarge the pool, or delete claims: kubectl ipam claims --pool "+inventory.NameOf(p.Key), "is full: %d of %d addresses are allocated", u.Allocated, u.Total)
-	case u.Utilization() >= nearlyFull:
-		add(NearlyFull, "enlarge the pool, or delete claims: kubectl ipam claims --pool "+inventory.NameOf(p.Key), "has %d free addresses of %d", u.Available, u.Total)
+	case available == 0:
+		add(Full, use.remedy(), "is full: %d of %d addresses are allocated%s%s", allocated, u.Total, use.text(i.Now()), hidden)
+	case u.Utilization() >= nearlyFull || available < u.Available && float64(u.Total-available) >= nearlyFull*float64(u.Total):
+		add(NearlyFull, use.remedy(), "has %d free addresses of %d%s%s", available, u.Total, use.text(i.Now()), hidden)
 	}
 	pool, ok := p.Object.(*butlerv1.NetworkPool)
 	if !ok {
@@ -104,6 +111,58 @@ func checkCapacity(i *inventory.Inventory, p *inventory.Pool, add func(d Defect,
 				"has %d free addresses, and no free block for the default of %d of type %s (largest block %d)", u.Available, size, purpose, u.LargestFree)
 		}
 	}
+}
+
+// poolUse describes the addresses of a pool that are not free.
+type poolUse struct {
+	cooldown  int64           // number of addresses in cooldown
+	nextFree  time.Time       // end of the first cooldown; zero without a cooldown
+	ownedFrom []inventory.Key // pools that allocated addresses of the pool to claims, in the order of CompareKeys
+}
+
+func newPoolUse(i *inventory.Inventory, p *inventory.Pool) (use poolUse) {
+	var cooldown []allocator.Range
+	pools := map[inventory.Key]bool{}
+	for _, g := range i.Segments(p.Domain, p.Ranges) {
+		switch {
+		case g.State == state.SegmentCooldown:
+			cooldown = append(cooldown, g.Range)
+			if use.nextFree.IsZero() || g.Until.Before(use.nextFree) {
+				use.nextFree = g.Until
+			}
+		case g.State == state.SegmentOwned && i.Pool(g.Pool) != nil:
+			pools[g.Pool] = true
+		}
+	}
+	use.cooldown = allocator.Total(cooldown)
+	use.ownedFrom = slices.SortedFunc(maps.Keys(pools), inventory.CompareKeys)
+	return use
+}
+
+// text returns the number of addresses in cooldown for a message; "" without a cooldown.
+func (u poolUse) text(now time.Time) string {
+	if u.cooldown == 0 {
+		return ""
+	}
+	wait := max(time.Second, u.nextFree.Sub(now).Round(time.Second))
+	return fmt.Sprintf("; %d %s in cooldown: the first becomes free in %s", u.cooldown, allocator.Agree(u.cooldown, "is", "are"), wait)
+}
+
+// remedy returns the remedy for a pool with few free addresses.
+func (u poolUse) remedy() string {
+	var remedies []string
+	if u.cooldown > 0 {
+		remedies = append(remedies, "wait until "+u.nextFree.UTC().Format(time.RFC3339))
+	}
+	remedies = append(remedies, "enlarge the pool")
+	if len(u.ownedFrom) > 0 {
+		var commands []string
+		for _, k := range u.ownedFrom {
+			commands = append(commands, "kubectl ipam claims --pool "+inventory.NameOf(k))
+		}
+		remedies = append(remedies, "delete claims: "+strings.Join(commands, ", "))
+	}
+	return strings.Join(remedies, ", or ")
 }
 
 // Use is an address in use by a Node or a Service of the cluster.

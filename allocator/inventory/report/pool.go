@@ -19,6 +19,8 @@ type Pool struct {
 	Fragmentation int32    `json:"fragmentationPercent"`
 	Claims        int      `json:"claims"`
 	Notes         []string `json:"notes,omitempty"`
+	// StatusFree is the number of free addresses in the status of the pool, if it is less than Free because claims were not read.
+	StatusFree *int64 `json:"statusFree,omitempty"`
 
 	// Exact contains the numbers without saturation.
 	Exact allocator.Amounts `json:"-"`
@@ -29,11 +31,16 @@ type Pool struct {
 // NewPool returns a pool with its numbers of addresses.
 func NewPool(i *inventory.Inventory, p *inventory.Pool) Pool {
 	u := i.Usage(p.Key)
-	return Pool{
+	item := Pool{
 		Object: *NewObject(p.Key), RoutingDomain: p.Domain, Ranges: NetworkTexts(p.Ranges), Size: u.Total, Free: u.Available, Allocated: u.Allocated,
 		Granted: u.Granted, LargestFree: u.LargestFree, FreeRuns: u.FreeRuns, Fragmentation: u.Fragmentation, Claims: u.Claims, Exact: u.Exact, Notes: notesOf(i, p),
 		Qualified: inventory.NameOf(p.Key),
 	}
+	if free, some := i.HiddenOwners(p); some {
+		item.StatusFree = &free
+		item.Notes = append(item.Notes, i.NoteOfHiddenOwners(p))
+	}
+	return item
 }
 
 // notesOf describes the faults and special states of a pool: invalid, being deleted, paused, manual, overlapping other pools.
