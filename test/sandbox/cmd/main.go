@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -46,7 +47,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("ready; in another terminal:\n\n  export KUBECONFIG=%s PATH=$PWD/bin:$PATH\n  kubectl get ipa,np\n\nlogs are in %s; Ctrl-C stops the sandbox\n", s.Kubeconfig(), filepath.Join(s.Dir(), "logs"))
+	programs, err := filepath.Abs("bin")
+	if err != nil {
+		return errors.Join(err, s.Stop())
+	}
+	fmt.Printf("ready; in another terminal:\n\n  export KUBECONFIG=%s PATH=%s:$PATH\n  kubectl get ipa,np\n\nlogs are in %s; Ctrl-C stops the sandbox\n", s.Kubeconfig(), programs, filepath.Join(s.Dir(), "logs"))
 	<-ctx.Done()
 	return s.Stop()
 }
