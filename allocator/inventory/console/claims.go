@@ -1,6 +1,8 @@
 package console
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -68,6 +70,9 @@ func (r *request) claims() (*answer, error) {
 	page := claimsPage{Filter: f, Kinds: kinds, States: states}
 	for _, p := range r.Pools() {
 		page.Pools = append(page.Pools, poolName(p))
+	}
+	if len(items) == 0 && f.Pool != "" && !slices.ContainsFunc(page.Pools, func(name string) bool { return strings.EqualFold(name, f.Pool) }) {
+		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("pool=%.100s: no such pool among those that you may read, and no claim names it: use Kind/namespace/name as on the page of pools", f.Pool)}
 	}
 	shown, pages, err := pageOf(r, items, "/claims", "pool", f.Pool, "tenant", f.Tenant, "kind", f.Kind, "state", f.State)
 	if err != nil {

@@ -13,7 +13,9 @@
 //
 // Package report defines the JSON types. The pages need no script and no inline style, and write nothing. The caller of New provides the inventory.
 //
-// On every page, the value refresh is the number of seconds after which the browser loads the page again.
+// On every page, the value refresh is the number of seconds after which the browser loads the page again. A page denies a value that it does not know.
+//
+// If the data is not current, for example because the API server cannot be reached, each page shows since when, and JSON has the field notCurrentSince.
 //
 // A map has at most 2,048 squares. A square is an address or a network. The range list has the content of the map in words, for screen readers and the
 // keyboard.

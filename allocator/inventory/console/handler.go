@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -57,6 +58,10 @@ type Options struct {
 type View struct {
 	Inventory *inventory.Inventory
 	Warnings  []string // objects that the inventory lacks, and why
+	// Current is the time until which the inventory is current, and Cause the reason why the inventory is not current now: "the API server cannot be reached".
+	// A zero time means that the inventory is current now.
+	Current time.Time
+	Cause   string
 	// Namespace is the namespace of the resources that the reader may not list in all namespaces. With ChooseNamespace, the pages have a form for the
 	// namespace, which sends the value "namespace" in the query.
 	Namespace       string
@@ -131,6 +136,37 @@ const (
 	formatJSON format = "json"
 	formatCSV  format = "csv"
 )
+
+// parameters maps a page to the values that a query of the page may have, in addition to commonParameters.
+var parameters = map[string][]string{
+	"/pools": {}, "/pool": {"in", "page", "pool"}, "/plan": {"cidr", "pool", "ranges", "reserve", "unreserve"}, "/fit": {"count", "loadbalancer", "nodes", "pool"},
+	"/address": {"address"}, "/tenant": {"page", "tenant"}, "/claims": {"kind", "page", "pool", "state", "tenant"}, "/health": {"area", "page"}, "/search": {"q"},
+}
+
+// commonParameters are the values that the query of every page may have. The gate of the console in the cluster reads the namespace.
+var commonParameters = []string{"namespace", refreshName}
+
+// checkParameters returns an error for a value that the page of a path does not know. Reason: a page that ignores an unknown filter shows wrong rows.
+func checkParameters(path string, query url.Values) error {
+	page := path
+	for _, f := range []format{formatJSON, formatCSV} {
+		page = strings.TrimSuffix(page, "."+string(f))
+	}
+	if page == "/" {
+		page = "/pools"
+	}
+	known, isPage := parameters[page]
+	if !isPage {
+		return nil
+	}
+	known = slices.Sorted(slices.Values(append(slices.Clone(known), commonParameters...)))
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(known, name) {
+			return badRequest("%.100q is not a parameter of %s: use %s", name, path, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
 
 // page computes the answer to a request.
 type page func(*request) (*answer, error)
@@ -230,6 +266,9 @@ func (c *console) answer(r *http.Request, prepare preparation, f format) (*answe
 	if err == nil {
 		l.Refresh, err = parseRefresh(query.Get(refreshName))
 	}
+	if err == nil {
+		err = checkParameters(r.URL.Path, query)
+	}
 	if err != nil {
 		return nil, l, err
 	}
@@ -241,6 +280,10 @@ func (c *console) answer(r *http.Request, prepare preparation, f format) (*answe
 		return nil, l, &statusError{http.StatusBadGateway, err.Error()}
 	}
 	l.View, l.At = view, c.Now().UTC().Truncate(time.Second)
+	if !view.Current.IsZero() {
+		l.At = view.Current.UTC().Truncate(time.Second)
+		l.View.Warnings = append([]string{fmt.Sprintf("%s since %s: the page shows the data of that time", view.Cause, l.At.Format("15:04:05Z on 2006-01-02"))}, view.Warnings...)
+	}
 	a, err := p(&request{view.Inventory, r.Context(), &c.Options, f, query, c.Now()})
 	return a, l, err
 }
@@ -285,7 +328,13 @@ func (c *console) render(r *http.Request, a *answer, l layout, f format) (body [
 	case formatJSON:
 		encoder := json.NewEncoder(&out)
 		encoder.SetIndent("", "  ")
-		err = encoder.Encode(a.document)
+		document := a.document
+		if !l.View.Current.IsZero() {
+			document, err = withField(document, "notCurrentSince", l.At)
+		}
+		if err == nil {
+			err = encoder.Encode(document)
+		}
 		return out.Bytes(), "application/json", err
 	case formatCSV:
 		w := csv.NewWriter(&out)
@@ -314,6 +363,20 @@ func (c *console) render(r *http.Request, a *answer, l layout, f format) (body [
 	}
 	err = templates.ExecuteTemplate(&out, a.template, l)
 	return out.Bytes(), "text/html; charset=utf-8", err
+}
+
+// withField returns a document with one more field.
+func withField(document any, name string, value any) (any, error) {
+	raw, err := json.Marshal(document)
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, err
+	}
+	fields[name], err = json.Marshal(value)
+	return fields, err
 }
 
 func withQuery(path, query string) string {
