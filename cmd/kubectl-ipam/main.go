@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 )
 
 // version is set by the linker.
@@ -35,7 +37,7 @@ func main() {
 	cmd, err := newRoot(streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}).ExecuteContextC(ctx)
 	cancel()
 	if err != nil && !errors.Is(err, findings{}) {
-		fmt.Fprintln(os.Stderr, "error:", err)
+		fmt.Fprintln(os.Stderr, "error:", cluster.ExplainUnreachable(err))
 	}
 	os.Exit(exitCode(cmd, err))
 }

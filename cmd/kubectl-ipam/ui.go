@@ -79,7 +79,8 @@ func (a *app) serveUI(ctx context.Context, listen string, open bool) error {
 	}
 	view := func(ctx context.Context) (console.View, error) {
 		i, warnings, err := feed.Inventory(ctx, nil)
-		return console.View{Inventory: i, Warnings: warnings}, err
+		current, cause := feed.Outdated()
+		return console.View{Inventory: i, Warnings: warnings, Current: current, Cause: cause}, err
 	}
 	read := cluster.KeepInstallation(o, cluster.Checks{Grace: health.DefaultGrace, Version: version}, installationLife)
 	pages := console.New(console.Options{

@@ -250,7 +250,7 @@ func TestUI_ViewerOfOneNamespace(t *testing.T) {
 	u := startUI(t, viewerKubeconfig(t, "ui-viewer", ours))
 	for _, target := range []string{"/pools", "/claims", "/pool?pool=NetworkPool/" + ours + "/pool", "/health"} {
 		page := u.mustGet(t, target)
-		if !strings.Contains(page, ours) || !strings.Contains(page, "Warning: ipallocations: only those in namespace "+ours) || !strings.Contains(page, "Warning: proxyvips: not read") {
+		if !strings.Contains(page, ours) || !strings.Contains(page, "Warning: you may list only namespace "+ours+": ") || !strings.Contains(page, "Warning: not read, as you may not list them: proxyippools, proxyvips<") {
 			t.Errorf("%s: %s", target, page)
 		}
 		if strings.Contains(page, theirs) {

@@ -83,6 +83,9 @@ func (w *watched) note(scope Scope) string {
 	if warning := w.warning(scope); warning != "" {
 		return warning
 	}
+	if w.failing.Load() {
+		return w.of.Resource + " may be out of date"
+	}
 	if !w.informer.HasSynced() {
 		return w.of.Resource + ": not read yet"
 	}

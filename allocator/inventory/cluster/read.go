@@ -22,7 +22,10 @@ func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory,
 	if err != nil {
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
-	grants := o.readJournal(ctx) // before the claims: if a claim fulfils a grant between the two reads, the token of the claim identifies the grant
+	grants, err := o.readJournal(ctx) // before the claims: if a claim fulfils a grant between the two reads, the token of the claim identifies the grant
+	if err != nil {
+		return nil, err
+	}
 	r := reader{Options: o, client: client, begun: time.Now(), inventory: inventory.New(o.Now(), grants)}
 	for _, pools := range []bool{true, false} {
 		group, ctx := errgroup.WithContext(ctx)
@@ -36,29 +39,35 @@ func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory,
 		}
 	}
 	r.finish()
+	for _, warning := range describeLeftOut(o.User, r.inventory.LeftOut(), r.complete) {
+		o.warn("%s", warning)
+	}
 	if r.unread == len(resources) {
 		return nil, ErrNothingRead
 	}
 	return r.inventory, nil
 }
 
-// readJournal returns the entries of the journal; nil if the journal cannot be read. A failed read causes a warning, but not a missing right.
-func (o Options) readJournal(ctx context.Context) []journal.Entry {
+// readJournal returns the entries of the journal; nil if the journal cannot be read. A failed read causes a warning, but not a missing right. The error is not
+// nil if the API server cannot be reached.
+func (o Options) readJournal(ctx context.Context) ([]journal.Entry, error) {
 	store, err := journal.NewLeaseStore(o.Config, o.ManagerNamespace, journalTimeout)
 	if err != nil {
-		return nil
+		return nil, nil //nolint:nilerr // the reads of the objects report the error
 	}
 	ctx, cancel := context.WithTimeout(ctx, journalTimeout)
 	defer cancel()
 	v, err := store.Read(ctx)
 	switch {
 	case apierrors.IsForbidden(err): // the viewer role does not contain the Lease
-		return nil
+		return nil, nil
+	case IsUnreachable(err):
+		return nil, fmt.Errorf("read the journal: %w", err)
 	case err != nil:
 		o.warn("open grants are not shown: %v", err)
-		return nil
+		return nil, nil
 	}
-	return append([]journal.Entry{}, v.Entries...)
+	return append([]journal.Entry{}, v.Entries...), nil
 }
 
 // reader lists resources page by page.
@@ -71,13 +80,15 @@ type reader struct {
 	inventory *inventory.Inventory
 	objects   int // read so far
 	reported  bool
-	unread    int // resources that are not installed or may not be read
+	complete  bool // a namespaced resource was read in all namespaces
+	unread    int  // resources that are not installed or may not be read
 }
 
 // list lists a resource in all namespaces; if the user lacks the right for all namespaces, in the namespace of the options. A resource that is not installed,
 // or that the user may not list, counts as empty.
 func (r *reader) list(ctx context.Context, of resource) error {
 	err := r.listIn(ctx, of, "") // addresses are free if no object of any namespace owns them
+	everywhere := err == nil
 	if apierrors.IsForbidden(err) {
 		if served, problem := r.isServed(ctx, of); problem == nil && !served {
 			r.countUnread()
@@ -87,7 +98,6 @@ func (r *reader) list(ctx context.Context, of resource) error {
 	if apierrors.IsForbidden(err) && !of.clusterScoped {
 		if err = r.listIn(ctx, of, r.Namespace); err == nil {
 			r.leaveOut(of, r.Namespace)
-			r.warn(onlyInNamespace, of.Resource, r.Namespace)
 		}
 	}
 	switch {
@@ -95,12 +105,15 @@ func (r *reader) list(ctx context.Context, of resource) error {
 		r.countUnread()
 		return nil
 	case apierrors.IsForbidden(err):
-		r.warn("%s", r.notRead(of))
 		r.leaveOut(of, "")
 		r.countUnread()
 		return nil
 	case err != nil:
 		return fmt.Errorf("list %s: %w", of.name, err)
+	case everywhere && !of.clusterScoped:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.complete = true
 	}
 	return nil
 }

@@ -33,11 +33,10 @@ const (
 	journalTimeout = 5 * time.Second
 )
 
-// Warnings about objects that the user may not list.
+// Notes about events and objects of the platform that the user may not list. Function describeLeftOut describes the other objects.
 const (
-	onlyInNamespace = onlyListed + ": others are shown as free"
-	onlyListed      = "%s: only those in namespace %s, as you may not list all"
-	notListed       = "%s: not read, as %s may not list them"
+	onlyListed = "%s: only those in namespace %s, as you may not list all"
+	notListed  = "%s: not read, as %s may not list them"
 )
 
 // ErrNothingRead reports that no resource could be read.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
@@ -25,7 +25,7 @@ import (
 const (
 	// freshness is the longest use of an inventory while no object changes. The bound is needed because cooldowns end and the journal changes.
 	freshness = time.Second
-	// problemLife is the time for which a failure of a watch is reported. A watch that still fails reports a new failure within problemLife.
+	// problemLife is the time for which an object with invalid content is reported.
 	problemLife = time.Minute
 	// retryMissing is the interval of the attempts to watch a resource that is not installed.
 	retryMissing = 10 * time.Second
@@ -40,10 +40,11 @@ type Feed struct {
 	changes atomic.Int64
 	leases  *journal.LeaseStore // nil if the user may not read the journal
 	built   map[string]built    // key of a Scope -> inventory
+	contact contact
 
-	mu       sync.Mutex
-	watched  []*watched // pools first
-	warnings []string   // about unwatched objects
+	mu      sync.Mutex
+	watched []*watched        // pools first
+	leftOut map[string]string // resource that is not watched in all namespaces -> watched namespace; "" if the resource is not watched
 }
 
 // built is an inventory, with the number of changes before the build and the time of the build.
@@ -58,9 +59,10 @@ type watched struct {
 	of       resource
 	informer toolscache.SharedIndexInformer
 	problem  atomic.Pointer[problem]
+	failing  atomic.Bool // the last list or watch failed
 }
 
-// problem is the last failure of a watch.
+// problem is an object with invalid content.
 type problem struct {
 	at  time.Time
 	err error
@@ -79,7 +81,12 @@ func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
-	f := &Feed{Options: o, client: client, built: map[string]built{}}
+	readiness, err := rest.UnversionedRESTClientFor(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("access to the cluster: %w", err)
+	}
+	f := &Feed{Options: o, client: client, built: map[string]built{}, leftOut: map[string]string{}}
+	f.contact.record(time.Now(), "")
 	if f.leases, err = journal.NewLeaseStore(o.Config, o.ManagerNamespace, journalTimeout); err != nil {
 		return nil, err
 	}
@@ -95,6 +102,7 @@ func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
 	if len(f.watched) == 0 {
 		return nil, ErrNothingRead
 	}
+	f.warnOfLeftOut()
 	begun := time.Now()
 	for _, w := range f.watched {
 		for !toolscache.WaitForCacheSync(timeout(ctx, Patience), w.informer.HasSynced) {
@@ -107,6 +115,8 @@ func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
 	if len(missing) > 0 {
 		go f.watchMissing(ctx, missing)
 	}
+	f.contact.record(time.Now(), "")
+	go f.follow(ctx, readiness)
 	return f, nil
 }
 
@@ -120,6 +130,9 @@ func (f *Feed) watchMissing(ctx context.Context, missing []resource) {
 		}
 		missing = slices.DeleteFunc(missing, func(of resource) bool {
 			installed, err := f.watch(ctx, of)
+			if installed && err == nil {
+				f.warnOfLeftOut()
+			}
 			return installed && err == nil
 		})
 	}
@@ -129,7 +142,11 @@ func (f *Feed) watchMissing(ctx context.Context, missing []resource) {
 func (f *Feed) current() ([]*watched, []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.watched), slices.Clone(f.warnings)
+	complete := slices.ContainsFunc(f.watched, func(w *watched) bool {
+		_, partly := f.leftOut[w.of.name]
+		return !partly && !w.of.clusterScoped
+	})
+	return slices.Clone(f.watched), describeLeftOut(f.User, f.leftOut, complete)
 }
 
 // timeout returns a channel that is closed after a time, or at the end of ctx.
@@ -150,12 +167,12 @@ func (f *Feed) watch(ctx context.Context, of resource) (installed bool, err erro
 	case apierrors.IsNotFound(err): // removed after the call of isServed
 		return false, nil
 	case apierrors.IsForbidden(err):
-		f.leaveOut(f.notRead(of))
+		f.leaveOut(of, "")
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("list %s: %w", of.name, err)
 	case namespace != metav1.NamespaceAll:
-		f.leaveOut(fmt.Sprintf(onlyInNamespace, of.Resource, namespace))
+		f.leaveOut(of, namespace)
 	}
 	w, err := newWatched(f.client, of, namespace, "")
 	if err != nil {
@@ -189,37 +206,51 @@ func findScope(ctx context.Context, client dynamic.Interface, of resource, names
 // newWatched returns a watched resource for the objects in a namespace that match a field selector. The caller starts the informer.
 func newWatched(client dynamic.Interface, of resource, namespace, selector string) (*watched, error) {
 	objects := client.Resource(of.GroupVersionResource).Namespace(namespace)
-	w := &watched{of: of, informer: toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
+	w := &watched{of: of}
+	w.informer = toolscache.NewSharedIndexInformer(&toolscache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
-			return objects.List(ctx, o)
+			list, err := objects.List(ctx, o)
+			w.record(err)
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = selector
-			return objects.Watch(ctx, o)
+			events, err := objects.Watch(ctx, o)
+			w.record(err)
+			return events, err
 		},
-	}, &unstructured.Unstructured{}, 0, toolscache.Indexers{})}
-	failed := func(_ context.Context, _ *toolscache.Reflector, err error) {
-		if !errors.Is(err, io.EOF) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			w.problem.Store(&problem{time.Now(), err})
-		}
-	}
-	if err := errors.Join(w.informer.SetTransform(w.decode), w.informer.SetWatchErrorHandlerWithContext(failed)); err != nil {
+	}, &unstructured.Unstructured{}, 0, toolscache.Indexers{})
+	recorded := func(context.Context, *toolscache.Reflector, error) {} // the calls have recorded the error
+	if err := errors.Join(w.informer.SetTransform(w.decode), w.informer.SetWatchErrorHandlerWithContext(recorded)); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", of.name, err)
 	}
 	return w, nil
 }
 
-// leaveOut logs a warning about unwatched objects, and adds the warning to every page.
-func (f *Feed) leaveOut(warning string) {
-	f.warn("%s", warning)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.warnings = append(f.warnings, warning)
+// record records the outcome of a list or watch. The informer repeats a failed call until a call succeeds. The informer does not report a refused connection to
+// its error handler, so the calls themselves record the failure. A resource that is no longer installed has no objects, and an expired version leads to a list.
+func (w *watched) record(err error) {
+	w.failing.Store(err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !apierrors.IsNotFound(err))
 }
 
-// decode converts an object of a watch to its Go type. An object with invalid content stays unstructured, counts as a failure of the watch, and is ignored by
-// the inventory.
+// leaveOut declares that the objects of a resource are watched in only one namespace, or in no namespace ("").
+func (f *Feed) leaveOut(of resource, namespace string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.leftOut[of.name] = namespace
+}
+
+// warnOfLeftOut logs the warnings about objects that are not watched.
+func (f *Feed) warnOfLeftOut() {
+	_, warnings := f.current()
+	for _, warning := range warnings {
+		f.warn("%s", warning)
+	}
+}
+
+// decode converts an object of a watch to its Go type. An object with invalid content stays unstructured, is recorded as a problem, and is ignored by the
+// inventory.
 func (w *watched) decode(o any) (any, error) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok {
@@ -250,8 +281,10 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 			warnings = append(warnings, warning)
 		}
 	}
+	since, _ := f.Outdated()
 	key := scope.key()
-	if last, known := f.built[key]; known && changes == last.changes && now.Sub(last.at) < freshness {
+	// The inventory is not built again while the objects are outdated: a page shows the cooldowns of the same time, and does not wait for the journal.
+	if last, known := f.built[key]; known && changes == last.changes && (now.Sub(last.at) < freshness || !since.IsZero()) {
 		return last.Inventory, warnings, nil
 	}
 	var i *inventory.Inventory
@@ -264,6 +297,11 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 	} else {
 		i = inventory.NewRestricted(now, scope.contains)
 	}
+	f.mu.Lock()
+	for resource, namespace := range f.leftOut {
+		i.LeaveOut(resource, namespace)
+	}
+	f.mu.Unlock()
 	for _, w := range watched {
 		if scope != nil && scope[w.of.name] != AllNamespaces {
 			i.LeaveOut(w.of.name, scope[w.of.name])
@@ -281,7 +319,7 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 	return i, warnings, nil
 }
 
-// warning returns a text for a reader about a recent failure of the watch; "" without a failure.
+// warning returns a text for a reader about an object with invalid content; "" without such an object.
 func (w *watched) warning(scope Scope) string {
 	p := w.problem.Load()
 	if p == nil || time.Since(p.at) >= problemLife {

@@ -127,7 +127,8 @@ func viewOf(feed *cluster.Feed) func(context.Context) (console.View, error) {
 	return func(ctx context.Context) (console.View, error) {
 		r := readerOf(ctx)
 		i, warnings, err := feed.Inventory(ctx, r.scope)
-		return console.View{Inventory: i, Warnings: warnings, Namespace: r.namespace, ChooseNamespace: r.limited}, err
+		current, cause := feed.Outdated()
+		return console.View{Inventory: i, Warnings: warnings, Current: current, Cause: cause, Namespace: r.namespace, ChooseNamespace: r.limited}, err
 	}
 }
 
