@@ -82,6 +82,45 @@ func TestUI_ShowsSinceWhenTheAPIServerCannotBeReached(t *testing.T) {
 	}
 }
 
+// The console in the cluster shows since when its data is not current. The test ends before the console needs another review of the token, after 30 s.
+func TestConsole_ShowsSinceWhenTheAPIServerCannotBeReached(t *testing.T) {
+	s, c := suite.StartSandbox(t, sandbox.Options{})
+	ns := suite.CreateNamespace(t, c)
+	suite.Create(t, c, networkPool(ns, "pool", "10.95.0.0/24", ""))
+	console := newWebConsole(suite.StartConsole(t, s, c, "../.."))
+	person := suite.CreatePerson(t, c, ns, "reader", map[string]string{"butler-ipam-console-user": "", "butler-ipam-viewer": ns})
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // before the first request, because the console caches a denied right
+		for _, args := range [][]string{{"get", "/butler-ipam/console"}, {"list", "ipallocations.butler.butlerlabs.dev", "-n", ns}} {
+			if _, _, err := s.Kubectl(ctx, "", append([]string{"auth", "can-i", "--as=system:serviceaccount:" + ns + ":reader"}, args...)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if p := console.mustGet(t, "/pools?namespace="+ns, bearing(person)); !strings.Contains(p.body, ns+"/pool") || strings.Contains(p.body, "cannot be reached") {
+		t.Fatalf("status %d: %s", p.code, p.body)
+	}
+	server := s.APIServer()
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		p, err := console.get(ctx, "/pools?namespace="+ns, bearing(person))
+		if err == nil && !(strings.Contains(p.body, "Warning: the API server cannot be reached since ") && strings.Contains(p.body, ns+"/pool")) {
+			err = fmt.Errorf("status %d: %s", p.code, p.body)
+		}
+		return err
+	})
+	if err := server.Start(); err != nil { // the end of the test deletes objects
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := server.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Each command names an unreachable API server in a single line.
 func TestCommands_NameTheUnreachableAPIServer(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

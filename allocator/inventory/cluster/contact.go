@@ -29,7 +29,8 @@ type contact struct {
 	cause   string    // why the objects are not current now; "" for current objects
 }
 
-// outdated returns the time until which the objects are current, and the reason; zero for objects that are current, or that are outdated for less than shortOutage.
+// outdated returns the time until which the objects are current, and the reason. The time is zero for current objects, and for an outage shorter than
+// shortOutage.
 func (c *contact) outdated() (since time.Time, cause string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -61,7 +62,7 @@ func (o Options) readJournal(ctx context.Context) ([]journal.Entry, error) {
 	switch {
 	case apierrors.IsForbidden(err): // the viewer role does not contain the Lease
 		return nil, nil
-	case IsUnreachable(err):
+	case IsUnreachable(err) && !errors.Is(err, context.DeadlineExceeded): // after journalTimeout, the other objects are still read
 		return nil, fmt.Errorf("read the journal: %w", err)
 	case err != nil:
 		o.warn("open grants are not shown: %v", err)
