@@ -2,7 +2,10 @@ package inventory
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -17,13 +20,14 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// Plan is the effect of an update of a pool.
+// Plan is the effect of an update or a deletion of a pool.
 type Plan struct {
-	// Faults lists the rules that the updated pool breaks. Denied is the first reason of the allocator to deny the update; nil if the allocator admits the
-	// update.
+	// Faults lists the rules that the updated pool breaks. If Faults is not empty, the Plan has no other effect of the update, and After equals Before.
 	Faults field.ErrorList
+	// Denied is the first reason of the allocator to deny the change; nil if the allocator admits the change.
 	Denied error
-	// Owners lists, in address order, the owned and the granted addresses affected by the update:
+	// Owners lists, in address order, the addresses of staying owners (see StayingOwners) that the deletion affects, or the owned and the granted addresses that
+	// the update affects:
 	//
 	//   - addresses that the update removes, if the owner got them from this pool or from an unknown pool
 	//   - addresses that the update blocks, unless the pool may block owned addresses
@@ -36,6 +40,10 @@ type Plan struct {
 func (i *Inventory) PlanUpdate(p *Pool, updated metav1.Object) Plan {
 	converted, faults := convertUpdate(p.Object, updated)
 	plan := Plan{Faults: faults, Before: i.Free(p, 1)}
+	if len(faults) > 0 {
+		plan.After = plan.Before
+		return plan
+	}
 	leaving := allocator.Subtract(p.Ranges, converted.Window)
 	blocked := allocator.Subtract(converted.Blocked, p.converted.Blocked)
 	for _, g := range i.Segments(p.Domain, leaving) {
@@ -62,6 +70,49 @@ func (i *Inventory) PlanUpdate(p *Pool, updated metav1.Object) Plan {
 		i.state.WithdrawGrant(withheld)
 	}
 	plan.After = i.freeAfter(p, converted)
+	return plan
+}
+
+// PlanDeletion computes the effect of the deletion of a stored pool, by the owners that the webhook counts: also claims that wait for addresses that they lost in a
+// conflict. The webhook admits the deletion nevertheless if all
+// owners leave for a reason that the state machine does not contain, such as the deletion of their TenantCluster.
+func (i *Inventory) PlanDeletion(p *Pool) Plan {
+	plan := Plan{Before: i.Free(p, 1)}
+	staying, counts := map[Key]bool{}, map[string]int{}
+	for _, o := range i.StayingOwners(p.Key) {
+		staying[o.Key] = true
+		counts[o.Key.Resource]++
+	}
+	if len(staying) == 0 || p.Deleting {
+		return plan
+	}
+	var owned []allocator.Range // also outside the ranges of the pool
+	for _, o := range i.state.OwnedThrough(p.Key) {
+		owned = append(owned, o.Range)
+	}
+	losers := maps.Clone(staying)
+	for _, g := range i.Segments(p.Domain, owned) {
+		if g.Pool == p.Key && staying[g.Object] {
+			plan.Owners = append(plan.Owners, g)
+			delete(losers, g.Object)
+		}
+	}
+	maps.DeleteFunc(losers, func(k Key, _ bool) bool { return IsAnonymous(k) })
+	var counted []string
+	for _, resource := range Resources {
+		if n := counts[resource]; n > 0 {
+			counted = append(counted, allocator.Counted(n, KindOf(Key{Resource: resource})))
+		}
+	}
+	plan.Denied = fmt.Errorf("%s %s addresses of the pool: delete %s first",
+		strings.Join(counted, " and "), allocator.Agree(len(staying), "owns", "own"), allocator.Agree(len(staying), "it", "them"))
+	if len(losers) > 0 {
+		named := TitleOf(slices.MinFunc(slices.Collect(maps.Keys(losers)), CompareKeys))
+		if more := len(losers) - 1; more > 0 {
+			named += fmt.Sprintf(" and %d more", more)
+		}
+		plan.Denied = fmt.Errorf("%w, also %s without addresses after a lost conflict", plan.Denied, named)
+	}
 	return plan
 }
 

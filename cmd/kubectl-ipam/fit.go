@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -58,6 +60,9 @@ The exit code is 1 if none fits, and 2 if the command fails.`,
 			if provider != "" {
 				return a.fitProvider(cmd.Context(), provider, ranges)
 			}
+			if err := a.denyListFormats("fit POOL"); err != nil {
+				return err
+			}
 			sizes := []int64{count}
 			if count < 1 && len(ranges) == 0 {
 				return fmt.Errorf("--count=%d: use 1 or more addresses", count)
@@ -83,13 +88,21 @@ The exit code is 1 if none fits, and 2 if the command fails.`,
 	return cmd
 }
 
+// denyListFormats returns an error for the formats of lists, in which a command cannot print its single document.
+func (a *app) denyListFormats(command string) error {
+	if a.output == "csv" || a.output == "name" {
+		return fmt.Errorf("--output=%s: %s writes table, wide, json or yaml", a.output, command)
+	}
+	return nil
+}
+
 // tenantRange is a range of a tenant.
 type tenantRange struct {
 	purpose inventory.Purpose
 	size    int64
 }
 
-// parseTenant parses the value of --tenant; no ranges for "".
+// parseTenant parses the value of --tenant; no ranges for "". parseTenant denies two ranges of one purpose: the manager allocates one range of each.
 func parseTenant(text string) (ranges []tenantRange, err error) {
 	if text == "" {
 		return nil, nil
@@ -99,6 +112,9 @@ func parseTenant(text string) (ranges []tenantRange, err error) {
 		size, err := strconv.ParseInt(number, 10, 32)
 		if !ok || err != nil || size < 1 || purpose != string(inventory.PurposeNodes) && purpose != string(inventory.PurposeLoadBalancer) {
 			return nil, fmt.Errorf("--tenant=%s: %q is neither nodes=N nor loadbalancer=N, with N addresses", text, part)
+		}
+		if slices.ContainsFunc(ranges, func(r tenantRange) bool { return string(r.purpose) == purpose }) {
+			return nil, fmt.Errorf("--tenant=%s: names %s twice: a tenant gets one range of each purpose, so name each once", text, purpose)
 		}
 		ranges = append(ranges, tenantRange{inventory.Purpose(purpose), size})
 	}
@@ -112,6 +128,19 @@ func sizesOf(ranges []tenantRange) (sizes []int64) {
 	return sizes
 }
 
+// cooldownText returns the number of addresses of a pool in cooldown and the earliest end of a cooldown, for the end of a sentence; "" without a cooldown.
+func cooldownText(i *inventory.Inventory, p *inventory.Pool) string {
+	ranges, first := i.Cooldown(p)
+	if len(ranges) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("; %s in cooldown", allocator.AmountOf(ranges...))
+	if !first.IsZero() {
+		text += ", the first until " + first.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
 func (a *app) printFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64, fit inventory.Fit) error {
 	var err error
 	switch {
@@ -119,7 +148,7 @@ func (a *app) printFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64,
 		err = a.printDocument(report.NewFit(p, sizes, fit))
 	case fit.Sets == 0:
 		u := i.Usage(p.Key)
-		_, err = fmt.Fprintf(a.out, "none: %s free, largest block %s\n", allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree))
+		_, err = fmt.Fprintf(a.out, "none: %s free, largest block %s%s\n", allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree), cooldownText(i, p))
 	case !fit.IsPrecise():
 		_, err = fmt.Fprintf(a.out, "%s more fit\n", fit.Text())
 	default:

@@ -114,11 +114,7 @@ func newProviderFit(i *inventory.Inventory, c *butlerv1.ProviderConfig, namespac
 func initialBlocks(policy tenantplan.Policy, pools map[string]*butlerv1.NetworkPool, tenant []tenantRange) ([]tenantplan.MissingBlock, error) {
 	sizes := map[butlerv1.IPAllocationType]int32{}
 	for _, r := range tenant {
-		kind := butlerv1.IPAllocationType(r.purpose)
-		if sizes[kind] > 0 {
-			return nil, fmt.Errorf("--tenant names %s twice: a tenant gets one range of each type", kind)
-		}
-		sizes[kind] = int32(r.size)
+		sizes[butlerv1.IPAllocationType(r.purpose)] = int32(r.size)
 	}
 	if sizes[butlerv1.TypeNodes] > 0 && !policy.Nodes {
 		return nil, fmt.Errorf("nodes get their addresses elsewhere (annotation %s): omit nodes in --tenant", butlerv1.AnnotationNodeAddresses)

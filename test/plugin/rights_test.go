@@ -70,7 +70,7 @@ func TestRights_EqualTheViewerRole(t *testing.T) {
 	pool := ns + "/audited"
 	commands := map[string][][]string{
 		"claims": {{}}, "completion": {{"bash"}}, "export": {{pool}}, "fit": {{pool, "--count=8"}}, "free": {{pool}}, "help": {{}}, "import": {{rows, "--to=" + pool}},
-		"map": {{pool}}, "plan": {{pool, "--reserve=10.90.0.0/29"}}, "pools": {{}}, "version": {{}},
+		"map": {{pool}}, "plan": {{pool, "--reserve=10.90.0.0/29"}, {pool, "--delete"}}, "pools": {{}}, "version": {{}},
 		"who": {{"10.90.0.7"}, {"10.90.0.7", "--at=" + time.Now().UTC().Format(time.RFC3339)}},
 	}
 	for _, command := range subcommands(t) {

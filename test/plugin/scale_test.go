@@ -3,6 +3,7 @@ package plugin
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -26,6 +27,8 @@ const (
 	// shownLines and shownMapLines bound the lines of a command's output in the session.
 	shownLines    = 12
 	shownMapLines = 48
+	// patchFile is the file of plan --out. It is removed before each command, since plan overwrites no file.
+	patchFile = "patch.yaml"
 )
 
 // rows is a NetBox export with free addresses, an address that a claim of another tenant owns, a reserved address, and an address outside the pool.
@@ -95,7 +98,7 @@ func TestScale(t *testing.T) {
 		{args: []string{"fit", "vlan12", "--tenant", "nodes=5,loadbalancer=8"}}, {args: []string{"fit", "vlan12", "--count", "900"}}, {args: []string{"fit", "v6", "--count", "4"}},
 		{args: []string{"fit", "corp", "--tenant", "nodes=5,loadbalancer=8"}},
 		{args: []string{"plan", "vlan12", "--reserve", "172.20.42.0/24"}}, {args: []string{"plan", "vlan12", "--unreserve", "172.20.42.0/28"}},
-		{args: []string{"plan", "vlan12", "--cidr", "172.20.32.0/20", "--out", "patch.yaml"}}, {args: []string{"plan", "vlan12", "--ranges", "172.20.41.0-172.20.47.255"}},
+		{args: []string{"plan", "vlan12", "--cidr", "172.20.32.0/20", "--out", patchFile}}, {args: []string{"plan", "vlan12", "--ranges", "172.20.41.0-172.20.47.255"}},
 		{args: []string{"plan", "vlan12", "--delete"}},
 		{args: []string{"check"}}, {args: []string{"check", "--only", "capacity"}}, {args: []string{"check", "--grace", "0s", "--only", "addresses"}},
 		{args: []string{"export", "vlan12"}, file: "vlan12.csv"}, {args: []string{"export", "corp", "-o", "yaml"}, file: "corp.yaml"},
@@ -147,6 +150,9 @@ func (s *session) measure(t *testing.T, of step) cost {
 	for i := range s.runs {
 		out.Reset()
 		problems.Reset()
+		if err := os.Remove(filepath.Join(s.dir, patchFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
 		command := exec.CommandContext(t.Context(), binary, of.args...)
 		command.Env, command.Dir = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig()), s.dir
 		command.Stdout, command.Stderr = &out, &problems

@@ -423,7 +423,7 @@ func TestHandler_BoundsQueries(t *testing.T) {
 		"/health?page=2":                                             {400, "page=2: use a number from 1 to 1"},
 		"/tenant?tenant=nobody":                                      {404, "no claim of a tenant"},
 		"/plan?" + vlan40:                                            {400, "the change is empty"},
-		"/plan?reserve=x&pool=ProxyIPPool/edge":                      {400, "a plan serves NetworkPools"},
+		"/plan?reserve=x&pool=ProxyIPPool/edge":                      {400, "is a ProxyIPPool, and plan serves NetworkPools only"},
 		"/plan?unreserve=10.1.0.0/16&" + vlan40:                      {400, "spec.reserved has no such network"},
 		"/plan?reserve=" + strings.Repeat("1,", 100) + "&" + vlan40:  {400, "use at most 64"},
 		"/plan?cidr=10.40.0.0/27&" + vlan40:                          {200, "would be denied"},

@@ -7,7 +7,6 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
-	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
 // maxChanges bounds the networks and ranges of a change.
@@ -30,6 +29,8 @@ type sizeForm struct {
 // planPage is the data of the page with the effect of a change.
 type planPage struct {
 	Change        changeForm
+	Invalid       bool // the changed pool breaks rules: the change has no other effect
+	Unchanged     bool // the pool has the values of the change already
 	Denied        []string
 	Owners        short[report.Segment]
 	Tenants       int
@@ -45,9 +46,9 @@ func (r *request) plan() (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool, ok := p.Object.(*butlerv1.NetworkPool)
-	if !ok {
-		return nil, badRequest("pool %s is a %s: a plan serves NetworkPools", inventory.NameOf(p.Key), inventory.KindOf(p.Key))
+	pool, err := inventory.NetworkPoolOf(p)
+	if err != nil {
+		return nil, badRequest("%v", err)
 	}
 	form := changeForm{
 		Pool: poolName(p), Offered: true, Reserved: reservedOf(pool), Reserve: r.value("reserve"), Unreserve: r.value("unreserve"), CIDR: r.value("cidr"), Ranges: r.value("ranges"),
@@ -63,10 +64,14 @@ func (r *request) plan() (*answer, error) {
 	if err != nil {
 		return nil, badRequest("%v", err)
 	}
+	patch, err := inventory.SpecPatch(pool, updated)
+	if err != nil {
+		return nil, err
+	}
 	plan := r.PlanUpdate(p, updated)
 	document := report.NewPlan(r.Inventory, p, plan)
 	page := planPage{
-		Change: form, Denied: document.Denied, Owners: shorten(document.Owners, ""), Before: allocator.AmountOf(plan.Before...), After: allocator.AmountOf(plan.After...),
+		Change: form, Invalid: len(plan.Faults) > 0, Unchanged: patch == nil, Denied: document.Denied, Owners: shorten(document.Owners, ""), Before: allocator.AmountOf(plan.Before...), After: allocator.AmountOf(plan.After...),
 	}
 	tenants, owned := map[string]bool{}, []allocator.Range{}
 	for _, o := range document.Owners {
