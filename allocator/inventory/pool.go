@@ -26,6 +26,7 @@ type Pool struct {
 	Manual   bool // allocates only ranges requested by address
 
 	converted state.Pool
+	releases  []Release // recorded in the status, newest first
 }
 
 func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
@@ -37,7 +38,7 @@ func (i *Inventory) addPool(p state.Pool, fault error, o metav1.Object) {
 	}
 	described := &Pool{
 		Key: p.Key, Domain: p.Space, Ranges: allocator.Union(p.Window), Object: o, Deleting: p.Deleting, Paused: p.Paused, Manual: p.Manual,
-		Faulty: p.Fault != "", converted: p,
+		Faulty: p.Fault != "", converted: p, releases: newReleases(p.Key, o),
 	}
 	if fault != nil {
 		described.Fault = fault.Error()
@@ -114,34 +115,21 @@ func (p *Pool) Blocks(r allocator.Range) (what string, blocks bool) {
 	return what, n >= 0
 }
 
-// Blocking returns the first pool that blocks an address of a range in a routing domain; nil if no pool blocks an address. what describes the blocking field,
-// with the description of the reserved network of a NetworkPool.
-func (i *Inventory) Blocking(domain string, r allocator.Range) (p *Pool, what string) {
-	for _, p := range i.Pools() {
-		what, blocks := p.Blocks(r)
-		if !blocks || p.Domain != domain {
-			continue
-		}
-		if description := describeReserved(p.Object, r); description != "" {
-			what += ": " + description
-		}
-		return p, what
+// reservation describes the field that blocks a range of Blocked, with the description of a reserved network of a NetworkPool; "" without a description.
+func (p *Pool) reservation(blocked allocator.Range) (what string) {
+	if p.converted.WhatIsBlocked != nil {
+		what = p.converted.WhatIsBlocked(blocked)
 	}
-	return nil, ""
-}
-
-// describeReserved returns the description of the first network in spec.reserved of a NetworkPool that overlaps a range; "" if no network overlaps.
-func describeReserved(pool metav1.Object, r allocator.Range) string {
-	p, ok := pool.(*butlerv1.NetworkPool)
+	pool, ok := p.Object.(*butlerv1.NetworkPool)
 	if !ok {
-		return ""
+		return what
 	}
-	for _, reserved := range p.Spec.Reserved {
-		if network, err := allocator.ParseRange(reserved.CIDR); err == nil && network.Overlaps(r) {
-			return reserved.Description
+	for _, reserved := range pool.Spec.Reserved {
+		if network, err := allocator.ParseRange(reserved.CIDR); err == nil && network == blocked && reserved.Description != "" {
+			return what + ": " + reserved.Description
 		}
 	}
-	return ""
+	return what
 }
 
 // Domains lists the routing domains of the pools.
