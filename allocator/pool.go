@@ -1,6 +1,9 @@
 package allocator
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Pool is a window onto a Space: see Space for concurrency.
 type Pool struct {
@@ -38,6 +41,9 @@ func (s Stats) Utilization() float64 {
 	}
 	return s.Exact.Allocated / s.Exact.Total
 }
+
+// Percent returns Utilization in percent, rounded to the nearest integer: messages, the plugin and the console show this number.
+func (s Stats) Percent() int { return int(math.RoundToEven(100 * s.Utilization())) }
 
 // Allocate makes h the owner of a run of n addresses that policy chooses (nil: BestFit). The run may span two adjacent ranges of the window, never a gap,
 // and is not aligned. Errors: ErrCount, ErrNoOwner, *ExhaustedError.

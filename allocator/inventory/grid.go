@@ -163,6 +163,36 @@ func (i *Inventory) Start(p *Pool, network allocator.Range) allocator.Range {
 	return network
 }
 
+// Prefix lengths of the largest networks in which Networks joins ranges.
+const (
+	joinedBits4 = 8
+	joinedBits6 = 32
+)
+
+// Networks lists the networks of the maps of a pool, in address order. Each network is the smallest network that contains its ranges. Each range is in one network:
+//
+//   - ranges of different families are in different networks
+//   - ranges of one family are in different networks, if a network of both has a shorter prefix than joinedBits4 or joinedBits6
+func (p *Pool) Networks() (list []allocator.Range) {
+	var joined allocator.Range // from the first to the last address of the last network
+	for _, r := range p.Ranges {
+		if n := len(list); n > 0 && joined.First.BitLen() == r.First.BitLen() {
+			both := allocator.Range{First: joined.First, Last: r.Last}
+			network := Enclosing([]allocator.Range{both})
+			least := joinedBits4
+			if r.First.Is6() {
+				least = joinedBits6
+			}
+			if prefix, ok := network.Prefix(); ok && prefix.Bits() >= least {
+				list[n-1], joined = network, both
+				continue
+			}
+		}
+		list, joined = append(list, Enclosing([]allocator.Range{r})), r
+	}
+	return list
+}
+
 // Enclosing returns the smallest network that contains every range of the same address family as ranges[0]. Precondition: ranges is not empty.
 func Enclosing(ranges []allocator.Range) allocator.Range {
 	first, last := ranges[0].First, ranges[0].Last

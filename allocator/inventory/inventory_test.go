@@ -429,3 +429,34 @@ func TestRestricted_NamesOfVisibleClaims(t *testing.T) {
 		t.Error("ranges of two addresses of an IPPool are counted")
 	}
 }
+
+// Networks joins the ranges of a family in one network, but not in a network of more than a /8 or, for IPv6, a /32.
+func TestNetworks(t *testing.T) {
+	for name, test := range map[string]struct {
+		cidrs []string
+		want  string
+	}{
+		"one range":           {[]string{"203.0.113.0/24"}, "203.0.113.0/24"},
+		"two families":        {[]string{"2001:db8:200::/120", "203.0.113.0/24"}, "203.0.113.0/24 2001:db8:200::/120"},
+		"near ranges":         {[]string{"10.1.0.0/24", "10.1.7.0/24", "10.200.0.0/24"}, "10.0.0.0/8"},
+		"distant ranges":      {[]string{"10.1.0.0/24", "192.168.4.0/25", "192.168.4.128/25", "203.0.113.0/24"}, "10.1.0.0/24 192.168.4.0/24 203.0.113.0/24"},
+		"distant ranges of 6": {[]string{"2001:db8::/120", "2001:db8:ffff::/120", "fd00::/120"}, "2001:db8::/32 fd00::/120"},
+		"all of IPv4":         {[]string{"0.0.0.0/1", "128.0.0.0/1"}, "0.0.0.0/0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &Pool{}
+			for _, cidr := range test.cidrs {
+				p.Ranges = append(p.Ranges, mustRange(t, cidr))
+			}
+			p.Ranges = allocator.Union(p.Ranges)
+			var got []string
+			for _, network := range p.Networks() {
+				prefix, _ := network.Prefix()
+				got = append(got, prefix.String())
+			}
+			if strings.Join(got, " ") != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -45,10 +45,11 @@ contains all addresses that are neither free nor reserved.`,
 			if err != nil {
 				return err
 			}
+			others := otherNetworks(p, in)
 			segments := i.Segments(p.Domain, offered)
 			shown := report.NetworkText(network)
 			if a.output != "table" && a.output != "wide" || ranges || !grid && (network.First.Is6() || shiftFor(network) > gridLimit) || tenant != "" {
-				return a.printRanges(i, p, network, segments, tenant)
+				return a.printRanges(i, p, network, segments, tenant, others)
 			}
 			if network.First.Is6() {
 				return fmt.Errorf("--grid: %s is an IPv6 network: use --ranges", network)
@@ -57,7 +58,7 @@ contains all addresses that are neither free nor reserved.`,
 				shown = fmt.Sprintf("%s of %s (another part: --in RANGE)", report.NetworkText(part), shown)
 				network, segments = part, i.Segments(p.Domain, report.Offered(p, part))
 			}
-			return a.printGrid(i, p, network, shown, segments)
+			return a.printGrid(i, p, network, shown, segments, others)
 		},
 	}
 	flags := cmd.Flags()
@@ -69,12 +70,12 @@ contains all addresses that are neither free nor reserved.`,
 	return cmd
 }
 
-// mapNetwork returns the network of a map, and the ranges that the pool offers in the network.
+// mapNetwork returns the network of a map, and the ranges that the pool offers in the network. Without --in, this is the first network of the pool.
 func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered []allocator.Range, err error) {
 	if len(p.Ranges) == 0 {
 		return network, nil, fmt.Errorf("pool %s offers no address", inventory.NameOf(p.Key))
 	}
-	network = inventory.Enclosing(p.Ranges)
+	network = p.Networks()[0]
 	if in != "" {
 		if network, err = allocator.ParseRange(in); err != nil {
 			return network, nil, fmt.Errorf("--in: %w", err)
@@ -84,6 +85,22 @@ func mapNetwork(p *inventory.Pool, in string) (network allocator.Range, offered 
 		return network, nil, fmt.Errorf("--in=%s: pool %s offers %s", in, inventory.NameOf(p.Key), report.Listed(report.NetworkTexts(p.Ranges), 3))
 	}
 	return network, offered, nil
+}
+
+// otherNetworks returns the networks of a pool that a map without --in does not show; none with --in.
+func otherNetworks(p *inventory.Pool, in string) []string {
+	if in != "" {
+		return nil
+	}
+	return report.NetworkTexts(p.Networks()[1:])
+}
+
+// otherNetworksLine describes the networks that a map does not show; "" without such networks.
+func otherNetworksLine(others []string) string {
+	if len(others) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("not shown: %s, which the pool offers too (--in %s)", report.Listed(others, 3), others[0])
 }
 
 // gridStart returns the part of a network that a grid shows without --in:
@@ -106,11 +123,14 @@ func shiftFor(network allocator.Range) (shift int) {
 	return shift
 }
 
-func (a *app) printGrid(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, shown string, segments []state.Segment) error {
+func (a *app) printGrid(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, shown string, segments []state.Segment, others []string) error {
 	shift := shiftFor(network)
 	squares := i.Grid(p, network, shift)
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s, %s\n", headline(i, p, shown, segments), oneSignIs(shift))
+	if line := otherNetworksLine(others); line != "" {
+		fmt.Fprintln(&text, line)
+	}
 	width, previous, repeated := len(network.Last.String()), "", 0
 	flush := func() {
 		if repeated > 0 {
@@ -188,8 +208,9 @@ func (a *app) legend(squares []inventory.Sign) string {
 }
 
 // printRanges prints a map as a list of ranges.
-func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment, tenant string) error {
+func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment, tenant string, others []string) error {
 	m := report.NewAddressMap(i, p, network)
+	m.OtherNetworks = others
 	text := ""
 	if tenant != "" {
 		m = m.OfTenant(tenant)
@@ -203,6 +224,11 @@ func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network all
 	}
 	if a.output == "json" || a.output == "yaml" {
 		return a.printDocument(m)
+	}
+	if line := otherNetworksLine(others); line != "" && (a.output == "table" || a.output == "wide") {
+		text += "\n" + line
+	} else if line != "" {
+		a.warn("%s", line)
 	}
 	if a.output == "table" || a.output == "wide" {
 		if _, err := fmt.Fprintln(a.out, text); err != nil {

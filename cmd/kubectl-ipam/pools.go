@@ -74,7 +74,7 @@ func (a *app) bar(p report.Pool) string {
 		return fmt.Sprintf("%s owned", allocator.Amount(p.Allocated, p.Exact.Allocated))
 	}
 	share := p.Exact.Allocated / p.Exact.Total
-	percent := fmt.Sprintf("%3d%%", int(share*100))
+	percent := fmt.Sprintf("%3d%%", p.Percent)
 	if a.output != "table" && a.output != "wide" {
 		return strings.TrimSpace(percent)
 	}

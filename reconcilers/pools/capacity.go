@@ -98,7 +98,7 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, inCooldown int6
 func (t tier) conditionFor(p *v1alpha1.NetworkPool, usage ledger.Usage) metav1.Condition {
 	c := metav1.Condition{
 		Type: t.condition, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUtilizationBelowThreshold, ObservedGeneration: p.Generation,
-		Message: fmt.Sprintf("%.0f%% of the addresses are allocated (%s of %s)", 100*usage.Utilization(),
+		Message: fmt.Sprintf("%d%% of the addresses are allocated (%s of %s)", usage.Percent(),
 			allocator.Amount(usage.Allocated, usage.Exact.Allocated), allocator.Amount(usage.Total, usage.Exact.Total)),
 	}
 	if usage.Exact.Total == 0 {

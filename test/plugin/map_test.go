@@ -4,7 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
 )
 
@@ -74,5 +77,33 @@ func TestMap_CountsTheRangesOfATenant(t *testing.T) {
 		if m.Totals["owned"] != total || len(m.Totals) > 1 || strings.Count(out, "\n") != lines {
 			t.Errorf("%s: the ranges %v have %d addresses, and the totals are %v: %q", tenant, m.Segments, total, m.Totals, out)
 		}
+	}
+}
+
+// A map of a pool with several networks starts at the first network, and names the others with the flag that shows them.
+func TestMap_NamesTheOtherNetworks(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	suite.Create(t, admin, &novaedgev1.ProxyIPPool{
+		ObjectMeta: metav1.ObjectMeta{Name: ns}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"203.0.113.0/24", "2001:db8:200::/120", "198.18.0.0/28", "10.99.0.0/28"}},
+	})
+	const others = "not shown: 198.18.0.0/28, 203.0.113.0/24, 2001:db8:200::/120, which the pool offers too (--in 198.18.0.0/28)"
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "10.99.0.0/28, 14 free in 1 block, largest 14, one sign is an address\n" + others + "\n"},
+		{[]string{"--ranges"}, "10.99.0.0/28, 14 free in 1 block, largest 14\n" + others + "\nRANGE"},
+		{[]string{"--in", "203.0.113.0/24"}, "203.0.113.0/24, 254 free in 1 block, largest 254, one sign is an address\n  203.0.113.0"},
+		{[]string{"--in", "2001:db8:200::/120"}, "2001:db8:200::/120, 255 free in 1 block, largest 255\nRANGE"},
+	} {
+		if out := ipam(t, append([]string{"map", "proxyippool/" + ns}, test.args...)...).stdout; !strings.HasPrefix(out, test.want) {
+			t.Errorf("%v: %q, want %q", test.args, out, test.want)
+		}
+	}
+	if r := ipam(t, "map", "proxyippool/"+ns, "-o", "csv"); r.stderr != "warning: "+others+"\n" || strings.Contains(r.stdout, "not shown") {
+		t.Errorf("csv: %q and %q", r.stderr, r.stdout)
+	}
+	if m := decoded[struct{ OtherNetworks []string }](t, "map", "proxyippool/"+ns); len(m.OtherNetworks) != 3 {
+		t.Errorf("the other networks in JSON are %q", m.OtherNetworks)
 	}
 }

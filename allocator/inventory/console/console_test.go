@@ -631,3 +631,48 @@ func BenchmarkPool(b *testing.B) {
 		}
 	}
 }
+
+// The pages of a pool with several networks start at the first network, and link the others.
+func TestPool_SeveralNetworks(t *testing.T) {
+	i := inventory.New(now, nil)
+	i.Add(&novaedgev1.ProxyIPPool{ObjectMeta: named("", "edge"), Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"203.0.113.0/24", "2001:db8:200::/120", "10.1.0.0/24"}}})
+	h := handlerOf(i)
+	page := mustGet(t, h, "/pool?pool=ProxyIPPool/edge")
+	for _, want := range []string{
+		`Map of 10.1.0.0/24`, `<a href="/pool?in=203.0.113.0%2F24&amp;pool=ProxyIPPool%2Fedge">203.0.113.0/24</a>`,
+		`<a href="/pool?in=2001%3Adb8%3A200%3A%3A%2F120&amp;pool=ProxyIPPool%2Fedge">2001:db8:200::/120</a>`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in %s", want, mainOf(page))
+		}
+	}
+	if page := mustGet(t, h, "/pool?pool=ProxyIPPool/edge&in=2001:db8:200::/120"); !strings.Contains(page, "Map of 2001:db8:200::/120") {
+		t.Errorf("the map of IPv6: %s", mainOf(page))
+	}
+}
+
+// The allocated share of a pool is rounded as in the conditions of the pool.
+func TestPools_RoundsAsTheManager(t *testing.T) {
+	i := inventory.New(now, nil)
+	i.Add(networkPool("vlan40", "10.40.0.0/26", ""))
+	i.Add(allocation("vlan40", "web", "web", "10.40.0.0", "10.40.0.29", butlerv1.TypeNodes))
+	if page := mustGet(t, handlerOf(i), "/pools"); !strings.Contains(page, "47 % allocated") {
+		t.Errorf("30 of 64 addresses: %s", mainOf(page))
+	}
+}
+
+// A note about overlapping pools names each pool with its namespace, and with its kind if the kinds differ.
+func TestPools_NotesNameOtherPools(t *testing.T) {
+	i := inventory.New(now, nil)
+	other := networkPool("small", "10.40.0.0/28", "")
+	other.ObjectMeta = named("team-b", "small")
+	i.Add(networkPool("small", "10.40.0.0/26", ""))
+	i.Add(other)
+	i.Add(&novaedgev1.ProxyIPPool{ObjectMeta: named("", "small"), Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"10.40.0.0/28"}}})
+	page := mustGet(t, handlerOf(i), "/pools")
+	for _, want := range []string{"shares addresses with team-b/small, ProxyIPPool small", "shares addresses with ns/small, ProxyIPPool small", "shares addresses with NetworkPool ns/small, NetworkPool team-b/small"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in %s", want, mainOf(page))
+		}
+	}
+}

@@ -30,7 +30,7 @@ type poolPage struct {
 	Each      string
 	Facts     []string // counts of the offered addresses of In
 	Crumbs    []crumb
-	Families  []crumb // links to the networks of IPv4 and IPv6, for a pool with two families
+	Networks  []crumb // links to the networks of the pool, for a pool with several networks
 	Band      band
 	Map       squares
 	Legend    []look
@@ -91,24 +91,24 @@ func pageOf[T any](r *request, items []T, path string, pairs ...any) ([]T, pager
 	return items[min(len(items), (p.Page-1)*pageRows):min(len(items), p.Page*pageRows)], p, nil
 }
 
-// networkOf returns the smallest network that contains a family of a pool, and the part of the network that the query selects. The pool may offer nothing of
-// the part. The networks are not valid if the pool offers no addresses.
+// networkOf returns a network of a pool, see inventory.Pool.Networks, and the part of the network that the query selects. The pool may offer nothing of the part. The
+// networks are not valid if the pool offers no addresses.
 func (r *request) networkOf(p *inventory.Pool) (top, network netip.Prefix, err error) {
-	all := families(p)
+	all := p.Networks()
 	if len(all) == 0 {
 		return top, network, nil
 	}
 	in := r.value("in")
 	if in == "" {
-		top = networkFor(all[0]...)
+		top = networkFor(all[0])
 		return top, top, nil
 	}
 	part, err := allocator.ParseRange(in)
 	if err != nil {
 		return top, network, badRequest("in: %v", err)
 	}
-	for _, ranges := range all {
-		if top = networkFor(ranges...); allocator.RangeOfPrefix(top).Overlaps(part) {
+	for _, of := range all {
+		if top = networkFor(of); allocator.RangeOfPrefix(top).Overlaps(part) {
 			network = networkFor(part)
 			if network.Bits() < top.Bits() {
 				network = top
@@ -171,10 +171,10 @@ func (r *request) pool() (*answer, error) {
 	}
 	page.In, page.IPv6 = network.String(), network.Addr().Is6()
 	page.Crumbs = crumbsOf(p, top, network)
-	if all := families(p); len(all) > 1 {
-		for _, ranges := range all {
-			n := networkFor(ranges...)
-			page.Families = append(page.Families, crumb{n.String(), link("/pool", "pool", page.Name, "in", n), n == top})
+	if all := p.Networks(); len(all) > 1 {
+		for _, of := range all[:min(len(all), someRows)] {
+			n := networkFor(of)
+			page.Networks = append(page.Networks, crumb{n.String(), link("/pool", "pool", page.Name, "in", n), n == top})
 		}
 	}
 	runs := runsIn(r.Inventory, p, allocator.RangeOfPrefix(network))

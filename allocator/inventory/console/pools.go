@@ -14,13 +14,16 @@ import (
 // maxCounted bounds the sets of ranges that a page counts if the reader did not ask for the count: the time grows with the number of sets.
 const maxCounted = 2000
 
+// rowBands bounds the bands of a row on the page of pools.
+const rowBands = 8
+
 // poolRow is a row on the page of pools.
 type poolRow struct {
 	report.Pool
 	Link                    string
 	SizeText, FreeText      string
 	LargestText, Fits, Used string
-	Bands                   []band // a band for each family
+	Bands                   []band // a band for each network, at most rowBands
 }
 
 // pools serves the page of pools.
@@ -37,8 +40,8 @@ func (r *request) pools() (*answer, error) {
 			Pool: item, Link: link("/pool", "pool", poolName(p)), SizeText: allocator.Amount(item.Size, item.Exact.Total), FreeText: allocator.Amount(item.Free, item.Exact.Available),
 			LargestText: allocator.Amount(item.LargestFree, item.Exact.LargestFree), Fits: r.fitsText(p), Used: usedText(item),
 		}
-		for _, ranges := range families(p) {
-			row.Bands = append(row.Bands, newBand(r.Inventory, p, networkFor(ranges...), rowBandBits))
+		for _, network := range p.Networks()[:min(len(p.Networks()), rowBands)] {
+			row.Bands = append(row.Bands, newBand(r.Inventory, p, networkFor(network), rowBandBits))
 		}
 		rows = append(rows, row)
 	}
@@ -54,7 +57,7 @@ func usedText(p report.Pool) string {
 	case p.Exact.Total > 1<<32:
 		return allocator.Amount(p.Allocated, p.Exact.Allocated) + " allocated"
 	}
-	return fmt.Sprintf("%d %% allocated", int(100*p.Exact.Allocated/p.Exact.Total))
+	return fmt.Sprintf("%d %% allocated", p.Percent)
 }
 
 // fitsText returns how many more tenants of the default size fit into a pool; "" for a pool without a default.
@@ -89,18 +92,6 @@ func fitsText(free []allocator.Range, sizes []int64) string {
 		return ""
 	}
 	return fmt.Sprint(fit.Sets)
-}
-
-// families returns the ranges of a pool, grouped by family, in the order of the pool.
-func families(p *inventory.Pool) (list [][]allocator.Range) {
-	for _, r := range p.Ranges {
-		if n := len(list); n > 0 && list[n-1][0].First.BitLen() == r.First.BitLen() {
-			list[n-1] = append(list[n-1], r)
-		} else {
-			list = append(list, []allocator.Range{r})
-		}
-	}
-	return list
 }
 
 // poolName returns the name of a pool in a query: Kind/namespace/name, or Kind/name.

@@ -24,6 +24,8 @@ type Pool struct {
 
 	// Exact contains the numbers without saturation.
 	Exact allocator.Amounts `json:"-"`
+	// Percent is the allocated share of the addresses, as in the conditions of the pool.
+	Percent int `json:"-"`
 	// Qualified is namespace/name, or the name of a cluster-scoped pool.
 	Qualified string `json:"-"`
 }
@@ -34,7 +36,7 @@ func NewPool(i *inventory.Inventory, p *inventory.Pool) Pool {
 	item := Pool{
 		Object: *NewObject(p.Key), RoutingDomain: p.Domain, Ranges: NetworkTexts(p.Ranges), Size: u.Total, Free: u.Available, Allocated: u.Allocated,
 		Granted: u.Granted, LargestFree: u.LargestFree, FreeRuns: u.FreeRuns, Fragmentation: u.Fragmentation, Claims: u.Claims, Exact: u.Exact, Notes: notesOf(i, p),
-		Qualified: inventory.NameOf(p.Key),
+		Percent: u.Percent(), Qualified: inventory.NameOf(p.Key),
 	}
 	if free, some := i.HiddenOwners(p); some {
 		item.StatusFree = &free
@@ -63,7 +65,9 @@ func notesOf(i *inventory.Inventory, p *inventory.Pool) (notes []string) {
 	if others := i.Overlapping(p); len(others) > 0 {
 		names := make([]string, len(others))
 		for n, other := range others {
-			names[n] = other.Name
+			if names[n] = inventory.NameOf(other); other.Resource != p.Key.Resource {
+				names[n] = inventory.TitleOf(other)
+			}
 		}
 		notes = append(notes, "shares addresses with "+Listed(names, 3))
 	}
@@ -77,6 +81,7 @@ type AddressMap struct {
 	Pool          *Object          `json:"pool"`
 	RoutingDomain string           `json:"routingDomain,omitempty"`
 	Network       string           `json:"network"`
+	OtherNetworks []string         `json:"otherNetworks,omitempty"` // networks of the pool that the map does not show
 	Totals        map[string]int64 `json:"totals"`
 	Segments      []Segment        `json:"segments"`
 }
