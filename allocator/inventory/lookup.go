@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/utils/ptr"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/state"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
@@ -65,6 +67,36 @@ func (i *Inventory) Releases(domain string, r allocator.Range) (list []Release) 
 	}
 	slices.SortFunc(list, compareReleases)
 	return list
+}
+
+// HasReleasesOf reports whether a recorded release names a tenant, as namespace/name.
+func (i *Inventory) HasReleasesOf(tenant string) bool {
+	for _, p := range i.pools {
+		if slices.ContainsFunc(p.releases, func(r Release) bool { return r.Tenant == tenant }) {
+			return true
+		}
+	}
+	return false
+}
+
+// ReleaserOf returns the claim that has released the addresses of a segment in cooldown: the claim of the newest recorded release of the addresses, if the
+// segment does not name the claim; zero if the claim is not known, or hidden from the reader.
+func (i *Inventory) ReleaserOf(g state.Segment) Key {
+	p := i.pools[g.Pool]
+	if g.State != state.SegmentCooldown || g.Owner != (Key{}) || p == nil {
+		return g.Owner
+	}
+	for _, released := range p.releases {
+		if !released.Range.Covers(g.Range) {
+			continue
+		}
+		namespace, name, _ := strings.Cut(released.Claim, "/")
+		if k := butler.IPAllocationKey(namespace, name); !i.isHidden(k) {
+			return k
+		}
+		break
+	}
+	return Key{}
 }
 
 // Answer describes a run of addresses of a routing domain.

@@ -65,6 +65,7 @@ func (t Tenant) Quota(of Purpose) int32 {
 // LoadBalancerRange is a range of an IPAllocation for the load balancers of a tenant.
 type LoadBalancerRange struct {
 	Range     allocator.Range
+	Domain    string // routing domain
 	Claim     Key
 	Growth    bool      // allocated on demand; the manager releases the range after a long idle time
 	IdleSince time.Time // since when no Service uses an address of the range; zero if a Service uses an address, or if the time is not known
@@ -79,7 +80,7 @@ func (i *Inventory) LoadBalancers(tenant string) (list []LoadBalancerRange) {
 		}
 		for _, r := range c.Ranges {
 			list = append(list, LoadBalancerRange{
-				Range: r, Claim: c.Key, Growth: c.Role == butlerv1.RoleGrowth, IdleSince: c.IdleSince, Ready: c.State == ClaimReady && !c.TenantMissing,
+				Range: r, Domain: c.Domain, Claim: c.Key, Growth: c.Role == butlerv1.RoleGrowth, IdleSince: c.IdleSince, Ready: c.State == ClaimReady && !c.TenantMissing,
 			})
 		}
 	}

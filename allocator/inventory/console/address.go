@@ -8,6 +8,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/allocator/state"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -51,7 +52,7 @@ func (r *request) address() (*answer, error) {
 
 func (r *request) newAddressAnswer(item report.Segment) addressAnswer {
 	a := addressAnswer{Segment: item, Text: run{Segment: item}.text(), Commands: []string{"kubectl ipam who " + item.Exact.String()}}
-	if item.Owner != nil && item.Owner.Name != "" {
+	if item.Owner != nil && item.Owner.Name != "" && item.State != string(state.SegmentCooldown) {
 		command := "kubectl get " + strings.ToLower(item.Owner.Kind)
 		if item.Owner.Namespace != "" {
 			command += " -n " + item.Owner.Namespace

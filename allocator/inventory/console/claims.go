@@ -27,6 +27,7 @@ func (f filter) selects(c *inventory.Claim) bool {
 // claimRow is a claim in a table.
 type claimRow struct {
 	report.Claim
+	Domains  bool // the table has a column for the routing domain
 	PoolLink string
 	Links    []crumb // links to the pages of the ranges
 }
@@ -91,9 +92,13 @@ func (r *request) selectClaims(f filter) (items []report.Claim) {
 	return items
 }
 
+// claimRows returns the rows of a table of claims, with a column for the routing domain if the claims have several.
 func claimRows(items []report.Claim) (rows []claimRow) {
+	several := slices.ContainsFunc(items, func(c report.Claim) bool { return c.RoutingDomain != items[0].RoutingDomain })
 	for _, c := range items {
-		rows = append(rows, newClaimRow(c))
+		row := newClaimRow(c)
+		row.Domains = several
+		rows = append(rows, row)
 	}
 	return rows
 }

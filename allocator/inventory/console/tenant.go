@@ -17,8 +17,10 @@ type tenantPage struct {
 	Facts   []string
 	IsKnown bool                            // the TenantCluster was read
 	Shown   short[report.LoadBalancerRange] // for a tenant of the platform
-	Rows    []claimRow
-	Pages   pager
+	// SeveralDomains reports whether the load balancer ranges are in several routing domains.
+	SeveralDomains bool
+	Rows           []claimRow
+	Pages          pager
 }
 
 // tenant serves the page of a tenant.
@@ -32,13 +34,14 @@ func (r *request) tenant() (*answer, error) {
 	if namespace, short, ok := strings.Cut(name, "/"); ok && r.options.Tenant != nil {
 		stored = r.options.Tenant(r.ctx, namespace, short)
 	}
-	if len(claims) == 0 && stored.Cluster == nil {
+	if len(claims) == 0 && stored.Cluster == nil && !r.Inventory.HasReleasesOf(name) {
 		return nil, &statusError{http.StatusNotFound, fmt.Sprintf("no claim of a tenant %.300q among those that you may read: write namespace/name", name)}
 	}
 	item := report.NewTenant(r.Inventory, name, stored, claims)
 	page := tenantPage{Tenant: item, IsKnown: stored.Cluster != nil}
 	if page.IsKnown || slices.ContainsFunc(item.LoadBalancers, func(r report.LoadBalancerRange) bool { return r.Growth }) {
 		page.Shown = shorten(item.LoadBalancers, "")
+		page.SeveralDomains = slices.ContainsFunc(item.LoadBalancers, func(r report.LoadBalancerRange) bool { return r.RoutingDomain != item.LoadBalancers[0].RoutingDomain })
 	}
 	for _, a := range item.Addresses {
 		fact := fmt.Sprintf("%s for %s in %s", a.Text, a.Purpose, allocator.Counted(a.Ranges, "range"))

@@ -2,7 +2,9 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -67,5 +70,50 @@ func TestTenant_WithoutClaims(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in %s", want, mainOf(page))
 		}
+	}
+}
+
+// Equal addresses in two routing domains are different addresses of a tenant, and the tables of the page name the routing domains.
+func TestTenant_SeveralRoutingDomains(t *testing.T) {
+	i := inventory.New(now, nil)
+	for _, domain := range []string{"", "red"} {
+		i.Add(networkPool("pool"+domain, "10.40.0.0/26", domain))
+		nodes := allocation("pool"+domain, "nodes"+domain, "web", "10.40.0.0", "10.40.0.4", butlerv1.TypeNodes)
+		nodes.Labels = map[string]string{butlerv1.LabelRoutingDomain: domain}
+		i.Add(nodes)
+		lb := allocation("pool"+domain, "lb"+domain, "web", "10.40.0.8", "10.40.0.15", butlerv1.TypeLoadBalancer)
+		lb.Labels = map[string]string{butlerv1.LabelAllocationRole: butlerv1.RoleGrowth, butlerv1.LabelRoutingDomain: domain}
+		i.Add(lb)
+	}
+	i.Add(allocation("pool", "other", "shop", "10.40.0.32", "10.40.0.35", butlerv1.TypeNodes))
+	h := handlerOf(i)
+	var item report.Tenant
+	if err := json.Unmarshal([]byte(mustGet(t, h, "/tenant.json?tenant=team-1/web")), &item); err != nil {
+		t.Fatal(err)
+	}
+	want := []report.TenantAddresses{{Purpose: "nodes", Count: 10, Ranges: 2}, {Purpose: "loadbalancer", Count: 16, Ranges: 2}}
+	if !slices.Equal(item.Addresses, want) {
+		t.Errorf("%+v, want %+v", item.Addresses, want)
+	}
+	page := mustGet(t, h, "/tenant?tenant=team-1/web")
+	for text, n := range map[string]int{"10 for nodes in 2 ranges, 16 for loadbalancer in 2 ranges.": 1, `<th scope="col">Routing domain</th>`: 2, "<td>red</td>": 3, "<td>(default)</td>": 3} {
+		if got := strings.Count(page, text); got != n {
+			t.Errorf("%q is %d times on the page, want %d: %s", text, got, n, mainOf(page))
+		}
+	}
+	if page := mustGet(t, h, "/tenant?tenant=team-1/shop"); strings.Contains(page, "Routing domain") {
+		t.Errorf("a tenant with one routing domain: %s", mainOf(page))
+	}
+}
+
+// A tenant that has released all addresses has a page, to which the recorded releases link.
+func TestTenant_WithoutAddresses(t *testing.T) {
+	h := handlerOf(newInventory(t, objects()))
+	const link = `<a href="/tenant?tenant=team-1%2Fold">`
+	if page := mustGet(t, h, "/pool?"+vlan40); !strings.Contains(page, link) {
+		t.Errorf("no %s in %s", link, mainOf(page))
+	}
+	if page := mustGet(t, h, "/tenant?tenant=team-1%2Fold"); !strings.Contains(page, "No addresses.") {
+		t.Errorf("the page: %s", mainOf(page))
 	}
 }

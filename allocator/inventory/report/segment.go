@@ -23,8 +23,9 @@ type Segment struct {
 	Owner         *Object    `json:"owner,omitempty"`
 	Tenant        string     `json:"tenant,omitempty"`
 	Purpose       string     `json:"purpose,omitempty"`
-	Since         *time.Time `json:"since,omitempty"` // time of the allocation, or start of the cooldown
-	Until         *time.Time `json:"until,omitempty"` // end of the cooldown
+	Deleting      bool       `json:"deleting,omitempty"` // the owner is being deleted
+	Since         *time.Time `json:"since,omitempty"`    // time of the allocation, or start of the cooldown
+	Until         *time.Time `json:"until,omitempty"`    // end of the cooldown
 	Rivals        []*Object  `json:"rivals,omitempty"`
 	Pools         []*Object  `json:"pools,omitempty"`
 	ReservedBy    *Object    `json:"reservedBy,omitempty"`
@@ -54,12 +55,12 @@ func NewRelease(r inventory.Release) Release {
 func NewSegment(i *inventory.Inventory, domain string, g state.Segment) Segment {
 	item := Segment{
 		Range: g.Range.String(), First: g.Range.First.String(), Last: g.Range.Last.String(), Size: g.Range.Size(), RoutingDomain: domain, State: string(g.State),
-		Owner: NewObject(g.Owner), Until: OptionalTime(g.Until), Since: OptionalTime(g.Since), Rivals: newObjects(g.Rivals), Exact: g.Range, OwnerKey: g.Owner,
+		Owner: NewObject(i.ReleaserOf(g)), Until: OptionalTime(g.Until), Since: OptionalTime(g.Since), Rivals: newObjects(g.Rivals), Exact: g.Range, OwnerKey: g.Owner,
 	}
 	if c := i.Claim(g.Owner); c != nil {
 		item.Tenant, item.Purpose = c.Tenant, string(c.Purpose)
 		if g.State == state.SegmentOwned {
-			item.Since = OptionalTime(c.Since)
+			item.Since, item.Deleting = OptionalTime(c.Since), c.State == inventory.ClaimDeleting
 		}
 	}
 	return item
@@ -112,6 +113,9 @@ func (s Segment) Summary() string {
 	case state.SegmentOwned:
 		if inventory.IsAnonymous(s.OwnerKey) {
 			return "owned by an object that you may not list"
+		}
+		if s.Deleting {
+			return "owned by " + s.Owner.String() + ", which is being deleted"
 		}
 		return "owned by " + s.Owner.String()
 	case state.SegmentGranted:

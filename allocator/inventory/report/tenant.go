@@ -1,6 +1,7 @@
 package report
 
 import (
+	"math"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,7 +28,7 @@ type Tenant struct {
 	Claims          []Claim             `json:"claims"`
 }
 
-// TenantAddresses is the number of addresses of a tenant for a purpose.
+// TenantAddresses is the number of addresses of a tenant for a purpose, in all routing domains.
 type TenantAddresses struct {
 	Purpose string `json:"purpose"`
 	Count   int64  `json:"count"`
@@ -49,25 +50,37 @@ type Condition struct {
 
 // LoadBalancerRange is the range of an IPAllocation for the load balancers of a tenant.
 type LoadBalancerRange struct {
-	Range     string     `json:"range"`
-	Claim     *Object    `json:"claim"`
-	Growth    bool       `json:"growth"`
-	IdleSince *time.Time `json:"idleSince,omitempty"`
-	Ready     bool       `json:"ready"`
+	Range         string     `json:"range"`
+	RoutingDomain string     `json:"routingDomain,omitempty"`
+	Claim         *Object    `json:"claim"`
+	Growth        bool       `json:"growth"`
+	IdleSince     *time.Time `json:"idleSince,omitempty"`
+	Ready         bool       `json:"ready"`
 }
 
 // NewTenant returns a tenant with its claims.
 func NewTenant(i *inventory.Inventory, name string, t inventory.Tenant, claims []Claim) Tenant {
 	item := Tenant{APIVersion: APIVersion, Kind: KindTenant, Tenant: name, Addresses: []TenantAddresses{}, NotRead: t.NotRead, Claims: append([]Claim{}, claims...)}
-	owned := map[inventory.Purpose][]allocator.Range{}
+	owned, counts := map[inventory.Purpose]map[string][]allocator.Range{}, map[inventory.Purpose]int{} // purpose -> routing domain -> ranges; purpose -> number of ranges
 	for _, c := range i.Claims() {
-		if c.Tenant == name {
-			owned[c.Purpose] = append(owned[c.Purpose], c.Ranges...)
+		if c.Tenant != name || len(c.Ranges) == 0 {
+			continue
 		}
+		if owned[c.Purpose] == nil {
+			owned[c.Purpose] = map[string][]allocator.Range{}
+		}
+		owned[c.Purpose][c.Domain] = append(owned[c.Purpose][c.Domain], c.Ranges...)
+		counts[c.Purpose] += len(c.Ranges)
 	}
 	for _, purpose := range []inventory.Purpose{inventory.PurposeNodes, inventory.PurposeLoadBalancer, inventory.PurposeVIP, inventory.PurposeMachine} {
-		if ranges, quota := allocator.Union(owned[purpose]), t.Quota(purpose); len(ranges) > 0 || quota > 0 {
-			item.Addresses = append(item.Addresses, TenantAddresses{string(purpose), allocator.Total(ranges), len(owned[purpose]), quota, allocator.AmountOf(ranges...)})
+		var ranges []allocator.Range // equal ranges of different routing domains are different addresses
+		count := int64(0)
+		for _, ofDomain := range owned[purpose] {
+			ranges = append(ranges, allocator.Union(ofDomain)...)
+			count += min(allocator.Total(ofDomain), math.MaxInt64-count)
+		}
+		if quota := t.Quota(purpose); len(ranges) > 0 || quota > 0 {
+			item.Addresses = append(item.Addresses, TenantAddresses{string(purpose), count, counts[purpose], quota, allocator.AmountOf(ranges...)})
 		}
 	}
 	if p := t.Provider; p != nil {
@@ -80,7 +93,7 @@ func NewTenant(i *inventory.Inventory, name string, t inventory.Tenant, claims [
 		}
 	}
 	for _, r := range i.LoadBalancers(name) {
-		item.LoadBalancers = append(item.LoadBalancers, LoadBalancerRange{r.Range.String(), NewObject(r.Claim), r.Growth, OptionalTime(r.IdleSince), r.Ready})
+		item.LoadBalancers = append(item.LoadBalancers, LoadBalancerRange{r.Range.String(), r.Domain, NewObject(r.Claim), r.Growth, OptionalTime(r.IdleSince), r.Ready})
 	}
 	if t.Cluster == nil {
 		return item
