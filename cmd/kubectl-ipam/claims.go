@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,11 +28,12 @@ func (a *app) newClaims() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var of *inventory.Pool
-			if pool != "" {
-				if of, err = a.findPool(i, pool); err != nil {
-					return err
-				}
+			if err := checkTenant(i, tenant); err != nil {
+				return err
+			}
+			ofPool, err := a.poolFilter(i, pool)
+			if err != nil {
+				return err
 			}
 			var states []inventory.ClaimState
 			for s, set := range only {
@@ -40,7 +42,7 @@ func (a *app) newClaims() *cobra.Command {
 				}
 			}
 			return a.claimList(i, func(c *inventory.Claim) bool {
-				return a.selects(c.Key, c.Domain) && (of == nil || c.Pool == of.Key) && (tenant == "" || c.Tenant == tenant) &&
+				return a.selects(c.Key, c.Domain) && ofPool(c) && (tenant == "" || c.Tenant == tenant) &&
 					(!notReady || c.State != inventory.ClaimReady) && (len(states) == 0 || slices.Contains(states, c.State))
 			}).print(a)
 		},
@@ -57,6 +59,51 @@ func (a *app) newClaims() *cobra.Command {
 	}
 	_ = cmd.RegisterFlagCompletionFunc("pool", a.completePools)
 	return cmd
+}
+
+// poolFilter returns the filter of the flag --pool. If there is no pool of this name, the filter selects the claims that name the pool, if any.
+func (a *app) poolFilter(i *inventory.Inventory, pool string) (func(*inventory.Claim) bool, error) {
+	if pool == "" {
+		return func(*inventory.Claim) bool { return true }, nil
+	}
+	p, err := a.findPool(i, pool)
+	if err == nil {
+		return func(c *inventory.Claim) bool { return c.Pool == p.Key }, nil
+	}
+	if slices.ContainsFunc(i.Pools(), func(p *inventory.Pool) bool { return isPoolNamed(p.Key, pool) && a.inDomain(p.Domain) }) {
+		return nil, err // several pools have the name
+	}
+	waits := func(c *inventory.Claim) bool {
+		return c.Pool != inventory.Key{} && i.Pool(c.Pool) == nil && isPoolNamed(c.Pool, pool)
+	}
+	if !slices.ContainsFunc(i.Claims(), waits) {
+		return nil, err
+	}
+	a.warn("no pool %q among those that you may read: the listed claims name this pool", pool)
+	return waits, nil
+}
+
+// checkTenant returns an error for a tenant that is not written as namespace/name. The error names the tenants with this name.
+func checkTenant(i *inventory.Inventory, tenant string) error {
+	if tenant == "" || strings.Contains(tenant, "/") {
+		return nil
+	}
+	text := fmt.Sprintf("--tenant=%s: write namespace/name", tenant)
+	if names := tenantsNamed(i, tenant); len(names) > 0 {
+		text += ": " + report.Listed(names, 3)
+	}
+	return errors.New(text)
+}
+
+// tenantsNamed returns the tenants, as namespace/name, that have a claim and this name.
+func tenantsNamed(i *inventory.Inventory, name string) (tenants []string) {
+	for _, c := range i.Claims() {
+		if strings.HasSuffix(c.Tenant, "/"+name) {
+			tenants = append(tenants, c.Tenant)
+		}
+	}
+	slices.Sort(tenants)
+	return slices.Compact(tenants)
 }
 
 func (a *app) claimList(i *inventory.Inventory, selects func(*inventory.Claim) bool) list[report.Claim] {

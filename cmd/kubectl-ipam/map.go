@@ -41,6 +41,9 @@ contains all addresses that are neither free nor reserved.`,
 			if err != nil {
 				return err
 			}
+			if err := checkTenant(i, tenant); err != nil {
+				return err
+			}
 			network, offered, err := mapNetwork(p, in)
 			if err != nil {
 				return err

@@ -15,6 +15,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 )
 
 // streams are the streams of the process.
@@ -138,22 +141,10 @@ func (a *app) loadPool(ctx context.Context, argument string) (*inventory.Invento
 // findPool returns the pool with the name in an argument: NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. If several pools have the name, findPool
 // returns the pool in the namespace of the flags.
 func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool, error) {
-	parts := strings.Split(argument, "/")
-	kind := ""
-	if isPoolKind(parts[0]) && len(parts) > 1 {
-		kind, parts = parts[0], parts[1:]
-	}
-	if len(parts) > 2 {
+	if parts := strings.Split(argument, "/"); len(parts) > 3 || len(parts) == 3 && !isPoolKind(parts[0]) {
 		return nil, fmt.Errorf("pool %q: write NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME", argument)
 	}
-	var found []*inventory.Pool
-	for _, p := range i.Pools() {
-		switch name := parts[len(parts)-1]; {
-		case p.Key.Name != name, !a.inDomain(p.Domain), kind != "" && !strings.EqualFold(kind, inventory.KindOf(p.Key)), len(parts) == 2 && p.Key.Namespace != parts[0]:
-		default:
-			found = append(found, p)
-		}
-	}
+	found := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return !isPoolNamed(p.Key, argument) || !a.inDomain(p.Domain) })
 	if len(found) > 1 {
 		if here := slices.DeleteFunc(slices.Clone(found), func(p *inventory.Pool) bool { return p.Key.Namespace != a.namespace() }); len(here) == 1 {
 			return here[0], nil
@@ -170,8 +161,15 @@ func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool
 	return found[0], nil
 }
 
+// isPoolNamed reports whether a text is NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME of a pool.
+func isPoolNamed(k inventory.Key, text string) bool {
+	return text == k.Name || text == inventory.NameOf(k) || inventory.IsNamed(k, text)
+}
+
 func isPoolKind(name string) bool {
-	return slices.ContainsFunc([]string{"networkpool", "ippool", "proxyippool"}, func(kind string) bool { return strings.EqualFold(kind, name) })
+	return slices.ContainsFunc([]string{butler.ResourceNetworkPool, metal3.ResourceIPPool, novaedge.ResourceProxyIPPool}, func(resource string) bool {
+		return inventory.IsKind(inventory.Key{Resource: resource}, name)
+	})
 }
 
 // completePools completes the name of a pool.

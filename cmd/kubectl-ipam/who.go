@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -64,41 +65,58 @@ without --at, show all owners in the log.`,
 
 // answer returns the runs of the addresses of an argument: a range, a tenant or a claim.
 func (a *app) answer(i *inventory.Inventory, argument string) (items []report.Segment, err error) {
-	if r, err := allocator.ParseRange(argument); err == nil {
+	r, invalid := allocator.ParseRange(argument)
+	if invalid == nil {
 		items = report.WhoAnywhere(i, r, a.inDomain)
 		if len(items) == 0 {
 			return nil, fmt.Errorf("%s: no pool offers or reserves these addresses%s, and no claim owns them", argument, a.inWhichDomain())
 		}
 		return items, nil
 	}
-	found := false
+	var waiting []string
 	for _, c := range i.Claims() {
-		if a.inDomain(c.Domain) && (c.Tenant == argument || isNamed(c.Key, argument)) {
-			found = true
-			for _, r := range c.Ranges {
-				items = append(items, report.Who(i, c.Domain, r)...)
-			}
+		if !a.inDomain(c.Domain) || c.Tenant != argument && !inventory.IsNamed(c.Key, argument) {
+			continue
+		}
+		for _, r := range c.Ranges {
+			items = append(items, report.Who(i, c.Domain, r)...)
+		}
+		if len(c.Ranges) == 0 {
+			waiting = append(waiting, waitingText(c))
 		}
 	}
-	if !found {
-		return nil, fmt.Errorf("%q is no address, range or network, and no tenant (namespace/name) or claim (kind/namespace/name) has this name%s", argument, a.inWhichDomain())
+	switch tenants := tenantsNamed(i, argument); {
+	case len(items) > 0:
+		return items, nil
+	case len(waiting) > 0:
+		return nil, fmt.Errorf("%s owns no address: %s", argument, report.Listed(waiting, 3))
+	case isLikeAddress(argument):
+		return nil, invalid
+	case len(tenants) > 0:
+		return nil, fmt.Errorf("%q is the name of a tenant without its namespace: write %s", argument, report.Listed(tenants, 3))
 	}
-	if len(items) == 0 {
-		return nil, fmt.Errorf("%s owns no address: list its claims with kubectl ipam claims", argument)
-	}
-	return items, nil
+	return nil, fmt.Errorf("%q is no address, range or network, and no tenant (namespace/name) or claim (kind/namespace/name) has this name%s", argument, a.inWhichDomain())
 }
+
+// waitingText describes a claim without addresses, with the reason.
+func waitingText(c *inventory.Claim) string {
+	if c.State == inventory.ClaimDeleting {
+		return inventory.TitleOf(c.Key) + " is being deleted"
+	}
+	return inventory.TitleOf(c.Key) + " waits for addresses: " + dashed(cmp.Or(c.Reason, "the manager has not written a reason yet"))
+}
+
+// addressLike matches the beginning of an IPv4 address. Names of tenants and claims contain no colon, and neither a namespace nor a kind begins like an address.
+var addressLike = regexp.MustCompile(`^[0-9]+\.[0-9]|^[0-9a-fA-F]*:`)
+
+// isLikeAddress reports whether an argument is written like an address, a range or a network.
+func isLikeAddress(argument string) bool { return addressLike.MatchString(strings.TrimSpace(argument)) }
 
 func (a *app) inWhichDomain() string {
 	if a.domainSet {
 		return fmt.Sprintf(" in routing domain %q", a.domain)
 	}
 	return ""
-}
-
-// isNamed reports whether a text is kind/namespace/name or kind/name of an object.
-func isNamed(k inventory.Key, text string) bool {
-	return strings.EqualFold(text, inventory.KindOf(k)+"/"+inventory.NameOf(k)) || strings.EqualFold(text, inventory.KindOf(k)+"/"+k.Name)
 }
 
 // explain prints a run of addresses with owner, pools, reservation and releases.
