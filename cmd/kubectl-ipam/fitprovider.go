@@ -159,6 +159,8 @@ func newProviderPool(i *inventory.Inventory, k inventory.Key, blocks []tenantpla
 		item.Note = "is paused: tenants wait for it"
 	case p.Fault != "":
 		item.Note = "offers nothing: " + p.Fault
+	default:
+		item.Note = i.NoteOfHiddenOwners(p)
 	}
 	if !p.Serves() || len(sizes) == 0 {
 		return item, nil
