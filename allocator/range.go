@@ -39,7 +39,11 @@ func NewRange(first, last netip.Addr) (Range, error) {
 // ParseRange parses "10.0.0.0/24" (host bits are dropped), "10.0.0.1-10.0.0.9" (with or without spaces around the dash) or "10.0.0.1", of either family.
 // Its errors quote s.
 func ParseRange(s string) (Range, error) {
-	r, err := parseRange(strings.TrimSpace(s))
+	text := strings.TrimSpace(s)
+	if _, err := netip.ParseAddr(text); err != nil && !strings.ContainsAny(text, "-/") {
+		return Range{}, fmt.Errorf("%q is not an IP address", s)
+	}
+	r, err := parseRange(text)
 	if err != nil {
 		return Range{}, fmt.Errorf("%q: %w", s, err)
 	}

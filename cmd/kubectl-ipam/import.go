@@ -98,6 +98,7 @@ func (a *app) importFile(ctx context.Context, path string, f importFlags) error 
 	if err != nil {
 		return err
 	}
+	a.warnIgnored(file)
 	i, p, err := a.loadPool(ctx, f.pool)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -19,6 +20,7 @@ type importItem struct {
 	Pool         *report.Object    `json:"pool"`
 	Format       string            `json:"format"`
 	Rows         int               `json:"rows"`
+	Ignored      []string          `json:"ignoredColumns"` // headings of columns with content and without meaning
 	Claims       []importedItem    `json:"claims"`
 	Reservations []reservationItem `json:"reservations"`
 	Present      int               `json:"present"`    // number of rows whose addresses the cluster has already
@@ -55,7 +57,7 @@ type conflictItem struct {
 
 func newImportItem(file *addressfile.File, plan *exchange.Plan) importItem {
 	item := importItem{
-		APIVersion: report.APIVersion, Kind: "Import", Pool: report.NewObject(plan.Pool.Key), Format: file.Format, Rows: plan.Rows, Present: plan.Present, Duplicates: plan.Duplicates,
+		APIVersion: report.APIVersion, Kind: "Import", Pool: report.NewObject(plan.Pool.Key), Format: file.Format, Rows: plan.Rows, Ignored: append([]string{}, file.Ignored...), Present: plan.Present, Duplicates: plan.Duplicates,
 		Claims: []importedItem{}, Reservations: []reservationItem{}, LeftOut: []leftOutItem{}, Conflicts: []conflictItem{},
 	}
 	for _, c := range plan.Claims {
@@ -71,6 +73,25 @@ func newImportItem(file *addressfile.File, plan *exchange.Plan) importItem {
 		item.Conflicts = append(item.Conflicts, conflictItem{string(c.Kind), append([]int{}, c.Rows...), c.Text})
 	}
 	return item
+}
+
+// shownColumns bounds the ignored columns in a warning: a file of another tool can have hundreds.
+const shownColumns = 8
+
+// warnIgnored prints a warning about the columns of a file that have content and no meaning.
+func (a *app) warnIgnored(file *addressfile.File) {
+	if len(file.Ignored) == 0 {
+		return
+	}
+	var names []string
+	for _, heading := range file.Ignored {
+		names = append(names, strconv.Quote(addressfile.Shorten(heading)))
+	}
+	remedy := ""
+	if file.Example != "" {
+		remedy = fmt.Sprintf(": use --map %s, or another field, for a column that counts, and --map %s for one that does not", addressfile.QuoteShell(file.Example+"=tenant"), addressfile.QuoteShell(file.Example+"=ignore"))
+	}
+	a.warn("%s without a meaning %s ignored: %s%s", allocator.Counted(len(names), "column"), allocator.Agree(len(names), "is", "are"), report.Listed(names, shownColumns), remedy)
 }
 
 // shownLines bounds the objects, and the parts of a list of rows, in the table format.

@@ -55,11 +55,14 @@ func (a *app) apply(ctx context.Context, plan *exchange.Plan) error {
 	if err == nil {
 		return nil
 	}
-	done := fmt.Sprintf("%d of %s created", created, allocator.Counted(len(plan.Claims), "claim"))
+	done := "no claim was created"
+	if created > 0 {
+		done = fmt.Sprintf("%d of %s %s created", created, allocator.Counted(len(plan.Claims), "claim"), allocator.Agree(created, "was", "were"))
+	}
 	if plan.Updated != nil {
 		done = pool + " was updated, and " + done
 	}
-	return fmt.Errorf("%s; these stay, and the same command does the rest: %w", done, err)
+	return fmt.Errorf("%s; the same command does the rest: %w", done, err)
 }
 
 // updatePool writes the reservations of a plan with a JSON patch, which replaces the list and fails if spec has changed since the plan was made. The

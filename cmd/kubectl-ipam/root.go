@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,6 +64,7 @@ may not list in all namespaces are read in one namespace: that of the flag -n, o
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return explainFlagError(err) })
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.kubeconfig.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "`file` with the access to the cluster")
 	clientcmd.BindOverrideFlags(&a.overrides, flags, clientcmd.RecommendedConfigOverrideFlags(""))
@@ -105,6 +108,25 @@ func (a *app) newVersion() *cobra.Command {
 			return err
 		},
 	}
+}
+
+// flagRules maps types of flags to the rule for their values.
+var flagRules = map[string]string{"int": "write a whole number", "int64": "write a whole number", "bool": "write true or false", "duration": "write a duration such as 90s, 10m or 1h30m"}
+
+// explainFlagError replaces the error of the Go parser for the value of a flag by the rule for the value.
+func explainFlagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	rule, known := flagRules[invalid.GetFlag().Value.Type()]
+	switch {
+	case !known:
+		return err
+	case errors.Is(err, strconv.ErrRange):
+		rule = "the number is too large"
+	}
+	return fmt.Errorf("--%s=%s: %s", invalid.GetFlag().Name, invalid.GetValue(), rule)
 }
 
 // checkFlags checks the flags of the root command.

@@ -646,6 +646,43 @@ func TestExport_RoundTrip(t *testing.T) {
 	}
 }
 
+// Export leaves out claims that do not own the ranges that they name, with a line for each reason, whatever the status of a claim says. An import accepts the
+// exported rows.
+func TestExport_LeavesOut(t *testing.T) {
+	outside, rival := newAllocation("outside", "10.40.99.5", "10.40.99.5", "team-1/web"), newAllocation("rival", "10.40.1.5", "10.40.1.5", "team-2/db")
+	rival.CreationTimestamp = metav1.NewTime(now) // the older claim owns the addresses
+	outside.Status.Phase = butlerv1.PhaseFailed
+	pending, deleting, deleted := newAllocation("pending", "", "", "team-1/web"), newAllocation("deleting", "10.40.1.30", "10.40.1.30", "team-1/web"), metav1.NewTime(now)
+	pending.Spec.PinnedRange = nil
+	deleting.DeletionTimestamp = &deleted
+	moved := newAllocation("moved", "10.40.98.1", "10.40.98.1", "team-1/web") // owns the address by its status, although the pool does not offer the address
+	moved.Status.Phase, moved.Status.StartAddress, moved.Status.EndAddress, moved.Status.AllocatedCount = butlerv1.PhaseAllocated, "10.40.98.1", "10.40.98.1", 1
+	i := newInventory(newNetworkPool(), newAllocation("web", "10.40.1.5", "10.40.1.7", "team-1/web"), rival, outside, pending, deleting, moved)
+	for name, owns := range map[string]bool{"web": true, "moved": true, "outside": false} {
+		if o := i.OwnershipOf("uid-" + name); o.Allocated != owns {
+			t.Fatalf("ownership of %s: %+v", name, o)
+		}
+	}
+	entries, leftOut := exchange.Export(i, i.Pool(networkPool))
+	if diff := cmp.Diff([]string{
+		"1 claim being deleted",
+		"1 claim that lost an address conflict",
+		"1 claim with addresses outside the ranges of the pool, which import denies",
+		"1 claim without addresses",
+		"1 claim without ownership of the named addresses: kubectl ipam check shows the reason",
+	}, leftOut); diff != "" {
+		t.Errorf("left out (-want +got):\n%s", diff)
+	}
+	var file bytes.Buffer
+	if err := addressfile.WriteCSV(&file, entries); err != nil || len(entries) != 1 || entries[0].Name != "web" {
+		t.Fatalf("entries %+v: %v", entries, err)
+	}
+	p := newPlan(t, newInventory(newNetworkPool()), networkPool, read(t, file.Bytes(), addressfile.Mapping{}), exchange.Options{})
+	if diff := cmp.Diff([]string{"IPAllocation web [10.40.1.5-10.40.1.7] team-1/web nodes [2]"}, describe(p)); diff != "" {
+		t.Errorf("import of the export (-want +got):\n%s", diff)
+	}
+}
+
 // Read returns only valid ranges, for every input. After a plan without conflicts is written, a second import of the file changes nothing.
 func FuzzRead(f *testing.F) {
 	files, err := testdata.ReadDir("testdata")

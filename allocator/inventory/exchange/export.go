@@ -25,7 +25,7 @@ var claimKinds = map[string]addressfile.Kind{
 }
 
 // Export returns the reservations of a pool, and after them the claims of the pool in address order. Each line of leftOut describes claims or reservations that
-// are not exported.
+// are not exported: an import of these rows would fail, or would create objects that another component creates.
 func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.Entry, leftOut []string) {
 	switch o := p.Object.(type) {
 	case *butlerv1.NetworkPool:
@@ -40,24 +40,14 @@ func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.En
 	case *metal3v1.IPPool:
 		entries = exportPreAllocations(o)
 	}
-	reasons := map[string]int{}
+	reasons, windows := map[string]int{}, windowsOf(p)
 	for _, c := range i.Claims() {
 		if c.Pool != p.Key {
 			continue
 		}
 		kind := claimKinds[c.Key.Resource]
-		switch {
-		case c.State == inventory.ClaimPending:
-			reasons["without addresses"]++
-			continue
-		case c.State == inventory.ClaimConflict:
-			reasons["that lost an address conflict"]++
-			continue
-		case c.State == inventory.ClaimDeleting:
-			reasons["that are being deleted"]++
-			continue
-		case kind == addressfile.KindProxyVIP && c.Tenant != "":
-			reasons["of Services, which request their addresses themselves"]++
+		if reason := whyLeftOut(i, c, windows); reason != "" {
+			reasons[reason]++
 			continue
 		}
 		e := addressfile.Entry{Kind: kind, Name: c.Key.Name, Tenant: c.Tenant, Team: c.Team, Description: addressfile.CleanText(c.Description)}
@@ -82,6 +72,27 @@ func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.En
 	}
 	slices.Sort(leftOut)
 	return entries, leftOut
+}
+
+// whyLeftOut returns why a claim of a pool with the ranges windows is not exported; "" for an exported claim. The reason fits one claim and several claims. The state machine decides
+// whether the claim owns the addresses that it names: the status may be older than the pool.
+func whyLeftOut(i *inventory.Inventory, c *inventory.Claim, windows []allocator.Range) string {
+	o := i.OwnershipOf(c.UID)
+	switch {
+	case c.State == inventory.ClaimDeleting:
+		return "being deleted"
+	case len(c.Ranges) == 0:
+		return "without addresses"
+	case o.Conflict != nil:
+		return "that lost an address conflict"
+	case !o.Allocated:
+		return "without ownership of the named addresses: kubectl ipam check shows the reason"
+	case slices.ContainsFunc(c.Ranges, func(r allocator.Range) bool { return !isCovered(windows, r) }): // an earlier version of the pool offered the addresses
+		return "with addresses outside the ranges of the pool, which import denies"
+	case claimKinds[c.Key.Resource] == addressfile.KindProxyVIP && c.Tenant != "":
+		return "of Services, which request their addresses themselves"
+	}
+	return ""
 }
 
 // exportPreAllocations returns the entries of spec.preAllocations, ordered by address and name.

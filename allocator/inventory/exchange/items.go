@@ -44,7 +44,7 @@ func (pl *planner) itemsOf(r *addressfile.Record) (items []*item, problem string
 		return nil, ""
 	}
 	if r.HasDomain && pl.domainOf(r.Domain) != pl.Pool.Domain {
-		pl.leaveOut(r, "the VRF %q: the pool is in the routing domain %q; if both are one network, add --vrf-map %q", addressfile.Shorten(r.Domain), pl.Pool.Domain, addressfile.Shorten(r.Domain)+"="+pl.Pool.Domain)
+		pl.leaveOut(r, "the VRF %q: the pool is in the routing domain %q; if both are one network, add --vrf-map %s", addressfile.Shorten(r.Domain), pl.Pool.Domain, addressfile.QuoteShell(addressfile.Shorten(r.Domain)+"="+pl.Pool.Domain))
 		return nil, ""
 	}
 	tenant, mapped := pl.o.Tenants[r.Tenant]
@@ -57,7 +57,7 @@ func (pl *planner) itemsOf(r *addressfile.Record) (items []*item, problem string
 		return nil, ""
 	}
 	if possible := poolKinds[pl.Pool.Key.Resource]; !slices.Contains(possible, kind) {
-		return nil, fmt.Sprintf("is %s, which a %s cannot have: only %s", kind, inventory.KindOf(pl.Pool.Key), joinKinds(possible))
+		return nil, fmt.Sprintf("is %s, which a %s cannot have: only %s", kind, inventory.KindOf(pl.Pool.Key), addressfile.JoinKinds(possible))
 	}
 	if pl.isOutside(r, kind) {
 		return nil, ""
@@ -168,7 +168,7 @@ func (pl *planner) setOwner(it *item, r *addressfile.Record, tenant string) (pro
 			tenant = pl.o.TenantNamespace + "/" + tenant
 		}
 		if it.tenant, problem = parseTenant(tenant); problem != "" {
-			return fmt.Sprintf("has the tenant %q, %s: write --tenant-map %q", addressfile.Shorten(r.Tenant), problem, addressfile.Shorten(r.Tenant)+"=NAMESPACE/NAME")
+			return fmt.Sprintf("has the tenant %q, %s: write --tenant-map %s", addressfile.Shorten(r.Tenant), problem, addressfile.QuoteShell(addressfile.Shorten(r.Tenant)+"=NAMESPACE/NAME"))
 		}
 		it.purpose, it.purposeGiven = butlerv1.IPAllocationType(r.Type), r.Type != ""
 		if r.Type == "" {

@@ -204,10 +204,8 @@ func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *addressfile.File, o O
 	if o.Type == "" {
 		o.Type = butlerv1.TypeNodes
 	}
-	pl := &planner{Plan: &Plan{Pool: p, Rows: len(f.Records)}, i: i, file: f, o: o, windows: p.Ranges, leftOut: map[string][]int{}}
+	pl := &planner{Plan: &Plan{Pool: p, Rows: len(f.Records)}, i: i, file: f, o: o, windows: windowsOf(p), leftOut: map[string][]int{}}
 	if pool, ok := p.Object.(*butlerv1.NetworkPool); ok {
-		pl.windows = slices.Clone(p.Declared())
-		slices.SortFunc(pl.windows, func(x, y allocator.Range) int { return x.First.Compare(y.First) })
 		if cidr, err := netip.ParsePrefix(pool.Spec.CIDR); err == nil {
 			pl.network = []allocator.Range{allocator.RangeOfPrefix(cidr)}
 		}
@@ -229,6 +227,16 @@ func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *addressfile.File, o O
 	return pl.Plan, nil
 }
 
+// windowsOf returns the ranges of a pool, with the reserved addresses in them, in address order. A claim lies in one of the ranges.
+func windowsOf(p *inventory.Pool) []allocator.Range {
+	if _, ok := p.Object.(*butlerv1.NetworkPool); !ok {
+		return p.Ranges
+	}
+	windows := slices.Clone(p.Declared())
+	slices.SortFunc(windows, func(x, y allocator.Range) int { return x.First.Compare(y.First) })
+	return windows
+}
+
 func checkOptions(p *inventory.Pool, o Options) error {
 	switch {
 	case p.Deleting:
@@ -239,7 +247,7 @@ func checkOptions(p *inventory.Pool, o Options) error {
 		return fmt.Errorf("pool %s breaks a rule and offers no addresses until it is corrected: %s", inventory.NameOf(p.Key), p.Fault)
 	}
 	if possible := poolKinds[p.Key.Resource]; o.As != "" && !slices.Contains(possible, o.As) {
-		return fmt.Errorf("rows cannot become %s in a %s: only %s", o.As, inventory.KindOf(p.Key), joinKinds(possible))
+		return fmt.Errorf("rows cannot become %s in a %s: only %s", o.As, inventory.KindOf(p.Key), addressfile.JoinKinds(possible))
 	}
 	for from, tenant := range o.Tenants {
 		if _, problem := parseTenant(tenant); problem != "" {
@@ -247,14 +255,6 @@ func checkOptions(p *inventory.Pool, o Options) error {
 		}
 	}
 	return nil
-}
-
-func joinKinds(kinds []addressfile.Kind) string {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, string(k))
-	}
-	return strings.Join(names, ", ")
 }
 
 func (pl *planner) addConflict(kind ConflictKind, rows []int, format string, args ...any) {

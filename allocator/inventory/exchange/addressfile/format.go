@@ -2,9 +2,12 @@ package addressfile
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"unicode"
+
+	"butlerlabs.dev/ipam/allocator"
 )
 
 // Formats are the values of Mapping.Format.
@@ -118,6 +121,7 @@ func normalize(heading string) string {
 type column struct {
 	heading string
 	field   string // "" for a column without meaning
+	noted   bool   // File.Ignored contains the heading
 }
 
 // columnsOf returns the columns of a table. A heading has the field of the mapping, else the field of the format.
@@ -139,7 +143,7 @@ func columnsOf(header line, fields map[string]string, mapped map[string]string) 
 			continue
 		}
 		if slices.ContainsFunc(columns, func(c column) bool { _, ok := mapped[normalize(c.heading)]; return ok && c.field == columns[n].field }) {
-			columns[n].field = ""
+			columns[n].field = FieldIgnore
 		}
 	}
 	return columns
@@ -172,6 +176,51 @@ func detect(header line, option string, mapped map[string]string) (format, []col
 			return f, columns, nil
 		}
 	}
+	return format{}, nil, newFormatFault(header, option)
+}
+
+// checkHeader returns a fault if a cell of the header is an address, a range or a network: then the file has no header, and the first row of data would be lost.
+func checkHeader(header line, separator rune) error {
+	headings, found, fields := make([]string, len(header.cells)), "", []string{FieldTenant, FieldDescription}
+	for n, cell := range header.cells {
+		switch ranges, _, err := parseRanges(cell); {
+		case err == nil && len(ranges) > 0, isNetworkAddress(cell):
+			headings[n] = FieldRanges
+			if found == "" {
+				found = strings.TrimSpace(cell)
+			}
+		case len(fields) > 0:
+			headings[n], fields = fields[0], fields[1:]
+		default:
+			headings[n] = fmt.Sprintf("column%d", n+1)
+		}
+	}
+	switch parts := strings.Fields(header.cells[0]); {
+	case found != "":
+		return Fault{Row: header.row, Text: fmt.Sprintf("has the address %q: the file has no header; add a first line such as %q", Shorten(found), strings.Join(headings, string(separator)))}
+	case len(header.cells) == 1 && slices.ContainsFunc(parts, func(part string) bool { _, err := allocator.ParseRange(part); return err == nil }):
+		return Fault{Row: header.row, Text: fmt.Sprintf("has one cell, %q, with an address: the separator was not recognized and the file has no header; separate cells by commas, semicolons or tabs, and add a first line such as %q",
+			Shorten(header.cells[0]), FieldRanges+","+FieldTenant)}
+	}
+	return nil
+}
+
+// isNetworkAddress reports whether a cell is an address with a prefix length, such as 10.40.1.5/24.
+func isNetworkAddress(cell string) bool {
+	_, err := netip.ParsePrefix(strings.TrimSpace(cell))
+	return err == nil
+}
+
+// newFormatFault returns the fault of a header that belongs to no format, with a remedy.
+func newFormatFault(header line, option string) Fault {
+	first := header.cells[0]
+	if comment := strings.TrimSpace(first); strings.HasPrefix(comment, "#") && (len(header.cells) == 1 || strings.Contains(comment, " ")) {
+		return Fault{Row: header.row, Text: fmt.Sprintf("is a comment, %q: remove it, so that the first line is the header of a CSV file", Shorten(comment))}
+	}
+	if len(header.cells) == 1 {
+		return Fault{Row: header.row, Text: fmt.Sprintf("has one column, %q, which belongs to no known format: if this is a whole line, the separator was not recognized: use a comma, a semicolon or a tab; if this is one heading, name its field%s",
+			Shorten(first), suggestMapping(header))}
+	}
 	var named []string
 	for _, heading := range header.cells {
 		named = append(named, fmt.Sprintf("%q", Shorten(heading)))
@@ -184,8 +233,31 @@ func detect(header line, option string, mapped map[string]string) (format, []col
 	if option != "auto" {
 		what = "do not belong to --format=" + option
 	}
-	return format{}, nil, Fault{Row: header.row, Text: fmt.Sprintf("has the columns %s, which %s: name the field of a column with --map COLUMN=FIELD, as in --map %s=ranges",
-		strings.Join(named, ", "), what, Shorten(header.cells[0]))}
+	return Fault{Row: header.row, Text: fmt.Sprintf("has the columns %s, which %s: name the field of a column%s", strings.Join(named, ", "), what, suggestMapping(header))}
+}
+
+// suggestMapping returns a flag that gives the first usable heading the field ranges.
+func suggestMapping(header line) string {
+	for _, heading := range header.cells {
+		if isNameable(heading) {
+			return " with --map COLUMN=FIELD, as in --map " + QuoteShell(Shorten(heading)+"="+FieldRanges)
+		}
+	}
+	return " with --map COLUMN=FIELD"
+}
+
+// isNameable reports whether a message can contain a heading in a form that Mapping.Columns accepts for the heading.
+func isNameable(heading string) bool {
+	text := normalize(heading)
+	return text != "" && text == normalize(Shorten(heading))
+}
+
+// QuoteShell returns a text as one argument for a POSIX shell, in double quotes unless the text contains a character with a meaning in double quotes.
+func QuoteShell(text string) string {
+	if strings.ContainsAny(text, "\"$`\\!") {
+		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	}
+	return `"` + text + `"`
 }
 
 // Shorten returns a text of a file for a message: without line breaks, and at most 60 characters.

@@ -29,6 +29,15 @@ const (
 
 var allKinds = []Kind{KindReserved, KindIPAllocation, KindPreAllocation, KindIPClaim, KindIPAddressClaim, KindProxyVIP}
 
+// JoinKinds returns kinds as a list with commas, for messages.
+func JoinKinds(kinds []Kind) string {
+	names := make([]string, len(kinds))
+	for n, k := range kinds {
+		names[n] = string(k)
+	}
+	return strings.Join(names, ", ")
+}
+
 // Record is the content of a row of a file.
 type Record struct {
 	Row         int
@@ -60,6 +69,10 @@ type File struct {
 	Format  string // title of the format, for messages
 	Unit    string // unit of Record.Row: "row", or "item" for a YAML file
 	Records []Record
+	// Ignored lists the headings of columns that have content and no meaning: neither the format nor the Mapping gives the column a field.
+	Ignored []string
+	// Example is an element of Ignored for an example of Mapping.Columns; "" if no element fits a message.
+	Example string
 }
 
 // Read reads a file. The error contains the faults of all rows: see Fault and Faults.
@@ -94,6 +107,9 @@ func Read(r io.Reader, m Mapping) (*File, error) {
 	if m.Format == "infoblox" || m.Format == "auto" && strings.HasPrefix(strings.ToLower(lines[0].cells[0]), infobloxHeader) {
 		return readInfoblox(lines, mapped)
 	}
+	if err := checkHeader(lines[0], findSeparator(data)); err != nil {
+		return nil, err
+	}
 	return readTable(lines, m, mapped)
 }
 
@@ -112,12 +128,34 @@ func readTable(lines []line, m Mapping, mapped map[string]string) (*File, error)
 	file, faults := &File{Format: f.title, Unit: "row"}, Faults(nil)
 	for _, l := range lines[1:] {
 		record, bad := readRecord(l, columns)
+		file.noteIgnored(l, columns)
 		file.Records, faults = append(file.Records, record), append(faults, bad...)
 	}
 	if len(faults) > 0 {
 		return nil, faults
 	}
 	return file, nil
+}
+
+// noteIgnored adds the columns without meaning that have content in a row to file.Ignored.
+func (f *File) noteIgnored(l line, columns []column) {
+	for n, cell := range l.cells[:min(len(l.cells), len(columns))] {
+		c := &columns[n]
+		if c.field != "" || c.noted || strings.TrimSpace(cell) == "" {
+			continue
+		}
+		c.noted = true
+		heading := c.heading
+		switch {
+		case heading == "":
+			heading = fmt.Sprintf("column %d", n+1)
+		case f.Example == "" && isNameable(heading):
+			f.Example = Shorten(heading)
+		}
+		if !slices.Contains(f.Ignored, heading) { // several tables of a file can have the heading
+			f.Ignored = append(f.Ignored, heading)
+		}
+	}
 }
 
 // infobloxHeader is the prefix of the first cell of a header in an Infoblox file. The object of the table follows the prefix.
@@ -142,6 +180,7 @@ func readInfoblox(lines []line, mapped map[string]string) (*File, error) {
 		default:
 			l.cells = slices.Concat([]string{""}, l.cells[1:])
 			record, bad := readRecord(l, columns)
+			file.noteIgnored(l, columns)
 			file.Records, faults = append(file.Records, record), append(faults, bad...)
 		}
 	}
@@ -204,7 +243,7 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 		case FieldKind:
 			k := slices.IndexFunc(allKinds, func(k Kind) bool { return strings.EqualFold(string(k), cell) })
 			if k < 0 {
-				fail("%q is none of %v", Shorten(cell), allKinds)
+				fail("%q is none of %s", Shorten(cell), JoinKinds(allKinds))
 				continue
 			}
 			r.Kind = allKinds[k]
