@@ -105,7 +105,10 @@ func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Pla
 // createClaims creates claims and returns the number of created claims. It does not use server-side apply: if an object with the name of a claim exists by now,
 // the create fails and the object stays unchanged.
 func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims []exchange.Claim) (created int, err error) {
-	begun, reported := time.Now(), false
+	p := newProgress(a.err, time.Now)
+	text := func() string {
+		return fmt.Sprintf("created %d of %s", created, allocator.Counted(len(claims), "claim"))
+	}
 	var mu sync.Mutex
 	group, creating := errgroup.WithContext(ctx)
 	group.SetLimit(parallelCreates)
@@ -124,19 +127,15 @@ func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims 
 			if err != nil {
 				return fmt.Errorf("%s %s (%s): %w", c.Kind, inventory.NameOf(c.Key), rowsText(c.Rows), err)
 			}
-			if created++; time.Since(begun) > cluster.Patience {
-				reported = true
-				_, _ = fmt.Fprintf(a.err, "\rcreated %d of %d …", created, len(claims))
-			}
+			created++
+			p.step(created, len(claims), text())
 			return nil
 		})
 	}
 	if err = group.Wait(); err == nil && created < len(claims) {
 		err = ctx.Err()
 	}
-	if reported {
-		_, _ = fmt.Fprintln(a.err)
-	}
+	p.end(text())
 	return created, err
 }
 

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 )
@@ -33,7 +35,16 @@ func (a *app) config() (*rest.Config, error) {
 // options returns the options with which the commands read the cluster.
 func (a *app) options() (cluster.Options, error) {
 	config, err := a.config()
-	return cluster.Options{Config: config, Namespace: a.namespace(), ManagerNamespace: a.managerNamespace, Now: a.now, Warn: a.warn, Progress: a.err}, err
+	p := newProgress(a.err, time.Now)
+	report := func(objects int, done bool) {
+		text := "read " + allocator.Counted(objects, "object")
+		if done {
+			p.end(text)
+			return
+		}
+		p.step(objects, 0, text)
+	}
+	return cluster.Options{Config: config, Namespace: a.namespace(), ManagerNamespace: a.managerNamespace, Now: a.now, Warn: a.warn, Progress: report}, err
 }
 
 // load reads the pools, the claims and the journal.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +26,7 @@ func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory,
 	if err != nil {
 		return nil, err
 	}
-	r := reader{Options: o, client: client, begun: time.Now(), inventory: inventory.New(o.Now(), grants)}
+	r := reader{Options: o, client: client, inventory: inventory.New(o.Now(), grants)}
 	for _, pools := range []bool{true, false} {
 		group, ctx := errgroup.WithContext(ctx)
 		for _, of := range resources {
@@ -39,7 +38,7 @@ func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory,
 			return nil, err
 		}
 	}
-	r.finish()
+	r.report(true)
 	for _, warning := range describeLeftOut(o.User, r.inventory.LeftOut(), r.complete) {
 		o.warn("%s", warning)
 	}
@@ -75,12 +74,10 @@ func (o Options) readJournal(ctx context.Context) ([]journal.Entry, error) {
 type reader struct {
 	Options
 	client *rest.RESTClient
-	begun  time.Time
 
 	mu        sync.Mutex
 	inventory *inventory.Inventory
 	objects   int // read so far
-	reported  bool
 	complete  bool // a namespaced resource was read in all namespaces
 	unread    int  // resources that are not installed or may not be read
 }
@@ -164,22 +161,19 @@ func (r *reader) listIn(ctx context.Context, of resource, namespace string) erro
 	}
 }
 
-// add adds objects to the inventory. If reading takes longer than Patience, add reports the number of objects read.
+// add adds objects to the inventory, and reports the number of objects read.
 func (r *reader) add(objects []metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, o := range objects {
 		r.inventory.Add(o)
 	}
-	if r.objects += len(objects); r.Progress == nil || time.Since(r.begun) < Patience {
-		return
-	}
-	r.reported = true
-	_, _ = fmt.Fprintf(r.Progress, "\rread %d objects …", r.objects)
+	r.objects += len(objects)
+	r.report(false)
 }
 
-func (r *reader) finish() {
-	if r.reported {
-		_, _ = fmt.Fprintf(r.Progress, "\rread %d objects in %s\n", r.objects, time.Since(r.begun).Round(100*time.Millisecond))
+func (r *reader) report(done bool) {
+	if r.Progress != nil {
+		r.Progress(r.objects, done)
 	}
 }

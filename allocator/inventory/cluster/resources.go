@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -50,7 +49,7 @@ type Options struct {
 	ManagerNamespace string // namespace of the journal
 	Now              func() time.Time
 	Warn             func(format string, values ...any) // may be nil
-	Progress         io.Writer                          // output for a repeatedly overwritten line if Read takes longer than Patience; may be nil
+	Progress         func(objects int, done bool)       // called after each page of Read, and with done at the end; may be nil
 }
 
 func (o Options) warn(format string, values ...any) {
