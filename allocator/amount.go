@@ -3,6 +3,7 @@ package allocator
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"strconv"
 	"strings"
 )
@@ -30,6 +31,17 @@ func AmountOf(ranges ...Range) string {
 		}
 	}
 	return Amount(n, exact)
+}
+
+// DecimalOf formats the number of addresses of ranges in decimal digits, for programs.
+func DecimalOf(ranges ...Range) string {
+	sum := new(big.Int)
+	for _, r := range ranges {
+		for sp := range r.eachSpan {
+			sum.Add(sum, sp.size().big())
+		}
+	}
+	return sum.String()
 }
 
 // Counted returns a number with its noun in the singular or plural: "1 address", "2 addresses", "0 claims".

@@ -3,6 +3,7 @@ package allocator
 import (
 	"encoding/binary"
 	"math"
+	"math/big"
 	"math/bits"
 	"net/netip"
 )
@@ -67,6 +68,11 @@ func (n number) int64() int64 {
 }
 
 func (n number) float64() float64 { return float64(n.hi)*(1<<64) + float64(n.lo) }
+
+func (n number) big() *big.Int {
+	high := new(big.Int).Lsh(new(big.Int).SetUint64(n.hi), 64)
+	return high.Add(high, new(big.Int).SetUint64(n.lo))
+}
 
 func (n number) bitLen() int {
 	if n.hi != 0 {

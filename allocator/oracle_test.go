@@ -172,7 +172,7 @@ func (o *oracle) stats(p *oraclePool) Stats {
 	if s.Available > 0 {
 		s.Fragmentation = int32(100 - 100*s.LargestFree/s.Available)
 	}
-	s.Exact = Amounts{float64(s.Total), float64(s.Allocated), float64(s.Available), float64(s.LargestFree)}
+	s.Exact = newAmounts(number{lo: uint64(s.Allocated)}, number{lo: uint64(s.Available)}, number{lo: uint64(s.LargestFree)})
 	return s
 }
 

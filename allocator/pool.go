@@ -2,6 +2,7 @@ package allocator
 
 import (
 	"math"
+	"math/big"
 	"slices"
 )
 
@@ -32,7 +33,17 @@ type Stats struct {
 }
 
 // Amounts are the numbers of Stats.
-type Amounts struct{ Total, Allocated, Available, LargestFree float64 }
+type Amounts struct {
+	Total, Allocated, Available, LargestFree float64
+
+	allocated, available, largest number
+}
+
+// Decimals returns the numbers in decimal digits, without loss.
+func (a Amounts) Decimals() (total, allocated, available, largest string) {
+	sum := new(big.Int).Add(a.allocated.big(), a.available.big()) // a pool can have 2^128 addresses, one more than the largest number
+	return sum.String(), a.allocated.big().String(), a.available.big().String(), a.largest.big().String()
+}
 
 // Utilization returns the allocated share of the addresses, 0 to 1. A pool without addresses is full: nothing can be allocated.
 func (s Stats) Utilization() float64 {
@@ -103,6 +114,13 @@ func (p *Pool) CheckExact(r Range) error {
 	return p.space.CheckExact(r)
 }
 
+func newAmounts(allocated, available, largest number) Amounts {
+	return Amounts{
+		allocated.float64() + available.float64(), allocated.float64(), available.float64(), largest.float64(),
+		allocated, available, largest,
+	}
+}
+
 // Window returns the declared ranges, in address order.
 func (p *Pool) Window() []Range { return slices.Clone(p.window) }
 
@@ -116,7 +134,7 @@ func (p *Pool) Stats() Stats {
 		LargestFree:   largest.int64(),
 		FreeRuns:      p.runs.count,
 		Fragmentation: p.fragmentationPercent(),
-		Exact:         Amounts{owned.float64() + free.float64(), owned.float64(), free.float64(), largest.float64()},
+		Exact:         newAmounts(owned, free, largest),
 	}
 }
 

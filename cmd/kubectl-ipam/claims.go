@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
@@ -108,7 +110,7 @@ func tenantsNamed(i *inventory.Inventory, name string) (tenants []string) {
 
 func (a *app) claimList(i *inventory.Inventory, selects func(*inventory.Claim) bool) list[report.Claim] {
 	l := list[report.Claim]{
-		kind: report.KindClaimList, empty: "no claims", name: func(c report.Claim) string { return strings.ToLower(c.Kind) + "/" + c.Name },
+		kind: report.KindClaimList, empty: "no claims", name: func(c report.Claim) string { return kubectlName(c.Object) },
 		columns: []column[report.Claim]{
 			{"NAMESPACE", false, func(c report.Claim) string { return c.Namespace }},
 			{"KIND", false, func(c report.Claim) string { return c.Kind }},
@@ -129,6 +131,10 @@ func (a *app) claimList(i *inventory.Inventory, selects func(*inventory.Claim) b
 			{"STATE", false, func(c report.Claim) string { return c.State }},
 			{"AGE", false, func(c report.Claim) string { return c.Age }},
 			{"REASON", false, func(c report.Claim) string { return c.Reason }},
+		},
+		csv: []csvColumn[report.Claim]{
+			{name: "COUNT", value: func(c report.Claim) string { return allocator.DecimalOf(c.Exact...) }},
+			{name: "AGE", title: "CREATED", value: func(c report.Claim) string { return c.Created.Format(time.RFC3339) }},
 		},
 	}
 	for _, c := range i.Claims() {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +14,8 @@ func (a *app) newExport() *cobra.Command {
 		Use: "export POOL", Short: "Write the addresses of a pool as a file that import reads", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completePools,
 		Long: `Write the reservations and the claims of a pool, in address order, as CSV or YAML: ranges, tenants, names, types, teams and descriptions.
 
-kubectl ipam import reads the file back without loss, for instance in another cluster that has the pool. Claims without addresses, claims that lost an
-address conflict or are being deleted, and ProxyVIPs of Services are left out, with a warning.`,
+kubectl ipam import reads the file back without loss, for instance in another cluster that has the pool. Left out with a warning: claims that do not own the
+addresses that they name (no addresses yet, in conflict, or outside the pool), claims being deleted, and ProxyVIPs of Services.`,
 		Example: `  kubectl ipam export vlan40
   kubectl ipam export vlan40 -o yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.export(cmd.Context(), args[0]) },
@@ -24,9 +23,6 @@ address conflict or are being deleted, and ProxyVIPs of Services are left out, w
 }
 
 func (a *app) export(ctx context.Context, pool string) error {
-	if a.output != "table" && a.output != "csv" && a.output != "yaml" {
-		return fmt.Errorf("--output=%s: export writes csv or yaml", a.output)
-	}
 	i, p, err := a.loadPool(ctx, pool)
 	if err != nil {
 		return err

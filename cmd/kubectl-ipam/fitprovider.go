@@ -200,7 +200,7 @@ func (a *app) printProviderFit(f report.ProviderFit) error {
 func providerPools(f report.ProviderFit) list[report.ProviderPool] {
 	return list[report.ProviderPool]{
 		kind: f.Kind, items: f.Pools, empty: "the ProviderConfig names no NetworkPool: add one to spec.network.poolRefs",
-		name: func(p report.ProviderPool) string { return "networkpool/" + p.Namespace + "/" + p.Name },
+		name: func(p report.ProviderPool) string { return kubectlName(p.Object) },
 		columns: []column[report.ProviderPool]{
 			{"POOL", false, func(p report.ProviderPool) string { return p.Namespace + "/" + p.Name }},
 			{"PRIORITY", false, func(p report.ProviderPool) string { return fmt.Sprint(p.Priority) }},
@@ -209,6 +209,11 @@ func providerPools(f report.ProviderFit) list[report.ProviderPool] {
 			{"TENANT", false, func(p report.ProviderPool) string { return sizesText(p.Sizes) }},
 			{"FITS", false, func(p report.ProviderPool) string { return p.FitsText }},
 			{"NOTE", false, func(p report.ProviderPool) string { return p.Note }},
+		},
+		csv: []csvColumn[report.ProviderPool]{
+			{name: "FREE", value: func(p report.ProviderPool) string { _, _, free, _ := p.Exact.Decimals(); return free }},
+			{name: "LARGEST", value: func(p report.ProviderPool) string { _, _, _, largest := p.Exact.Decimals(); return largest }},
+			{name: "FITS", value: func(p report.ProviderPool) string { return fmt.Sprint(p.Fits) }},
 		},
 	}
 }

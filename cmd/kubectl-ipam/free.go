@@ -45,6 +45,7 @@ func (a *app) newFree() *cobra.Command {
 					{"SIZE", false, func(r rangeItem) string { return allocator.AmountOf(r.exact) }},
 				},
 			}
+			l.csv = []csvColumn[rangeItem]{{name: "SIZE", value: func(r rangeItem) string { return allocator.DecimalOf(r.exact) }}}
 			for _, r := range i.Free(p, least) {
 				l.items = append(l.items, newRangeItem(r))
 			}

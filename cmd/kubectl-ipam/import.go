@@ -35,7 +35,8 @@ func (a *app) newImport() *cobra.Command {
 		Use: "import FILE --to POOL", Short: "Import the addresses of another address management tool into a pool", Args: cobra.ExactArgs(1),
 		Annotations: map[string]string{annotationFindings: "true"},
 		Long: `Show what the rows of a file become in a pool, and every conflict of the rows with one another and with the cluster. FILE is a CSV file that another
-address management tool has exported, or a file of kubectl ipam export; "-" is the standard input.
+address management tool has exported, or a file of kubectl ipam export; "-" is the standard input. The first line of a CSV file is the header. A warning names the
+columns that have content and no meaning.
 
 Without --as, a row becomes an object of the kind in the file. If the file has no kind, the kind of the pool decides:
 
@@ -61,7 +62,7 @@ Here --as is not the flag of kubectl that impersonates a user.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.pool, "to", "", "`pool` that gets the addresses, as NAME, NAMESPACE/NAME or KIND/NAMESPACE/NAME")
 	flags.StringVar(&f.format, "format", "auto", "`format` of the file: "+strings.Join(addressfile.Formats, ", ")+"; auto looks at the header")
-	flags.StringArrayVar(&f.columns, "map", nil, "`COLUMN=FIELD`: what a column of the file is: "+strings.Join(addressfile.FieldNames, ", "))
+	flags.StringArrayVar(&f.columns, "map", nil, "`COLUMN=FIELD`: what a column of the file is, such as \"Who=tenant\": "+strings.Join(addressfile.FieldNames, ", "))
 	flags.StringVar(&f.as, "as", "", "`kind` that every row becomes: "+strings.Join(as, ", "))
 	flags.StringVar(&f.purpose, "type", "nodes", "`type` of IPAllocations, if the file has none: nodes or loadbalancer")
 	flags.StringArrayVar(&f.tenants, "tenant-map", nil, "`TENANT=NAMESPACE/NAME`: a tenant of the file is this tenant; TENANT may be empty, for rows without one")

@@ -1,20 +1,65 @@
 package main
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 )
 
 // formats are the values of --output.
 var formats = []string{"table", "wide", "json", "yaml", "csv", "name"}
+
+// commandFormats lists the values of --output of the commands that do not take all formats.
+var commandFormats = map[string][]string{
+	"export": {"table", "csv", "yaml"}, "import": {"table", "wide", "json", "yaml"}, "ui": {"table"}, "version": {"table", "json", "yaml"},
+}
+
+// formatsOf returns the values of --output that a command takes.
+func formatsOf(cmd *cobra.Command) []string {
+	some, limited := commandFormats[cmd.Name()]
+	switch {
+	case limited:
+		return some
+	case cmd.Name() == "fit" && !cmd.Flags().Changed("provider"), cmd.Name() == "plan" && !cmd.Flags().Changed("delete"): // one result, and not a list
+		return []string{"table", "wide", "json", "yaml"}
+	}
+	return formats
+}
+
+// objectResources lists the resources of the objects in lists.
+var objectResources = []string{
+	butler.ResourceNetworkPool, metal3.ResourceIPPool, novaedge.ResourceProxyIPPool, butler.ResourceIPAllocation, metal3.ResourceIPClaim, clusterapi.ResourceIPAddressClaim,
+	novaedge.ResourceProxyVIP,
+}
+
+// kubectlName returns the line of an object with -o name: arguments of kubectl get, with the namespace, because names are not unique across namespaces.
+func kubectlName(o report.Object) string {
+	text := strings.ToLower(o.Kind)
+	for _, resource := range objectResources {
+		if _, group, _ := strings.Cut(resource, "."); inventory.KindOf(inventory.Key{Resource: resource}) == o.Kind {
+			text += "." + group
+		}
+	}
+	if text += "/" + o.Name; o.Namespace != "" {
+		text += " -n " + o.Namespace
+	}
+	return text
+}
 
 // column is a column of a table.
 type column[T any] struct {
@@ -23,10 +68,18 @@ type column[T any] struct {
 	value func(T) string
 }
 
+// csvColumn replaces a column in CSV, where numbers are decimal and times are in RFC 3339.
+type csvColumn[T any] struct {
+	name  string // of the replaced column
+	title string // "" for name
+	value func(T) string
+}
+
 // list is the output of a command: items as rows of a table, as JSON, YAML or CSV, or as names.
 type list[T any] struct {
 	kind    string // kind of the JSON document
 	columns []column[T]
+	csv     []csvColumn[T]
 	name    func(T) string // line of an item with -o name
 	items   []T
 	empty   string // printed to stderr instead of a table without rows
@@ -69,6 +122,14 @@ func (a *app) printDocument(d any) error {
 }
 
 func (l list[T]) printCSV(out io.Writer, headers bool) error {
+	l.columns = slices.Clone(l.columns)
+	for n, c := range l.columns {
+		for _, r := range l.csv {
+			if r.name == c.name {
+				l.columns[n].name, l.columns[n].value = cmp.Or(r.title, r.name), r.value
+			}
+		}
+	}
 	w := csv.NewWriter(out)
 	if headers {
 		if err := w.Write(l.cells(true, func(c column[T]) string { return strings.ToLower(c.name) })); err != nil {

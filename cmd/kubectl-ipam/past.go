@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -56,7 +55,7 @@ func (a *app) past(ctx context.Context, argument, log, at string) error {
 		return err
 	}
 	l := list[tenureItem]{
-		kind: "TenureList", empty: fmt.Sprintf("no owner of %s in the history", argument), name: func(t tenureItem) string { return strings.ToLower(t.Kind) + "/" + t.Name },
+		kind: "TenureList", empty: fmt.Sprintf("no owner of %s in the history", argument), name: func(t tenureItem) string { return kubectlName(t.Object) },
 		columns: []column[tenureItem]{
 			{"FROM", false, func(t tenureItem) string { return report.TimeText(t.From) }},
 			{"UNTIL", false, func(t tenureItem) string { return report.TimeText(t.Until) }},
@@ -151,12 +150,8 @@ func (a *app) listHistoryObjects(ctx context.Context) (objects []butlerv1.Alloca
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
 	path := []string{"apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version, "namespaces", a.managerNamespace, "allocationhistories"}
-	next, begun, reported := "", time.Now(), false
-	defer func() {
-		if reported {
-			_, _ = fmt.Fprintln(a.err)
-		}
-	}()
+	next, p := "", newProgress(a.err, time.Now)
+	text := func() string { return fmt.Sprintf("read %d AllocationHistories", len(objects)) }
 	for {
 		raw, err := client.Get().AbsPath(path...).Param("limit", fmt.Sprint(historyPage)).Param("continue", next).Do(ctx).Raw()
 		switch {
@@ -175,10 +170,9 @@ func (a *app) listHistoryObjects(ctx context.Context) (objects []butlerv1.Alloca
 			return nil, fmt.Errorf("page of allocationhistories: %w", err)
 		}
 		objects = append(objects, page.Items...)
-		if reported = time.Since(begun) >= cluster.Patience; reported {
-			_, _ = fmt.Fprintf(a.err, "\rread %d AllocationHistories …", len(objects))
-		}
+		p.step(len(objects), 0, text())
 		if next = page.Continue; next == "" {
+			p.end(text())
 			return objects, nil
 		}
 	}

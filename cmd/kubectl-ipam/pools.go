@@ -36,7 +36,7 @@ addresses are not part of the size; addresses in cooldown are not free.`,
 func (a *app) poolList(i *inventory.Inventory) list[report.Pool] {
 	l := list[report.Pool]{
 		kind: report.KindPoolList, empty: "no pools",
-		name: func(p report.Pool) string { return strings.ToLower(p.Kind) + "/" + p.Qualified },
+		name: func(p report.Pool) string { return kubectlName(p.Object) },
 		columns: []column[report.Pool]{
 			{"POOL", false, func(p report.Pool) string { return p.Qualified }},
 			{"KIND", false, func(p report.Pool) string { return p.Kind }},
@@ -50,6 +50,14 @@ func (a *app) poolList(i *inventory.Inventory) list[report.Pool] {
 			{"CLAIMS", true, func(p report.Pool) string { return fmt.Sprint(p.Claims) }},
 			{"USED", false, func(p report.Pool) string { return a.bar(p) }},
 			{"NOTE", false, func(p report.Pool) string { return strings.Join(p.Notes, "; ") }},
+		},
+		csv: []csvColumn[report.Pool]{
+			{name: "SIZE", value: func(p report.Pool) string { total, _, _, _ := p.Exact.Decimals(); return total }},
+			{name: "FREE", value: func(p report.Pool) string { _, _, free, _ := p.Exact.Decimals(); return free }},
+			{name: "LARGEST", value: func(p report.Pool) string { _, _, _, largest := p.Exact.Decimals(); return largest }},
+			{name: "FRAGMENTATION", value: func(p report.Pool) string { return fmt.Sprint(p.Fragmentation) }},
+			{name: "USED", value: func(p report.Pool) string { _, allocated, _, _ := p.Exact.Decimals(); return allocated }},
+			{name: "RANGES", value: func(p report.Pool) string { return strings.Join(p.Ranges, ",") }},
 		},
 	}
 	for _, p := range i.Pools() {
@@ -75,9 +83,6 @@ func (a *app) bar(p report.Pool) string {
 	}
 	share := p.Exact.Allocated / p.Exact.Total
 	percent := fmt.Sprintf("%3d%%", p.Percent)
-	if a.output != "table" && a.output != "wide" {
-		return strings.TrimSpace(percent)
-	}
 	full, half, empty := "█", "▌", "░"
 	if !a.isTerminal() {
 		full, half, empty = "#", "#", "."

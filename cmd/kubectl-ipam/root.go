@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"butlerlabs.dev/ipam/allocator/inventory"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
@@ -99,11 +100,21 @@ func withoutFlagsOfKubectl(flags *pflag.FlagSet) string {
 	return shown.FlagUsages() + "\nFlags of kubectl, such as --as and --request-timeout, apply too: kubectl ipam --help"
 }
 
+// versionItem is the output of version.
+type versionItem struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Version    string `json:"version"`
+}
+
 func (a *app) newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		Example: "  kubectl ipam version",
 		RunE: func(*cobra.Command, []string) error {
+			if a.output != "table" {
+				return a.printDocument(versionItem{report.APIVersion, "Version", version})
+			}
 			_, err := fmt.Fprintln(a.out, version)
 			return err
 		},
@@ -131,8 +142,8 @@ func explainFlagError(err error) error {
 
 // checkFlags checks the flags of the root command.
 func (a *app) checkFlags(cmd *cobra.Command) error {
-	if !slices.Contains(formats, a.output) {
-		return fmt.Errorf("--output=%s: use one of %s", a.output, strings.Join(formats, ", "))
+	if allowed := formatsOf(cmd); !slices.Contains(allowed, a.output) {
+		return fmt.Errorf("--output=%s: %s takes %s", a.output, cmd.Name(), strings.Join(allowed, ", "))
 	}
 	a.domainSet = cmd.Flags().Changed("domain")
 	return nil

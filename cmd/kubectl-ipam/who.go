@@ -159,6 +159,7 @@ func segmentList(kind string, items []report.Segment, domains bool) list[report.
 	l := list[report.Segment]{kind: kind, empty: "no addresses", items: items, name: func(s report.Segment) string { return s.Range }}
 	for _, c := range report.SegmentColumns(domains) {
 		l.columns = append(l.columns, column[report.Segment]{c.Name, c.Wide, c.Value})
+		l.csv = append(l.csv, csvColumn[report.Segment]{name: c.Name, value: func(s report.Segment) string { return report.CSVValue(c, s) }})
 	}
 	return l
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -224,6 +225,74 @@ func TestImport_ContinuesAfterFailure(t *testing.T) {
 	}
 }
 
+// import warns about columns that have content and no meaning, in one line, and lists them in JSON. A flag of the warning removes the column from the warning.
+func TestImport_IgnoredColumns(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	suite.Create(t, admin, networkPool(ns, "pool", "10.88.0.0/24", ns))
+	file := writeFile(t, "IP;Who;Rack\n10.88.0.1;team/jane;7\n10.88.0.2;team/joe;\n")
+	args := []string{"import", file, "--to", ns + "/pool"}
+	want := `warning: 2 columns without a meaning are ignored: "Who", "Rack": use --map "Who=tenant", or another field, for a column that counts, and --map "Who=ignore" for one that does not` + "\n"
+	if r := ipam(t, args...); r.stderr != want || !strings.Contains(r.stdout, "2 reserved") {
+		t.Errorf("%s%s", r.stderr, r.stdout)
+	}
+	if got := decoded[struct{ IgnoredColumns []string }](t, args...); !slices.Equal(got.IgnoredColumns, []string{"Who", "Rack"}) {
+		t.Errorf("%+v", got)
+	}
+	if r := ipam(t, append(args, "--map", "Who=tenant", "--map", "Rack=ignore")...); r.stderr != "" || !strings.Contains(r.stdout, "2 IPAllocations for 2 tenants") {
+		t.Errorf("%s%s", r.stderr, r.stdout)
+	}
+}
+
+// The commands in sections Import and Export of the README print what the README shows.
+func TestImport_README(t *testing.T) {
+	text, err := os.ReadFile("../../cmd/kubectl-ipam/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(cluster.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns := suite.CreateNamespace(t, admin)
+	suite.Create(t, admin, networkPool(ns, "vlan40", "10.40.1.0/24", ""))
+	kubeconfig, directory := filepath.Join(t.TempDir(), "kubeconfig"), t.TempDir()
+	if err := os.WriteFile(kubeconfig, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bash := func(line string) string {
+		command := exec.CommandContext(t.Context(), "bash", "-c", line)
+		command.Dir = directory
+		command.Env = append(append(os.Environ(), cluster.KubectlEnv()...), "KUBECONFIG="+kubeconfig, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+		out, _ := command.CombinedOutput() // import with conflicts has exit code 1
+		return string(out)
+	}
+	bash("kubectl config set-context --current --namespace=" + ns)
+	commands := 0
+	for _, section := range []string{"Import", "Export"} {
+		_, block, found := strings.Cut(string(text), "\n## "+section+"\n")
+		_, block, _ = strings.Cut(block, "```text\n$ ")
+		block, _, ended := strings.Cut(block, "```")
+		if !found || !ended {
+			t.Fatalf("section %s of the README has no session", section)
+		}
+		for _, step := range strings.Split(block, "\n$ ") {
+			commands++
+			line, want, _ := strings.Cut(strings.TrimSuffix(step, "\n")+"\n", "\n")
+			if name, isFile := strings.CutPrefix(line, "cat "); isFile {
+				if err := os.WriteFile(filepath.Join(directory, name), []byte(want), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := bash(line); got != want {
+				t.Errorf("%s prints\n%s\nthe README shows\n%s", line, got, want)
+			}
+		}
+	}
+	if commands != 6 {
+		t.Errorf("%d commands, want 6", commands)
+	}
+}
+
 // kubectl applies the manifests of an import, and a second import finds the objects in the cluster.
 func TestImport_Manifests(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
@@ -245,6 +314,29 @@ func TestImport_Manifests(t *testing.T) {
 	}
 	if r := run(t, cluster.Kubeconfig(), append(slices.Clone(args), "--manifests", directory)...); r.code != 0 {
 		t.Errorf("without changes: exit code %d: %s", r.code, r.stderr)
+	}
+}
+
+// An IPAllocation that is older than its pool, and pinned outside the pool, owns nothing. Export leaves it out with a warning, and import accepts the exported
+// file.
+func TestExport_Unowned(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	outside := newClaim(ns, "outside", "10.89.99.5", "10.89.99.5", "web")
+	for _, o := range []client.Object{outside, networkPool(ns, "pool", "10.89.0.0/24", ns), newClaim(ns, "inside", "10.89.0.5", "10.89.0.6", "web")} {
+		suite.Create(t, admin, o)
+	}
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(outside), outside); err != nil || outside.Status.Phase == butlerv1.PhaseFailed {
+			return err
+		}
+		return fmt.Errorf("phase %q, want Failed", outside.Status.Phase)
+	})
+	r := ipam(t, "export", ns+"/pool")
+	if r.stderr != "warning: left out: 1 claim without ownership of the named addresses: kubectl ipam check shows the reason\n" || strings.Contains(r.stdout, "outside") || !strings.Contains(r.stdout, ",inside,") {
+		t.Errorf("%s%s", r.stderr, r.stdout)
+	}
+	if again := ipam(t, "import", writeFile(t, r.stdout), "--to", ns+"/pool"); again.code != 0 || !strings.HasSuffix(again.stdout, "no change\n") {
+		t.Errorf("import of the export: %s%s", again.stdout, again.stderr)
 	}
 }
 

@@ -77,7 +77,7 @@ type reader struct {
 
 	mu        sync.Mutex
 	inventory *inventory.Inventory
-	objects   int // read so far
+	objects   int  // read so far
 	complete  bool // a namespaced resource was read in all namespaces
 	unread    int  // resources that are not installed or may not be read
 }

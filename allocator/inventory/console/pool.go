@@ -215,7 +215,7 @@ func (r *request) rangesOf(p *inventory.Pool, network netip.Prefix) *answer {
 	for _, s := range m.Segments {
 		var row []string
 		for _, c := range columns {
-			row = append(row, c.Value(s))
+			row = append(row, report.CSVValue(c, s))
 		}
 		rows = append(rows, row)
 	}

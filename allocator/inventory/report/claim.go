@@ -26,6 +26,8 @@ type Claim struct {
 
 	// Age is the time since Created, in words.
 	Age string `json:"-"`
+	// Exact contains Ranges for sizes without saturation.
+	Exact []allocator.Range `json:"-"`
 }
 
 // NewClaim returns a claim with its age at the time now.
@@ -33,6 +35,6 @@ func NewClaim(c *inventory.Claim, now time.Time) Claim {
 	return Claim{
 		Object: *NewObject(c.Key), Pool: NewObject(c.Pool), RoutingDomain: c.Domain, Ranges: RangeTexts(c.Ranges), Count: allocator.Total(c.Ranges),
 		Tenant: c.Tenant, Team: c.Team, Purpose: string(c.Purpose), Origin: c.Origin, State: string(c.State), Reason: c.Reason, Created: c.Created.UTC(),
-		Age: duration.HumanDuration(now.Sub(c.Created)),
+		Exact: c.Ranges, Age: duration.HumanDuration(now.Sub(c.Created)),
 	}
 }

@@ -137,11 +137,21 @@ func (s Segment) Summary() string {
 	return s.State
 }
 
+// CSVValue returns the cell of a run in CSV for a column of SegmentColumns. Sizes are decimal numbers, because programs read CSV.
+func CSVValue(c Column[Segment], s Segment) string {
+	if c.Name == columnSize {
+		return allocator.DecimalOf(s.Exact)
+	}
+	return c.Value(s)
+}
+
+const columnSize = "SIZE"
+
 // SegmentColumns returns the columns of a table of runs of addresses. With domains, the column DOMAIN is in every table, otherwise only in wide tables.
 func SegmentColumns(domains bool) []Column[Segment] {
 	return []Column[Segment]{
 		{"RANGE", false, func(s Segment) string { return s.Exact.String() }},
-		{"SIZE", false, func(s Segment) string { return allocator.AmountOf(s.Exact) }},
+		{columnSize, false, func(s Segment) string { return allocator.AmountOf(s.Exact) }},
 		{"DOMAIN", !domains, func(s Segment) string { return s.RoutingDomain }},
 		{"STATE", false, func(s Segment) string {
 			if len(s.Rivals) > 0 {
