@@ -1,7 +1,6 @@
 package addressfile_test
 
 import (
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -78,15 +77,5 @@ func TestRead_Ignored(t *testing.T) {
 				t.Errorf("ignored %q, example %q, want %q, %q: %v", f.Ignored, f.Example, tc.ignored, tc.example, err)
 			}
 		})
-	}
-}
-
-// A POSIX shell passes a text of QuoteShell as one unchanged argument.
-func TestQuoteShell(t *testing.T) {
-	for _, text := range []string{"address;tenant=ranges", "Team name=tenant", "# a=ranges", "it's", `"$HOME" \ !x`, "`id`", "'", "a|b & c > d *"} {
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+addressfile.QuoteShell(text)).Output()
-		if err != nil || string(out) != text {
-			t.Errorf("%s: the shell passes %q, want %q: %v", addressfile.QuoteShell(text), out, text, err)
-		}
 	}
 }
