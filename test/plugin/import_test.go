@@ -293,6 +293,25 @@ func TestImport_README(t *testing.T) {
 	}
 }
 
+// An import of 1,500 claims whose stderr is no terminal prints at most a line of progress for each tenth, and the total.
+func TestImport_ProgressInLogs(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	suite.Create(t, admin, networkPool(ns, "pool", "10.93.0.0/20", ns))
+	text := "range,tenant\n"
+	for n := range 1500 {
+		text += fmt.Sprintf("10.93.%d.%d,team/tenant-%d\n", n/128, n%128*2, n)
+	}
+	begun := time.Now()
+	r := ipam(t, "import", writeFile(t, text), "--to", ns+"/pool", "--apply")
+	lines := strings.Count(r.stderr, "\n")
+	if slow := time.Since(begun) > 4*time.Second; lines > 11 || strings.Contains(r.stderr, "\r") || slow && !strings.Contains(r.stderr, "created 1500 of 1500 claims in ") {
+		t.Errorf("%s: stderr has %d lines:\n%s", time.Since(begun), lines, r.stderr)
+	}
+	if n, _ := stored(t, ns); n != 1500 {
+		t.Errorf("%d allocations, want 1500: %s", n, r.stdout)
+	}
+}
+
 // kubectl applies the manifests of an import, and a second import finds the objects in the cluster.
 func TestImport_Manifests(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
