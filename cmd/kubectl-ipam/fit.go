@@ -60,9 +60,6 @@ The exit code is 1 if none fits, and 2 if the command fails.`,
 			if provider != "" {
 				return a.fitProvider(cmd.Context(), provider, ranges)
 			}
-			if err := a.denyListFormats("fit POOL"); err != nil {
-				return err
-			}
 			sizes := []int64{count}
 			if count < 1 && len(ranges) == 0 {
 				return fmt.Errorf("--count=%d: use 1 or more addresses", count)
@@ -86,14 +83,6 @@ The exit code is 1 if none fits, and 2 if the command fails.`,
 	cmd.MarkFlagsMutuallyExclusive("count", "tenant")
 	cmd.MarkFlagsMutuallyExclusive("count", "provider")
 	return cmd
-}
-
-// denyListFormats returns an error for the formats of lists, in which a command cannot print its single document.
-func (a *app) denyListFormats(command string) error {
-	if a.output == "csv" || a.output == "name" {
-		return fmt.Errorf("--output=%s: %s writes table, wide, json or yaml", a.output, command)
-	}
-	return nil
 }
 
 // tenantRange is a range of a tenant.

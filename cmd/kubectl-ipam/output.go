@@ -27,6 +27,7 @@ var formats = []string{"table", "wide", "json", "yaml", "csv", "name"}
 // commandFormats lists the values of --output of the commands that do not take all formats.
 var commandFormats = map[string][]string{
 	"export": {"table", "csv", "yaml"}, "import": {"table", "wide", "json", "yaml"}, "ui": {"table"}, "version": {"table", "json", "yaml"},
+	"plan": {"table", "wide", "json", "yaml"},
 }
 
 // formatsOf returns the values of --output that a command takes.
@@ -35,7 +36,7 @@ func formatsOf(cmd *cobra.Command) []string {
 	switch {
 	case limited:
 		return some
-	case cmd.Name() == "fit" && !cmd.Flags().Changed("provider"), cmd.Name() == "plan" && !cmd.Flags().Changed("delete"): // one result, and not a list
+	case cmd.Name() == "fit" && !cmd.Flags().Changed("provider"): // one result, and not a list
 		return []string{"table", "wide", "json", "yaml"}
 	}
 	return formats

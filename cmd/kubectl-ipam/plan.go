@@ -41,9 +41,6 @@ The exit code is 1 if the change would be denied, and 2 if the command fails.`,
   kubectl ipam plan vlan40 --ranges 10.40.1.0-10.40.7.255
   kubectl ipam plan vlan40 --delete`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.denyListFormats("plan"); err != nil {
-				return err
-			}
 			if deletes && out != "" {
 				return fmt.Errorf("--delete and --out=%s: use one of them; a deletion has no patch", out)
 			}

@@ -118,8 +118,8 @@ func TestPlan_WritesNoUselessPatch(t *testing.T) {
 		"denied by a rule of the CRD": {[]string{"--reserve=10.1.0.32/28,10.1.0.48/28", "--ranges=" + strings.Repeat("10.1.0.0-10.1.0.0,", 300) + "10.1.0.0-10.1.0.9"}, absent, 1, "would be denied", "is not written, because the change would be denied\n"},
 		"deletion":                    {[]string{"--delete"}, absent, 2, "", "error: --delete and --out=" + absent + ": use one of them; a deletion has no patch\n"},
 		"existing file":               {[]string{"--reserve=10.1.0.32/28"}, existing, 2, "", "error: --out=" + existing + ": the file exists: remove the file, or name a new file\n"},
-		"format csv":                  {[]string{"--reserve=10.1.0.32/28", "-ocsv"}, absent, 2, "", "error: --output=csv: plan writes table, wide, json or yaml\n"},
-		"format name":                 {[]string{"--reserve=10.1.0.32/28", "-oname"}, absent, 2, "", "error: --output=name: plan writes table, wide, json or yaml\n"},
+		"format csv":                  {[]string{"--reserve=10.1.0.32/28", "-ocsv"}, absent, 2, "", "error: --output=csv: plan takes table, wide, json, yaml\n"},
+		"format name":                 {[]string{"--reserve=10.1.0.32/28", "-oname"}, absent, 2, "", "error: --output=name: plan takes table, wide, json, yaml\n"},
 		"add and remove":              {[]string{"--reserve=10.1.0.16/28", "--unreserve=10.1.0.16/28"}, absent, 2, "", "error: reserve and unreserve name 10.1.0.16/28: name the network in one of them\n"},
 	} {
 		r := run(t, cluster.Kubeconfig(), append([]string{"plan", ns + "/pool", "--out", test.out}, test.args...)...)
@@ -257,9 +257,9 @@ func TestFit_DeniesWhatHasNoMeaning(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.1.0.0/28", ns))
 	for want, args := range map[string][]string{
-		"--tenant=nodes=5,nodes=6: names nodes twice":              {"--tenant=nodes=5,nodes=6"},
-		"--output=csv: fit POOL writes table, wide, json or yaml":  {"--count=1", "-ocsv"},
-		"--output=name: fit POOL writes table, wide, json or yaml": {"--count=1", "-oname"},
+		"--tenant=nodes=5,nodes=6: names nodes twice":      {"--tenant=nodes=5,nodes=6"},
+		"--output=csv: fit takes table, wide, json, yaml":  {"--count=1", "-ocsv"},
+		"--output=name: fit takes table, wide, json, yaml": {"--count=1", "-oname"},
 	} {
 		if r := run(t, cluster.Kubeconfig(), append([]string{"fit", ns + "/pool"}, args...)...); r.code != 2 || r.stdout != "" || !strings.HasPrefix(r.stderr, "error: "+want) {
 			t.Errorf("%v: exit code %d: %s%s", args, r.code, r.stdout, r.stderr)
