@@ -39,6 +39,13 @@ type Amounts struct {
 	allocated, available, largest number
 }
 
+func newAmounts(allocated, available, largest number) Amounts {
+	return Amounts{
+		allocated.float64() + available.float64(), allocated.float64(), available.float64(), largest.float64(),
+		allocated, available, largest,
+	}
+}
+
 // Decimals returns the numbers in decimal digits, without loss.
 func (a Amounts) Decimals() (total, allocated, available, largest string) {
 	sum := new(big.Int).Add(a.allocated.big(), a.available.big()) // a pool can have 2^128 addresses, one more than the largest number
@@ -112,13 +119,6 @@ func (p *Pool) CheckExact(r Range) error {
 		return &OutsideError{Range: r, Window: p.Window()}
 	}
 	return p.space.CheckExact(r)
-}
-
-func newAmounts(allocated, available, largest number) Amounts {
-	return Amounts{
-		allocated.float64() + available.float64(), allocated.float64(), available.float64(), largest.float64(),
-		allocated, available, largest,
-	}
 }
 
 // Window returns the declared ranges, in address order.

@@ -5,11 +5,9 @@ import (
 	"math"
 	"math/big"
 	"strconv"
-	"time"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/state"
 )
 
 // maxFit bounds the number of sets that CountFits and FitAcross allocate set by set.
@@ -55,20 +53,6 @@ func (i *Inventory) Fits(p *Pool, sizes []int64) (Fit, error) {
 		return Fit{}, fmt.Errorf("a claim of %s has one address: count ranges of one address", TitleOf(p.Key))
 	}
 	return CountFits(i.Free(p, 1), p.converted.Policy, sizes)
-}
-
-// Cooldown returns the ranges of a pool in cooldown, and the earliest end of a cooldown; zero if no end is known.
-func (i *Inventory) Cooldown(p *Pool) (ranges []allocator.Range, first time.Time) {
-	for _, g := range i.Segments(p.Domain, p.Ranges) {
-		if g.State != state.SegmentCooldown {
-			continue
-		}
-		ranges = append(ranges, g.Range)
-		if first.IsZero() || !g.Until.IsZero() && g.Until.Before(first) {
-			first = g.Until
-		}
-	}
-	return ranges, first
 }
 
 // CountFits counts the sets of ranges that fit into free addresses if the policy (nil: BestFit) allocates set after set. See Fits for sizes.

@@ -1,12 +1,10 @@
 package inventory
 
 import (
-	"cmp"
 	"encoding/binary"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,27 +31,6 @@ var Resources = []string{
 	butler.ResourceIPAllocation, metal3.ResourceIPClaim, metal3.ResourceIPAddress, clusterapi.ResourceIPAddressClaim, clusterapi.ResourceIPAddress,
 	novaedge.ResourceProxyVIP,
 }
-
-// kinds maps a resource to its kind.
-var kinds = map[string]string{
-	butler.ResourceNetworkPool: "NetworkPool", metal3.ResourceIPPool: "IPPool", novaedge.ResourceProxyIPPool: "ProxyIPPool",
-	butler.ResourceIPAllocation: "IPAllocation", metal3.ResourceIPClaim: "IPClaim", metal3.ResourceIPAddress: "IPAddress",
-	clusterapi.ResourceIPAddressClaim: "IPAddressClaim", clusterapi.ResourceIPAddress: "IPAddress", novaedge.ResourceProxyVIP: "ProxyVIP",
-}
-
-// KindOf returns the kind of an object: "IPAllocation".
-func KindOf(k Key) string { return cmp.Or(kinds[k.Resource], k.Resource) }
-
-// NameOf returns namespace/name of an object; the name of a cluster-scoped object.
-func NameOf(k Key) string {
-	if k.Namespace == "" {
-		return k.Name
-	}
-	return k.Namespace + "/" + k.Name
-}
-
-// TitleOf returns the kind and the name of an object: "IPClaim ns/web".
-func TitleOf(k Key) string { return KindOf(k) + " " + NameOf(k) }
 
 // Inventory contains the stored pools and claims, and the open grants of the journal.
 type Inventory struct {
@@ -148,9 +125,4 @@ func (i *Inventory) IsGrantedTo(k Key, domain string, ranges []allocator.Range) 
 	return slices.ContainsFunc(i.grants, func(e journal.Entry) bool {
 		return e.Resource == k.Resource && e.Namespace == k.Namespace && e.NameHash == journal.HashName(k.Name) && e.Space == domain && slices.Equal(e.Ranges, ranges)
 	})
-}
-
-// CompareKeys orders objects by resource, namespace and name.
-func CompareKeys(x, y Key) int {
-	return cmp.Or(strings.Compare(x.Resource, y.Resource), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
 }

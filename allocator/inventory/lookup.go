@@ -13,34 +13,9 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
-	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/state"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
-
-// shortNames maps a resource to the short names in its CustomResourceDefinition.
-var shortNames = map[string][]string{
-	butler.ResourceNetworkPool: {"np"}, butler.ResourceIPAllocation: {"ipa"},
-	metal3.ResourceIPPool:  {"ipp", "ippool", "m3ipp", "m3ippool", "m3ippools", "metal3ipp", "metal3ippool", "metal3ippools"},
-	metal3.ResourceIPClaim: {"ipc", "ipclaim", "m3ipc", "m3ipclaim", "m3ipclaims", "metal3ipc", "metal3ipclaim", "metal3ipclaims"},
-}
-
-// IsKind reports whether a text names the kind of an object as kubectl does: by kind, plural or short name, with or without version and API group. Case does not
-// matter.
-func IsKind(k Key, text string) bool {
-	plural, group, _ := strings.Cut(k.Resource, ".")
-	name, suffix, qualified := strings.Cut(strings.ToLower(text), ".")
-	if qualified && suffix != group && !strings.HasSuffix(suffix, "."+group) {
-		return false
-	}
-	return name == plural || name == strings.ToLower(KindOf(k)) || slices.Contains(shortNames[k.Resource], name)
-}
-
-// IsNamed reports whether a text is KIND/NAME or KIND/NAMESPACE/NAME of an object, see IsKind. Case does not matter.
-func IsNamed(k Key, text string) bool {
-	kind, name, _ := strings.Cut(text, "/")
-	return IsKind(k, kind) && (strings.EqualFold(name, k.Name) || strings.EqualFold(name, NameOf(k)))
-}
 
 // Release is a release in the status of a NetworkPool. The status lists the newest releases.
 type Release struct {

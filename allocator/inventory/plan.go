@@ -73,9 +73,8 @@ func (i *Inventory) PlanUpdate(p *Pool, updated metav1.Object) Plan {
 	return plan
 }
 
-// PlanDeletion computes the effect of the deletion of a stored pool, by the owners that the webhook counts: also claims that wait for addresses that they lost in a
-// conflict. The webhook admits the deletion nevertheless if all
-// owners leave for a reason that the state machine does not contain, such as the deletion of their TenantCluster.
+// PlanDeletion computes the effect of the deletion of a stored pool. Its owners are those of the webhook, also claims that lost their addresses in a conflict. The
+// webhook admits a deletion that PlanDeletion denies if all owners leave for a reason outside of the state machine, such as the deletion of their TenantCluster.
 func (i *Inventory) PlanDeletion(p *Pool) Plan {
 	plan := Plan{Before: i.Free(p, 1)}
 	staying, counts := map[Key]bool{}, map[string]int{}

@@ -141,6 +141,20 @@ func (i *Inventory) Domains() []string {
 	return slices.Sorted(maps.Keys(domains))
 }
 
+// Cooldown returns the ranges of a pool in cooldown, and the earliest end of a cooldown; zero if no end is known.
+func (i *Inventory) Cooldown(p *Pool) (ranges []allocator.Range, first time.Time) {
+	for _, g := range i.Segments(p.Domain, p.Ranges) {
+		if g.State != state.SegmentCooldown {
+			continue
+		}
+		ranges = append(ranges, g.Range)
+		if !g.Until.IsZero() && (first.IsZero() || g.Until.Before(first)) {
+			first = g.Until
+		}
+	}
+	return ranges, first
+}
+
 // Free lists the blocks of at least the given number of free addresses of a pool, in address order.
 func (i *Inventory) Free(p *Pool, least int64) (list []allocator.Range) {
 	for _, g := range i.Segments(p.Domain, p.Ranges) {

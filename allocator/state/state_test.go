@@ -1062,6 +1062,9 @@ func TestGrant_OfAnAddressWithoutAPool(t *testing.T) {
 		if err := s.CheckGrant(Claim{Key: key("static-" + address), Ranges: g.Ranges, Token: g.Token}, "", 0); err != nil {
 			t.Fatal(err)
 		}
+		if err := s.CheckGrant(Claim{Key: key("static-" + address), Space: "other", Ranges: g.Ranges, Token: g.Token}, "", 0); !errors.Is(err, ErrForged) {
+			t.Errorf("with the label of another routing domain: %v, want %v", err, ErrForged)
+		}
 		s.observeStored("static-"+address, address, g.Token, func(c *Claim) { c.Pool = Key{} })
 	}
 	if g := s.mustGrant(Request{Claim: key("a")}); g.Ranges[0] == mustRange("10.0.0.0") {

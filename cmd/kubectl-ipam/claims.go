@@ -72,11 +72,11 @@ func (a *app) poolFilter(i *inventory.Inventory, pool string) (func(*inventory.C
 	if err == nil {
 		return func(c *inventory.Claim) bool { return c.Pool == p.Key }, nil
 	}
-	if slices.ContainsFunc(i.Pools(), func(p *inventory.Pool) bool { return isPoolNamed(p.Key, pool) && a.inDomain(p.Domain) }) {
+	if slices.ContainsFunc(i.Pools(), func(p *inventory.Pool) bool { return inventory.IsNamed(p.Key, pool) && a.inDomain(p.Domain) }) {
 		return nil, err // several pools have the name
 	}
 	waits := func(c *inventory.Claim) bool {
-		return c.Pool != inventory.Key{} && i.Pool(c.Pool) == nil && isPoolNamed(c.Pool, pool)
+		return c.Pool != inventory.Key{} && i.Pool(c.Pool) == nil && inventory.IsNamed(c.Pool, pool)
 	}
 	if !slices.ContainsFunc(i.Claims(), waits) {
 		return nil, err

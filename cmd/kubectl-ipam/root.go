@@ -177,7 +177,7 @@ func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool
 	if parts := strings.Split(argument, "/"); len(parts) > 3 || len(parts) == 3 && !isPoolKind(parts[0]) {
 		return nil, fmt.Errorf("pool %q: write NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME", argument)
 	}
-	found := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return !isPoolNamed(p.Key, argument) || !a.inDomain(p.Domain) })
+	found := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return !inventory.IsNamed(p.Key, argument) || !a.inDomain(p.Domain) })
 	if len(found) > 1 {
 		if here := slices.DeleteFunc(slices.Clone(found), func(p *inventory.Pool) bool { return p.Key.Namespace != a.namespace() }); len(here) == 1 {
 			return here[0], nil
@@ -192,11 +192,6 @@ func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool
 		return nil, fmt.Errorf("no pool %q among those that you may read: list them with kubectl ipam pools", argument)
 	}
 	return found[0], nil
-}
-
-// isPoolNamed reports whether a text is NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME of a pool.
-func isPoolNamed(k inventory.Key, text string) bool {
-	return text == k.Name || text == inventory.NameOf(k) || inventory.IsNamed(k, text)
 }
 
 func isPoolKind(name string) bool {

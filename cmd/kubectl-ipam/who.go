@@ -75,7 +75,7 @@ func (a *app) answer(i *inventory.Inventory, argument string) (items []report.Se
 	}
 	var waiting []string
 	for _, c := range i.Claims() {
-		if !a.inDomain(c.Domain) || c.Tenant != argument && !inventory.IsNamed(c.Key, argument) {
+		if !a.inDomain(c.Domain) || c.Tenant != argument && !inventory.IsNamedWithKind(c.Key, argument) {
 			continue
 		}
 		for _, r := range c.Ranges {

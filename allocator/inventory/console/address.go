@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"butlerlabs.dev/ipam/allocator"
-	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/state"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -94,15 +93,4 @@ func usersOf(p *butlerv1.NetworkPool, r allocator.Range) (list []string) {
 		list = append(list, text)
 	}
 	return list
-}
-
-// isNamed reports whether a text is the name of an object, with or without kind and namespace. Case does not matter.
-func isNamed(k inventory.Key, text string) bool {
-	kind := inventory.KindOf(k) + "/"
-	for _, name := range []string{k.Name, inventory.NameOf(k), kind + k.Name, kind + inventory.NameOf(k)} {
-		if strings.EqualFold(name, text) {
-			return true
-		}
-	}
-	return false
 }

@@ -63,7 +63,7 @@ func (r *request) searchRange(of allocator.Range) (items []found) {
 // searchName returns pools, tenants and claims with a matching name.
 func (r *request) searchName(text string, matches func(string) bool) (items []found) {
 	named := func(k inventory.Key) bool {
-		return isNamed(k, text) || matches(k.Name) || matches(inventory.NameOf(k))
+		return inventory.IsNamed(k, text) || matches(k.Name) || matches(inventory.NameOf(k))
 	}
 	for _, p := range r.Pools() {
 		if named(p.Key) {

@@ -667,7 +667,7 @@ func TestExport_LeavesOut(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"1 claim being deleted",
 		"1 claim that lost an address conflict",
-		"1 claim with addresses outside the ranges of the pool, which import denies",
+		"1 claim with addresses that are not in one range of the pool, which import denies",
 		"1 claim without addresses",
 		"1 claim without ownership of the named addresses: kubectl ipam check shows the reason",
 	}, leftOut); diff != "" {

@@ -74,8 +74,8 @@ func Export(i *inventory.Inventory, p *inventory.Pool) (entries []addressfile.En
 	return entries, leftOut
 }
 
-// whyLeftOut returns why a claim of a pool with the ranges windows is not exported; "" for an exported claim. The reason fits one claim and several claims. The state machine decides
-// whether the claim owns the addresses that it names: the status may be older than the pool.
+// whyLeftOut returns the reason to leave a claim of a pool out of an export, for one or several claims; "" for an exported claim. windows are the ranges of the
+// pool. The state machine decides whether the claim owns the addresses in the claim, because the status may be older than the pool.
 func whyLeftOut(i *inventory.Inventory, c *inventory.Claim, windows []allocator.Range) string {
 	o := i.OwnershipOf(c.UID)
 	switch {
@@ -87,8 +87,8 @@ func whyLeftOut(i *inventory.Inventory, c *inventory.Claim, windows []allocator.
 		return "that lost an address conflict"
 	case !o.Allocated:
 		return "without ownership of the named addresses: kubectl ipam check shows the reason"
-	case slices.ContainsFunc(c.Ranges, func(r allocator.Range) bool { return !isCovered(windows, r) }): // an earlier version of the pool offered the addresses
-		return "with addresses outside the ranges of the pool, which import denies"
+	case slices.ContainsFunc(c.Ranges, func(r allocator.Range) bool { return !isCovered(windows, r) }): // offered by an earlier version of the pool, or allocated by count across two adjacent ranges
+		return "with addresses that are not in one range of the pool, which import denies"
 	case claimKinds[c.Key.Resource] == addressfile.KindProxyVIP && c.Tenant != "":
 		return "of Services, which request their addresses themselves"
 	}

@@ -116,25 +116,19 @@ func checkCapacity(i *inventory.Inventory, p *inventory.Pool, add func(d Defect,
 // poolUse describes the addresses of a pool that are not free.
 type poolUse struct {
 	cooldown  int64           // number of addresses in cooldown
-	nextFree  time.Time       // end of the first cooldown; zero without a cooldown
+	nextFree  time.Time       // end of the first cooldown; zero if no end is known
 	ownedFrom []inventory.Key // pools that allocated addresses of the pool to claims, in the order of CompareKeys
 }
 
 func newPoolUse(i *inventory.Inventory, p *inventory.Pool) (use poolUse) {
-	var cooldown []allocator.Range
+	cooldown, first := i.Cooldown(p)
+	use.cooldown, use.nextFree = allocator.Total(cooldown), first
 	pools := map[inventory.Key]bool{}
 	for _, g := range i.Segments(p.Domain, p.Ranges) {
-		switch {
-		case g.State == state.SegmentCooldown:
-			cooldown = append(cooldown, g.Range)
-			if use.nextFree.IsZero() || g.Until.Before(use.nextFree) {
-				use.nextFree = g.Until
-			}
-		case g.State == state.SegmentOwned && i.Pool(g.Pool) != nil:
+		if g.State == state.SegmentOwned && i.Pool(g.Pool) != nil {
 			pools[g.Pool] = true
 		}
 	}
-	use.cooldown = allocator.Total(cooldown)
 	use.ownedFrom = slices.SortedFunc(maps.Keys(pools), inventory.CompareKeys)
 	return use
 }
@@ -144,14 +138,17 @@ func (u poolUse) text(now time.Time) string {
 	if u.cooldown == 0 {
 		return ""
 	}
-	wait := max(time.Second, u.nextFree.Sub(now).Round(time.Second))
-	return fmt.Sprintf("; %d %s in cooldown: the first becomes free in %s", u.cooldown, allocator.Agree(u.cooldown, "is", "are"), wait)
+	text := fmt.Sprintf("; %d %s in cooldown", u.cooldown, allocator.Agree(u.cooldown, "is", "are"))
+	if !u.nextFree.IsZero() {
+		text += fmt.Sprintf(": the first becomes free in %s", max(time.Second, u.nextFree.Sub(now).Round(time.Second)))
+	}
+	return text
 }
 
 // remedy returns the remedy for a pool with few free addresses.
 func (u poolUse) remedy() string {
 	var remedies []string
-	if u.cooldown > 0 {
+	if !u.nextFree.IsZero() {
 		remedies = append(remedies, "wait until "+u.nextFree.UTC().Format(time.RFC3339))
 	}
 	remedies = append(remedies, "enlarge the pool")

@@ -1,0 +1,67 @@
+package inventory
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
+	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
+	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
+)
+
+// kinds maps a resource to its kind.
+var kinds = map[string]string{
+	butler.ResourceNetworkPool: "NetworkPool", metal3.ResourceIPPool: "IPPool", novaedge.ResourceProxyIPPool: "ProxyIPPool",
+	butler.ResourceIPAllocation: "IPAllocation", metal3.ResourceIPClaim: "IPClaim", metal3.ResourceIPAddress: "IPAddress",
+	clusterapi.ResourceIPAddressClaim: "IPAddressClaim", clusterapi.ResourceIPAddress: "IPAddress", novaedge.ResourceProxyVIP: "ProxyVIP",
+}
+
+// KindOf returns the kind of an object: "IPAllocation".
+func KindOf(k Key) string { return cmp.Or(kinds[k.Resource], k.Resource) }
+
+// NameOf returns namespace/name of an object; the name of a cluster-scoped object.
+func NameOf(k Key) string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// TitleOf returns the kind and the name of an object: "IPClaim ns/web".
+func TitleOf(k Key) string { return KindOf(k) + " " + NameOf(k) }
+
+// shortNames maps a resource to the short names in its CustomResourceDefinition.
+var shortNames = map[string][]string{
+	butler.ResourceNetworkPool: {"np"}, butler.ResourceIPAllocation: {"ipa"},
+	metal3.ResourceIPPool:  {"ipp", "ippool", "m3ipp", "m3ippool", "m3ippools", "metal3ipp", "metal3ippool", "metal3ippools"},
+	metal3.ResourceIPClaim: {"ipc", "ipclaim", "m3ipc", "m3ipclaim", "m3ipclaims", "metal3ipc", "metal3ipclaim", "metal3ipclaims"},
+}
+
+// IsKind reports whether a text names the kind of an object as kubectl does: by kind, plural or short name, with or without version and API group. Case does not
+// matter.
+func IsKind(k Key, text string) bool {
+	plural, group, _ := strings.Cut(k.Resource, ".")
+	name, suffix, qualified := strings.Cut(strings.ToLower(text), ".")
+	if qualified && suffix != group && !strings.HasSuffix(suffix, "."+group) {
+		return false
+	}
+	return name == plural || name == strings.ToLower(KindOf(k)) || slices.Contains(shortNames[k.Resource], name)
+}
+
+// IsNamed reports whether a text is NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME of an object, see IsKind. Case does not matter.
+func IsNamed(k Key, text string) bool {
+	return strings.EqualFold(text, k.Name) || strings.EqualFold(text, NameOf(k)) || IsNamedWithKind(k, text)
+}
+
+// IsNamedWithKind reports whether a text is KIND/NAME or KIND/NAMESPACE/NAME of an object, see IsKind. Case does not matter.
+func IsNamedWithKind(k Key, text string) bool {
+	kind, name, _ := strings.Cut(text, "/")
+	return IsKind(k, kind) && (strings.EqualFold(name, k.Name) || strings.EqualFold(name, NameOf(k)))
+}
+
+// CompareKeys orders objects by resource, namespace and name.
+func CompareKeys(x, y Key) int {
+	return cmp.Or(strings.Compare(x.Resource, y.Resource), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
+}
