@@ -32,16 +32,16 @@ type tenureItem struct {
 	Until         *time.Time `json:"until,omitempty"` // absent if the history has no release
 }
 
-// past prints the owners of addresses from the log of the manager or from AllocationHistories: the owners at a time, or with at "" the owners in the whole
-// history.
+// past prints the owners of addresses from the log of the manager or from AllocationHistories: the owners at a time (historyrecord.ParsePeriod), or with at ""
+// the owners in the whole history.
 func (a *app) past(ctx context.Context, argument, log, at string) error {
 	r, err := allocator.ParseRange(argument)
 	if err != nil {
 		return fmt.Errorf("--at and --log answer for an address, a range or a network: %w", err)
 	}
-	var when time.Time
+	var when historyrecord.Period
 	if at != "" {
-		if when, err = time.Parse(time.RFC3339, at); err != nil {
+		if when, err = historyrecord.ParsePeriod(at); err != nil {
 			return fmt.Errorf("--at=%s: write a time as 2026-11-24T15:00:00Z", at)
 		}
 	}
@@ -49,7 +49,7 @@ func (a *app) past(ctx context.Context, argument, log, at string) error {
 	if log != "" {
 		history, err = a.readLog(log)
 	} else {
-		history, err = a.readHistoryObjects(ctx, when)
+		history, err = a.readHistoryObjects(ctx, when.Begin)
 	}
 	if err != nil {
 		return err

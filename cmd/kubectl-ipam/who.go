@@ -58,7 +58,7 @@ without --at, show all owners in the log.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&at, "at", "", "`time` of the question, in RFC 3339: only the owners at that time")
+	cmd.Flags().StringVar(&at, "at", "", "`time` of the question, in RFC 3339: only the owners at that time; without a fraction, all owners in that second")
 	cmd.Flags().StringVar(&log, "log", "", "`file` with the log of the manager, - for standard input; without the flag, --at reads AllocationHistories")
 	return cmd
 }

@@ -163,9 +163,9 @@ func fill(t *testing.T, claims int) (done siteOperations) {
 		return ""
 	})
 	done.released = suite.Kinds[0].Address(first)
-	suite.Eventually(t, suite.Soon, func(context.Context) error { // wait until a whole second has passed since the allocation
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // wait until the manager has logged the allocation, which it also stores in the history
 		done.owned = time.Now().UTC().Format(time.RFC3339)
-		if r := run(t, cluster.Kubeconfig(), "who", done.released, "--at", done.owned); !strings.Contains(r.stdout, first.GetName()) {
+		if r := run(t, cluster.Kubeconfig(), "who", done.released, "--log", cluster.Managers()[0].LogPath(), "--at", done.owned); !strings.Contains(r.stdout, first.GetName()) {
 			return fmt.Errorf("who --at %s: %s%s", done.owned, r.stdout, r.stderr)
 		}
 		return nil

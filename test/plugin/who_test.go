@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +130,37 @@ func TestWho_DeletedClaim(t *testing.T) {
 		return nil
 	})
 }
+
+// A question for the begin or the end of a tenure, as who prints them, finds the tenure: a time without a fraction means the whole second.
+func TestWho_AtThePrintedTimes(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	claim := pinned(ns, "pool", "web", "10.1.0.0", "10.1.0.6")
+	suite.Create(t, admin, networkPool(ns, "pool", "10.1.0.0/24", ns), claim)
+	history := []string{"who", "10.1.0.3", "--domain", ns, "--log", cluster.Managers()[0].LogPath()}
+	awaitTimes := func(times int) (printed []string) {
+		t.Helper()
+		suite.Eventually(t, suite.Soon, func(context.Context) error {
+			r := run(t, cluster.Kubeconfig(), history...)
+			if printed = timePattern.FindAllString(r.stdout, -1); len(printed) != times {
+				return fmt.Errorf("%s%s", r.stdout, r.stderr)
+			}
+			return nil
+		})
+		return printed
+	}
+	awaitTimes(1)
+	if err := admin.Delete(t.Context(), claim); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range awaitTimes(2) {
+		if out := ipam(t, append(history, "--at", at)...).stdout; !strings.Contains(out, "IPAllocation "+ns+"/web") {
+			t.Errorf("at %s: %s", at, out)
+		}
+	}
+}
+
+// timePattern matches a time in the output of a command.
+var timePattern = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
 // pools shows the percentage of the conditions of a pool, and its notes name other pools with their namespace.
 func TestPools_PercentageAndNotes(t *testing.T) {

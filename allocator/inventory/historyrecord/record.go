@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -190,9 +191,25 @@ type Tenure struct {
 	Until  time.Time // zero if the history lacks the release
 }
 
-// Owners lists the tenures of claims that owned an address of a range in a routing domain, by begin. If at is not zero, Owners lists only the tenures that
-// contain the time at.
-func (h History) Owners(domain string, r allocator.Range, at time.Time) (list []Tenure) {
+// Period is the time from Begin, included, to End, excluded. The zero Period is unlimited.
+type Period struct{ Begin, End time.Time }
+
+// ParsePeriod returns the period that a time in RFC 3339 names: a whole second, or with a fraction of a second, a nanosecond. Times in outputs are whole
+// seconds: a question with the printed begin or end of a tenure has to find the tenure.
+func ParsePeriod(text string) (Period, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return Period{}, err
+	}
+	length := time.Second
+	if strings.ContainsAny(text, ".,") {
+		length = time.Nanosecond
+	}
+	return Period{Begin: at, End: at.Add(length)}, nil
+}
+
+// Owners lists the tenures of claims that owned an address of a range in a routing domain during a period or a part of it, by begin.
+func (h History) Owners(domain string, r allocator.Range, during Period) (list []Tenure) {
 	open := map[string]int{} // UID -> index of the tenure in list
 	for _, record := range h {
 		if record.RoutingDomain != domain || !slices.ContainsFunc(record.Ranges, r.Overlaps) {
@@ -214,8 +231,10 @@ func (h History) Owners(domain string, r allocator.Range, at time.Time) (list []
 			list = append(list, Tenure{Record: record, Until: record.Time})
 		}
 	}
-	if !at.IsZero() {
-		list = slices.DeleteFunc(list, func(t Tenure) bool { return at.Before(t.From) || !t.Until.IsZero() && !at.Before(t.Until) })
+	if during != (Period{}) {
+		list = slices.DeleteFunc(list, func(t Tenure) bool {
+			return !t.From.Before(during.End) || !t.Until.IsZero() && !during.Begin.Before(t.Until)
+		})
 	}
 	slices.SortStableFunc(list, func(x, y Tenure) int { return cmp.Or(x.From.Compare(y.From), x.Until.Compare(y.Until)) })
 	return list

@@ -27,6 +27,43 @@ func mustRange(t *testing.T, text string) allocator.Range {
 	return r
 }
 
+func instant(at time.Time) Period { return Period{Begin: at, End: at.Add(1)} }
+
+// A time without a fraction means the whole second. Therefore the begin and the end of a tenure, which outputs contain as whole seconds, find the tenure.
+func TestOwners_OfASecond(t *testing.T) {
+	at := func(second, millisecond int) time.Time {
+		return time.Date(2026, 11, 24, 15, 0, second, millisecond*int(time.Millisecond), time.UTC)
+	}
+	r := mustRange(t, "10.0.0.1")
+	of := func(event, uid string, at time.Time) Record {
+		return Record{Event: event, Time: at, UID: uid, Ranges: []allocator.Range{r}}
+	}
+	h := NewHistory([]Record{
+		of(EventAllocated, "a", at(1, 50)), of(EventReleased, "a", at(5, 400)), of(EventAllocated, "b", at(5, 600)), of(EventReleased, "b", at(7, 0)),
+	})
+	for text, want := range map[string]string{
+		"2026-11-24T15:00:00Z": "", "2026-11-24T15:00:01Z": "a", "2026-11-24T15:00:04Z": "a", "2026-11-24T15:00:05Z": "ab", "2026-11-24T15:00:06Z": "b", "2026-11-24T15:00:07Z": "",
+		"2026-11-24T16:00:01+01:00": "a", "2026-11-24T15:00:01.000Z": "", "2026-11-24T15:00:01.050Z": "a", "2026-11-24T15:00:05.4Z": "", "2026-11-24T15:00:05,399Z": "a",
+	} {
+		during, err := ParsePeriod(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, tenure := range h.Owners("", r, during) {
+			got += tenure.UID
+		}
+		if got != want {
+			t.Errorf("at %s: owners %q, want %q", text, got, want)
+		}
+	}
+	for _, text := range []string{"", "now", "2026-11-24", "2026-11-24T15:00:00"} {
+		if _, err := ParsePeriod(text); err == nil {
+			t.Errorf("time %q is accepted", text)
+		}
+	}
+}
+
 // ReadLog ignores lines of other loggers, prefixes, repetitions and long lines. The last of consecutive releases counts.
 func TestReadLog(t *testing.T) {
 	record := func(second int, event, uid string) string {
@@ -44,14 +81,14 @@ func TestReadLog(t *testing.T) {
 	r := mustRange(t, "10.0.0.1")
 	for second, want := range map[int]string{0: "", 1: "a", 15: "a", 20: "", 30: "b", 39: "b", 45: "", 60: "b"} {
 		got := ""
-		for _, tenure := range h.Owners("", r, now.Add(time.Duration(second)*time.Second)) {
+		for _, tenure := range h.Owners("", r, instant(now.Add(time.Duration(second)*time.Second))) {
 			got += tenure.UID
 		}
 		if got != want {
 			t.Errorf("at %d s: owners %q, want %q", second, got, want)
 		}
 	}
-	if all := h.Owners("", r, time.Time{}); len(all) != 3 {
+	if all := h.Owners("", r, Period{}); len(all) != 3 {
 		t.Errorf("%d tenures, want 3: %+v", len(all), all)
 	}
 	if _, err := ReadLog(strings.NewReader(strings.Replace(record(1, EventAllocated, "a"), "10.0.0.1", "10.0.0", 1))); err == nil {
@@ -127,7 +164,7 @@ func TestMissingAllocations(t *testing.T) {
 	}
 	h := NewHistory(append(records, missing...))
 	for minute, want := range map[int]int{-70: 0, -30: 1, -1: 0} {
-		if owners := h.Owners("", mustRange(t, "10.0.0.1"), now.Add(time.Duration(minute)*time.Minute)); len(owners) != want {
+		if owners := h.Owners("", mustRange(t, "10.0.0.1"), instant(now.Add(time.Duration(minute)*time.Minute))); len(owners) != want {
 			t.Errorf("%d minutes ago: %+v, want %d owners", -minute, owners, want)
 		}
 	}
