@@ -7,7 +7,8 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// ObserveClaim applies the event of a claim. A version that is not newer than the known version is ignored.
+// ObserveClaim applies the event of a claim. A version that is not newer than the known version changes nothing. The event of the known version marks the claim
+// as changed: if the version is known from a read of the API server, a reconcile before the event has seen an older claim or none.
 func (s *State) ObserveClaim(now time.Time, c Claim) {
 	known := s.claims[c.UID]
 	if known == nil {
@@ -18,6 +19,9 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 			s.addressObjects[c.OwnerClaim] = append(s.addressObjects[c.OwnerClaim], known)
 		}
 	} else if c.ResourceVersion <= known.ResourceVersion {
+		if c.ResourceVersion == known.ResourceVersion {
+			s.changed[c.Key], s.changed[c.owner()] = struct{}{}, struct{}{}
+		}
 		return
 	}
 	before := known.Claim

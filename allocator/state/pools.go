@@ -40,8 +40,9 @@ func (s *State) removeUnconfirmedPools(now time.Time) {
 	}
 }
 
-// storePool applies a version of a pool: by its event, or ahead of its event. A version that is not newer than the known version is ignored; the event of a
-// version that was read ahead confirms the version.
+// storePool applies a version of a pool: by its event, or ahead of its event. A version that is not newer than the known version is ignored. The event of the
+// known version confirms a version that was read ahead, and marks the pool as changed: if the version is known from a read of the API server, a reconcile before
+// the event has seen an older pool or none.
 func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 	known, changedDomain, same := s.pools[p.Key], true, false
 	var before Pool
@@ -54,9 +55,12 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 		s.pools[p.Key] = known
 		s.storedCount[p.Key.Resource]++
 	case p.ResourceVersion <= known.ResourceVersion:
-		if known.readAhead && !ahead && p.ResourceVersion == known.ResourceVersion {
+		if ahead || p.ResourceVersion < known.ResourceVersion {
+			return
+		}
+		s.changed[p.Key] = struct{}{}
+		if known.readAhead {
 			known.readAhead = false
-			s.changed[p.Key] = struct{}{}
 			s.endWithholding(known)
 		}
 		return
@@ -200,9 +204,11 @@ func partName(pool string, bits int) string { return fmt.Sprintf("%s/%d", pool, 
 func orderedName(pool string, r allocator.Range) string { return pool + "#" + r.String() }
 
 // RemovePool applies the delete event of a pool: the pool is gone. Owners keep their ranges; the pool's cooldowns end, and its moved ranges are freed, as
-// release records, cooldown list and moved record are deleted with the pool.
+// release records, cooldown list and moved record are deleted with the pool. The event of a pool that a list of the API server lacked before marks the pool as
+// changed too: a reconcile before the event has seen the pool.
 func (s *State) RemovePool(k Key, resourceVersion uint64) {
 	s.RecordApplied(k.Resource, resourceVersion)
+	s.changed[k] = struct{}{}
 	if p := s.pools[k]; p != nil {
 		s.hidePool(p)
 		delete(s.pools, k)
@@ -210,7 +216,6 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 		s.freeUnlistedMoved(p, true)
 		s.endCooldowns(k)
 		s.storedCount[k.Resource]--
-		s.changed[k] = struct{}{}
 		s.admitAllDeferred()
 	}
 }
