@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// ownersGrace is the time for owners to be released before a pool that is being deleted has an event: most deletions delete a pool with its claims.
+	// ownersGrace is the time for owners to be released before a pool that is being deleted has an event: most deletions delete a pool with its claims. If the
+	// text has changed, the next event follows after ownersGrace, and each further event after twice the pause before, up to reportEvery.
 	ownersGrace = 5 * time.Second
 	// maxNamedOwners bounds the owners that one event names.
 	maxNamedOwners = 3
@@ -26,14 +27,39 @@ func (d *deps) reportOwners(p client.Object, pool ledger.Key, owners int, m *mem
 	if owners == 0 {
 		return 0
 	}
-	now := d.Now()
-	if _, seen := m.reported[eventWaitingForOwners]; !seen {
-		m.reported[eventWaitingForOwners] = now.Add(ownersGrace - reportEvery) // the first event may be recorded after ownersGrace
+	if m.owners.mayDescribe(d.Now()) {
+		if text := d.describeOwners(pool, owners); m.owners.mayReport(text, d.Now()) {
+			d.reportWaitsForOwners(p, text)
+		}
 	}
-	if m.mayReport(eventWaitingForOwners, now) {
-		d.reportWaitsForOwners(p, d.describeOwners(pool, owners))
+	return m.owners.due.Sub(d.Now())
+}
+
+// ownersReport paces the events with the owners of a pool that is being deleted. The zero value is ready.
+type ownersReport struct {
+	due      time.Time // of the next description of the owners
+	pause    time.Duration
+	text     string    // of the last event
+	reported time.Time // time of the last event
+}
+
+// mayDescribe reports whether the owners are to be described now. It is false for ownersGrace from the first call on.
+func (r *ownersReport) mayDescribe(now time.Time) bool {
+	if r.pause == 0 {
+		r.pause, r.due = ownersGrace, now.Add(ownersGrace)
 	}
-	return m.reported[eventWaitingForOwners].Add(reportEvery).Sub(now)
+	return !now.Before(r.due)
+}
+
+// mayReport reports whether the text needs an event: it differs from the text of the last event, or that event is old. The call doubles the pause.
+func (r *ownersReport) mayReport(text string, now time.Time) bool {
+	r.due = now.Add(r.pause)
+	r.pause = min(2*r.pause, reportEvery)
+	if text == r.text && now.Sub(r.reported) < reportEvery {
+		return false
+	}
+	r.text, r.reported = text, now
+	return true
 }
 
 // describeOwners names owners of a pool and an action. Owners that are not being deleted are named alone, if there are any: only a user can delete them.

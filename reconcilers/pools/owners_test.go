@@ -1,7 +1,9 @@
 package pools
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
@@ -33,5 +35,39 @@ func TestNameOwners(t *testing.T) {
 		if got := nameOwners(tc.keys, tc.total, tc.place); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
+	}
+}
+
+// A text that changes has an event after ever longer pauses. A text that stays has an event every reportEvery.
+func TestOwnersReport_Pace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		changes bool
+		want    []time.Duration
+	}{
+		"text changes": {true, []time.Duration{5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 320 * time.Second, 640 * time.Second, 1240 * time.Second}},
+		"text stays":   {false, []time.Duration{5 * time.Second, 640 * time.Second, 1240 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var (
+				r        ownersReport
+				reported []time.Duration
+			)
+			began := time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)
+			for after := time.Duration(0); after <= 30*time.Minute; after += time.Second {
+				now, text := began.Add(after), "owners"
+				if tc.changes {
+					text += after.String()
+				}
+				if r.mayDescribe(now) && r.mayReport(text, now) {
+					reported = append(reported, after)
+				}
+				if !r.due.After(now) {
+					t.Fatalf("after %s: the next description is due at once", after)
+				}
+			}
+			if !slices.Equal(reported, tc.want) {
+				t.Errorf("events after %s, want %s", reported, tc.want)
+			}
+		})
 	}
 }

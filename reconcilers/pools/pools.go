@@ -92,6 +92,7 @@ type memory struct {
 	movedWritten  time.Time            // last write of the moved record
 	statusEntries int                  // entries of the lists in the status
 	reported      map[string]time.Time // event -> when it was last recorded
+	owners        ownersReport         // of a pool that is being deleted
 	unmanaged     bool                 // the pool was not managed, or paused
 	generation    int64                // of the last reconcile; 0 before the first
 }
