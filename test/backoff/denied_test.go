@@ -294,13 +294,6 @@ func TestDeniedWrites(t *testing.T) {
 	}
 	time.Sleep(time.Until(made.Add(settle / 2)))
 	allocated, named := latency(t, "10.2.0.0/24", "10.2.0")
-	t.Logf("allocation ready in %s before, %s beside; claim named in %s before, %s beside", allocatedBefore, allocated, namedBefore, named)
-	if limit := 2*allocatedBefore + 100*time.Millisecond; allocated > limit {
-		t.Errorf("allocations of another namespace are ready after %s, want %s at most", allocated, limit)
-	}
-	if limit := 2*namedBefore + 100*time.Millisecond; named > limit {
-		t.Errorf("claims of another namespace have their address after %s, want %s at most", named, limit)
-	}
 	time.Sleep(time.Until(made.Add(settle))) // the test is about a time without events
 	if perMinute := float64(logged(t)-logBegan) / time.Since(began).Minutes() / 1e6; perMinute > 1 {
 		t.Errorf("the log grows by %.2f MB a minute", perMinute)
@@ -334,6 +327,15 @@ func TestDeniedWrites(t *testing.T) {
 	for _, k := range all {
 		become(t, time.Until(ended.Add(longest+slack)), k.objects, k.served)
 		t.Logf("%-45s served %s after the cause has ended", k.name, time.Since(ended).Round(time.Millisecond))
+	}
+	// The denied writes are compared with the time before and the time after: other processes of the machine may be busy at one of them.
+	allocatedAfter, namedAfter := latency(t, "10.3.0.0/24", "10.3.0")
+	t.Logf("allocation ready in %s before, %s during, %s after the denied writes; claim named in %s, %s, %s", allocatedBefore, allocated, allocatedAfter, namedBefore, named, namedAfter)
+	if limit := 2*max(allocatedBefore, allocatedAfter) + 100*time.Millisecond; allocated > limit {
+		t.Errorf("allocations of another namespace are ready after %s, want %s at most", allocated, limit)
+	}
+	if limit := 2*max(namedBefore, namedAfter) + 100*time.Millisecond; named > limit {
+		t.Errorf("claims of another namespace have their address after %s, want %s at most", named, limit)
 	}
 }
 

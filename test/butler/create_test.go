@@ -254,7 +254,9 @@ func TestIPAllocation_ReservedRangeIsNotOwned(t *testing.T) {
 func TestIPAllocation_PinnedBeforeItsPoolIsServedFirst(t *testing.T) {
 	ns := namespace(t)
 	early := pinned(ns, "early", "10.90.0.0-10.90.0.3")
-	suite.Create(t, admin, claim(ns, "any", 4), early, pool(ns, "10.90.0.0/29"))
+	suite.Create(t, admin, claim(ns, "any", 4), early)
+	says(t, suite.Soon, early, "does not exist") // the manager has observed early before the pool
+	suite.Create(t, admin, pool(ns, "10.90.0.0/29"))
 	_ = admin.Create(t.Context(), claim(ns, "next", 4)) // one of the two that name nothing has the rest
 	suite.AwaitObject(t, admin, early, func(a *v1alpha1.IPAllocation) string {
 		if a.Status.Phase == v1alpha1.PhaseAllocated && addressesOf(a) == "10.90.0.0-10.90.0.3" {

@@ -230,7 +230,7 @@ func TestRelease_WhileTheManagerDies(t *testing.T) {
 	}
 
 	t.Run("cooldown_goes_on", func(t *testing.T) {
-		const delay = 20 * time.Second
+		const delay = 40 * time.Second // longer than the restart takes
 		ns := suite.CreateNamespace(t, c)
 		p, a := coolingPool(ns, "10.43.0.0/29", delay), claim(ns, "before", 8)
 		suite.Create(t, c, p, a)
@@ -249,7 +249,7 @@ func TestRelease_WhileTheManagerDies(t *testing.T) {
 			t.Fatal("the restart took longer than the cooldown: the test shows nothing")
 		}
 		suite.RequireDenied(t, c.Create(t.Context(), claim(ns, "early", 8)), 403)
-		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return c.Create(ctx, claim(ns, "after", 8)) })
+		suite.Eventually(t, delay+suite.Soon, func(ctx context.Context) error { return c.Create(ctx, claim(ns, "after", 8)) })
 		if time.Now().Before(r.ReusableAt.Time) {
 			t.Error("the addresses are allocated during their cooldown")
 		}

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -110,13 +108,7 @@ func TestDeniedWrite_ByAPolicy(t *testing.T) {
 		}
 		return nil
 	})
-	var told v1.EventList
-	if err := admin.List(t.Context(), &told, client.InNamespace(ns)); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.ContainsFunc(told.Items, func(e v1.Event) bool { return strings.Contains(e.Message, "refused by a policy") }) {
-		t.Errorf("no event tells of it: %+v", told.Items)
-	}
+	suite.AwaitEvent(t, admin, a, "AllocationFailed", "refused by a policy")
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	policy.Name = ns
 	suite.Delete(t, admin, policy)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -115,6 +116,15 @@ func TestManager(t *testing.T) {
 		}
 		suite.Kubectl(t, s, "", "create", "clusterrole", "scraper", "--verb=get", "--non-resource-url=/metrics")
 		suite.Kubectl(t, s, "", "create", "clusterrolebinding", "scraper", "--clusterrole=scraper", "--serviceaccount="+sandbox.Namespace+":prometheus")
+		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the authorizer observes the role with a delay, and the manager keeps a denial for a while
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: "system:serviceaccount:" + sandbox.Namespace + ":prometheus", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
+			}}
+			if err := c.Create(ctx, review); err != nil || !review.Status.Allowed {
+				return fmt.Errorf("not allowed yet: %v", err)
+			}
+			return nil
+		})
 		if got := statusOf(t, url, token(t, c, "prometheus")); got != http.StatusOK {
 			t.Errorf("with the right: status %d", got)
 		}

@@ -139,6 +139,7 @@ func TestPaused_ResumesWithItsPool(t *testing.T) {
 			suite.Change(t, admin, pool, func(p *v1alpha1.IPPool) { p.Annotations = map[string]string{clusterv1.PausedAnnotation: ""} })
 			comes := k.claim(ns, "comes", "pool", "10.0.0.7")
 			suite.Create(t, admin, comes)
+			becomesPaused(t, k, ns) // the manager observes pools and claims by two watches
 			if err := admin.Delete(t.Context(), goes); err != nil {
 				t.Fatal(err)
 			}

@@ -302,7 +302,7 @@ func TestConflict_BoundVIPWritesAnothersAddress(t *testing.T) {
 	createdAfter(t, other, takes)
 	bound(t, takes)
 	bound(t, other)
-	restore := withoutWebhooks(t)
+	restore := withoutWebhooks(t, vip("around-probe", p.Name, at("10.48.0.2")))
 	suite.Change(t, admin, takes, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.48.0.2" })
 	restore()
 	unbound(t, takes, v1alpha1.ReasonAddressConflict)
@@ -322,8 +322,8 @@ func TestConflict_DualStackLoser(t *testing.T) {
 	bound(t, second)
 }
 
-// withoutWebhooks removes the webhooks until restore is called.
-func withoutWebhooks(t *testing.T) (restore func()) {
+// withoutWebhooks removes the webhooks until restore is called. The webhooks deny the create of denied: when the API server accepts it, the webhooks are gone.
+func withoutWebhooks(t *testing.T, denied *v1alpha1.ProxyVIP) (restore func()) {
 	t.Helper()
 	for _, kind := range []string{"mutatingwebhookconfiguration/zz-butler-ipam", "validatingwebhookconfiguration/butler-ipam"} {
 		suite.Kubectl(t, cluster, "", "delete", kind)
@@ -334,6 +334,7 @@ func withoutWebhooks(t *testing.T) (restore func()) {
 		}
 	})
 	t.Cleanup(restore)
+	suite.Eventually(t, suite.Soon, func(ctx context.Context) error { return admin.Create(ctx, denied.DeepCopy(), client.DryRunAll) })
 	return restore
 }
 
@@ -387,7 +388,7 @@ func TestConflict_AroundTheWebhooks(t *testing.T) {
 	holds := vip("clash-holds", p.Name, at("10.45.0.3/32"))
 	suite.CreateForTest(t, admin, holds)
 	bound(t, holds)
-	restore := withoutWebhooks(t)
+	restore := withoutWebhooks(t, vip("clash-probe", p.Name, at("10.45.0.3")))
 	late := vip("clash-late", "", at("10.45.0.3"))
 	suite.CreateForTest(t, admin, late)
 	restore()
@@ -410,7 +411,10 @@ func TestConflict_AroundTheWebhooks(t *testing.T) {
 // Case N1, with 200 VIPs of an earlier controller.
 func TestAdoption_FromStatus(t *testing.T) {
 	const total = 200
-	restore := withoutWebhooks(t)
+	probes := pool("earlier-probe", "10.171.0.0/30")
+	suite.CreateForTest(t, admin, probes)
+	gets(t, vip("earlier-holds", probes.Name, at("10.171.0.1")), "10.171.0.1/32")
+	restore := withoutWebhooks(t, vip("earlier-denied", probes.Name, at("10.171.0.1")))
 	vips := make([]*v1alpha1.ProxyVIP, total)
 	for i := range vips {
 		vips[i] = vip(fmt.Sprintf("earlier-%03d", i), "earlier")

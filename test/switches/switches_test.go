@@ -68,13 +68,17 @@ func pinned(namespace, name string) *butlerv1.IPAllocation {
 	return a
 }
 
-// allocates waits until a create has addresses.
+// allocates waits until an object is stored with its addresses. A create that takes too long may be stored nevertheless.
 func allocates(t *testing.T, c client.Client, within time.Duration, o client.Object) {
 	t.Helper()
 	suite.Eventually(t, within, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		return c.Create(ctx, o)
+		err := c.Create(ctx, o)
+		if apierrors.IsAlreadyExists(err) {
+			return c.Get(ctx, client.ObjectKeyFromObject(o), o)
+		}
+		return err
 	})
 }
 

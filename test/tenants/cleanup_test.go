@@ -232,7 +232,10 @@ func TestOrphan_IsReleasedLater(t *testing.T) {
 	again := tenant(t, ns, "one", "orphan", "")
 	suite.CreateForTest(t, admin, again)
 	networkReady(t, again, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	free(t, p, 32-8-8-1)
+	own := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace(), Name: again.Status.LBAllocationRef.Name}}
+	if suite.Read(t, admin, own); own.UID == a.UID || own.Annotations[v1alpha1.AnnotationTenantUID] != string(again.UID) {
+		t.Errorf("the new tenant has %s, allocated for the tenant %s", own.Name, own.Annotations[v1alpha1.AnnotationTenantUID])
+	}
 	suite.AwaitGone(t, admin, a)
 	t.Logf("released %s after its tenant was gone", time.Since(since))
 	if took := time.Since(since); took < orphanAfter-time.Second { // times in a condition are whole seconds

@@ -270,8 +270,8 @@ func TestMetalLBPool_EditIsReverted(t *testing.T) {
 	})
 	offers(t, "10.25.0.0-10.25.0.1")
 	t.Logf("put right after %s", time.Since(edited))
-	if took := time.Since(edited); took > time.Second {
-		t.Errorf("put right after %s, want at most 1s", took)
+	if took := time.Since(edited); took > 5*time.Second { // without the event of the edit, the next comparison is later
+		t.Errorf("put right after %s, want at most 5s", took)
 	}
 	hears(t, c, "MetalLBDriftCorrected", "added 192.0.2.0-192.0.2.9")
 	if err := tenantPlane.Client.Delete(t.Context(), metallbPool()); err != nil {
@@ -470,8 +470,10 @@ func TestAccess_TenantComesBack(t *testing.T) {
 	back := time.Now()
 	offers(t, "10.26.0.0-10.26.0.1", "10.26.0.100-10.26.0.101")
 	t.Logf("in sync %s after it was back, %s after it went", time.Since(back), time.Since(away))
-	if took := time.Since(back); took > 2*time.Second {
-		t.Errorf("in sync %s after it was back, want at most 2s", took)
+	// One pause between attempts (1 s), one write that a starting API server holds until its time limit (1 s), and the collected changes (0.4 s); the longest
+	// pause, without a watch on the tenant's return, is 30 s.
+	if took := time.Since(back); took > 5*time.Second {
+		t.Errorf("in sync %s after it was back, want at most 5s", took)
 	}
 	hears(t, c, "TenantReachable", "")
 }

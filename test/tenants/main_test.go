@@ -152,7 +152,7 @@ func holds(ctx context.Context, c *v1alpha1.TenantCluster, want ...string) error
 // hears waits for an event on an object, with a reason and a text that has this part.
 func hears(t *testing.T, o client.Object, reason, part string) {
 	t.Helper()
-	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
+	suite.Eventually(t, 4*suite.Soon, func(ctx context.Context) error { // a manager writes one event at a time
 		all := &corev1.EventList{}
 		if err := admin.List(ctx, all, client.InNamespace(o.GetNamespace())); err != nil {
 			return err
