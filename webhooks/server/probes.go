@@ -115,7 +115,7 @@ func (p *Probes) ListenAndServe(address string, log logr.Logger) error {
 		mux.Handle(path, h)
 		mux.Handle(path+"/", h) // single checks: /readyz/NAME
 	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: 90 * time.Second}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second}
 	go func() { log.Error(server.Serve(listener), "Probes are no longer served") }()
 	return nil
 }

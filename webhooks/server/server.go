@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// headerTimeout bounds the TLS handshake and the headers of a request, requestTimeout the handshake, headers and body, answerTimeout a whole call.
-	// The API server abandons a call after 30 s.
-	headerTimeout  = 10 * time.Second
-	requestTimeout = 15 * time.Second
-	answerTimeout  = 45 * time.Second
-	maxHeader      = 16 << 10
+	// bodyTimeout bounds the time to read a body, unless the handler sets a read deadline. answerTimeout bounds the TLS handshake, and a call from its headers
+	// to its answer. The API server abandons a call after 30 s.
+	bodyTimeout   = 15 * time.Second
+	answerTimeout = 45 * time.Second
+	maxHeader     = 16 << 10
 	// idleTimeout is longer than the 90 s for which the API server keeps an idle connection. The sender must close first: a call sent while the
-	// server closes the connection fails.
+	// server closes the connection fails. This includes connections that the API server has opened for a burst of calls and not used yet: net/http applies
+	// ReadHeaderTimeout to them. Connections bounds the memory of senders that never complete their headers.
 	idleTimeout = 5 * time.Minute
 	// drainLimit bounds the drain at shutdown. Calls at work have been answered with 503 by then. Without a limit, connections that never carried
 	// a call would delay the end of the process by five seconds.
@@ -86,7 +86,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	connections := NewConnections(ConnectionMemory)
 	server := &http.Server{
-		Handler: s.WebhookMux(), ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
+		Handler: boundBody(s.WebhookMux()), ReadHeaderTimeout: idleTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader, ConnState: connections.ObserveState, ConnContext: connections.AddContext,
 		ErrorLog: stdlog.New(connectionLog{s.Log}, "", 0),
 	}
@@ -110,6 +110,15 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	<-drained
 	return nil
+}
+
+// boundBody sets a read deadline for the body of each request. ReadTimeout of http.Server would count from the begin of a connection's first request, which
+// net/http awaits as soon as the connection is open.
+func boundBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // connections of http.Server support deadlines
+		next.ServeHTTP(w, r)
+	})
 }
 
 // RestrictToHTTP1 makes a TLS server or client offer HTTP/1.1 only, over TLS 1.2 or later.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -90,6 +91,62 @@ func TestServer_AnswersCallsThatCrossTheEndOfTheirConnection(t *testing.T) {
 				t.Errorf("got %s %v, want 503 with Retry-After 0, and the end of the connection", got.Status, got.Header)
 			}
 		})
+	}
+}
+
+// The API server keeps a connection that it has opened and not used for 90 s, and may then send a call over it.
+func TestServer_KeepsUnusedConnections(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes 16 s")
+	}
+	c := testConfig(t, writePair(t))
+	defer serve(t, c)()
+	connection, err := tls.Dial("tcp", c.Address, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	if err := connection.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	_ = connection.SetReadDeadline(time.Now().Add(16 * time.Second))
+	if n, err := connection.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the server sent %d bytes, or has closed the connection: %v", n, err)
+	}
+	_ = connection.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(connection, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		t.Errorf("got %s", response.Status)
+	}
+}
+
+// A handler that leaves the body, such as that of an unknown path, does not bound the time to read the body.
+func TestServer_EndsIncompleteBodies(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes 15 s")
+	}
+	c := testConfig(t, writePair(t))
+	defer serve(t, c)()
+	connection, err := tls.Dial("tcp", c.Address, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	if _, err := io.WriteString(connection, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	_ = connection.SetReadDeadline(time.Now().Add(2 * bodyTimeout))
+	if _, err := io.Copy(io.Discard, connection); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection is open %s after the headers", 2*bodyTimeout)
 	}
 }
 
