@@ -133,7 +133,7 @@ func TestWho_IsFastWithManyClaims(t *testing.T) {
 	}
 	began := time.Now()
 	answers := i.Who("", mustRange(t, "0.0.0.0/0"))
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 2*time.Second && !race {
 		t.Errorf("%d answers take %s", len(answers), took)
 	} else {
 		t.Logf("%d answers in %s", len(answers), took)

@@ -108,6 +108,9 @@ func installUpgradeRemove(t *testing.T, serverSide string) {
 
 	// The sandbox has installed the CRDs already.
 	must(run("install", "ipam", chart, serverSide, "--values=testdata/everything.yaml", "--take-ownership"))
+	// The API server writes conditions to new objects a little later.
+	suite.Kubectl(t, cluster, "", "wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+	suite.Kubectl(t, cluster, "", "wait", "--for=condition=Dangling=False", "flowschema", "--selector=app.kubernetes.io/instance=ipam", "--timeout=30s")
 	installed := versions()
 	if got, want := strings.Count(installed, "\n"), len(render(t, "everything.yaml")); got != want {
 		t.Errorf("%d of %d objects are there:\n%s", got, want, installed)

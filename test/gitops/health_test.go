@@ -115,7 +115,7 @@ func TestFlux_WaitsForAddresses(t *testing.T) {
 	namespace := newNamespace(t)
 	e := newFlux(t, namespace)
 	must(t, e.sync(t.Context(), repository(t, namespace, "allocations")))
-	if err := e.healthy(t.Context(), time.Second); err == nil || !strings.Contains(err.Error(), "backend-lb status: 'InProgress'") {
+	if err := e.healthy(t.Context(), 5*time.Second); err == nil || !strings.Contains(err.Error(), "backend-lb status: 'InProgress'") {
 		t.Errorf("got %v, want the wait for what has no pool to time out", err)
 	}
 	must(t, e.sync(t.Context(), repository(t, namespace, "allocations", "pool")))

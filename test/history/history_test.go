@@ -91,9 +91,8 @@ func (l *lives) delete(t *testing.T, o client.Object) {
 	l.byUID[string(o.GetUID())].released, l.byUID[string(o.GetUID())].deleted = true, deleted
 }
 
-// awaitHistory waits until the log of the managers and the AllocationHistories are complete. It writes the log to a file, and returns the numbers of records in
-// the log and in the AllocationHistories.
-func (l *lives) awaitHistory(t *testing.T, s *sandbox.Sandbox, path string) (logged, stored int) {
+// awaitLog waits until the log of the managers is complete. It writes the log to a file, and returns the number of records in the log.
+func (l *lives) awaitLog(t *testing.T, s *sandbox.Sandbox, path string) (logged int) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(context.Context) error { // the managers write log lines after the events
 		var text bytes.Buffer
@@ -111,6 +110,14 @@ func (l *lives) awaitHistory(t *testing.T, s *sandbox.Sandbox, path string) (log
 		logged = len(history)
 		return errors.Join(err, isComplete(history, l.byUID))
 	})
+	return logged
+}
+
+// awaitHistory waits until the log of the managers and the AllocationHistories are complete. It writes the log to a file, and returns the numbers of records in
+// the log and in the AllocationHistories.
+func (l *lives) awaitHistory(t *testing.T, s *sandbox.Sandbox, path string) (logged, stored int) {
+	t.Helper()
+	logged = l.awaitLog(t, s, path)
 	suite.Eventually(t, 3*suite.Soon, func(ctx context.Context) error { // a follower stores the last records of a killed leader after 30 s
 		history, err := readObjects(ctx, l.c)
 		stored = len(history)
@@ -139,6 +146,8 @@ func TestHistory_IsComplete(t *testing.T) {
 		suite.Create(t, c, kind.Pool(namespaces[n], fmt.Sprintf("10.%d.0.0", 60+n), fmt.Sprintf("10.%d.1.199", 60+n)))
 		stays, leaves = append(stays, all.create(t, kind, namespaces[n], "stays")), append(leaves, all.create(t, kind, namespaces[n], "leaves"))
 	}
+	path := filepath.Join(t.TempDir(), "manager.log")
+	all.awaitLog(t, s, path) // the leader observes an allocation, and records its time, later than the test
 	before := time.Now()
 
 	began := time.Now()
@@ -186,7 +195,6 @@ func TestHistory_IsComplete(t *testing.T) {
 	if t.Failed() || len(all.byUID) < operations/5 {
 		t.Fatalf("only %d claims: the test shows nothing", len(all.byUID))
 	}
-	path := filepath.Join(t.TempDir(), "manager.log")
 	all.awaitHistory(t, s, path)
 	for _, m := range s.Managers() { // no replica survives: the stored history continues after the restart
 		if err := m.Kill(); err != nil {

@@ -116,15 +116,10 @@ func TestManager(t *testing.T) {
 		}
 		suite.Kubectl(t, s, "", "create", "clusterrole", "scraper", "--verb=get", "--non-resource-url=/metrics")
 		suite.Kubectl(t, s, "", "create", "clusterrolebinding", "scraper", "--clusterrole=scraper", "--serviceaccount="+sandbox.Namespace+":prometheus")
-		suite.Eventually(t, suite.Soon, func(ctx context.Context) error { // the authorizer observes the role with a delay, and the manager keeps a denial for a while
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: "system:serviceaccount:" + sandbox.Namespace + ":prometheus", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
-			}}
-			if err := c.Create(ctx, review); err != nil || !review.Status.Allowed {
-				return fmt.Errorf("not allowed yet: %v", err)
-			}
-			return nil
-		})
+		// The manager keeps a denial for a while.
+		suite.AwaitReview(t, c, authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:" + sandbox.Namespace + ":prometheus", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
+		}, true)
 		if got := statusOf(t, url, token(t, c, "prometheus")); got != http.StatusOK {
 			t.Errorf("with the right: status %d", got)
 		}

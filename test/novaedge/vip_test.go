@@ -413,7 +413,7 @@ func TestAdoption_FromStatus(t *testing.T) {
 	const total = 200
 	probes := pool("earlier-probe", "10.171.0.0/30")
 	suite.CreateForTest(t, admin, probes)
-	gets(t, vip("earlier-holds", probes.Name, at("10.171.0.1")), "10.171.0.1/32")
+	gets(t, vip("earlier-holds", probes.Name, at("10.171.0.1")), "10.171.0.1")
 	restore := withoutWebhooks(t, vip("earlier-denied", probes.Name, at("10.171.0.1")))
 	vips := make([]*v1alpha1.ProxyVIP, total)
 	for i := range vips {

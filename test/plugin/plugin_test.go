@@ -143,6 +143,7 @@ func viewerKubeconfig(t *testing.T, user, ns string) string {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "butler-ipam-viewer"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	})
+	suite.AwaitRole(t, admin, user, "butler-ipam-viewer", ns)
 	return kubeconfigOf(t, user, ns)
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,9 @@ func TestUI_EventsForbidden(t *testing.T) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "pools"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "eventless"}},
 	})
+	suite.AwaitReview(t, admin, authorizationv1.SubjectAccessReviewSpec{
+		User: "eventless", ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns, Verb: "list", Group: butlerv1.GroupVersion.Group, Resource: "networkpools"},
+	}, true)
 	u := startUI(t, kubeconfigOf(t, "eventless", ns))
 	page := u.mustGet(t, "/pool?pool=NetworkPool/"+ns+"/pool")
 	if !strings.Contains(page, `<p class="facts">events: not read, as you may not list them</p>`) || strings.Contains(page, "Warning: events") {

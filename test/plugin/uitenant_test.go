@@ -47,9 +47,7 @@ func TestUI_Tenant(t *testing.T) {
 		"ProviderConfig " + s.Namespace() + "/lab", "grow by at least 4 when Services need more",
 		`<td>IPAllocation ` + s.Namespace() + "/" + ns + `-first-lb</td><td>initially</td><td>yes</td>`,
 	} {
-		if shown := u.mustGet(t, page); !strings.Contains(shown, want) {
-			t.Errorf("no %q in %s", want, shown)
-		}
+		u.eventually(t, page, want, true)
 	}
 	var document report.Tenant
 	if err := json.Unmarshal([]byte(u.mustGet(t, strings.Replace(page, "?", ".json?", 1))), &document); err != nil {

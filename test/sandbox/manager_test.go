@@ -98,7 +98,7 @@ func runManager() error {
 		return err
 	case <-terminated:
 		if *slow {
-			time.Sleep(time.Second)
+			time.Sleep(3 * time.Second)
 		}
 		return nil
 	}

@@ -140,6 +140,7 @@ func CreatePerson(t *testing.T, c client.Client, ns, name string, bindings map[s
 		} else {
 			CreateForTest(t, c, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: name + "-" + role}, RoleRef: of, Subjects: subject})
 		}
+		AwaitRole(t, c, "system:serviceaccount:"+ns+":"+name, role, in) // the console keeps a denial for a while
 	}
 	return tokenOf(t, c, ns, name)
 }

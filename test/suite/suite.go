@@ -22,6 +22,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -320,15 +321,36 @@ func Change[T client.Object](t *testing.T, c client.Client, o T, f func(T)) {
 // delay.
 func AwaitRight(t *testing.T, c client.Client, access authorizationv1.ResourceAttributes, allowed bool) {
 	t.Helper()
+	manager := "system:serviceaccount:" + sandbox.ManagerNamespace + ":butler-ipam"
+	AwaitReview(t, c, authorizationv1.SubjectAccessReviewSpec{User: manager, ResourceAttributes: &access}, allowed)
+}
+
+// AwaitRole waits until a new binding of a ClusterRole permits a user, in a namespace or with "" in the cluster, what the first rule of the role permits.
+func AwaitRole(t *testing.T, c client.Client, user, role, namespace string) {
+	t.Helper()
+	rule := Read(t, c, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role}}).Rules[0]
+	access := authorizationv1.SubjectAccessReviewSpec{User: user}
+	if len(rule.NonResourceURLs) > 0 {
+		access.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: rule.NonResourceURLs[0], Verb: rule.Verbs[0]}
+	} else {
+		access.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]}
+		if len(rule.ResourceNames) > 0 {
+			access.ResourceAttributes.Name = rule.ResourceNames[0]
+		}
+	}
+	AwaitReview(t, c, access, true)
+}
+
+// AwaitReview waits until the API server permits (allowed) or denies an access.
+func AwaitReview(t *testing.T, c client.Client, access authorizationv1.SubjectAccessReviewSpec, allowed bool) {
+	t.Helper()
 	Eventually(t, Soon, func(ctx context.Context) error {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:" + sandbox.ManagerNamespace + ":butler-ipam", ResourceAttributes: &access,
-		}}
+		review := &authorizationv1.SubjectAccessReview{Spec: access}
 		if err := c.Create(ctx, review); err != nil {
 			return err
 		}
 		if review.Status.Allowed != allowed {
-			return fmt.Errorf("managers: %s %s: allowed %t, want %t", access.Verb, access.Resource, review.Status.Allowed, allowed)
+			return fmt.Errorf("%s: %+v %+v: allowed %t, want %t", access.User, access.ResourceAttributes, access.NonResourceAttributes, review.Status.Allowed, allowed)
 		}
 		return nil
 	})
