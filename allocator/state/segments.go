@@ -48,24 +48,51 @@ type Segment struct {
 func (s *State) Segments(space string, ranges []allocator.Range) (list []Segment) {
 	blocked := s.blockedIn(space)
 	for _, r := range allocator.Union(ranges) {
-		var owned []allocator.Range
+		var owners []allocator.Owned
 		if domain := s.spaces[space]; domain != nil {
-			for o := range domain.core.OwnedIn(r) {
-				owned = append(owned, o.Range)
-				list = append(list, s.segmentsOf(o)...)
+			owners = slices.Collect(domain.core.OwnedIn(r))
+		}
+		ownedRanges, owned := make([]allocator.Range, len(owners)), make([]Segment, 0, len(owners))
+		for n, o := range owners {
+			ownedRanges[n] = o.Range
+			owned = append(owned, s.segmentsOf(o)...)
+		}
+		gaps := allocator.Subtract([]allocator.Range{r}, ownedRanges)
+		free := allocator.Subtract(gaps, blocked)
+		list = appendInOrder(list, owned, segmentsIn(SegmentFree, free), segmentsIn(SegmentReserved, allocator.Subtract(gaps, free)))
+	}
+	return list
+}
+
+// segmentsIn returns a segment in a state for each range.
+func segmentsIn(state SegmentState, ranges []allocator.Range) []Segment {
+	list := make([]Segment, len(ranges))
+	for n, r := range ranges {
+		list[n] = Segment{Range: r, State: state}
+	}
+	return list
+}
+
+// appendInOrder appends the segments of lists in address order. Each list is in address order: a merge is faster than a sort of segments, which are large.
+func appendInOrder(all []Segment, lists ...[]Segment) []Segment {
+	total := 0
+	for _, list := range lists {
+		total += len(list)
+	}
+	all = slices.Grow(all, total)
+	for {
+		next := -1
+		for n, list := range lists {
+			if len(list) > 0 && (next < 0 || list[0].Range.First.Compare(lists[next][0].Range.First) < 0) {
+				next = n
 			}
 		}
-		gaps := allocator.Subtract([]allocator.Range{r}, owned)
-		free := allocator.Subtract(gaps, blocked)
-		for _, gap := range free {
-			list = append(list, Segment{Range: gap, State: SegmentFree})
+		if next < 0 {
+			return all
 		}
-		for _, gap := range allocator.Subtract(gaps, free) {
-			list = append(list, Segment{Range: gap, State: SegmentReserved})
-		}
+		all = append(all, lists[next][0])
+		lists[next] = lists[next][1:]
 	}
-	slices.SortFunc(list, func(x, y Segment) int { return x.Range.First.Compare(y.Range.First) })
-	return list
 }
 
 // blockedIn returns the addresses that a pool of the routing domain blocks.
@@ -79,7 +106,7 @@ func (s *State) blockedIn(space string) []allocator.Range {
 	return allocator.Union(all)
 }
 
-// segmentsOf returns the segments of an owned range. Claims that lost a conflict with the owner divide the range.
+// segmentsOf returns the segments of an owned range, in address order. Claims that lost a conflict with the owner divide the range.
 func (s *State) segmentsOf(o allocator.Owned) (list []Segment) {
 	h := s.holdings[o.OwnerID]
 	g := Segment{Range: o.Range, Owner: h.ownerClaim(), Pool: h.pool}
@@ -129,5 +156,6 @@ func (s *State) divide(g Segment, h *holding) []Segment {
 			parts = divided
 		}
 	}
+	slices.SortFunc(parts, func(x, y Segment) int { return x.Range.First.Compare(y.Range.First) })
 	return parts
 }

@@ -18,6 +18,9 @@ func (s *State) checkSegments() error {
 		segments := s.Segments(p.Space, p.Window)
 		for n, g := range segments {
 			covered = append(covered, g.Range)
+			if n > 0 && segments[n-1].Range.Last.Compare(g.Range.First) >= 0 {
+				return fmt.Errorf("pool %s: the segments %v and %v are not in address order", k, segments[n-1], g)
+			}
 			if n > 0 && segments[n-1].Range.Last.Next() == g.Range.First && g.State == SegmentOwned && segments[n-1].State == SegmentOwned &&
 				segments[n-1].Object == g.Object && slices.Equal(segments[n-1].Rivals, g.Rivals) {
 				return fmt.Errorf("pool %s: the segments %v and %v are one", k, segments[n-1], g)
