@@ -16,7 +16,7 @@ func TestCooldown_EndsOnFollowers(t *testing.T) {
 	l := New(Config{Store: journal, Identity: "follower", ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}})
 	l.ObservePool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.9")}, ReuseDelay: time.Millisecond})
 	l.ObserveClaim(Claim{Key: key("a"), UID: "a", ResourceVersion: 2, Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.3")}})
-	l.RemoveClaim(modelClaims, "a", 3)
+	l.RemoveClaim(Claim{Key: key("a"), UID: "a"}, 3)
 	if len(l.RangesToRecord(modelPool)) != 1 {
 		t.Fatal("no range is in cooldown")
 	}

@@ -14,9 +14,9 @@ func (l *Ledger) ObserveClaim(c Claim) {
 	})
 }
 
-// RemoveClaim applies the deletion of the claim with this UID.
-func (l *Ledger) RemoveClaim(resource, uid string, resourceVersion uint64) {
-	l.withState(func(s *state.State) { s.RemoveClaim(l.now(), resource, uid, resourceVersion) })
+// RemoveClaim applies the deletion of a claim. resourceVersion is the version of the deletion; 0 if unknown.
+func (l *Ledger) RemoveClaim(gone Claim, resourceVersion uint64) {
+	l.withState(func(s *state.State) { s.RemoveClaim(l.now(), gone, resourceVersion) })
 }
 
 // ReplaceClaims applies a list of all claims of a resource, and removes claims that are missing from the list.

@@ -172,8 +172,8 @@ func TestUnservedResource_IsCounted(t *testing.T) {
 		if st := l.OwnershipOf("2"); !st.Confirmed {
 			t.Errorf("later: %+v", st)
 		}
-		l.RemoveClaim(modelClaims, "2", 9)
-		l.RemoveClaim(modelOthers, "1", 10)
+		l.RemoveClaim(Claim{Key: key("rival"), UID: "2"}, 9)
+		l.RemoveClaim(Claim{Key: off, UID: "1"}, 10)
 		check(false)
 		cancel()
 		<-done //nolint:errcheck // it was cancelled

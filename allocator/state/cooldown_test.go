@@ -366,8 +366,8 @@ func TestMoved_WithoutPool(t *testing.T) {
 	s.observeStored("claim", "10.0.0.1", journal.Token{}, moved)
 	s.observeStored("object", "10.0.0.1", journal.Token{}, moved, func(c *Claim) { c.OwnerClaim = s.claims["claim"].Key })
 	s.RemovePool(modelPool, 0)
-	s.RemoveClaim(s.now, modelClaims, "claim", 0)
-	s.RemoveClaim(s.now, modelClaims, "object", 0)
+	s.RemoveClaim(s.now, s.claims["claim"].Claim, 0)
+	s.RemoveClaim(s.now, s.claims["object"].Claim, 0)
 	if !isFree(s.State, mustRange("10.0.0.1")) {
 		t.Error("the range is kept for a claim whose pool is gone")
 	}

@@ -94,11 +94,11 @@ func (b *brokenState) ObserveClaim(now time.Time, c Claim) {
 	b.State.ObserveClaim(now, c)
 }
 
-func (b *brokenState) RemoveClaim(now time.Time, resource, uid string, resourceVersion uint64) {
-	defer b.withoutAddressObjects(uid)()
-	b.State.RemoveClaim(now, resource, uid, resourceVersion)
+func (b *brokenState) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
+	defer b.withoutAddressObjects(gone.UID)()
+	b.State.RemoveClaim(now, gone, resourceVersion)
 	if b.breaks.freeMoved {
-		b.DecideMoved(now, uid, false)
+		b.DecideMoved(now, gone.UID, false)
 	}
 }
 

@@ -117,7 +117,7 @@ func (w *cooldownWorld) deliver(r *cooldownReplica) {
 		}
 		r.state.ObservePool(w.now, *e.pool)
 	case e.deleted:
-		r.state.RemoveClaim(w.now, modelClaims, e.claim.UID, e.resourceVersion)
+		r.state.RemoveClaim(w.now, e.claim, e.resourceVersion)
 	default:
 		known := r.state.claims[e.claim.UID]
 		if known != nil && !known.Deleting && e.claim.Deleting {

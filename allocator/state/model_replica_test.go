@@ -504,7 +504,7 @@ func (w *world) deliver(r *replica) bool {
 		r.state.RecordApplied(modelPools, e.resourceVersion)
 		r.state.ObservePool(w.now, *e.pool)
 	case e.deleted:
-		r.state.RemoveClaim(w.now, e.claim.Key.Resource, e.claim.UID, e.resourceVersion)
+		r.state.RemoveClaim(w.now, e.claim, e.resourceVersion)
 	default:
 		r.state.RecordApplied(e.claim.Key.Resource, e.resourceVersion)
 		r.state.ObserveClaim(w.now, e.claim)

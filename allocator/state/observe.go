@@ -147,13 +147,17 @@ func (s *State) bindClaim(c *claim) {
 
 // RemoveClaim applies the delete event of a claim: the claim is gone. The range is in cooldown for the pool's reuse delay, or until the end of the cooldown
 // that has begun or that the pool has recorded. A claim that may have moved waits for DecideMoved. Without a pool or a reuse delay the range is free.
-func (s *State) RemoveClaim(now time.Time, resource, uid string, resourceVersion uint64) {
-	s.RecordApplied(resource, resourceVersion)
-	c := s.claims[uid]
+//
+// resourceVersion is the version of the deletion; 0 if unknown. The event of a claim that a list of the API server lacked before marks the claim as changed: a
+// reconcile before the event has seen the claim.
+func (s *State) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
+	s.RecordApplied(gone.Key.Resource, resourceVersion)
+	c := s.claims[gone.UID]
 	if c == nil {
+		s.changed[gone.Key], s.changed[gone.owner()] = struct{}{}, struct{}{}
 		return
 	}
-	delete(s.claims, uid)
+	delete(s.claims, gone.UID)
 	s.undeferClaim(c)
 	s.storedCount[c.Key.Resource]--
 	s.changed[c.Key], s.changed[c.owner()] = struct{}{}, struct{}{}
@@ -164,7 +168,7 @@ func (s *State) RemoveClaim(now time.Time, resource, uid string, resourceVersion
 	}
 	for _, h := range slices.Clone(s.holdingsByKey[c.Key]) {
 		for _, g := range slices.Clone(h.grants) {
-			if g.UID == uid && g.state == grantCommitted { // no write to this object can be stored any more
+			if g.UID == gone.UID && g.state == grantCommitted { // no write to this object can be stored any more
 				s.endGrant(g)
 			}
 		}
@@ -201,7 +205,7 @@ func (s *State) ReplaceClaims(now time.Time, resource string, all []ListedClaim)
 	}
 	for uid, c := range s.claims {
 		if _, ok := listed[uid]; !ok && c.Key.Resource == resource {
-			s.RemoveClaim(now, resource, uid, 0)
+			s.RemoveClaim(now, c.Claim, 0)
 		}
 	}
 	for _, c := range all {

@@ -113,7 +113,7 @@ func (s *testState) observeStored(name, ranges string, t journal.Token, more ...
 
 func (s *testState) observeDeleted(name string) {
 	s.version++
-	s.RemoveClaim(s.now, modelClaims, name, s.version)
+	s.RemoveClaim(s.now, Claim{Key: key(name), UID: name}, s.version)
 }
 
 func ready(c *Claim)   { c.Ready = true }

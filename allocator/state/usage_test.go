@@ -75,39 +75,3 @@ func TestUsage_CountsGrantedAddressesOfPoolsThatShareThem(t *testing.T) {
 		}
 	}
 }
-
-// The event of a claim or pool that is known from a list of the API server reports it as changed: reconciles before the event have seen an older object.
-func TestEvent_OfAListedObjectReportsItAsChanged(t *testing.T) {
-	s := newTestState(t)
-	listed := Claim{Key: key("listed"), UID: "listed", ResourceVersion: 100, Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.1")}}
-	pool := s.pools[modelPool].Pool
-	pool.ResourceVersion = 101
-	s.ReplaceClaims(s.now, modelClaims, []ListedClaim{{UID: listed.UID, ResourceVersion: listed.ResourceVersion, Convert: func() Claim { return listed }}})
-	s.ReplacePools(s.now, modelPools, []Pool{pool})
-	for what, event := range map[Key]func(){
-		listed.Key: func() { s.ObserveClaim(s.now, listed) },
-		modelPool:  func() { s.ObservePool(s.now, pool) },
-	} {
-		s.TakeChanged()
-		event()
-		if changed := s.TakeChanged(); !slices.Contains(changed, what) {
-			t.Errorf("after the event of %s: %v", what, changed)
-		}
-	}
-	s.RemovePool(modelPool, 102)
-	s.TakeChanged()
-	s.RemovePool(modelPool, 102)
-	if changed := s.TakeChanged(); !slices.Contains(changed, modelPool) {
-		t.Errorf("after the delete event of a pool that a list lacked: %v", changed)
-	}
-	s.ObservePool(s.now, pool)
-	s.TakeChanged()
-	older := listed
-	older.ResourceVersion--
-	s.ObserveClaim(s.now, older)
-	pool.ResourceVersion--
-	s.ObservePool(s.now, pool)
-	if changed := s.TakeChanged(); len(changed) > 0 {
-		t.Errorf("after events of older versions: %v", changed)
-	}
-}

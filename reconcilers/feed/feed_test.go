@@ -41,7 +41,7 @@ func TestFeed_ReportsEveryDeletion(t *testing.T) {
 			claim := func(o client.Object) ledger.Claim { return butler.ConvertClaim(o.(*v1alpha1.IPAllocation)) }
 			h := f.eventHandler(&resource{
 				observe: func(o client.Object) { l.ObserveClaim(claim(o)) },
-				remove:  func(o client.Object, v uint64) { l.RemoveClaim(butler.ResourceIPAllocation, string(o.GetUID()), v) },
+				remove:  func(o client.Object, v uint64) { l.RemoveClaim(claim(o), v) },
 			})
 			h.OnAdd(first, true)
 			if s := l.OwnershipOf("first"); !s.Allocated {

@@ -57,7 +57,7 @@ func (f *Feed) AddClaims(c Claims) error {
 		empty: c.Empty, newList: c.NewList, claim: c.Convert, fence: c.Fence, record: c.Record,
 		observe: func(o client.Object) { f.ledger.ObserveClaim(c.Convert(o)) },
 		remove: func(o client.Object, version uint64) {
-			f.ledger.RemoveClaim(c.Resource, string(o.GetUID()), version)
+			f.ledger.RemoveClaim(c.Convert(o), version)
 			f.requestMoveDecisions()
 		},
 		replace: func(all []client.Object) {

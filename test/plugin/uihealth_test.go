@@ -23,7 +23,7 @@ func TestUI_HealthEqualsCheck(t *testing.T) {
 	full.Spec.PoolRef.Name, full.Spec.PinnedRange.EndAddress = "full", "10.95.0.3"
 	suite.Create(t, admin, networkPool(ns, "full", "10.95.0.0/30", ns), full, networkPool(ns, "shared", "10.95.0.0/24", ns))
 	u := startUI(t, cluster.Kubeconfig())
-	times := regexp.MustCompile(`at \d{4}-[-0-9T:]+Z|\b(in|for) [0-9hms]+`) // durations are counted from now
+	times := regexp.MustCompile(`at \d{4}-[-0-9T:]+Z|\b(in|for) (\d+[hms])+`) // durations are counted from now
 	isCreate := func(line string) bool {
 		return strings.HasPrefix(line, "a dry-run create") || strings.HasPrefix(line, "a create (")
 	}

@@ -56,16 +56,23 @@ func freeAddress(t *testing.T) string {
 	return free.Addr().String()
 }
 
+// dial opens a connection to a server until the end of the test.
+func dial(t *testing.T, c Config) *tls.Conn {
+	t.Helper()
+	connection, err := tls.Dial("tcp", c.Address, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { connection.Close() })
+	return connection
+}
+
 func TestServer_AnswersCallsThatCrossTheEndOfTheirConnection(t *testing.T) {
 	for name, callsBefore := range map[string]int{"a connection that was used": 1, "one that never was": 0} {
 		t.Run(name, func(t *testing.T) {
 			c := testConfig(t, writePair(t))
 			stop := serve(t, c)
-			connection, err := tls.Dial("tcp", c.Address, &tls.Config{InsecureSkipVerify: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer connection.Close()
+			connection := dial(t, c)
 			answers := bufio.NewReader(connection)
 			call := func() *http.Response {
 				t.Helper()
@@ -97,19 +104,9 @@ func TestServer_AnswersCallsThatCrossTheEndOfTheirConnection(t *testing.T) {
 // The API server keeps a connection that it has opened and not used for 90 s, and may then send a call over it.
 func TestServer_KeepsUnusedConnections(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes 16 s")
-	}
 	c := testConfig(t, writePair(t))
 	defer serve(t, c)()
-	connection, err := tls.Dial("tcp", c.Address, &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close()
-	if err := connection.Handshake(); err != nil {
-		t.Fatal(err)
-	}
+	connection := dial(t, c)
 	_ = connection.SetReadDeadline(time.Now().Add(16 * time.Second))
 	if n, err := connection.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("the server sent %d bytes, or has closed the connection: %v", n, err)
@@ -131,16 +128,9 @@ func TestServer_KeepsUnusedConnections(t *testing.T) {
 // A handler that leaves the body, such as that of an unknown path, does not bound the time to read the body.
 func TestServer_EndsIncompleteBodies(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("takes 15 s")
-	}
 	c := testConfig(t, writePair(t))
 	defer serve(t, c)()
-	connection, err := tls.Dial("tcp", c.Address, &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer connection.Close()
+	connection := dial(t, c)
 	if _, err := io.WriteString(connection, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
