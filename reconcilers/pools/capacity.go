@@ -2,6 +2,7 @@ package pools
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -128,19 +129,25 @@ type crossing struct {
 	message   string
 }
 
-// crossingOf compares the conditions of a pool with the new ones. Of several tiers reached it returns the highest, of several left the lowest. The
+// findCrossings compares the conditions of a pool with the new ones: it returns a crossing
+// for each tier that was reached, the lowest first, or left, the highest first. The
 // conditions are the memory, so a restart repeats no event.
-func crossingOf(before, after []metav1.Condition) (crossing, bool) {
-	for i := len(tiers) - 1; i >= 0; i-- {
-		t := tiers[i]
-		if !meta.IsStatusConditionTrue(before, t.condition) && meta.IsStatusConditionTrue(after, t.condition) {
-			return crossing{t.condition, t.event, fmt.Sprintf("at or above %d%%: %s", t.percent, meta.FindStatusCondition(after, t.condition).Message)}, true
-		}
-	}
+func findCrossings(before, after []metav1.Condition) (crossed []crossing) {
 	for _, t := range tiers {
-		if meta.IsStatusConditionTrue(before, t.condition) && !meta.IsStatusConditionTrue(after, t.condition) {
-			return crossing{t.condition, eventCapacityRecovered, fmt.Sprintf("below %d%% again: %s", t.percent, meta.FindStatusCondition(after, t.condition).Message)}, true
+		if !meta.IsStatusConditionTrue(before, t.condition) && meta.IsStatusConditionTrue(after, t.condition) {
+			crossed = append(crossed, t.crossing(t.event, "at or above", after))
 		}
 	}
-	return crossing{}, false
+	for _, t := range slices.Backward(tiers) {
+		if meta.IsStatusConditionTrue(before, t.condition) && !meta.IsStatusConditionTrue(after, t.condition) {
+			crossed = append(crossed, t.crossing(eventCapacityRecovered, "below", after))
+		}
+	}
+	return crossed
+}
+
+// crossing describes that the usage of a pool with these conditions has reached or left the tier.
+func (t tier) crossing(reason, side string, conditions []metav1.Condition) crossing {
+	message := meta.FindStatusCondition(conditions, t.condition).Message
+	return crossing{t.condition, reason, fmt.Sprintf("%s %d%%: %s", side, t.percent, message)}
 }

@@ -2,6 +2,7 @@ package pools
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,34 +99,43 @@ func TestReadyCondition_CountsTheAddressesInCooldown(t *testing.T) {
 	}
 }
 
-func TestCrossingOf_ReportsEachTierOnceInBothDirections(t *testing.T) {
+func TestFindCrossings_ReportsEachTierInBothDirections(t *testing.T) {
+	const (
+		warning   = "PoolCapacityWarning of CapacityWarning: at or above 70%"
+		critical  = "PoolCapacityCritical of CapacityCritical: at or above 85%"
+		exhausted = "PoolCapacityExhausted of CapacityExhausted: at or above 95%"
+		below95   = "PoolCapacityRecovered of CapacityExhausted: below 95%"
+		below85   = "PoolCapacityRecovered of CapacityCritical: below 85%"
+		below70   = "PoolCapacityRecovered of CapacityWarning: below 70%"
+	)
 	for _, tc := range []struct {
 		from, to int64
-		want     string // reason and tier
+		want     []string
 	}{
-		{0, 50, ""},
-		{50, 70, "PoolCapacityWarning CapacityWarning"},
-		{70, 84, ""},
-		{84, 85, "PoolCapacityCritical CapacityCritical"},
-		{0, 100, "PoolCapacityExhausted CapacityExhausted"},
-		{96, 90, "PoolCapacityRecovered CapacityExhausted"},
-		{90, 50, "PoolCapacityRecovered CapacityWarning"},
-		{100, 0, "PoolCapacityRecovered CapacityWarning"},
-		{50, 0, ""},
+		{0, 50, nil},
+		{50, 70, []string{warning}},
+		{70, 84, nil},
+		{84, 85, []string{critical}},
+		{69, 100, []string{warning, critical, exhausted}},
+		{84, 100, []string{critical, exhausted}},
+		{96, 90, []string{below95}},
+		{90, 50, []string{below85, below70}},
+		{100, 0, []string{below95, below85, below70}},
+		{50, 0, nil},
 	} {
 		t.Run(fmt.Sprintf("%d%% to %d%%", tc.from, tc.to), func(t *testing.T) {
-			c, ok := crossingOf(conditionsAt(tc.from, 100), conditionsAt(tc.to, 100))
-			got := c.reason + " " + c.condition
-			if !ok {
-				got = ""
+			var got []string
+			for _, c := range findCrossings(conditionsAt(tc.from, 100), conditionsAt(tc.to, 100)) {
+				side, _, _ := strings.Cut(c.message, ": ")
+				got = append(got, c.reason+" of "+c.condition+": "+side)
 			}
-			if got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
 			}
 		})
 	}
-	if c, ok := crossingOf(nil, conditionsAt(50, 100)); ok {
-		t.Errorf("a new pool that is half full reports %v", c)
+	if got := findCrossings(nil, conditionsAt(50, 100)); len(got) > 0 {
+		t.Errorf("a new pool that is half full reports %v", got)
 	}
 }
 

@@ -100,8 +100,10 @@ func (networkPools) writeStatusAndRemoveFinalizers(ctx context.Context, d *deps,
 		m.statusWritten = d.Now()
 		logReleases(ctx, releases)
 	}
-	if c, ok := crossingOf(before.Status.Conditions, p.Status.Conditions); ok && m.mayReport(c.reason+c.condition, d.Now()) {
-		d.reportCrossing(p, c)
+	for _, c := range findCrossings(before.Status.Conditions, p.Status.Conditions) {
+		if m.mayReport(c.reason+c.condition, d.Now()) {
+			d.reportCrossing(p, c)
+		}
 	}
 	if releases.waitForRoom > 0 && m.mayReport(eventReleasesWait, d.Now()) {
 		d.reportReleasesWait(p, releases.left)

@@ -73,7 +73,7 @@ func TestOperationsGuide_Example(t *testing.T) {
 		}
 		before := p.Status.Conditions
 		p.Status = *poolStatus(p, usage, 0, nil)
-		if c, crossed := crossingOf(before, p.Status.Conditions); crossed {
+		for _, c := range findCrossings(before, p.Status.Conditions) {
 			events = append(events, c.reason)
 		}
 		switch n {
