@@ -259,7 +259,7 @@ type ProviderCapacity struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:resource:scope=Namespaced,categories=ipam,shortName=pc
+// +kubebuilder:resource:scope=Namespaced,categories=ipam,shortName=bpc
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=".spec.provider"
 // +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=".spec.scope.type"
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=".spec.network.mode"
