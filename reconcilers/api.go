@@ -128,6 +128,9 @@ func NewFeed(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, recorde
 func (a *apiAdapter[T, P]) addResources(f *feed.Feed, mgr manager.Manager, recorder *history.Recorder, served bool) error {
 	api := a.newClaims()
 	convert := func(o client.Object) ledger.Claim { return api.ToClaim(o.(T)) }
+	recorder.AddClaims(history.Claims{
+		Resource: a.claimResource, Convert: convert, Stored: func() []client.Object { return f.StoredObjects(a.claimResource) },
+	})
 	err := f.AddClaims(feed.Claims{
 		Resource: a.claimResource, Served: served,
 		Empty: func() client.Object { return api.NewObject() }, NewList: api.NewList,

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 
@@ -52,5 +53,33 @@ func TestFeed_ReportsEveryDeletion(t *testing.T) {
 				t.Errorf("the ledger still has the deleted object: %+v", s)
 			}
 		})
+	}
+}
+
+// A process lists all stored objects when it starts: their records, if it kept them, would cost more than the objects.
+func TestFeed_RecordsTheEventsAfterTheFirstList(t *testing.T) {
+	var recorded []string
+	h := (&Feed{}).eventHandler(&resource{
+		observe: func(client.Object) {}, remove: func(client.Object, uint64) {},
+		record: func(before, after client.Object) {
+			text := ""
+			for _, o := range []client.Object{before, after} {
+				if o == nil {
+					text += "-"
+				} else {
+					text += string(o.GetUID())
+				}
+			}
+			recorded = append(recorded, text)
+		},
+	})
+	a, b := storedAs(t, "a", 10, "10.0.0.0/29"), storedAs(t, "b", 20, "10.0.0.8/29")
+	h.OnAdd(a, true)
+	h.OnAdd(b, false)
+	h.OnUpdate(a, a)
+	h.OnUpdate(a, b)
+	h.OnDelete(b)
+	if want := []string{"-b", "aa", "a-", "-b", "b-"}; !slices.Equal(recorded, want) {
+		t.Errorf("recorded %q, want %q", recorded, want)
 	}
 }

@@ -45,7 +45,8 @@ type Claims struct {
 	Empty   func() client.Object
 	NewList func() client.ObjectList
 	Convert func(client.Object) ledger.Claim
-	// Record is called before an event is applied to the ledger: before is nil for a new object, after for a deleted object. It may be nil.
+	// Record is called before an event is applied to the ledger, except for the objects of the first list: before is nil for a new object, after for a deleted
+	// object. It may be nil.
 	Record func(before, after client.Object)
 	// Fence implements ledger.Source.FenceWrites. It is nil if no client writes an address to a stored object: then no fence is needed.
 	Fence func(ctx context.Context, k ledger.Key, uid string) (resourceVersion uint64, err error)
@@ -147,10 +148,12 @@ func (f *Feed) eventHandler(r *resource) toolscache.ResourceEventHandler {
 		defer f.mu.Unlock()
 		apply()
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) {
+	return toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(o any, isInFirstList bool) {
 			withLock(func() {
-				r.recordEvent(nil, o.(client.Object))
+				if !isInFirstList {
+					r.recordEvent(nil, o.(client.Object))
+				}
 				r.observe(o.(client.Object))
 			})
 		},
@@ -191,6 +194,14 @@ func (r *resource) recordEvent(before, after client.Object) {
 
 func (r *resource) appliedVersion() uint64 {
 	return object.ParseVersion(r.store.LastStoreSyncResourceVersion())
+}
+
+// StoredObjects returns the objects of a resource in the store of its informer.
+func (f *Feed) StoredObjects(name string) []client.Object {
+	if r := f.resources[name]; r != nil {
+		return r.storedObjects()
+	}
+	return nil
 }
 
 // storedObjects returns the objects in the informer's store.

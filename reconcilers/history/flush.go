@@ -122,11 +122,12 @@ func (r *Recorder) Flush(ctx context.Context) {
 	}
 }
 
-// storeReplay adds the events of replay that are newer than the versions in the annotations of the objects to the waiting records.
+// storeReplay adds the events of replay that are newer than the versions in the annotations of the objects to the waiting records, and, if the replica listed
+// its claims shortly before it began to lead, the allocations of the stored claims that are newer.
 func (r *Recorder) storeReplay(ctx context.Context) error {
 	r.mu.Lock()
 	r.replayAfterChange()
-	must := r.readRecorded
+	must, listed := r.readRecorded, r.replayStored
 	r.mu.Unlock()
 	if !must {
 		return nil
@@ -136,14 +137,22 @@ func (r *Recorder) storeReplay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var stored []event
+	if listed {
+		stored = r.storedAfter(recorded)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, e := range stored {
+		r.observed.reach(e.resource, e.version)
+		r.store(e.record)
+	}
 	for _, e := range r.replay {
 		if e.version > recorded[e.resource] {
 			r.store(e.record)
 		}
 	}
-	r.replay, r.readRecorded = nil, false
+	r.replay, r.readRecorded, r.replayStored = nil, false, false
 	r.recorded.raise(recorded)
 	return nil
 }

@@ -18,6 +18,9 @@
 // two minutes. When a follower begins to lead, the follower logs the kept events after the version in the journal. An event after the last commit of a leader
 // may be logged twice: readers drop repeated lines.
 //
+// A process that has just started has listed the claims, and has no events of them. When such a process begins to lead, the process logs the allocation of
+// each stored claim whose version is after the version in the journal.
+//
 // The deletion of a claim without a finalizer is not logged if no replica runs at the time of the deletion.
 //
 // # Objects
@@ -25,7 +28,8 @@
 // The leader collects the records of each pool. Every flushEvery, and when the leader stops, the leader writes the records to the AllocationHistories of the
 // pool. Therefore records may not be stored yet although the journal contains the versions of their events. To find these records, each AllocationHistory has
 // an annotation with versions: when the AllocationHistory was written, the records of the events up to these versions had been stored. A new leader reads the
-// newest versions from the annotations, and stores the later events that the new leader has kept as a follower. Readers drop records that are stored twice.
+// newest versions from the annotations, and stores the later events that the new leader has kept as a follower; soon after the start of its process, also the
+// allocations of the stored claims with later versions. Readers drop records that are stored twice.
 //
 // A leader that ends without a stop may lead again at once, in a new process without kept events. Therefore every follower that observes a new leader stores
 // the kept events that are newer than the versions in the annotations, storeAfter after the event. A process raises the versions in the annotations after the
@@ -51,6 +55,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
@@ -77,9 +82,10 @@ type Recorder struct {
 	log    logr.Logger
 	ledger *ledger.Ledger
 	now    func() time.Time // wall clock
+	claims []Claims
 
 	mu   sync.Mutex
-	kept []event
+	kept []event // Invariant: len(kept) <= maxKept
 	// released and releasedBefore contain the UIDs of the claims whose release was logged in this period and in the previous period. A period lasts at least
 	// keepFor.
 	released, releasedBefore map[string]struct{}
@@ -99,6 +105,7 @@ type Recorder struct {
 	// of the objects have to be read before replay is stored.
 	replay       []event
 	readRecorded bool
+	replayStored bool // the objects may lack allocations of claims that were listed at the start of this process
 	// observed maps a resource to the version of its last event. complete reports that objects, pending and replay together contain every record up to these
 	// versions.
 	observed versions
@@ -128,8 +135,18 @@ func New(log logr.Logger, l *ledger.Ledger, now func() time.Time) *Recorder {
 // and Run to write the objects.
 func (r *Recorder) StoreIn(objects *Objects, days int) { r.objects, r.retention = objects, days }
 
-// Observe records the event of a claim before the ledger applies the event. before is nil for a created or listed claim; after is nil for a deleted claim.
-// convert converts the claim for the ledger.
+// Claims are the claims of one resource.
+type Claims struct {
+	Resource string
+	Stored   func() []client.Object // as the informer shows them
+	Convert  func(client.Object) ledger.Claim
+}
+
+// AddClaims adds the claims of a resource, before the first event.
+func (r *Recorder) AddClaims(c Claims) { r.claims = append(r.claims, c) }
+
+// Observe records the event of a claim before the ledger applies the event, except the events of the list at the start of the process, see Lead. before is nil
+// for a claim without an earlier event; after is nil for a deleted claim. convert converts the claim for the ledger.
 func (r *Recorder) Observe(before, after client.Object, convert func(client.Object) ledger.Claim) {
 	var was, is ledger.Claim
 	if before != nil {
@@ -142,8 +159,8 @@ func (r *Recorder) Observe(before, after client.Object, convert func(client.Obje
 	switch owned, owns := isAllocated(was), isAllocated(is); {
 	case owns && !(owned && slices.Equal(was.Ranges, is.Ranges)):
 		at := r.now()
-		if since := inventory.AllocatedAt(after); before == nil && !since.IsZero() && since.Before(at) { // the claim was listed, not created: a created claim has no status
-			at = since
+		if before == nil { // the claim was listed, not created: a created claim has no status
+			at = r.allocatedAt(after)
 		}
 		r.record(historyrecord.EventAllocated, at, version, is, after)
 	case owned && (after == nil || is.Flagged || len(is.Ranges) == 0):
@@ -153,6 +170,15 @@ func (r *Recorder) Observe(before, after client.Object, convert func(client.Obje
 		defer r.mu.Unlock()
 		r.observed.reach(cmp.Or(is.Key, was.Key).Resource, version)
 	}
+}
+
+// allocatedAt returns when a claim was allocated, by the status of the claim; now if the status has no time in the past.
+func (r *Recorder) allocatedAt(o client.Object) time.Time {
+	now := r.now()
+	if since := inventory.AllocatedAt(o); !since.IsZero() && since.Before(now) {
+		return since
+	}
+	return now
 }
 
 // isAllocated reports whether a stored claim is or was the owner of its ranges, according to its status.
@@ -192,13 +218,14 @@ func (r *Recorder) domainOf(c ledger.Claim) string {
 	return c.Space
 }
 
-// keep keeps an event for keepFor. Beyond maxKept events, keep drops the oldest. The caller holds mu.
+// keep keeps an event for keepFor. Beyond maxKept events, keep drops the oldest, without moving the others: append copies them when its array is full. The
+// caller holds mu.
 func (r *Recorder) keep(e event) {
 	if len(r.kept) == 0 {
 		time.AfterFunc(keepFor, r.forget)
 	}
 	r.kept = append(r.kept, e)
-	r.kept = slices.Delete(r.kept, 0, max(0, len(r.kept)-maxKept))
+	r.kept = r.kept[max(0, len(r.kept)-maxKept):]
 }
 
 // forget drops the events older than keepFor, and schedules the next call until no event is left.
@@ -240,6 +267,12 @@ func (r *Recorder) write(record historyrecord.Record) bool {
 func (r *Recorder) Lead(applied map[string]uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	listed := time.Since(r.started) < keepFor
+	if listed {
+		for _, e := range r.storedAfter(applied) {
+			r.write(e.record)
+		}
+	}
 	for _, e := range r.kept {
 		if e.version > applied[e.resource] {
 			r.write(e.record)
@@ -247,13 +280,30 @@ func (r *Recorder) Lead(applied map[string]uint64) {
 	}
 	if r.objects != nil {
 		r.replayKept(time.Now())
-		r.readRecorded, r.complete = true, true
+		r.readRecorded, r.replayStored, r.complete = true, listed, true
 		select {
 		case r.flushNow <- struct{}{}:
 		default:
 		}
 	}
 	r.kept = nil
+}
+
+// storedAfter returns the allocations of the stored claims whose version is after the version of their resource.
+func (r *Recorder) storedAfter(after map[string]uint64) (allocations []event) {
+	for _, all := range r.claims {
+		for _, o := range all.Stored() {
+			version := object.ResourceVersion(o)
+			if version <= after[all.Resource] {
+				continue
+			}
+			if c := all.Convert(o); isAllocated(c) {
+				record := historyrecord.NewRecord(historyrecord.EventAllocated, r.allocatedAt(o), c, r.domainOf(c), o)
+				allocations = append(allocations, event{resource: all.Resource, version: version, record: record})
+			}
+		}
+	}
+	return allocations
 }
 
 // replayKept adds the kept events older than a time to replay, each event once. The caller holds mu.

@@ -10,15 +10,20 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 )
 
 // stocks are what is stored while take-over and memory are measured.
-var stocks = []stock{{1, 1_000}, {10, 1_000}, {10, 10_000}, {1_000, 100}}
+var stocks = []stock{{1, 1_000}, {10, 1_000}, {5, 10_000}, {10, 10_000}, {1_000, 100}}
 
 // takeOverClients create objects while the leader is killed.
 const takeOverClients = 16
 
+func (s stock) startToGrant() string    { return "start of all managers to first grant, " + s.String() }
 func (s stock) killToGrant() string     { return "kill of the leader to first grant, " + s.String() }
 func (s stock) fenceToServing() string  { return "fence to serving, " + s.String() }
 func (s stock) memory(of string) string { return "memory of the " + of + ", " + s.String() }
@@ -33,7 +38,7 @@ func measureScale(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
 	for _, s := range stocks {
 		takeOver := slices.ContainsFunc([]string{s.killToGrant(), s.fenceToServing()}, o.only.MatchString)
-		memory := slices.ContainsFunc([]string{s.memory(leaderRole), s.memory(followerRole)}, o.only.MatchString)
+		memory := slices.ContainsFunc([]string{s.memory(leaderRole), s.memory(followerRole), s.startToGrant()}, o.only.MatchString)
 		if !takeOver && !memory {
 			continue
 		}
@@ -87,11 +92,10 @@ func (b *bench) store(ctx context.Context, s stock) ([]figure, error) {
 		return nil, err
 	}
 	progress("%s, after %.1f s", s, time.Since(began).Seconds())
-	began = time.Now()
-	if err := start(ctx, managers...); err != nil {
+	starts, err := b.startAll(ctx, s, first)
+	if err != nil {
 		return nil, err
 	}
-	progress("two managers serve after %.1f s", time.Since(began).Seconds())
 	if err := b.counted(ctx, s); err != nil {
 		return nil, err
 	}
@@ -107,7 +111,7 @@ func (b *bench) store(ctx context.Context, s stock) ([]figure, error) {
 		return nil, fmt.Errorf("the managers have written to %d allocations, want none: they were as they should be", written)
 	}
 	n := float64(s.pools * s.each)
-	var figures []figure
+	figures := []figure{starts}
 	for _, role := range []string{leaderRole, followerRole} {
 		was, is := empty[role], full[role]
 		f := figure{table: memoryTable, Name: s.memory(role), N: int(n), HeapBytes: float64(is.heap-was.heap) / n,
@@ -116,6 +120,40 @@ func (b *bench) store(ctx context.Context, s stock) ([]figure, error) {
 		figures = append(figures, f)
 	}
 	return figures, nil
+}
+
+// startAll starts all managers, of which none runs, and measures the time until a create would be granted addresses: a dry run changes nothing.
+func (b *bench) startAll(ctx context.Context, s stock, model *v1alpha1.IPAllocation) (figure, error) {
+	before, began := b.readCPU(), time.Now()
+	for _, m := range b.sandbox.Managers() {
+		if err := m.Start(); err != nil {
+			return figure{}, err
+		}
+	}
+	err := await(ctx, func(ctx context.Context) error {
+		a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Name: "probe", Namespace: stockNamespace}}
+		a.Spec.PoolRef, a.Spec.TenantClusterRef, a.Spec.Type = model.Spec.PoolRef, model.Spec.TenantClusterRef, model.Spec.Type
+		return b.setup.Create(ctx, a, client.DryRunAll)
+	})
+	if err != nil {
+		return figure{}, err
+	}
+	grant := sample{name: s.startToGrant(), p50: time.Since(began), cpu: usage{others: b.readCPU().since(before, 1).others}}
+	for _, m := range b.sandbox.Managers() {
+		if err := m.Ready(ctx); err != nil {
+			return figure{}, err
+		}
+	}
+	ready := time.Since(began)
+	if err := b.rest(ctx); err != nil {
+		return figure{}, err
+	}
+	used := b.readCPU().since(before, 1)
+	for _, m := range b.sandbox.Managers() {
+		progress("%s used %.1f s of CPU from the start until it rested", m.Name(), used.perOp[m.Name()].Seconds())
+	}
+	progress("%s: %.1f s, all ready after %.1f s, others %.0f %%", grant.name, grant.p50.Seconds(), ready.Seconds(), 100*grant.cpu.others)
+	return outageFigure(1, []sample{grant}), nil
 }
 
 // footprints of two managers, by what they are.
