@@ -15,6 +15,7 @@
 //	health          finds defects of the objects and of the installation
 //	historyrecord   encodes and decodes the records of past owners
 //	report          formats tables and JSON
+//	safetext        makes text of authors harmless for terminals, browsers and spreadsheets
 //	exchange        plans an import, and exports a pool
 //	console         serves the pages
 //

@@ -25,7 +25,8 @@ type importItem struct {
 	Reservations []reservationItem `json:"reservations"`
 	Present      int               `json:"present"`    // number of rows whose addresses the cluster has already
 	Duplicates   int               `json:"duplicates"` // number of rows whose addresses another row of the same owner has
-	LeftOut      []leftOutItem     `json:"leftOut"`
+	LeftOut      []leftOutItem     `json:"leftOut"`    // rows that can have addresses in use, and are not imported
+	NotInUse     []leftOutItem     `json:"notInUse"`   // rows without addresses in use, as the file says
 	Conflicts    []conflictItem    `json:"conflicts"`
 	Written      bool              `json:"written"` // to the cluster or as manifests
 }
@@ -58,7 +59,7 @@ type conflictItem struct {
 func newImportItem(file *addressfile.File, plan *exchange.Plan) importItem {
 	item := importItem{
 		APIVersion: report.APIVersion, Kind: "Import", Pool: report.NewObject(plan.Pool.Key), Format: file.Format, Rows: plan.Rows, Ignored: append([]string{}, file.Ignored...), Present: plan.Present, Duplicates: plan.Duplicates,
-		Claims: []importedItem{}, Reservations: []reservationItem{}, LeftOut: []leftOutItem{}, Conflicts: []conflictItem{},
+		Claims: []importedItem{}, Reservations: []reservationItem{}, LeftOut: []leftOutItem{}, NotInUse: []leftOutItem{}, Conflicts: []conflictItem{},
 	}
 	for _, c := range plan.Claims {
 		item.Claims = append(item.Claims, importedItem{*report.NewObject(c.Key), report.RangeTexts(c.Ranges), c.Tenant, c.Rows})
@@ -68,6 +69,9 @@ func newImportItem(file *addressfile.File, plan *exchange.Plan) importItem {
 	}
 	for _, l := range plan.LeftOut {
 		item.LeftOut = append(item.LeftOut, leftOutItem(l))
+	}
+	for _, l := range plan.NotInUse {
+		item.NotInUse = append(item.NotInUse, leftOutItem(l))
 	}
 	for _, c := range plan.Conflicts {
 		item.Conflicts = append(item.Conflicts, conflictItem{string(c.Kind), append([]int{}, c.Rows...), c.Text})
@@ -104,7 +108,10 @@ func (a *app) printImport(item importItem, plan *exchange.Plan, f importFlags) e
 	var text strings.Builder
 	fmt.Fprintf(&text, "read %s (%s): %s\n", allocator.Counted(item.Rows, "row"), item.Format, strings.Join(summarize(item, plan), ", "))
 	for _, l := range item.LeftOut {
-		fmt.Fprintf(&text, "left out %s: %s\n", rowsText(l.Rows), l.Reason)
+		fmt.Fprintf(&text, "left out %s: %s\n", rowsText(l.Rows), dashed(l.Reason))
+	}
+	for _, l := range item.NotInUse {
+		fmt.Fprintf(&text, "not in use %s: %s\n", rowsText(l.Rows), dashed(l.Reason))
 	}
 	switch {
 	case len(item.Conflicts) > 0:
@@ -164,8 +171,20 @@ func summarize(item importItem, plan *exchange.Plan) (parts []string) {
 	if item.Duplicates > 0 {
 		parts = append(parts, fmt.Sprintf("%d repeated", item.Duplicates))
 	}
+	for _, group := range []struct {
+		what string
+		list []leftOutItem
+	}{{"left out", item.LeftOut}, {"not in use", item.NotInUse}} {
+		rows := 0
+		for _, l := range group.list {
+			rows += len(l.Rows)
+		}
+		if rows > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", rows, group.what))
+		}
+	}
 	if len(parts) == 0 {
-		parts = []string{"nothing to import"}
+		parts = []string{"every row is in conflict"}
 	}
 	return parts
 }

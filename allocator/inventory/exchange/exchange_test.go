@@ -133,6 +133,9 @@ func describe(p *exchange.Plan) (lines []string) {
 	for _, l := range p.LeftOut {
 		lines = append(lines, fmt.Sprintf("left out %v %s", l.Rows, l.Reason))
 	}
+	for _, l := range p.NotInUse {
+		lines = append(lines, fmt.Sprintf("not in use %v %s", l.Rows, l.Reason))
+	}
 	if p.Present+p.Duplicates > 0 {
 		lines = append(lines, fmt.Sprintf("%d present, %d duplicates", p.Present, p.Duplicates))
 	}
@@ -168,7 +171,7 @@ func TestNewPlan_Formats(t *testing.T) {
 			want: []string{
 				`reserved 10.40.2.16/28 [5] ""`,
 				`IPAllocation vlan40-10-40-2-0-to-10-40-2-15 [10.40.2.0-10.40.2.15] team-1/web nodes [4]`,
-				`left out [2 3] networks, and other objects without addresses in use`,
+				`not in use [2 3] networks`,
 			},
 		},
 		"NetBox ranges": {
@@ -190,12 +193,13 @@ func TestNewPlan_Formats(t *testing.T) {
 			},
 		},
 		"Infoblox": {
-			file: "infoblox.csv",
+			file: "infoblox.csv", o: exchange.Options{SkipOutside: true},
 			want: []string{
 				`reserved 10.40.1.53/32 [9] "ns.example.com"`, `reserved 10.40.1.54/32 [9] "ns.example.com"`,
 				`reserved 10.40.1.100/30 [7] "clients"`, `reserved 10.40.1.104/29 [7] "clients"`, `reserved 10.40.1.112/28 [7] "clients"`, `reserved 10.40.1.128/30 [7] "clients"`,
 				`IPAllocation vlan40-10-40-1-5-to-10-40-1-6 [10.40.1.5-10.40.1.6] team-1/web nodes [4 5]`,
-				`left out [2 11] networks, and other objects without addresses in use`,
+				`left out [11] addresses outside spec.cidr of the pool`,
+				`not in use [2] networks`,
 			},
 		},
 		"Windows": {
@@ -436,7 +440,6 @@ func TestNewPlan_Conflicts(t *testing.T) {
 	}
 }
 
-// A plan reserves at most 256 networks, and no reserved network crosses the border of a range of the pool.
 // SkipOutside leaves out a row only if no address of the row is in the pool.
 func TestNewPlan_SkipOutside(t *testing.T) {
 	file := "ranges,tenant\n172.16.0.1,team-1/web\n10.40.1.5 172.16.0.2,team-1/web\n10.40.1.6,team-1/web\n"
@@ -450,6 +453,7 @@ func TestNewPlan_SkipOutside(t *testing.T) {
 	}
 }
 
+// A plan reserves at most 256 networks, and no reserved network crosses the border of a range of the pool.
 func TestNewPlan_ReservedNetworks(t *testing.T) {
 	i := newInventory(newNetworkPool(func(s *butlerv1.NetworkPoolSpec) {
 		s.TenantAllocation = &butlerv1.TenantAllocation{Ranges: []butlerv1.IPRange{{Start: "10.40.0.16", End: "10.40.7.255"}}}
@@ -570,7 +574,7 @@ func TestNewPlan_EqualsComparisonByAddress(t *testing.T) {
 
 // An exported pool, imported into an inventory that contains only the pool, is exported again as equal bytes, in CSV and in YAML.
 func TestExport_RoundTrip(t *testing.T) {
-	texts := []string{"", "plain", " blanks ", "comma, \"quotes\" and ; semicolons", "two\nlines", "tab\t", "Zürich ✓", "=1+1", "- a: b"}
+	texts := []string{"", "plain", " blanks ", "comma, \"quotes\" and ; semicolons", "two\nlines", "tab\t", "Zürich ✓", "=1+1", "- a: b", "'=1+1", "@x", "-5", "\x1b[31mred", "=\"x\"", "# no comment", "line\u2028separator", "x\u202810.40.3.1", "nul\x00", "=" + strings.Repeat("y", 1020), "\"=\"x\"\n=\"y\""}
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		text := func() string { return texts[random.IntN(len(texts))] }
@@ -685,19 +689,21 @@ func TestExport_LeavesOut(t *testing.T) {
 
 // Read returns only valid ranges, for every input. After a plan without conflicts is written, a second import of the file changes nothing.
 func FuzzRead(f *testing.F) {
-	files, err := testdata.ReadDir("testdata")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, file := range files {
-		if file.IsDir() { // a folder with inputs that fuzzing found
-			continue
-		}
-		data, err := testdata.ReadFile("testdata/" + file.Name())
+	for _, folder := range []string{"testdata/", "testdata/exports/"} {
+		files, err := testdata.ReadDir(strings.TrimSuffix(folder, "/"))
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(data, "auto")
+		for _, file := range files {
+			if file.IsDir() { // another folder, or one with inputs that fuzzing found
+				continue
+			}
+			data, err := testdata.ReadFile(folder + file.Name())
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data, "auto")
+		}
 	}
 	f.Add([]byte("kind,name,ranges\nPreAllocation,a,10.41.0.20\nIPClaim,a,10.41.0.20\nProxyVIP,v,10.42.0.1 2001:db8:42::1\n"), "csv")
 	f.Add([]byte("apiVersion: kubectl-ipam.butlerlabs.dev/v1\nkind: AddressList\nitems: [{kind: Reserved, ranges: 10.40.0.0/28}]\n"), "yaml")

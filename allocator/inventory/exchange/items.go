@@ -18,8 +18,17 @@ const maxObjects = 49_152
 
 // newItems returns the items of each row, not yet merged. Rows outside the pool are conflicts.
 func (pl *planner) newItems() (items []*item, faults addressfile.Faults) {
+	mentioned := pl.newMentions()
 	for n := range pl.file.Records {
 		r := &pl.file.Records[n]
+		if mentioned != nil && isMention(r) {
+			one := *r
+			if one.Ranges = mentioned(r.Ranges); len(one.Ranges) == 0 {
+				pl.Duplicates++
+				continue
+			}
+			r = &one
+		}
 		more, problem := pl.itemsOf(r)
 		if problem != "" {
 			faults = append(faults, addressfile.Fault{Row: r.Row, Text: problem})
@@ -32,6 +41,41 @@ func (pl *planner) newItems() (items []*item, faults addressfile.Faults) {
 	return items, faults
 }
 
+// isMention reports whether another row of the file has precedence over a row with the same addresses.
+func isMention(r *addressfile.Record) bool {
+	return r.Mention && r.Tenant == "" && r.NotInUse == "" && r.LeftOut == ""
+}
+
+// newMentions returns a function that returns the addresses of a mention (isMention) which no other row has; nil if the file has no mention.
+func (pl *planner) newMentions() func([]allocator.Range) []allocator.Range {
+	var ranges []allocator.Range
+	mentions := false
+	for n := range pl.file.Records {
+		switch r := &pl.file.Records[n]; {
+		case isMention(r):
+			mentions = true
+		case r.NotInUse == "" && r.LeftOut == "" && !pl.isOfAnotherDomain(r):
+			ranges = append(ranges, r.Ranges...)
+		}
+	}
+	if !mentions {
+		return nil
+	}
+	ranges = allocator.Union(ranges)
+	overlaps := allocator.OverlapsAny(ranges)
+	return func(of []allocator.Range) []allocator.Range {
+		if !overlaps(of) {
+			return of
+		}
+		return allocator.Subtract(of, ranges)
+	}
+}
+
+// isOfAnotherDomain reports whether the addresses of a row are in another routing domain than the pool.
+func (pl *planner) isOfAnotherDomain(r *addressfile.Record) bool {
+	return r.HasDomain && pl.domainOf(r.Domain) != pl.Pool.Domain
+}
+
 // canMerge reports whether one object can have the addresses of several rows.
 func canMerge(k addressfile.Kind) bool {
 	return k == addressfile.KindReserved || k == addressfile.KindIPAllocation
@@ -39,11 +83,15 @@ func canMerge(k addressfile.Kind) bool {
 
 // itemsOf returns the items of a row; none for a row that is left out or outside the pool. problem is the rule that the row breaks, with a remedy.
 func (pl *planner) itemsOf(r *addressfile.Record) (items []*item, problem string) {
-	if r.LeftOut != "" {
+	switch {
+	case r.NotInUse != "":
+		pl.notInUse[r.NotInUse] = append(pl.notInUse[r.NotInUse], r.Row)
+		return nil, ""
+	case r.LeftOut != "":
 		pl.leaveOut(r, "%s", r.LeftOut)
 		return nil, ""
 	}
-	if r.HasDomain && pl.domainOf(r.Domain) != pl.Pool.Domain {
+	if pl.isOfAnotherDomain(r) {
 		pl.leaveOut(r, "the VRF %q: the pool is in the routing domain %q; if both are one network, add --vrf-map %s", addressfile.Shorten(r.Domain), pl.Pool.Domain, addressfile.QuoteShell(addressfile.Shorten(r.Domain)+"="+pl.Pool.Domain))
 		return nil, ""
 	}
@@ -164,10 +212,18 @@ func (pl *planner) setOwner(it *item, r *addressfile.Record, tenant string) (pro
 		if tenant == "" {
 			return "is an IPAllocation, which needs a tenant: fill the cell, or name a tenant for rows without one with --tenant-map =NAMESPACE/NAME"
 		}
+		_, mapped := pl.o.Tenants[r.Tenant]
+		if pl.o.SlugTenants && !mapped && !strings.Contains(tenant, "/") {
+			if tenant, problem = pl.slugOf(tenant); problem != "" {
+				pl.unresolved[r.Tenant] = true
+				return problem
+			}
+		}
 		if !strings.Contains(tenant, "/") && pl.o.TenantNamespace != "" {
 			tenant = pl.o.TenantNamespace + "/" + tenant
 		}
 		if it.tenant, problem = parseTenant(tenant); problem != "" {
+			pl.unresolved[r.Tenant] = true
 			return fmt.Sprintf("has the tenant %q, %s: write --tenant-map %s", addressfile.Shorten(r.Tenant), problem, addressfile.QuoteShell(addressfile.Shorten(r.Tenant)+"=NAMESPACE/NAME"))
 		}
 		it.purpose, it.purposeGiven = butlerv1.IPAllocationType(r.Type), r.Type != ""
@@ -202,6 +258,20 @@ func (pl *planner) setOwner(it *item, r *addressfile.Record, tenant string) (pro
 		it.name, it.team = "", ""
 	}
 	return ""
+}
+
+// slugOf returns the name of an object for a tenant of the file. problem is the reason why the tenant has no name of its own, with a remedy.
+func (pl *planner) slugOf(tenant string) (slug, problem string) {
+	slug = addressfile.Slug(tenant)
+	remedy := "write --tenant-map " + addressfile.QuoteShell(addressfile.Shorten(tenant)+"=NAMESPACE/NAME")
+	if slug == "" {
+		return "", fmt.Sprintf("has the tenant %q, which has no Latin letter and no digit for a name: %s", addressfile.Shorten(tenant), remedy)
+	}
+	if first, taken := pl.slugs[slug]; taken && first != tenant {
+		return "", fmt.Sprintf("has the tenant %q, whose name would be %s, as that of the tenant %q: %s", addressfile.Shorten(tenant), slug, addressfile.Shorten(first), remedy)
+	}
+	pl.slugs[slug] = tenant
+	return slug, ""
 }
 
 // parseTenant returns the text of a tenant if the text is namespace/name; otherwise the rule that the text breaks.

@@ -88,7 +88,7 @@ func (pl *planner) reserve(pool *butlerv1.NetworkPool, items []*item) *butlerv1.
 		pl.addReserved(pool, network, descriptions[n], sortedRows(rows[n]))
 	}
 	if n := len(pool.Spec.Reserved); n > maxReserved {
-		pl.addConflict(ConflictPool, nil, "spec.reserved of the pool would have %d networks, %d at most: the addresses of the file are too scattered; import a part, or leave them out of spec.tenantAllocation instead", n, maxReserved)
+		pl.addConflict(ConflictPool, nil, "spec.reserved of the pool would have %d networks, %d at most, because the addresses are scattered. IPAllocations have no such bound: make a TenantCluster the owner of rows without a tenant, with --tenant-map \"=NAMESPACE/NAME\", or import all rows with --as ipaddressclaims, which need no tenant. To reserve fewer networks, replace rows by the networks around them", n, maxReserved)
 	}
 	return pool
 }

@@ -29,6 +29,8 @@ type Options struct {
 	// whose name has no namespace.
 	Tenants         map[string]string
 	TenantNamespace string
+	// SlugTenants turns the name of a tenant that Tenants does not contain into the name of an object: "Acme Corp" is acme-corp (addressfile.Slug).
+	SlugTenants bool
 	// Domains maps a VRF of the file to a routing domain.
 	Domains map[string]string
 	// SkipOutside leaves out rows with a range outside the pool. Without SkipOutside such a row is a conflict. A range that is partly in the pool is always a
@@ -61,7 +63,7 @@ type Conflict struct {
 	Text string
 }
 
-// LeftOut lists rows that are not imported, with the reason.
+// LeftOut lists rows from which no object is made, with the reason.
 type LeftOut struct {
 	Reason string
 	Rows   []int
@@ -93,10 +95,11 @@ type Plan struct {
 	// Updated is the pool with the Reservations; nil without Reservations.
 	Updated    metav1.Object
 	Conflicts  []Conflict
-	LeftOut    []LeftOut
-	Rows       int // number of rows of the file
-	Present    int // number of rows whose addresses the cluster has already, with the owner in the file
-	Duplicates int // number of rows whose addresses another row of the same owner has
+	LeftOut    []LeftOut // rows that can have addresses in use, and are not imported
+	NotInUse   []LeftOut // rows without addresses in use, as the file says
+	Rows       int       // number of rows of the file
+	Present    int       // number of rows whose addresses the cluster has already, with the owner in the file
+	Duplicates int       // number of rows whose addresses another row of the same owner has
 }
 
 // Empty reports whether the import creates no claim and does not update the pool.
@@ -181,12 +184,14 @@ var poolKinds = map[string][]addressfile.Kind{
 // planner makes a Plan.
 type planner struct {
 	*Plan
-	i       *inventory.Inventory
-	file    *addressfile.File
-	o       Options
-	windows []allocator.Range // ranges of the pool, in address order
-	network []allocator.Range // ranges that may be reserved: spec.cidr of a NetworkPool
-	leftOut map[string][]int  // reason -> rows
+	i                 *inventory.Inventory
+	file              *addressfile.File
+	o                 Options
+	windows           []allocator.Range // ranges of the pool, in address order
+	network           []allocator.Range // ranges that may be reserved: spec.cidr of a NetworkPool
+	leftOut, notInUse map[string][]int  // reason -> rows
+	slugs             map[string]string // slug -> tenant of the file
+	unresolved        map[string]bool   // tenants of the file that the options do not resolve
 
 	overlapsWindows, overlapsNetwork func([]allocator.Range) bool
 }
@@ -194,7 +199,8 @@ type planner struct {
 // NewPlan plans the import of a file into a pool. The error is one of these:
 //
 //   - a fault of the options or of the pool
-//   - the Faults of rows whose tenants or kinds the options do not resolve
+//   - the Faults of rows whose kinds the options do not resolve
+//   - a TenantError, with the faults of all rows, if the options do not resolve tenants
 //
 // Conflicts are part of the Plan and not an error.
 func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *addressfile.File, o Options) (*Plan, error) {
@@ -204,7 +210,7 @@ func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *addressfile.File, o O
 	if o.Type == "" {
 		o.Type = butlerv1.TypeNodes
 	}
-	pl := &planner{Plan: &Plan{Pool: p, Rows: len(f.Records)}, i: i, file: f, o: o, windows: windowsOf(p), leftOut: map[string][]int{}}
+	pl := &planner{Plan: &Plan{Pool: p, Rows: len(f.Records)}, i: i, file: f, o: o, windows: windowsOf(p), leftOut: map[string][]int{}, notInUse: map[string][]int{}, slugs: map[string]string{}, unresolved: map[string]bool{}}
 	if pool, ok := p.Object.(*butlerv1.NetworkPool); ok {
 		if cidr, err := netip.ParsePrefix(pool.Spec.CIDR); err == nil {
 			pl.network = []allocator.Range{allocator.RangeOfPrefix(cidr)}
@@ -212,6 +218,9 @@ func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *addressfile.File, o O
 	}
 	pl.overlapsWindows, pl.overlapsNetwork = allocator.OverlapsAny(pl.windows), allocator.OverlapsAny(pl.network)
 	items, faults := pl.newItems()
+	if len(pl.unresolved) > 0 {
+		return nil, &TenantError{slices.Sorted(maps.Keys(pl.unresolved)), groupFaults(faults)}
+	}
 	if len(faults) > 0 {
 		return nil, groupFaults(faults)
 	}
@@ -220,11 +229,23 @@ func NewPlan(i *inventory.Inventory, p *inventory.Pool, f *addressfile.File, o O
 	pl.addReservations(missing)
 	pl.addClaims(missing)
 	slices.SortStableFunc(pl.Claims, func(x, y Claim) int { return x.Ranges[0].First.Compare(y.Ranges[0].First) })
-	for _, reason := range slices.Sorted(maps.Keys(pl.leftOut)) {
-		pl.LeftOut = append(pl.LeftOut, LeftOut{reason, sortedRows(pl.leftOut[reason])})
-	}
+	pl.LeftOut, pl.NotInUse = sortedReasons(pl.leftOut), sortedReasons(pl.notInUse)
 	slices.SortStableFunc(pl.Conflicts, func(x, y Conflict) int { return slices.Compare(x.Rows, y.Rows) })
 	return pl.Plan, nil
+}
+
+// sortedReasons returns rows by reason.
+func sortedReasons(rows map[string][]int) (sorted []LeftOut) {
+	for _, reason := range slices.Sorted(maps.Keys(rows)) {
+		sorted = append(sorted, LeftOut{reason, sortedRows(rows[reason])})
+	}
+	return sorted
+}
+
+// TenantError is the error of NewPlan for tenants of the file that the options do not resolve.
+type TenantError struct {
+	Tenants []string // in alphabetical order
+	addressfile.Faults
 }
 
 // windowsOf returns the ranges of a pool, with the reserved addresses in them, in address order. A claim lies in one of the ranges.

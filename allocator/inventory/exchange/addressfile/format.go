@@ -11,14 +11,14 @@ import (
 )
 
 // Formats are the values of Mapping.Format.
-var Formats = []string{"auto", "csv", "netbox", "phpipam", "infoblox", "windows", "yaml"}
+var Formats = []string{"auto", "csv", "netbox", "phpipam", "infoblox", "solarwinds", "windows", "yaml"}
 
 // Fields are the meanings of a column. Read ignores columns with FieldIgnore.
 const (
 	FieldKind        = "kind"        // a Kind
 	FieldName        = "name"        // name of the claim
 	FieldRanges      = "ranges"      // addresses, ranges and networks, separated by spaces or commas
-	FieldAddress     = "address"     // addresses, separated by spaces or commas; a prefix length is the length of the network around the address
+	FieldAddress     = "address"     // addresses and ranges of them, separated by spaces or commas; a prefix length is the length of the network around the address
 	FieldFirst       = "first"       // first address of a range
 	FieldLast        = "last"        // last address of a range
 	FieldNetwork     = "network"     // a network: the row is left out unless it has a tenant or the status "reserved"
@@ -28,13 +28,15 @@ const (
 	FieldMode        = "mode"        // mode of a ProxyVIP
 	FieldPorts       = "ports"       // ports of a ProxyVIP, separated by spaces or commas
 	FieldDomain      = "domain"      // routing domain, or VRF
-	FieldStatus      = "status"      // "reserved" marks reserved addresses; a row with "container" is left out
+	FieldStatus      = "status"      // "reserved" marks reserved addresses; "container" marks networks, and freeStatuses free addresses: these are not imported
 	FieldRole        = "role"        // role of an address in NetBox: the roles "vip" and "anycast" set the type loadbalancer
 	FieldGateway     = "gateway"     // whether the address is a gateway
 	FieldDescription = "description" // several columns may have this field
 	FieldIgnore      = "ignore"
 
-	fieldText = "text" // a description of kubectl ipam export, read without removal of blanks
+	fieldText    = "text"    // a description of kubectl ipam export, read without removal of blanks
+	fieldAction  = "action"  // what an import into Infoblox does with the row: D deletes it
+	fieldReverse = "reverse" // name of a PTR record: its address, if no other column has one
 )
 
 // FieldNames are the values of Mapping.Columns.
@@ -49,62 +51,74 @@ type format struct {
 	option string     // value of Mapping.Format
 	needs  [][]string // a table has this format if it has at least one heading of each list
 	fields map[string]string
+	// prefixed demands an address with the prefix length of its network, such as 10.40.1.5/24, in a column with FieldAddress: the headings are too common.
+	prefixed bool
+}
+
+// exportTitle is the title of the format whose cells are guarded (safetext.GuardCell).
+const exportTitle = "csv of kubectl ipam export"
+
+// netBoxAddresses are the columns of addresses in NetBox. Related objects have the name of the field, or the name and a field of the object: vrf, vrf.name, vrf.id.
+var netBoxAddresses = map[string]string{
+	"address": FieldAddress, "ipaddress": FieldAddress, "vrf": FieldDomain, "vrfname": FieldDomain, "vrfrd": FieldDomain, "vrfid": FieldDomain,
+	"tenant": FieldTenant, "tenantname": FieldTenant, "tenantslug": FieldTenant, "tenantid": FieldTenant, "status": FieldStatus, "role": FieldRole,
+	"dnsname": FieldDescription, "description": FieldDescription,
 }
 
 // formats lists the known formats. detect returns the first format that fits.
 var formats = []format{
-	{"csv of kubectl ipam export", "csv", [][]string{{"kind"}, {"ranges"}}, map[string]string{
+	{title: exportTitle, option: "csv", needs: [][]string{{"kind"}, {"ranges"}}, fields: map[string]string{
 		"kind": FieldKind, "name": FieldName, "ranges": FieldRanges, "tenant": FieldTenant, "type": FieldType, "team": FieldTeam, "mode": FieldMode, "ports": FieldPorts,
 		"description": fieldText,
 	}},
-	{"phpIPAM addresses", "phpipam", [][]string{{"ipaddress"}, {"hostname"}, {"section", "subnet", "mac", "owner", "ipstate"}}, map[string]string{
+	{title: "phpIPAM addresses", option: "phpipam", needs: [][]string{{"ipaddress"}, {"hostname"}, {"section", "subnet", "mac", "owner", "ipstate"}}, fields: map[string]string{
 		"ipaddress": FieldAddress, "vrf": FieldDomain, "hostname": FieldDescription, "description": FieldDescription, "tag": FieldStatus, "ipstate": FieldStatus,
 		"gateway": FieldGateway, "customer": FieldTenant,
 	}},
-	{"Windows addresses", "windows", [][]string{{"ipaddress"}, {"managedbyservice", "serviceinstance", "assignmenttype", "ipaddressstate", "addressstate", "devicename", "scopeid"}}, map[string]string{
-		"ipaddress": FieldAddress, "devicename": FieldDescription, "hostname": FieldDescription, "description": FieldDescription, "addressspace": FieldDomain,
+	{title: "Windows addresses", option: "windows", needs: [][]string{
+		{"ipaddress", "clientipaddress"}, {"managedbyservice", "serviceinstance", "assignmenttype", "ipaddressstate", "addressstate", "devicename", "scopeid", "leaseexpiration", "uniqueid"},
+	}, fields: map[string]string{
+		"ipaddress": FieldAddress, "clientipaddress": FieldAddress, "ipaddressstate": FieldStatus, "addressstate": FieldStatus, "devicename": FieldDescription,
+		"hostname": FieldDescription, "name": FieldDescription, "description": FieldDescription, "addressspace": FieldDomain,
 	}},
-	{"Windows ranges", "windows", [][]string{{"startipaddress"}, {"endipaddress"}}, map[string]string{
-		"startipaddress": FieldFirst, "endipaddress": FieldLast, "description": FieldDescription, "addressspace": FieldDomain,
+	{title: "Windows ranges", option: "windows", needs: [][]string{{"startipaddress", "startrange"}, {"endipaddress", "endrange"}}, fields: map[string]string{
+		"startipaddress": FieldFirst, "endipaddress": FieldLast, "startrange": FieldFirst, "endrange": FieldLast, "name": FieldDescription, "description": FieldDescription,
+		"addressspace": FieldDomain,
 	}},
-	{"NetBox prefixes", "netbox", [][]string{{"prefix"}, {"vrf", "ispool", "pool", "scopetype", "vlan", "vlanid"}}, map[string]string{
-		"prefix": FieldNetwork, "vrf": FieldDomain, "tenant": FieldTenant, "status": FieldStatus, "description": FieldDescription,
+	{title: "SolarWinds addresses", option: "solarwinds", needs: [][]string{
+		{"ipaddress"}, {"status", "ipstatus"}, {"dhcpclientname", "dnsbackward", "sysname", "machinetype", "vendor", "lastsync", "responsetime", "leaseexpires", "allocpolicy", "skipscan"},
+	}, fields: map[string]string{
+		"ipaddress": FieldAddress, "status": FieldStatus, "ipstatus": FieldStatus, "hostname": FieldDescription, "dnsbackward": FieldDescription, "dhcpclientname": FieldDescription,
+		"description": FieldDescription, "comments": FieldDescription,
 	}},
-	{"NetBox ranges", "netbox", [][]string{{"startaddress"}, {"endaddress"}}, map[string]string{
-		"startaddress": FieldFirst, "endaddress": FieldLast, "vrf": FieldDomain, "tenant": FieldTenant, "status": FieldStatus, "description": FieldDescription,
+	{title: "NetBox prefixes", option: "netbox", needs: [][]string{{"prefix"}, {"vrf", "vrfid", "vrfname", "vrfrd", "ispool", "pool", "scopetype", "vlan", "vlanid"}}, fields: map[string]string{
+		"prefix": FieldNetwork, "vrf": FieldDomain, "vrfname": FieldDomain, "vrfrd": FieldDomain, "vrfid": FieldDomain, "tenant": FieldTenant, "tenantname": FieldTenant,
+		"tenantslug": FieldTenant, "tenantid": FieldTenant, "status": FieldStatus, "description": FieldDescription,
 	}},
-	{"NetBox addresses", "netbox", [][]string{{"address", "ipaddress"}, {"vrf", "dnsname"}, {"tenant", "status", "role", "dnsname"}}, map[string]string{
-		"address": FieldAddress, "ipaddress": FieldAddress, "vrf": FieldDomain, "tenant": FieldTenant, "status": FieldStatus, "role": FieldRole,
-		"dnsname": FieldDescription, "description": FieldDescription,
+	{title: "NetBox ranges", option: "netbox", needs: [][]string{{"startaddress"}, {"endaddress"}}, fields: map[string]string{
+		"startaddress": FieldFirst, "endaddress": FieldLast, "vrf": FieldDomain, "vrfname": FieldDomain, "vrfrd": FieldDomain, "vrfid": FieldDomain, "tenant": FieldTenant,
+		"tenantname": FieldTenant, "tenantslug": FieldTenant, "tenantid": FieldTenant, "status": FieldStatus, "description": FieldDescription,
 	}},
-	{"csv", "csv", nil, map[string]string{
-		"kind": FieldKind, "name": FieldName, "ranges": FieldRanges, "range": FieldRanges, "address": FieldRanges, "addresses": FieldRanges, "ip": FieldRanges,
-		"ipaddress": FieldRanges, "cidr": FieldRanges, "network": FieldRanges, "prefix": FieldRanges, "first": FieldFirst, "start": FieldFirst, "startaddress": FieldFirst,
-		"last": FieldLast, "end": FieldLast, "endaddress": FieldLast, "tenant": FieldTenant, "type": FieldType, "team": FieldTeam, "mode": FieldMode, "ports": FieldPorts,
-		"domain": FieldDomain, "routingdomain": FieldDomain, "vrf": FieldDomain, "status": FieldStatus, "description": FieldDescription, "comment": FieldDescription,
+	{title: "NetBox addresses", option: "netbox", needs: [][]string{
+		{"address", "ipaddress"}, {"vrf", "vrfid", "vrfname", "vrfrd", "dnsname"}, {"tenant", "tenantid", "tenantname", "tenantslug", "status", "role", "dnsname"},
+	}, fields: netBoxAddresses},
+	{title: "NetBox addresses", option: "netbox", needs: [][]string{{"address", "ipaddress"}, {"status", "role", "vrf", "vrfid", "vrfname", "vrfrd"}}, fields: netBoxAddresses, prefixed: true},
+	{title: "csv", option: "csv", fields: map[string]string{
+		"kind": FieldKind, "name": FieldName, "ranges": FieldRanges, "range": FieldRanges, "address": FieldRanges, "addresses": FieldRanges, "ip": FieldRanges, "ips": FieldRanges,
+		"ipaddress": FieldRanges, "ipaddresses": FieldRanges, "ipaddr": FieldRanges, "ipv4": FieldRanges, "ipv6": FieldRanges, "ipv4address": FieldRanges, "ipv6address": FieldRanges,
+		"hostip": FieldRanges, "clientip": FieldRanges, "clientipaddress": FieldRanges, "iprange": FieldRanges, "addressrange": FieldRanges,
+		"ipadresse": FieldRanges, "ipadressen": FieldRanges, "ipbereich": FieldRanges, "adresse": FieldRanges, "adresseip": FieldRanges, "direcciónip": FieldRanges, "indirizzoip": FieldRanges,
+		"endereçoip": FieldRanges, "ipadres": FieldRanges, "ipadress": FieldRanges, "cidr": FieldRanges, "network": FieldRanges, "prefix": FieldRanges,
+		"first": FieldFirst, "start": FieldFirst, "from": FieldFirst, "startaddress": FieldFirst, "startip": FieldFirst, "firstip": FieldFirst, "firstaddress": FieldFirst, "rangestart": FieldFirst,
+		"startipaddress": FieldFirst, "firstipaddress": FieldFirst, "von": FieldFirst,
+		"last": FieldLast, "end": FieldLast, "to": FieldLast, "endaddress": FieldLast, "endip": FieldLast, "lastip": FieldLast, "lastaddress": FieldLast, "rangeend": FieldLast,
+		"endipaddress": FieldLast, "lastipaddress": FieldLast, "bis": FieldLast,
+		"tenant": FieldTenant, "type": FieldType, "team": FieldTeam, "mode": FieldMode, "ports": FieldPorts, "domain": FieldDomain, "routingdomain": FieldDomain, "vrf": FieldDomain,
+		"status": FieldStatus, "state": FieldStatus, "ipstatus": FieldStatus, "ipstate": FieldStatus, "addressstatus": FieldStatus, "addressstate": FieldStatus, "ipaddressstatus": FieldStatus,
+		"ipaddressstate": FieldStatus, "zustand": FieldStatus, "statut": FieldStatus, "estado": FieldStatus, "stato": FieldStatus,
+		"description": FieldDescription, "comment": FieldDescription, "comments": FieldDescription, "hostname": FieldDescription, "dnsname": FieldDescription,
+		"beschreibung": FieldDescription, "bemerkung": FieldDescription, "kommentar": FieldDescription,
 	}},
-}
-
-// infobloxFields maps objects of an Infoblox file to the columns of their tables: heading -> field. Rows of unknown objects are left out.
-var infobloxFields = map[string]map[string]string{
-	"network":          {"address": FieldIgnore},
-	"networkcontainer": {"address": FieldIgnore},
-	"ipv6network":      {"address": FieldIgnore},
-	"fixedaddress": {
-		"ipaddress": FieldAddress, "networkview": FieldDomain, "eatenant": FieldTenant, "name": FieldDescription, "comment": FieldDescription,
-	},
-	"ipv6fixedaddress": {
-		"ipaddress": FieldAddress, "networkview": FieldDomain, "eatenant": FieldTenant, "name": FieldDescription, "comment": FieldDescription,
-	},
-	"dhcprange": {
-		"startaddress": FieldFirst, "endaddress": FieldLast, "networkview": FieldDomain, "eatenant": FieldTenant, "name": FieldDescription, "comment": FieldDescription,
-	},
-	"ipv6dhcprange": {
-		"startaddress": FieldFirst, "endaddress": FieldLast, "networkview": FieldDomain, "eatenant": FieldTenant, "name": FieldDescription, "comment": FieldDescription,
-	},
-	"hostrecord": {
-		"addresses": FieldAddress, "ipv6addresses": FieldAddress, "networkview": FieldDomain, "eatenant": FieldTenant, "fqdn": FieldDescription, "comment": FieldDescription,
-	},
 }
 
 // normalize returns the letters and digits of a heading in lower case: "ip_address*" and "IP Address" are equal after normalize.
@@ -124,6 +138,11 @@ type column struct {
 	noted   bool   // File.Ignored contains the heading
 }
 
+// hasAddresses reports whether the cells of a column are addresses, ranges or networks.
+func (c *column) hasAddresses() bool {
+	return slices.Contains([]string{FieldRanges, FieldAddress, FieldNetwork, FieldFirst, FieldLast}, c.field)
+}
+
 // columnsOf returns the columns of a table. A heading has the field of the mapping, else the field of the format.
 func columnsOf(header line, fields map[string]string, mapped map[string]string) []column {
 	columns := make([]column, len(header.cells))
@@ -134,6 +153,15 @@ func columnsOf(header line, fields map[string]string, mapped map[string]string) 
 			field = fields[normalize(heading)]
 		}
 		columns[n].field = field
+	}
+	for n := range columns { // the number of an object in a database says less than its name
+		if name, isID := strings.CutSuffix(normalize(columns[n].heading), "id"); isID && (name == "vrf" || name == "tenant") {
+			if slices.ContainsFunc(columns, func(c column) bool {
+				return c.field == columns[n].field && normalize(c.heading) != normalize(columns[n].heading)
+			}) {
+				columns[n].field = FieldIgnore
+			}
+		}
 	}
 	for n := range columns { // a mapped column replaces the column with an equal field of the format
 		if columns[n].field == FieldDescription || columns[n].field == FieldAddress {
@@ -157,9 +185,9 @@ func hasAddresses(columns []column) bool {
 	return has(FieldRanges) || has(FieldAddress) || has(FieldNetwork) || has(FieldFirst) && has(FieldLast)
 }
 
-// detect returns the format and the columns of a table, derived from the header.
-func detect(header line, option string, mapped map[string]string) (format, []column, error) {
-	headings := map[string]bool{}
+// detect returns the format and the columns of a table, derived from the header, which is the first line.
+func detect(lines []line, option string, mapped map[string]string) (format, []column, error) {
+	header, headings := lines[0], map[string]bool{}
 	for _, heading := range header.cells {
 		headings[normalize(heading)] = true
 	}
@@ -172,15 +200,34 @@ func detect(header line, option string, mapped map[string]string) (format, []col
 		if option != "auto" && option != f.option || slices.ContainsFunc(needs, func(some []string) bool { return !known(some) }) {
 			continue
 		}
-		if columns := columnsOf(header, f.fields, mapped); hasAddresses(columns) {
+		if columns := columnsOf(header, f.fields, mapped); hasAddresses(columns) && (option != "auto" || !f.prefixed || hasPrefixes(lines[1:], columns)) {
 			return f, columns, nil
 		}
 	}
 	return format{}, nil, newFormatFault(header, option)
 }
 
+// hasPrefixes reports whether a column of addresses has one with the prefix length of its network that is not the network: 10.40.1.5/24.
+func hasPrefixes(lines []line, columns []column) bool {
+	for n, c := range columns {
+		if c.field == FieldAddress && slices.ContainsFunc(lines, func(l line) bool {
+			if n >= len(l.cells) {
+				return false
+			}
+			p, err := netip.ParsePrefix(trimCell(l.cells[n]))
+			return err == nil && p != p.Masked()
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
 // checkHeader returns a fault if a cell of the header is an address, a range or a network: then the file has no header, and the first row of data would be lost.
 func checkHeader(header line, separator rune) error {
+	if lost := findLostRow(header, nil); lost != nil {
+		return *lost
+	}
 	headings, found, fields := make([]string, len(header.cells)), "", []string{FieldTenant, FieldDescription}
 	for n, cell := range header.cells {
 		switch ranges, _, err := parseRanges(cell); {
@@ -214,9 +261,6 @@ func isNetworkAddress(cell string) bool {
 // newFormatFault returns the fault of a header that belongs to no format, with a remedy.
 func newFormatFault(header line, option string) Fault {
 	first := header.cells[0]
-	if comment := strings.TrimSpace(first); strings.HasPrefix(comment, "#") && (len(header.cells) == 1 || strings.Contains(comment, " ")) {
-		return Fault{Row: header.row, Text: fmt.Sprintf("is a comment, %q: remove it, so that the first line is the header of a CSV file", Shorten(comment))}
-	}
 	if len(header.cells) == 1 {
 		return Fault{Row: header.row, Text: fmt.Sprintf("has one column, %q, which belongs to no known format: if this is a whole line, the separator was not recognized: use a comma, a semicolon or a tab; if this is one heading, name its field%s",
 			Shorten(first), suggestMapping(header))}

@@ -1,18 +1,21 @@
 package addressfile
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 )
 
 // Kind is the meaning of a row: the kind of an object, or an entry of the pool.
@@ -55,7 +58,10 @@ type Record struct {
 	Description string
 	Reserved    bool   // the addresses are not for tenants: reserved, a gateway, or Edge
 	Edge        string // "network" or "broadcast" if the row has the network or broadcast address of a network
-	LeftOut     string // why the row is not imported; "" for imported rows
+	// Mention marks a row that shows that addresses are in use, and not for what: a DNS record or a lease. Another row with the addresses has precedence.
+	Mention  bool
+	NotInUse string // why the row has no addresses in use: it describes a network, or the addresses are free; "" for other rows
+	LeftOut  string // why the row is not imported although it can have addresses in use; "" for other rows
 }
 
 // Mapping selects the format of a file and the fields of columns.
@@ -90,11 +96,11 @@ func Read(r io.Reader, m Mapping) (*File, error) {
 		}
 		mapped[normalize(heading)] = field
 	}
-	data, err := readAll(r)
+	data, err := readText(r)
 	if err != nil {
 		return nil, err
 	}
-	if m.Format == "yaml" || m.Format == "auto" && bytes.HasPrefix(data, []byte("apiVersion:")) {
+	if m.Format == "yaml" || m.Format == "auto" && yamlStart.Match(data) {
 		return readYAML(data)
 	}
 	lines, err := readLines(data)
@@ -113,6 +119,9 @@ func Read(r io.Reader, m Mapping) (*File, error) {
 	return readTable(lines, m, mapped)
 }
 
+// yamlStart matches the start of a YAML document of kubectl ipam export, with comments before it.
+var yamlStart = regexp.MustCompile(`^(\s*(#.*|---.*)?\n)*apiVersion:`)
+
 // readTable reads a file with one header.
 func readTable(lines []line, m Mapping, mapped map[string]string) (*File, error) {
 	header := lines[0]
@@ -121,18 +130,32 @@ func readTable(lines []line, m Mapping, mapped map[string]string) (*File, error)
 			return nil, fmt.Errorf("the file has no column %q, which a mapping names", heading)
 		}
 	}
-	f, columns, err := detect(header, m.Format, mapped)
+	f, columns, err := detect(lines, m.Format, mapped)
 	if err != nil {
 		return nil, err
 	}
 	file, faults := &File{Format: f.title, Unit: "row"}, Faults(nil)
 	for _, l := range lines[1:] {
+		if f.title == exportTitle {
+			for n := range l.cells {
+				l.cells[n] = safetext.UnguardCell(l.cells[n])
+			}
+		} else if lost := findLostRow(l, columns); lost != nil {
+			faults = append(faults, *lost)
+			continue
+		}
+		if strings.HasPrefix(strings.TrimSpace(l.cells[0]), "#") && columns[0].hasAddresses() {
+			continue // a comment that contains separators
+		}
 		record, bad := readRecord(l, columns)
 		file.noteIgnored(l, columns)
 		file.Records, faults = append(file.Records, record), append(faults, bad...)
 	}
-	if len(faults) > 0 {
+	switch {
+	case len(faults) > 0:
 		return nil, faults
+	case len(file.Records) == 0:
+		return nil, errNoRows
 	}
 	return file, nil
 }
@@ -163,35 +186,37 @@ const infobloxHeader = "header-"
 
 // readInfoblox reads a file with a header for each kind of object. The first cell of each row is the object.
 func readInfoblox(lines []line, mapped map[string]string) (*File, error) {
-	file, faults, tables := &File{Format: "Infoblox", Unit: "row"}, Faults(nil), map[string][]column{}
+	file, faults, tables := &File{Format: "Infoblox", Unit: "row"}, Faults(nil), map[string]infobloxTable{}
 	for _, l := range lines {
 		first := strings.ToLower(strings.TrimSpace(l.cells[0]))
 		if object, isHeader := strings.CutPrefix(first, infobloxHeader); isHeader {
 			l.cells = slices.Concat([]string{""}, l.cells[1:])
-			tables[object] = columnsOf(l, infobloxFields[object], mapped)
+			tables[object] = newInfobloxTable(object, l, mapped)
 			continue
 		}
-		columns, known := tables[first]
-		switch {
-		case !known:
+		table, known := tables[first]
+		if !known {
 			faults = append(faults, Fault{Row: l.row, Text: fmt.Sprintf("is of the object %q, for which the file has no row that begins with %q", Shorten(first), infobloxHeader+Shorten(first))})
-		case !hasAddresses(columns):
-			file.Records = append(file.Records, Record{Row: l.row, LeftOut: leftOutNetworks})
-		default:
-			l.cells = slices.Concat([]string{""}, l.cells[1:])
-			record, bad := readRecord(l, columns)
-			file.noteIgnored(l, columns)
-			file.Records, faults = append(file.Records, record), append(faults, bad...)
+			continue
 		}
+		l.cells = slices.Concat([]string{""}, l.cells[1:])
+		record, bad := table.read(l)
+		if record.NotInUse == "" && record.LeftOut == "" {
+			file.noteIgnored(l, table.columns)
+		}
+		file.Records, faults = append(file.Records, record), append(faults, bad...)
 	}
-	if len(faults) > 0 {
+	switch {
+	case len(faults) > 0:
 		return nil, faults
+	case len(file.Records) == 0:
+		return nil, errNoRows
 	}
 	return file, nil
 }
 
-// leftOutNetworks is the reason in Record.LeftOut for rows that describe a network, but no addresses in use.
-const leftOutNetworks = "networks, and other objects without addresses in use"
+// notInUseNetworks is the reason in Record.NotInUse for rows that describe a network, but no addresses in use.
+const notInUseNetworks = "networks"
 
 // readYAML reads a Document.
 func readYAML(data []byte) (*File, error) {
@@ -211,11 +236,17 @@ func readYAML(data []byte) (*File, error) {
 		record, bad := readRecord(line{n + 1, e.cells()}, columns)
 		file.Records, faults = append(file.Records, record), append(faults, bad...)
 	}
-	if len(faults) > 0 {
+	switch {
+	case len(faults) > 0:
 		return nil, faults
+	case len(file.Records) == 0:
+		return nil, errors.New("the file has no items")
 	}
 	return file, nil
 }
+
+// noAddress is the text of the fault of a row without addresses.
+const noAddress = "has no address: fill the cell or remove the row"
 
 // maxRanges bounds the ranges of a row.
 const maxRanges = 1024
@@ -227,13 +258,13 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 		return r, Faults{{Row: l.row, Text: fmt.Sprintf("has %d cells, the header has %d: quote cells that contain the separator", len(l.cells), len(columns))}}
 	}
 	var first, last netip.Addr
-	var lastHeading, status string
+	var lastHeading, status, reverse string
 	var descriptions []string
-	isNetwork, faulty := false, false
+	isNetwork, isDeleted, faulty := false, false, false
 	for n, cell := range l.cells[:min(len(l.cells), len(columns))] {
 		field, raw := columns[n].field, cell
 		r.HasDomain = r.HasDomain || field == FieldDomain
-		if cell = strings.TrimSpace(cell); cell == "" && field != fieldText || field == "" || field == FieldIgnore {
+		if cell = trimCell(cell); cell == "" && field != fieldText || field == "" || field == FieldIgnore {
 			continue
 		}
 		fail := func(format string, args ...any) {
@@ -250,6 +281,11 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 		case FieldRanges, FieldNetwork:
 			isNetwork = isNetwork || field == FieldNetwork
 			ranges, singles, err := parseRanges(cell)
+			var bits *hostBitsError
+			if errors.As(err, &bits) && isNameable(columns[n].heading) {
+				fail("%v; if the column has addresses, add --map %s", err, QuoteShell(Shorten(columns[n].heading)+"="+FieldAddress))
+				continue
+			}
 			if err != nil {
 				fail("%v", err)
 				continue
@@ -262,12 +298,13 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 				continue
 			}
 			r.Ranges = append(r.Ranges, ranges...)
+			r.Singles = r.Singles && !slices.ContainsFunc(ranges, func(one allocator.Range) bool { return one.First != one.Last })
 			if edge != "" {
 				r.Edge, r.Reserved = edge, true
 			}
 		case FieldFirst, FieldLast:
 			ranges, _, err := parseAddresses(cell)
-			if err != nil || len(ranges) != 1 {
+			if err != nil || len(ranges) != 1 || ranges[0].First != ranges[0].Last {
 				fail("%q is not an IP address", Shorten(cell))
 				continue
 			}
@@ -277,7 +314,11 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 				last, lastHeading = ranges[0].First, columns[n].heading
 			}
 		case FieldStatus:
-			status = strings.ToLower(cell)
+			status = cell
+		case fieldAction:
+			isDeleted = slices.Contains([]string{"d", "delete"}, strings.ToLower(cell))
+		case fieldReverse:
+			reverse = cell
 		case FieldGateway:
 			if isTrue(cell) {
 				r.Reserved = true
@@ -306,10 +347,19 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 			r.Domain = cell
 		}
 	}
-	if faulty {
+	switch {
+	case isDeleted:
+		r.NotInUse = "rows that the file deletes (import-action)"
+		return r, nil
+	case faulty:
 		return r, faults
 	}
 	r.Description = strings.Join(descriptions, "; ")
+	if a, ok := parseReverse(reverse); ok && len(r.Ranges) == 0 {
+		if one, err := allocator.NewRange(a, a); err == nil {
+			r.Ranges = []allocator.Range{one}
+		}
+	}
 	if first.IsValid() || last.IsValid() {
 		if !last.IsValid() {
 			last = first
@@ -320,20 +370,33 @@ func readRecord(l line, columns []column) (r Record, faults Faults) {
 		}
 		r.Ranges = append(r.Ranges, joined)
 	}
-	switch {
-	case status == "reserved":
+	switch word := normalize(status); {
+	case slices.Contains(reservedStatuses, word):
 		r.Reserved = true
-	case status == "container", isNetwork && r.Tenant == "":
-		r.LeftOut = leftOutNetworks
+	case slices.Contains(freeStatuses, word):
+		r.NotInUse = fmt.Sprintf("free addresses: the file says %q", Shorten(status))
+	case word == "container", isNetwork && r.Tenant == "":
+		r.NotInUse = notInUseNetworks
 	}
 	switch {
+	case r.NotInUse != "":
 	case len(r.Ranges) == 0:
-		return r, Faults{{Row: l.row, Text: "has no address: fill the cell or remove the row"}}
+		return r, Faults{{Row: l.row, Text: noAddress}}
 	case len(r.Ranges) > maxRanges:
 		return r, Faults{{Row: l.row, Text: fmt.Sprintf("has %d addresses and ranges, %d at most: split the row", len(r.Ranges), maxRanges)}}
 	}
 	return r, nil
 }
+
+// reservedStatuses and freeStatuses list normalized values of FieldStatus. Other values mean that the addresses are in use, also those that sound as if they
+// were not, such as "inactive" and "deprecated": an address is free only if the file says so.
+var (
+	reservedStatuses = []string{"reserved", "reserviert", "réservé", "reservado", "riservato"}
+	freeStatuses     = []string{
+		"available", "free", "unused", "notused", "notinuse", "unallocated", "expired", "released", // SolarWinds, Infoblox, BlueCat, leases of Windows
+		"frei", "verfügbar", "unbenutzt", "libre", "disponible", "libero", "disponibile", "livre", "disponível",
+	}
+)
 
 // virtualRoles lists the roles of NetBox for addresses that several machines share.
 var virtualRoles = []string{"vip", "anycast"}
@@ -342,11 +405,23 @@ func isTrue(cell string) bool {
 	return slices.Contains([]string{"1", "true", "yes", "y"}, strings.ToLower(cell))
 }
 
-var dash = regexp.MustCompile(`\s*-\s*`)
+// dash matches the dashes of a range, also those that word processors write, with blanks around them.
+var dash = regexp.MustCompile(`[\s\x{a0}]*[-\x{2010}-\x{2015}\x{2212}][\s\x{a0}]*`)
 
-// splitList splits a cell at spaces, line breaks, commas and semicolons. Blanks around dashes are removed first.
+// splitList splits a cell at blanks, line breaks, commas and semicolons. Blanks around dashes are removed first, and an apostrophe, with which Excel marks a text.
 func splitList(cell string) []string {
-	return strings.FieldsFunc(dash.ReplaceAllString(cell, "-"), func(r rune) bool { return r == ',' || r == ';' || r == ' ' || r == '\t' || r == '\n' || r == '\r' })
+	return strings.FieldsFunc(dash.ReplaceAllString(strings.TrimPrefix(cell, "'"), "-"), isListSeparator)
+}
+
+func isListSeparator(r rune) bool {
+	return r == ',' || r == ';' || unicode.IsSpace(r) || isInvisible(r)
+}
+
+// hostBitsError is the error for an address with a prefix length where a network is expected.
+type hostBitsError struct{ netip.Prefix }
+
+func (e *hostBitsError) Error() string {
+	return fmt.Sprintf("%q has bits set after the prefix: write %s for the network, %s for the address", e.Prefix, e.Masked(), e.Addr())
 }
 
 // parseRanges parses addresses, ranges and networks. singles reports whether the cell contains only single addresses. The error for 10.40.1.5/24 asks for the
@@ -355,10 +430,15 @@ func parseRanges(cell string) (ranges []allocator.Range, singles bool, err error
 	singles = true
 	for _, text := range splitList(cell) {
 		if p, err := netip.ParsePrefix(text); err == nil && p != p.Masked() {
-			return nil, false, fmt.Errorf("%q has bits set after the prefix: write %s for the network, %s for the address", Shorten(text), p.Masked(), p.Addr())
+			return nil, false, &hostBitsError{p}
 		}
 		r, err := allocator.ParseRange(text)
+		if between, ok := parseBetween(text); ok && err != nil {
+			r, err = between, nil
+		}
 		switch {
+		case err != nil && paddedAddress.MatchString(text):
+			return nil, false, newAddressError(text)
 		case err != nil && len(text) > 60:
 			return nil, false, fmt.Errorf("%q is not an address, a range or a network", Shorten(text))
 		case err != nil:
@@ -369,15 +449,88 @@ func parseRanges(cell string) (ranges []allocator.Range, singles bool, err error
 	return ranges, singles, nil
 }
 
-// parseAddresses parses single addresses. edge is "network" or "broadcast" if an address has a prefix length and is the first or the last address of its
+// parseBetween parses ranges in the notations of other tools: with prefix lengths (10.40.1.5/24-10.40.1.9/24), and with the last number of an IPv4 address
+// (10.40.1.5-9).
+func parseBetween(text string) (r allocator.Range, ok bool) {
+	from, to, ok := strings.Cut(text, "-")
+	if !ok {
+		return r, false
+	}
+	from, _, _ = strings.Cut(from, "/")
+	to, _, _ = strings.Cut(to, "/")
+	first, err := netip.ParseAddr(from)
+	if err != nil || first.Zone() != "" {
+		return r, false
+	}
+	if n, err := strconv.ParseUint(to, 10, 8); err == nil && first.Is4() && strconv.FormatUint(n, 10) == to {
+		numbers := first.As4()
+		numbers[3] = byte(n)
+		to = netip.AddrFrom4(numbers).String()
+	}
+	last, err := netip.ParseAddr(to)
+	if err != nil {
+		return r, false
+	}
+	r, err = allocator.NewRange(first, last)
+	return r, err == nil
+}
+
+// parseReverse parses the name of a PTR record: 5.1.40.10.in-addr.arpa, or 32 hexadecimal digits with the suffix ip6.arpa.
+func parseReverse(name string) (a netip.Addr, ok bool) {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	if labels, ok := strings.CutSuffix(name, ".in-addr.arpa"); ok {
+		numbers := strings.Split(labels, ".")
+		slices.Reverse(numbers)
+		a, err := netip.ParseAddr(strings.Join(numbers, "."))
+		return a, err == nil
+	}
+	labels, ok := strings.CutSuffix(name, ".ip6.arpa")
+	digits := strings.Split(labels, ".")
+	if !ok || len(digits) != 32 {
+		return a, false
+	}
+	slices.Reverse(digits)
+	var text strings.Builder
+	for n, digit := range digits {
+		if n > 0 && n%4 == 0 {
+			text.WriteByte(':')
+		}
+		text.WriteString(digit)
+	}
+	a, err := netip.ParseAddr(text.String())
+	return a, err == nil
+}
+
+// paddedAddress matches an IPv4 address whose numbers have leading zeros, as some tools write addresses for sorting.
+var paddedAddress = regexp.MustCompile(`^\d{1,3}(\.\d{1,3}){3}$`)
+
+// newAddressError returns the error for a text that is no address.
+func newAddressError(text string) error {
+	if paddedAddress.MatchString(text) {
+		numbers := strings.Split(text, ".")
+		for n := range numbers {
+			numbers[n] = cmp.Or(strings.TrimLeft(numbers[n], "0"), "0")
+		}
+		if a, err := netip.ParseAddr(strings.Join(numbers, ".")); err == nil {
+			return fmt.Errorf("%q has leading zeros: write %s", text, a)
+		}
+	}
+	return fmt.Errorf("%q is not an IP address", Shorten(text))
+}
+
+// parseAddresses parses single addresses, and ranges of them. edge is "network" or "broadcast" if an address has a prefix length and is the first or the last address of its
 // network: no machine can use the address.
 func parseAddresses(cell string) (ranges []allocator.Range, edge string, err error) {
 	for _, text := range splitList(cell) {
+		if between, ok := parseBetween(text); ok {
+			ranges = append(ranges, between)
+			continue
+		}
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
 			a, err := netip.ParseAddr(text)
 			if err != nil {
-				return nil, "", fmt.Errorf("%q is not an IP address", Shorten(text))
+				return nil, "", newAddressError(text)
 			}
 			p = netip.PrefixFrom(a, a.BitLen())
 		}

@@ -2,14 +2,13 @@ package addressfile
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
+	"unicode"
 )
 
 // Bounds of a file and of its parts.
@@ -26,48 +25,11 @@ type line struct {
 	cells []string
 }
 
-// readAll reads a file of at most MaxBytes and returns UTF-8 without byte order mark.
-func readAll(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > MaxBytes:
-		return nil, fmt.Errorf("the file has more than %d bytes: split it", MaxBytes)
-	}
-	switch {
-	case bytes.HasPrefix(data, []byte("\xff\xfe")):
-		data = decodeUTF16(data[2:], binary.LittleEndian)
-	case bytes.HasPrefix(data, []byte("\xfe\xff")):
-		data = decodeUTF16(data[2:], binary.BigEndian)
-	}
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
-	if utf8.Valid(data) {
-		return data, nil
-	}
-	row := 1
-	for text := range bytes.Lines(data) {
-		if !utf8.Valid(text) {
-			break
-		}
-		row++
-	}
-	return nil, Fault{Row: row, Text: "is not UTF-8: save the file as UTF-8"}
-}
-
-// decodeUTF16 returns UTF-16 text, as Windows writes it, as UTF-8. An odd last byte is dropped.
-func decodeUTF16(data []byte, order binary.ByteOrder) []byte {
-	units := make([]uint16, len(data)/2)
-	for n := range units {
-		units[n] = order.Uint16(data[2*n:])
-	}
-	return []byte(string(utf16.Decode(units)))
-}
-
-// readLines splits a file into rows. Left out are empty rows, and the lines that Excel (sep=;) and PowerShell (#TYPE) write before the header.
+// readLines splits a file into rows. Left out are empty rows, comments, and the lines that Excel (sep=;) and PowerShell (#TYPE) write before the header.
 func readLines(data []byte) ([]line, error) {
-	r := csv.NewReader(bytes.NewReader(data))
-	r.Comma, r.FieldsPerRecord = findSeparator(data), -1
+	separator := findSeparator(data)
+	r := csv.NewReader(bytes.NewReader(unwrapFormulas(blankComments(data, separator), separator)))
+	r.Comma, r.FieldsPerRecord = separator, -1
 	var lines []line
 	for {
 		cells, err := r.Read()
@@ -81,7 +43,7 @@ func readLines(data []byte) ([]line, error) {
 			return nil, err
 		}
 		row, _ := r.FieldPos(0)
-		if len(lines) == 0 && (strings.HasPrefix(cells[0], "sep=") || strings.HasPrefix(cells[0], "#TYPE")) || strings.TrimSpace(strings.Join(cells, "")) == "" {
+		if strings.TrimSpace(strings.Join(cells, "")) == "" || isCommentRow(cells) || len(lines) == 0 && isPreamble(cells) {
 			continue
 		}
 		switch {
@@ -94,19 +56,87 @@ func readLines(data []byte) ([]line, error) {
 			if len(cell) > MaxCell {
 				return nil, Fault{Row: row, Column: fmt.Sprint(n + 1), Text: fmt.Sprintf("has %d bytes, %d at most: a quotation mark may be missing", len(cell), MaxCell)}
 			}
+			if inner, ok := strings.CutPrefix(cell, `="`); ok && strings.HasSuffix(inner, `"`) { // ="10.1.2.3", quoted
+				cells[n] = strings.TrimSuffix(inner, `"`)
+			}
 		}
 		lines = append(lines, line{row, cells})
 	}
 }
 
-// findSeparator returns the separator of the cells: the separator in a line sep=, else the most frequent of comma, semicolon and tab in the header.
+// isPreamble reports whether a row before the header is no header: sep=; or a comment with separators. A header may begin with # too, as in "#IP,Name" and
+// "#,IP,Name".
+func isPreamble(cells []string) bool {
+	first := strings.TrimSpace(cells[0])
+	if strings.HasPrefix(first, "sep=") || strings.HasPrefix(first, "#TYPE") {
+		return true
+	}
+	if !strings.HasPrefix(first, "#") || first == "#" {
+		return false
+	}
+	_, _, err := detect([]line{{0, cells}}, "auto", nil)
+	return err != nil
+}
+
+// isCommentRow reports whether the first cell of a row is a comment and the others are empty. A comment in a cell of another row is text of the row.
+func isCommentRow(cells []string) bool {
+	return strings.HasPrefix(strings.TrimSpace(cells[0]), "#") && strings.TrimSpace(strings.Join(cells[1:], "")) == ""
+}
+
+// blankComments replaces each line that is a comment, without separators and outside quoted cells, by an empty line: quotation marks in a comment have no meaning.
+func blankComments(data []byte, separator rune) []byte {
+	if !bytes.Contains(data, []byte("#")) {
+		return data
+	}
+	var out bytes.Buffer
+	quoted := false
+	for text := range bytes.Lines(data) {
+		if !quoted && bytes.HasPrefix(bytes.TrimSpace(text), []byte("#")) && !bytes.ContainsRune(text, separator) {
+			if bytes.HasSuffix(text, []byte("\n")) {
+				out.WriteByte('\n')
+			}
+			continue
+		}
+		if bytes.Count(text, []byte(`"`))%2 == 1 {
+			quoted = !quoted
+		}
+		out.Write(text)
+	}
+	return out.Bytes()
+}
+
+// unwrapFormulas replaces cells such as ="10.1.2.3", with which programs keep Excel from changing a text, by quoted cells. A quoted cell cannot contain such a
+// text, because quotation marks in it are doubled.
+func unwrapFormulas(data []byte, separator rune) []byte {
+	if !bytes.Contains(data, []byte(`="`)) {
+		return data
+	}
+	s := regexp.QuoteMeta(string(separator))
+	cell := regexp.MustCompile(`(?m)(^|` + s + `)="([^"\n` + s + `]+)"`)
+	var out []byte
+	at := 0
+	for _, found := range cell.FindAllSubmatchIndex(data, -1) {
+		end := found[1]
+		if end < len(data) && data[end] != '\n' && rune(data[end]) != separator {
+			continue
+		}
+		out = append(append(out, data[at:found[3]]...), data[found[4]-1:end]...)
+		at = end
+	}
+	return append(out, data[at:]...)
+}
+
+// findSeparator returns the separator of the cells: the separator in a line sep=, else the most frequent of comma, semicolon and tab in the first line that is no
+// comment.
 func findSeparator(data []byte) rune {
 	best, most := ',', 0
 	for header := range bytes.Lines(data) {
-		if text := string(header); strings.TrimSpace(text) == "" || strings.HasPrefix(text, "#TYPE") {
-			continue
-		} else if rest, ok := strings.CutPrefix(strings.TrimSpace(text), "sep="); ok && len(rest) == 1 && strings.Contains(",;\t", rest) {
+		text := strings.TrimSpace(string(header))
+		if rest, ok := strings.CutPrefix(text, "sep="); ok && len(rest) == 1 && strings.Contains(",;\t", rest) {
 			return rune(rest[0])
+		}
+		if text == "" || len(text) > 1 && text[0] == '#' && !strings.ContainsRune(",;\t", rune(text[1])) {
+			continue
 		}
 		counts, quoted := map[rune]int{}, false
 		for _, c := range string(header) {
@@ -124,6 +154,16 @@ func findSeparator(data []byte) rune {
 		break
 	}
 	return best
+}
+
+// trimCell returns a cell without surrounding blanks, invisible characters of web pages included.
+func trimCell(cell string) string {
+	return strings.TrimFunc(cell, func(r rune) bool { return unicode.IsSpace(r) || isInvisible(r) })
+}
+
+// isInvisible reports whether a character has no width: zero width space and no-break space, word joiner, marks of direction.
+func isInvisible(r rune) bool {
+	return r == 0x200b || r == 0x2060 || r == 0xfeff || r == 0x200e || r == 0x200f
 }
 
 // Fault is the reason why a row or a cell cannot be read.
