@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 
 	"github.com/spf13/cobra"
@@ -31,8 +32,14 @@ func (a *app) export(ctx context.Context, pool string) error {
 	for _, reason := range leftOut {
 		a.warn("left out: %s", reason)
 	}
+	write := addressfile.WriteCSV
 	if a.output == "yaml" {
-		return addressfile.WriteYAML(a.out, entries)
+		write = addressfile.WriteYAML
 	}
-	return addressfile.WriteCSV(a.out, entries)
+	var text bytes.Buffer
+	if err := write(&text, entries); err != nil {
+		return err
+	}
+	_, err = a.forPrograms().Write(text.Bytes())
+	return err
 }

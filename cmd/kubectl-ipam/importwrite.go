@@ -105,7 +105,7 @@ func updatePool(ctx context.Context, client *rest.RESTClient, plan *exchange.Pla
 // createClaims creates claims and returns the number of created claims. It does not use server-side apply: if an object with the name of a claim exists by now,
 // the create fails and the object stays unchanged.
 func (a *app) createClaims(ctx context.Context, client *rest.RESTClient, claims []exchange.Claim) (created int, err error) {
-	p := newProgress(a.err, time.Now)
+	p := newProgress(a.raw.err, time.Now)
 	text := func() string {
 		return fmt.Sprintf("created %d of %s", created, allocator.Counted(len(claims), "claim"))
 	}

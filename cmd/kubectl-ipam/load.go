@@ -12,6 +12,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
+	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 )
 
 // namespace returns the namespace of the flags, or of the kubeconfig.
@@ -35,7 +36,7 @@ func (a *app) config() (*rest.Config, error) {
 // options returns the options with which the commands read the cluster.
 func (a *app) options() (cluster.Options, error) {
 	config, err := a.config()
-	p := newProgress(a.err, time.Now)
+	p := newProgress(a.raw.err, time.Now)
 	report := func(objects int, done bool) {
 		text := "read " + allocator.Counted(objects, "object")
 		if done {
@@ -63,7 +64,7 @@ func (a *app) read(ctx context.Context, poolsOnly bool) (*inventory.Inventory, e
 
 // warn prints a line with the prefix "warning: " to stderr.
 func (a *app) warn(format string, values ...any) {
-	_, _ = fmt.Fprintf(a.err, "warning: "+format+"\n", values...)
+	_, _ = fmt.Fprintln(a.err, "warning:", safetext.Line(fmt.Sprintf(format, values...)))
 }
 
 // warnOfHiddenOwners prints a warning about a pool whose addresses are owned by claims that the user may not list.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
+	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 )
 
 // version is set by the linker.
@@ -37,7 +38,7 @@ func main() {
 	cmd, err := newRoot(streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}).ExecuteContextC(ctx)
 	cancel()
 	if err != nil && !errors.Is(err, findings{}) {
-		fmt.Fprintln(os.Stderr, "error:", cluster.ExplainUnreachable(err))
+		fmt.Fprintln(safetext.Writer{Out: os.Stderr}, "error:", cluster.ExplainUnreachable(err))
 	}
 	os.Exit(exitCode(cmd, err))
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +15,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/clusterapi"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
@@ -99,7 +100,12 @@ func (l list[T]) print(a *app) error {
 		}
 		return nil
 	case "csv":
-		return l.printCSV(a.out, !a.noHeaders)
+		var text bytes.Buffer
+		if err := l.printCSV(&text, !a.noHeaders); err != nil {
+			return err
+		}
+		_, err := a.forPrograms().Write(text.Bytes())
+		return err
 	}
 	if len(l.items) == 0 {
 		_, err := fmt.Fprintln(a.err, l.empty)
@@ -113,12 +119,13 @@ func (a *app) printDocument(d any) error {
 	if err != nil {
 		return err
 	}
+	text = safetext.JSON(text)
 	if a.output == "yaml" {
 		if text, err = yaml.JSONToYAML(text); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintln(a.out, strings.TrimSuffix(string(text), "\n"))
+	_, err = fmt.Fprintln(a.forPrograms(), strings.TrimSuffix(string(text), "\n"))
 	return err
 }
 
@@ -131,7 +138,7 @@ func (l list[T]) printCSV(out io.Writer, headers bool) error {
 			}
 		}
 	}
-	w := csv.NewWriter(out)
+	w := safetext.NewCSVWriter(out)
 	if headers {
 		if err := w.Write(l.cells(true, func(c column[T]) string { return strings.ToLower(c.name) })); err != nil {
 			return err
@@ -176,15 +183,10 @@ func (l list[T]) cells(wide bool, cell func(column[T]) string) (cells []string) 
 	return cells
 }
 
-// dashed returns "-" for an empty cell, and replaces control characters by spaces: many authors write objects, and a terminal obeys control characters.
+// dashed returns a text for a cell or a line of a table: "-" for an empty text, and visible control characters, line breaks included.
 func dashed(text string) string {
 	if text == "" {
 		return "-"
 	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, text)
+	return safetext.Line(text)
 }

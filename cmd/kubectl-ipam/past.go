@@ -150,7 +150,7 @@ func (a *app) listHistoryObjects(ctx context.Context) (objects []butlerv1.Alloca
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
 	path := []string{"apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version, "namespaces", a.managerNamespace, "allocationhistories"}
-	next, p := "", newProgress(a.err, time.Now)
+	next, p := "", newProgress(a.raw.err, time.Now)
 	text := func() string { return fmt.Sprintf("read %d AllocationHistories", len(objects)) }
 	for {
 		raw, err := client.Get().AbsPath(path...).Param("limit", fmt.Sprint(historyPage)).Param("continue", next).Do(ctx).Raw()

@@ -18,6 +18,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -214,7 +215,7 @@ func (a *app) printPlan(o planOutput) error {
 func (a *app) planText(o planOutput) (string, error) {
 	var text strings.Builder
 	for _, reason := range o.item.Denied {
-		fmt.Fprintf(&text, "would be denied: %s\n", reason)
+		fmt.Fprintf(&text, "would be denied: %s\n", safetext.Line(reason))
 	}
 	switch {
 	case o.unchanged:
@@ -239,7 +240,7 @@ func (a *app) planText(o planOutput) (string, error) {
 	}
 	text.WriteString(o.free)
 	if o.server.text != "" {
-		fmt.Fprintf(&text, "dry run by the API server: %s\n", o.server.text)
+		fmt.Fprintf(&text, "dry run by the API server: %s\n", safetext.Line(o.server.text))
 	}
 	return text.String(), nil
 }

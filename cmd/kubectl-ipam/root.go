@@ -18,6 +18,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
@@ -31,8 +32,9 @@ type streams struct {
 
 // app contains the streams and the flags of the commands.
 type app struct {
-	streams
-	now func() time.Time
+	streams         // text for people: control characters are visible (safetext.Writer)
+	raw     streams // the streams of the process
+	now     func() time.Time
 
 	kubeconfig       *clientcmd.ClientConfigLoadingRules
 	overrides        clientcmd.ConfigOverrides
@@ -44,8 +46,12 @@ type app struct {
 	noHeaders        bool
 }
 
+func newApp(s streams) *app {
+	return &app{streams: streams{s.in, safetext.Writer{Out: s.out}, safetext.Writer{Out: s.err}}, raw: s, now: time.Now, kubeconfig: clientcmd.NewDefaultClientConfigLoadingRules()}
+}
+
 func newRoot(s streams) *cobra.Command {
-	a := &app{streams: s, now: time.Now, kubeconfig: clientcmd.NewDefaultClientConfigLoadingRules()}
+	a := newApp(s)
 	root := &cobra.Command{
 		Use:   "kubectl-ipam",
 		Short: "Show who owns which IP address",
@@ -62,9 +68,9 @@ may not list in all namespaces are read in one namespace: that of the flag -n, o
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkFlags(cmd) },
 		Version:           version,
 	}
-	root.SetIn(s.in)
-	root.SetOut(s.out)
-	root.SetErr(s.err)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return explainFlagError(err) })
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.kubeconfig.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "`file` with the access to the cluster")
@@ -154,8 +160,16 @@ func (a *app) inDomain(domain string) bool { return !a.domainSet || a.domain == 
 
 // isTerminal reports whether the output is a terminal.
 func (a *app) isTerminal() bool {
-	f, ok := a.out.(*os.File)
+	f, ok := a.raw.out.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// forPrograms returns the stream for a document that programs read. Only on a terminal are its control characters visible.
+func (a *app) forPrograms() io.Writer {
+	if a.isTerminal() {
+		return a.out
+	}
+	return a.raw.out
 }
 
 // loadPool reads the cluster and returns the pool with the name in an argument.

@@ -12,6 +12,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
@@ -122,7 +123,7 @@ func (a *app) inWhichDomain() string {
 // explain prints a run of addresses with owner, pools, reservation and releases.
 func (a *app) explain(s report.Segment) error {
 	var text strings.Builder
-	line := func(format string, values ...any) { fmt.Fprintf(&text, format+"\n", values...) }
+	line := func(format string, values ...any) { fmt.Fprintln(&text, safetext.Line(fmt.Sprintf(format, values...))) }
 	line("%s  %s", s.Exact, s.Summary())
 	for _, rival := range s.Rivals {
 		line("  conflict  also named by %s", rival)

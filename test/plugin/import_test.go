@@ -225,6 +225,38 @@ func TestImport_ContinuesAfterFailure(t *testing.T) {
 	}
 }
 
+// The exit code is 1 if rows that can have addresses in use are not imported, and 0 if the other rows are free. A file with unknown tenants completes the tenant map.
+func TestImport_LeftOut(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	suite.Create(t, admin, networkPool(ns, "pool", "10.99.0.0/24", ns))
+	file := writeFile(t, "address,vrf,tenant,status\r10.99.0.1/24,,Acme Corp,active\r10.99.0.2/24,,=Beta,active\r10.99.0.3/24,,,available\r")
+	args := []string{"import", file, "--to", ns + "/pool"}
+	if r := ipam(t, args...); r.code != 1 || !strings.Contains(r.stdout, "2 left out, 1 not in use\nleft out rows 2-3: the VRF \"\"") || !strings.Contains(r.stdout, "not in use row 4: free addresses") {
+		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	tenants := filepath.Join(t.TempDir(), "tenants.csv")
+	args = append(args, "--vrf-map", "="+ns, "--tenant-map-file", tenants, "--apply")
+	if r := run(t, cluster.Kubeconfig(), args...); r.code != 2 || !strings.Contains(r.stderr, "has a row for each of 2 unknown tenants now") {
+		t.Fatalf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	form, err := os.ReadFile(tenants)
+	if want := "tenant,namespace/name\n'=Beta,NAMESPACE/beta\nAcme Corp,NAMESPACE/acme-corp\n"; err != nil || string(form) != want {
+		t.Fatalf("%q, want %q: %v", form, want, err)
+	}
+	if err := os.WriteFile(tenants, bytes.ReplaceAll(form, []byte("NAMESPACE"), []byte("team")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := ipam(t, args...); r.code != 0 || !strings.Contains(r.stdout, "2 IPAllocations for 2 tenants, 1 not in use") {
+		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	if n, _ := stored(t, ns); n != 2 {
+		t.Errorf("%d allocations, want 2", n)
+	}
+	if r := run(t, cluster.Kubeconfig(), append(args, "--tenant-names", "short")...); r.code != 2 || !strings.Contains(r.stderr, "--tenant-names=short: use exact or slug") {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+}
+
 // import warns about columns that have content and no meaning, in one line, and lists them in JSON. A flag of the warning removes the column from the warning.
 func TestImport_IgnoredColumns(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
@@ -363,7 +395,7 @@ func TestExport_Unowned(t *testing.T) {
 func TestExport_RoundTrip(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	network := networkPool(ns, "pool", "10.85.0.0/24", ns)
-	network.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.85.0.0/28", Description: "routers, \"old\"\nand new"}, {CIDR: "10.85.0.16/32"}, {CIDR: "10.85.0.17/32", Description: " x "}}
+	network.Spec.Reserved = []butlerv1.ReservedRange{{CIDR: "10.85.0.0/28", Description: "routers, \"old\"\nand new"}, {CIDR: "10.85.0.16/32"}, {CIDR: "10.85.0.17/32", Description: " x "}, {CIDR: "10.85.0.18/32", Description: "=1+1"}, {CIDR: "10.85.0.19/32", Description: "\x1b]0;title\x07\rfree"}}
 	machines := suite.Kinds[1].Pool(ns, "10.86.0.0", "10.86.0.199").(*metal3v1.IPPool)
 	machines.Name, machines.Spec.PreAllocations = "machines", map[string]metal3v1.IP{"_gateway": "10.86.0.1", "node-3": "10.86.0.30"}
 	edge := suite.Kinds[4].Pool(ns, "10.87.0.0", "10.87.0.99").(*novaedgev1.ProxyIPPool)
@@ -374,7 +406,7 @@ func TestExport_RoundTrip(t *testing.T) {
 		a := newClaim(ns, fmt.Sprint("nodes-", n), fmt.Sprintf("10.85.0.%d", 30+8*n), fmt.Sprintf("10.85.0.%d", 34+8*n), fmt.Sprint("tenant-", n/2))
 		if n%2 == 1 {
 			a.Spec.Type, a.Labels = butlerv1.TypeLoadBalancer, map[string]string{butlerv1.LabelTeam: "blue"}
-			a.Annotations = map[string]string{"kubernetes.io/description": "load balancers; \"all\""}
+			a.Annotations = map[string]string{"kubernetes.io/description": "@load balancers; \"all\""}
 		}
 		c := suite.Kinds[1].Claim(ns, fmt.Sprint("node-", n), "").(*metal3v1.IPClaim)
 		c.Spec.Pool.Name, c.Labels = "machines", map[string]string{metal3.LabelClusterName: "cluster-1"}
@@ -392,6 +424,12 @@ func TestExport_RoundTrip(t *testing.T) {
 				t.Errorf("%s: %d VIPs: %s", pool, n, exports[pool+format])
 			}
 		}
+	}
+	if text := exports[pools[0]+"csv"]; strings.Contains(text, ",=") || !strings.Contains(text, ",'=1+1\n") || strings.Count(text, ",\"'@load") != 3 {
+		t.Errorf("the export has formulas: %s", text)
+	}
+	if r := ipam(t, "who", "10.85.0.19", "--domain", ns); strings.ContainsAny(r.stdout, "\x1b\x07\r") || !strings.Contains(r.stdout, `\x1b]0;title\x07\rfree`) {
+		t.Errorf("who prints %q", r.stdout)
 	}
 	for _, format := range []string{"csv", "yaml"} {
 		for _, o := range claims {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"embed"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/inventory/report"
+	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 )
 
 const (
@@ -241,7 +241,7 @@ func (c *console) serve(prepare preparation, f format) http.Handler {
 		}
 		if err != nil {
 			if f != formatHTML {
-				http.Error(w, err.Error(), code)
+				http.Error(w, safetext.Text(err.Error()), code)
 				return
 			}
 			a = &answer{template: "error.html", title: http.StatusText(code), data: err.Error()}
@@ -335,10 +335,9 @@ func (c *console) render(r *http.Request, a *answer, l layout, f format) (body [
 		if err == nil {
 			err = encoder.Encode(document)
 		}
-		return out.Bytes(), "application/json", err
+		return safetext.JSON(out.Bytes()), "application/json", err
 	case formatCSV:
-		w := csv.NewWriter(&out)
-		err = w.WriteAll(a.rows)
+		err = safetext.NewCSVWriter(&out).WriteAll(a.rows)
 		return out.Bytes(), "text/csv; charset=utf-8", err
 	}
 	l.Title, l.Query, l.Page = a.title, r.URL.Query().Get("q"), a.data
@@ -362,7 +361,7 @@ func (c *console) render(r *http.Request, a *answer, l layout, f format) (body [
 		l.Toggle = withQuery(path, values.Encode())
 	}
 	err = templates.ExecuteTemplate(&out, a.template, l)
-	return out.Bytes(), "text/html; charset=utf-8", err
+	return []byte(safetext.Text(out.String())), "text/html; charset=utf-8", err
 }
 
 // withField returns a document with one more field.
