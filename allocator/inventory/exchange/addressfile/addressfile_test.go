@@ -169,6 +169,10 @@ func TestRead_Notations(t *testing.T) {
 		"another tool's apostrophe":       {text: "range,description\n10.0.0.1,'=1+1\n", want: []string{"2 [10.0.0.1] joinable | '=1+1"}},
 		"short header of NetBox":          {text: "address,status,description\n10.0.0.1/24,active,web\n10.0.0.2/24,available,\n", want: []string{"2 [10.0.0.1] joinable | web", `3 [10.0.0.2] joinable | free addresses: the file says "available"`}},
 		"networks with a status":          {text: "address,status,description\n10.0.0.0/30,active,web\n", want: []string{"2 [10.0.0.0-10.0.0.3] | web"}},
+		"network of an address":           {text: "IP,Network,tenant\n10.0.0.1,10.0.0.0/24,a/b\n10.0.0.2,10.0.0.0/24,c/d\n", want: two},
+		"dates":                           {text: "IP,From,To,tenant\n10.0.0.1,2026-01-01,,a/b\n10.0.0.2,,2026-01-01,c/d\n", want: two},
+		"separator line with tab":         {text: "sep=\t\nrange\ttenant\n10.0.0.1\ta/b\n", want: []string{"3 [10.0.0.1] joinable | a/b"}},
+		"quoted separator line":           {text: "\"sep=;\"\nrange;tenant\n10.0.0.1;a/b\n", want: []string{"3 [10.0.0.1] joinable | a/b"}},
 		"objects of NetBox":               {text: "address,vrf.id,vrf.name,tenant.slug\n10.0.0.1/24,3,red,acme\n", want: []string{"2 [10.0.0.1] joinable | acme"}},
 		"objects of Infoblox": {
 			text: "header-hostaddress,address*,parent*\nhostaddress,10.0.0.1,web.example.com\nheader-ptrrecord,fqdn*,dname*,address\nptrrecord,2.0.0.10.in-addr.arpa,db.example.com,\n" +

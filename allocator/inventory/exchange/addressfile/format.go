@@ -109,10 +109,10 @@ var formats = []format{
 		"hostip": FieldRanges, "clientip": FieldRanges, "clientipaddress": FieldRanges, "iprange": FieldRanges, "addressrange": FieldRanges,
 		"ipadresse": FieldRanges, "ipadressen": FieldRanges, "ipbereich": FieldRanges, "adresse": FieldRanges, "adresseip": FieldRanges, "direcciónip": FieldRanges, "indirizzoip": FieldRanges,
 		"endereçoip": FieldRanges, "ipadres": FieldRanges, "ipadress": FieldRanges, "cidr": FieldRanges, "network": FieldRanges, "prefix": FieldRanges,
-		"first": FieldFirst, "start": FieldFirst, "from": FieldFirst, "startaddress": FieldFirst, "startip": FieldFirst, "firstip": FieldFirst, "firstaddress": FieldFirst, "rangestart": FieldFirst,
-		"startipaddress": FieldFirst, "firstipaddress": FieldFirst, "von": FieldFirst,
-		"last": FieldLast, "end": FieldLast, "to": FieldLast, "endaddress": FieldLast, "endip": FieldLast, "lastip": FieldLast, "lastaddress": FieldLast, "rangeend": FieldLast,
-		"endipaddress": FieldLast, "lastipaddress": FieldLast, "bis": FieldLast,
+		"first": FieldFirst, "start": FieldFirst, "startaddress": FieldFirst, "startip": FieldFirst, "firstip": FieldFirst, "firstaddress": FieldFirst, "rangestart": FieldFirst,
+		"startipaddress": FieldFirst, "firstipaddress": FieldFirst,
+		"last": FieldLast, "end": FieldLast, "endaddress": FieldLast, "endip": FieldLast, "lastip": FieldLast, "lastaddress": FieldLast, "rangeend": FieldLast,
+		"endipaddress": FieldLast, "lastipaddress": FieldLast,
 		"tenant": FieldTenant, "type": FieldType, "team": FieldTeam, "mode": FieldMode, "ports": FieldPorts, "domain": FieldDomain, "routingdomain": FieldDomain, "vrf": FieldDomain,
 		"status": FieldStatus, "state": FieldStatus, "ipstatus": FieldStatus, "ipstate": FieldStatus, "addressstatus": FieldStatus, "addressstate": FieldStatus, "ipaddressstatus": FieldStatus,
 		"ipaddressstate": FieldStatus, "zustand": FieldStatus, "statut": FieldStatus, "estado": FieldStatus, "stato": FieldStatus,
@@ -143,6 +143,9 @@ func (c *column) hasAddresses() bool {
 	return slices.Contains([]string{FieldRanges, FieldAddress, FieldNetwork, FieldFirst, FieldLast}, c.field)
 }
 
+// networkHeadings are headings of columns that have the addresses of a row only if no other column has them. Otherwise they describe the addresses.
+var networkHeadings = []string{"cidr", "network", "prefix"}
+
 // columnsOf returns the columns of a table. A heading has the field of the mapping, else the field of the format.
 func columnsOf(header line, fields map[string]string, mapped map[string]string) []column {
 	columns := make([]column, len(header.cells))
@@ -153,6 +156,14 @@ func columnsOf(header line, fields map[string]string, mapped map[string]string) 
 			field = fields[normalize(heading)]
 		}
 		columns[n].field = field
+	}
+	isNetwork := func(c column) bool { return slices.Contains(networkHeadings, normalize(c.heading)) }
+	if slices.ContainsFunc(columns, func(c column) bool { return c.hasAddresses() && !isNetwork(c) }) { // the network around the addresses
+		for n := range columns {
+			if _, isMapped := mapped[normalize(columns[n].heading)]; columns[n].field == FieldRanges && isNetwork(columns[n]) && !isMapped {
+				columns[n].field = ""
+			}
+		}
 	}
 	for n := range columns { // the number of an object in a database says less than its name
 		if name, isID := strings.CutSuffix(normalize(columns[n].heading), "id"); isID && (name == "vrf" || name == "tenant") {

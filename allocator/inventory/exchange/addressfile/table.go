@@ -131,10 +131,10 @@ func unwrapFormulas(data []byte, separator rune) []byte {
 func findSeparator(data []byte) rune {
 	best, most := ',', 0
 	for header := range bytes.Lines(data) {
-		text := strings.TrimSpace(string(header))
-		if rest, ok := strings.CutPrefix(text, "sep="); ok && len(rest) == 1 && strings.Contains(",;\t", rest) {
+		if rest, ok := strings.CutPrefix(strings.Trim(string(header), "\"\n"), "sep="); ok && len(rest) == 1 && strings.Contains(",;\t", rest) {
 			return rune(rest[0])
 		}
+		text := strings.TrimSpace(string(header))
 		if text == "" || len(text) > 1 && text[0] == '#' && !strings.ContainsRune(",;\t", rune(text[1])) {
 			continue
 		}
