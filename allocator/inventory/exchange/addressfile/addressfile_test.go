@@ -173,7 +173,11 @@ func TestRead_Notations(t *testing.T) {
 		"dates":                           {text: "IP,From,To,tenant\n10.0.0.1,2026-01-01,,a/b\n10.0.0.2,,2026-01-01,c/d\n", want: two},
 		"separator line with tab":         {text: "sep=\t\nrange\ttenant\n10.0.0.1\ta/b\n", want: []string{"3 [10.0.0.1] joinable | a/b"}},
 		"quoted separator line":           {text: "\"sep=;\"\nrange;tenant\n10.0.0.1;a/b\n", want: []string{"3 [10.0.0.1] joinable | a/b"}},
-		"objects of NetBox":               {text: "address,vrf.id,vrf.name,tenant.slug\n10.0.0.1/24,3,red,acme\n", want: []string{"2 [10.0.0.1] joinable | acme"}},
+		"JSON as YAML": {
+			text: `{"apiVersion": "kubectl-ipam.butlerlabs.dev/v1", "kind": "AddressList", "items": [{"kind": "Reserved", "ranges": "10.0.0.1"}]}`, m: addressfile.Mapping{Format: "yaml"},
+			want: []string{"1 [10.0.0.1] joinable"},
+		},
+		"objects of NetBox": {text: "address,vrf.id,vrf.name,tenant.slug\n10.0.0.1/24,3,red,acme\n", want: []string{"2 [10.0.0.1] joinable | acme"}},
 		"objects of Infoblox": {
 			text: "header-hostaddress,address*,parent*\nhostaddress,10.0.0.1,web.example.com\nheader-ptrrecord,fqdn*,dname*,address\nptrrecord,2.0.0.10.in-addr.arpa,db.example.com,\n" +
 				"ptrrecord,1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa,v6.example.com,\nptrrecord,x.example.com,y,\n" +

@@ -96,7 +96,7 @@ func Read(r io.Reader, m Mapping) (*File, error) {
 		}
 		mapped[normalize(heading)] = field
 	}
-	data, err := readText(r)
+	data, err := readText(r, m.Format == "yaml")
 	if err != nil {
 		return nil, err
 	}

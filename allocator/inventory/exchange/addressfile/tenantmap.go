@@ -21,7 +21,7 @@ var tenantColumns = []string{"tenant", "namespace/name"}
 
 // ReadTenantMap reads a tenant map: a CSV file with the columns of WriteTenantMap, also as Excel saves it.
 func ReadTenantMap(r io.Reader) (pairs []TenantPair, err error) {
-	data, err := readText(r)
+	data, err := readText(r, false)
 	if err != nil {
 		return nil, err
 	}

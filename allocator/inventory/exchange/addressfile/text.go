@@ -13,8 +13,8 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// readText reads a file of at most MaxBytes and returns the file as UTF-8 without byte order mark, with \n as line ends.
-func readText(r io.Reader) ([]byte, error) {
+// readText reads a file of at most MaxBytes and returns the file as UTF-8 without byte order mark, with \n as line ends. JSON is YAML too.
+func readText(r io.Reader, isYAML bool) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
 	switch {
 	case err != nil:
@@ -22,7 +22,7 @@ func readText(r io.Reader) ([]byte, error) {
 	case len(data) > MaxBytes:
 		return nil, fmt.Errorf("the file has more than %d bytes: split it", MaxBytes)
 	}
-	if err := checkFileType(data); err != nil {
+	if err := checkFileType(data, isYAML); err != nil {
 		return nil, err
 	}
 	if order, mark := utf16Order(data); order != nil {
@@ -57,14 +57,19 @@ var fileTypes = []struct{ start, part, what string }{
 	{"\xff\xfe\x00\x00", "", "text in UTF-32"},
 	{"\x00\x00\xfe\xff", "", "text in UTF-32"},
 	{"<", "", "HTML or XML"},
-	{"{", "", "JSON"},
-	{"[", "", "JSON"},
+	{"{", "", typeJSON},
+	{"[", "", typeJSON},
 }
 
+const typeJSON = "JSON"
+
 // checkFileType returns an error for a file that is not CSV or YAML, with a remedy.
-func checkFileType(data []byte) error {
+func checkFileType(data []byte, isYAML bool) error {
 	start := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), " \t\r\n")
 	for _, t := range fileTypes {
+		if t.what == typeJSON && isYAML {
+			continue
+		}
 		if bytes.HasPrefix(start, []byte(t.start)) && bytes.Contains(start[:min(len(start), 4096)], []byte(t.part)) {
 			return fmt.Errorf(`the file is %s: save or export the addresses as CSV in UTF-8 (in Excel: File, Save As, "CSV UTF-8 (Comma delimited)") and import that file`, t.what)
 		}
