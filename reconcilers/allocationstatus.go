@@ -106,3 +106,20 @@ func deniedStatus(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IP
 		return failedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, err.Error())
 	}
 }
+
+// setNotOffered sets condition NotOffered of a claim in a generation, and removes it if e is nil. It reports whether the message differs from that before.
+func setNotOffered(conditions *[]metav1.Condition, generation int64, e *ledger.NotOfferedError) bool {
+	if e == nil {
+		return meta.RemoveStatusCondition(conditions, v1alpha1.ConditionNotOffered)
+	}
+	reason, message := v1alpha1.ReasonOutsidePool, claims.NotOfferedText(e)
+	if e.PoolMissing() {
+		reason = v1alpha1.ReasonPoolNotFound
+	}
+	before := meta.FindStatusCondition(*conditions, v1alpha1.ConditionNotOffered)
+	isNews := before == nil || before.Message != message
+	meta.SetStatusCondition(conditions, metav1.Condition{
+		Type: v1alpha1.ConditionNotOffered, Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation,
+	})
+	return isNews
+}

@@ -164,6 +164,10 @@ func buildClusterAPIAddress(ctx context.Context, d *claims.Deps, c *ipamv1.IPAdd
 	return o, nil
 }
 
+func (ipAddressClaims) SetNotOffered(c *ipamv1.IPAddressClaim, e *ledger.NotOfferedError) bool {
+	return setNotOffered(&c.Status.Conditions, c.Generation, e)
+}
+
 func (ipAddressClaims) SetConflict(c *ipamv1.IPAddressClaim, message string) {
 	setClaimReady(c, metav1.ConditionFalse, clusterapi.ReasonAddressConflict, message)
 }

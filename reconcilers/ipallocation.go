@@ -100,6 +100,10 @@ func (ipAllocations) SetAllocated(_ context.Context, d *claims.Deps, a *v1alpha1
 	return nil
 }
 
+func (ipAllocations) SetNotOffered(a *v1alpha1.IPAllocation, e *ledger.NotOfferedError) bool {
+	return setNotOffered(&a.Status.Conditions, a.Generation, e)
+}
+
 func (ipAllocations) SetConflict(a *v1alpha1.IPAllocation, message string) {
 	a.Status = *failedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAddressConflict, message)
 }

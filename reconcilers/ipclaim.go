@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,7 +37,7 @@ var Metal3 API = &apiAdapter[*v1alpha1.IPClaim, *v1alpha1.IPPool]{
 }
 
 func newIPClaims() claims.Adapter[*v1alpha1.IPClaim] {
-	return ipClaims{addressobjects.New(addressobjects.Config[*v1alpha1.IPClaim, *v1alpha1.IPAddress]{
+	return ipClaims{notOffered: &reported{}, Claims: addressobjects.New(addressobjects.Config[*v1alpha1.IPClaim, *v1alpha1.IPAddress]{
 		Kind:          ipAddresses,
 		NewClaim:      func() *v1alpha1.IPClaim { return &v1alpha1.IPClaim{} },
 		ConvertClaim:  metal3.ConvertClaim,
@@ -59,6 +61,16 @@ var ipAddresses = &addressobjects.Kind{
 // ipClaims adapts IPClaims.
 type ipClaims struct {
 	addressobjects.Claims[*v1alpha1.IPClaim, *v1alpha1.IPAddress]
+	notOffered *reported
+}
+
+// reported has the claims whose last event says that their pool does not offer their addresses: the status of an IPClaim has no conditions. A new leader
+// repeats the events. It is safe for concurrent use.
+type reported struct{ texts sync.Map } // claim -> UID and text of the event
+
+func (r *reported) forget(claim types.NamespacedName) bool {
+	_, was := r.texts.LoadAndDelete(claim)
+	return was
 }
 
 var (
@@ -159,6 +171,22 @@ func buildIPAddress(ctx context.Context, d *claims.Deps, c *v1alpha1.IPClaim) (*
 			Address: v1alpha1.IP(has.String()), Prefix: settings.Prefix, Gateway: settings.Gateway, DNSServers: settings.DNSServers,
 		},
 	}, nil
+}
+
+func (a ipClaims) SetNotOffered(c *v1alpha1.IPClaim, e *ledger.NotOfferedError) bool {
+	name := client.ObjectKeyFromObject(c)
+	if e == nil {
+		return a.notOffered.forget(name)
+	}
+	text := string(c.UID) + e.Error()
+	before, _ := a.notOffered.texts.Swap(name, text)
+	return before != text
+}
+
+// Forget implements claims.Dependents.
+func (a ipClaims) Forget(d *claims.Deps, claim types.NamespacedName) {
+	a.notOffered.forget(claim)
+	a.Claims.Forget(d, claim)
 }
 
 func (ipClaims) SetConflict(c *v1alpha1.IPClaim, message string) {

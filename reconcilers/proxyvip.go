@@ -89,22 +89,37 @@ func (proxyVIPs) SetAllocated(_ context.Context, _ *claims.Deps, v *v1alpha1.Pro
 	if v.Status.AllocatedAddress == "" {
 		v.Status.AllocatedAddress = v.Status.AllocatedIPv6Address // clients read the address of a VIP with one family from this field
 	}
-	var texts []string
-	for _, r := range owned.Ranges() {
-		texts = append(texts, novaedge.FormatAddress(r.First))
-	}
-	message := "Address " + texts[0]
-	if len(texts) > 1 {
-		message = "Addresses " + strings.Join(texts, " and ")
-	}
-	if v.Spec.PoolRef != nil {
-		message += " allocated from pool " + v.Spec.PoolRef.Name
-	} else {
-		message += " reserved, of no pool"
-	}
-	setBound(v, metav1.ConditionTrue, v1alpha1.ReasonAddressAllocated, message)
+	setBound(v, metav1.ConditionTrue, v1alpha1.ReasonAddressAllocated, boundText(v))
 	meta.RemoveStatusCondition(&v.Status.Conditions, v1alpha1.ConditionConflict)
 	return nil
+}
+
+// boundText is the message of condition Bound=True. It names the pool only if the pool offers the addresses.
+func boundText(v *v1alpha1.ProxyVIP) string {
+	var texts []string
+	for _, r := range novaedge.FindAddresses(v).Ranges() {
+		texts = append(texts, novaedge.FormatAddress(r.First))
+	}
+	text := "Address " + texts[0]
+	if len(texts) > 1 {
+		text = "Addresses " + strings.Join(texts, " and ")
+	}
+	switch {
+	case v.Spec.PoolRef == nil:
+		return text + " reserved, of no pool"
+	case meta.IsStatusConditionTrue(v.Status.Conditions, butlerv1.ConditionNotOffered):
+		return text + " reserved, see condition " + butlerv1.ConditionNotOffered
+	}
+	return text + " allocated from pool " + v.Spec.PoolRef.Name
+}
+
+// SetNotOffered also corrects the message of condition Bound, which names the pool.
+func (p proxyVIPs) SetNotOffered(v *v1alpha1.ProxyVIP, e *ledger.NotOfferedError) bool {
+	isNews := setNotOffered(&v.Status.Conditions, v.Generation, e)
+	if bound := p.OwnershipCondition(v); isNews && bound != nil && bound.Status == metav1.ConditionTrue {
+		bound.Message = boundText(v)
+	}
+	return isNews
 }
 
 func (proxyVIPs) SetConflict(v *v1alpha1.ProxyVIP, message string) {

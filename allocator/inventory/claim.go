@@ -226,6 +226,17 @@ func (i *Inventory) LacksPool(c *Claim) bool {
 	return c.State == ClaimPending && c.Pool != (Key{}) && i.pools[c.Pool] == nil && i.IsRead(c.Pool)
 }
 
+// FindNotOffered describes the addresses that a claim owns and that its pool does not offer, see state.State.FindNotOffered. The result is nil for an unread
+// pool, which may exist (see IsRead).
+func (i *Inventory) FindNotOffered(c *Claim) *state.NotOfferedError {
+	e := i.state.FindNotOffered(c.UID)
+	if e == nil || e.PoolMissing() && !i.IsRead(c.Pool) {
+		return nil
+	}
+	e.Pool = c.Pool // not a pseudonym: the claim names its pool
+	return e
+}
+
 // Stored lists the claims and the address objects, in no particular order.
 func (i *Inventory) Stored() iter.Seq2[Key, *Claim] { return maps.All(i.claims) }
 

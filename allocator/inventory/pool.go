@@ -132,11 +132,16 @@ func (p *Pool) reservation(blocked allocator.Range) (what string) {
 	return what
 }
 
-// Domains lists the routing domains of the pools.
+// Domains lists the routing domains of the pools, and of the addresses that claims own: the pool of an owner may be gone.
 func (i *Inventory) Domains() []string {
 	domains := map[string]bool{}
 	for _, p := range i.pools {
 		domains[p.Domain] = true
+	}
+	for _, c := range i.claims {
+		if o := i.OwnershipOf(c.UID); o.Allocated {
+			domains[o.Space] = true
+		}
 	}
 	return slices.Sorted(maps.Keys(domains))
 }

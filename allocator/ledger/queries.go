@@ -29,6 +29,12 @@ func (l *Ledger) StayingOwners(pool Key) (owners []Owner) {
 	return owners
 }
 
+// FindNotOffered describes the addresses that the claim with this UID owns and that its pool does not offer; nil if there are none.
+func (l *Ledger) FindNotOffered(uid string) (e *NotOfferedError) {
+	l.withState(func(s *state.State) { e = s.FindNotOffered(uid) })
+	return e
+}
+
 // IsStayingOwner reports whether the object with this UID is stored, owns a range, and is not being deleted, as far as observed.
 func (l *Ledger) IsStayingOwner(uid string) (yes bool) {
 	l.withState(func(s *state.State) { yes = s.IsStayingOwner(uid) })

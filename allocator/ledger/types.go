@@ -59,6 +59,8 @@ type (
 	PoolError = state.PoolError
 	// OwnedError is state.OwnedError.
 	OwnedError = state.OwnedError
+	// NotOfferedError is state.NotOfferedError.
+	NotOfferedError = state.NotOfferedError
 	// InUseError is state.InUseError.
 	InUseError = state.InUseError
 	// NotServingError is state.NotServingError.

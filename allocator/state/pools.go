@@ -92,7 +92,10 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 		s.showPool(known)
 	}
 	if changedDomain {
+		s.markOwners(p.Key)
 		s.moveOwnersToDomainOf(known)
+	} else if !same {
+		s.markOffers(known, before.Window)
 	}
 	if before.Space == p.Space && slices.Equal(before.Blocked, p.Blocked) {
 		s.admitDeferred(p.Key, Key{})
@@ -210,6 +213,7 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 	s.RecordApplied(k.Resource, resourceVersion)
 	s.changed[k] = struct{}{}
 	if p := s.pools[k]; p != nil {
+		s.markOwners(k)
 		s.hidePool(p)
 		delete(s.pools, k)
 		s.markBlockChanges(p.Space, p.Blocked, nil)
@@ -220,11 +224,8 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 	}
 }
 
-// moveOwnersToDomainOf moves claims that were observed before their pool into the pool's routing domain. All owners of the pool are reported as changed.
+// moveOwnersToDomainOf moves claims that were observed before their pool into the pool's routing domain.
 func (s *State) moveOwnersToDomainOf(p *pool) {
-	for c := range s.ownersByPool[p.Key] {
-		s.changed[c.Key] = struct{}{}
-	}
 	for again := true; again; { // an address object may inherit the holding first
 		again = false
 		for c := range maps.Clone(s.ownersByPool[p.Key]) {

@@ -21,7 +21,7 @@ func (a *app) newWho() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "who ADDRESS | RANGE | CIDR | TENANT | KIND/[NAMESPACE/]NAME", Short: "Show who owns an address", Args: cobra.ExactArgs(1),
 		Long: `Show the owner of an address in every routing domain, or that the address is free, reserved, granted or in cooldown, with the pools that offer the address and its
-recorded releases.
+recorded releases. If the pool of the owner does not exist, or does not offer the address, the output says so.
 
 For a range or a CIDR, the output has an entry for each part with one state and one owner. For a tenant (namespace/name) or a claim, the output lists all ranges.
 
@@ -137,8 +137,13 @@ func (a *app) explain(s report.Segment) error {
 	if s.State == string(state.SegmentOwned) && s.Since != nil {
 		line("  since     %s", s.Since.Format(time.RFC3339))
 	}
+	offer := "pool"
+	if s.OwnerPool != nil {
+		line("  pool      %s", s.OwnerPool)
+		offer = "offered by"
+	}
 	for _, p := range s.Pools {
-		line("  pool      %s", p)
+		line("  %-9s %s", offer, p)
 	}
 	line("  domain    %s", cmp.Or(s.RoutingDomain, "(default)"))
 	if s.ReservedBy != nil {

@@ -44,6 +44,9 @@ type Adapter[T client.Object] interface {
 	// SetAllocated writes into the status that the claim owns its addresses. It returns a RequeueError while a dependent object is missing, and a
 	// DeniedError if the API server denies the dependent object.
 	SetAllocated(context.Context, *Deps, T) error
+	// SetNotOffered writes into the status of the owner of addresses that its pool does not offer some of them (nil: that the pool offers all of them), and
+	// reports whether that is news. A kind whose status has no room for that remembers what it has reported.
+	SetNotOffered(T, *ledger.NotOfferedError) bool
 	// SetConflict writes into the status that another claim owns some of the addresses.
 	SetConflict(T, string)
 	// SetDenied writes into the status that the ledger denies the request.

@@ -215,6 +215,17 @@ func (r *Reconciler[T]) mirrorStatus(ctx context.Context, c T, routingDomain str
 	if r.api.CompleteMetadata(c, routingDomain) {
 		return reconcile.Result{}, r.IgnoreStale(ctx, before, r.SaveObject(ctx, before, c))
 	}
+	lost := r.Ledger.FindNotOffered(string(c.GetUID()))
+	isNews := r.api.SetNotOffered(c, lost)
+	if isNews && !isNew { // written first: an address object that is missing may wait for a pool that is gone
+		written, err := r.SaveStatus(ctx, before, c)
+		if lost != nil && err == nil {
+			r.reportNotOffered(c, lost)
+		}
+		if written || err != nil {
+			return reconcile.Result{}, err // the event of the write requeues the claim
+		}
+	}
 	err := r.api.SetAllocated(ctx, r.Deps, c)
 	if wait := RequeueError(0); errors.As(err, &wait) {
 		return reconcile.Result{RequeueAfter: time.Duration(wait)}, nil
@@ -233,6 +244,9 @@ func (r *Reconciler[T]) mirrorStatus(ctx context.Context, c T, routingDomain str
 		r.reportAllocated(c, r.api.ToClaim(c).Pool, is.Message)
 	default:
 		r.reportFailed(c, is.Message)
+	}
+	if written && isNew && lost != nil {
+		r.reportNotOffered(c, lost)
 	}
 	return reconcile.Result{}, err
 }
@@ -283,6 +297,7 @@ func (r *Reconciler[T]) flagConflict(ctx context.Context, c T, conflict *ledger.
 	}
 	message := where + conflict.SeenFrom(r.api.ToClaim(c).Key.StatusPlace()) + ": ask for other addresses, leave them out to get free ones, or delete the other owner"
 	r.api.SetConflict(c, message)
+	r.api.SetNotOffered(c, nil)
 	written, err := r.SaveStatus(ctx, before, c)
 	if written && !r.api.IsFlagged(before) {
 		r.reportConflict(c, message)
@@ -294,6 +309,7 @@ func (r *Reconciler[T]) flagConflict(ctx context.Context, c T, conflict *ledger.
 func (r *Reconciler[T]) denyClaim(ctx context.Context, c T, requests []ledger.RangeRequest, why error) error {
 	before := write.DeepCopy(c)
 	r.api.SetDenied(c, requests, why)
+	r.api.SetNotOffered(c, nil)
 	was, is := r.api.OwnershipCondition(before), r.api.OwnershipCondition(c)
 	isNew := is != nil && (was == nil || was.Reason != is.Reason)
 	written, err := r.SaveStatus(ctx, before, c)
@@ -322,6 +338,11 @@ func (r *Reconciler[T]) reportDenied(ctx context.Context, c T, b *flow.Backoff, 
 func (r *Reconciler[T]) isMirrored(c T) bool {
 	is := r.api.OwnershipCondition(c)
 	return is != nil && is.Status == metav1.ConditionTrue
+}
+
+// NotOfferedText describes addresses that the pool of their owner does not offer, for the status and the events of the owner.
+func NotOfferedText(e *ledger.NotOfferedError) string {
+	return e.Error() + ": this object still owns its addresses. Make the pool offer them again, or delete this object when nothing uses them"
 }
 
 // inPool adds the pool of the request to an error about an owned address.

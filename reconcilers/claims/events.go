@@ -13,6 +13,7 @@ const (
 	eventAddressConflict = "AddressConflict"
 	eventReleaseFailed   = "ReleaseFailed"
 	eventWaitingForPool  = "WaitingForPool"
+	eventNotOffered      = "NotOffered"
 )
 
 func (d *Deps) reportAllocated(c client.Object, pool ledger.Key, message string) {
@@ -25,6 +26,11 @@ func (d *Deps) reportFailed(c client.Object, message string) {
 
 func (d *Deps) reportConflict(c client.Object, message string) {
 	d.Events.Warning(c, eventAddressConflict, message)
+}
+
+// reportNotOffered reports that the pool of an owner does not offer some of its addresses.
+func (d *Deps) reportNotOffered(c client.Object, e *ledger.NotOfferedError) {
+	d.Events.Warning(c, eventNotOffered, NotOfferedText(e))
 }
 
 func (d *Deps) reportReleaseFailed(c client.Object, message string) {

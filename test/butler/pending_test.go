@@ -4,12 +4,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/sandbox"
 	"butlerlabs.dev/ipam/test/suite"
 )
@@ -18,7 +23,7 @@ import (
 func TestWithoutWebhooks(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
-	s, c := suite.StartSandbox(t, sandbox.Options{})
+	s, c := suite.StartSandbox(t, sandbox.Options{ClusterAPI: true})
 	if _, err := s.AddManager(t.Context(), "--shutdown-delay=0s"); err != nil {
 		t.Fatal(err)
 	}
@@ -115,4 +120,68 @@ func TestWithoutWebhooks(t *testing.T) {
 		}
 		distinct(t, claims)
 	})
+	for _, k := range suite.Kinds {
+		t.Run("owners_of_addresses_that_their_pool_does_not_offer/"+k.Name, func(t *testing.T) { ownersWithoutOffer(t, c, k) })
+	}
+}
+
+// ownersWithoutOffer changes the pool of an owner. The owner stays Ready, and its conditions and events report the missing offer as long as it lasts.
+func ownersWithoutOffer(t *testing.T, c client.Client, k suite.Kind) {
+	ns := suite.CreateNamespace(t, c)
+	pool, owner := k.Pool(ns, "10.0.0.1", "10.0.0.9"), k.Claim(ns, "owner", "")
+	suite.Create(t, c, pool, owner)
+	k.Binds(t, c, owner, "10.0.0.1")
+
+	suite.Change(t, c, pool, func(p client.Object) { k.Resize(p, "10.0.0.5", "10.0.0.9") })
+	notOffered(t, c, k, owner, v1alpha1.ReasonOutsidePool, poolName(pool)+" does not offer 10.0.0.1: this object still owns its addresses")
+	suite.Change(t, c, pool, func(p client.Object) { k.Resize(p, "10.0.0.1", "10.0.0.9") })
+	notOffered(t, c, k, owner, "", "")
+
+	if err := c.Delete(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	suite.Change(t, c, pool, func(p client.Object) { p.SetFinalizers(nil) })
+	suite.AwaitGone(t, c, pool)
+	notOffered(t, c, k, owner, v1alpha1.ReasonPoolNotFound, poolName(pool)+" does not exist: this object still owns its addresses")
+	again := k.Pool(ns, "10.0.0.1", "10.0.0.9")
+	suite.Create(t, c, again)
+	notOffered(t, c, k, owner, "", "")
+}
+
+func poolName(pool client.Object) string {
+	return "pool " + strings.TrimPrefix(pool.GetNamespace()+"/"+pool.GetName(), "/")
+}
+
+// notOffered waits until an owner is Ready with this reason and message of condition NotOffered, "" for no condition, and has an event with the message.
+// The status of an IPClaim has no conditions.
+func notOffered(t *testing.T, c client.Client, k suite.Kind, owner client.Object, reason, message string) {
+	t.Helper()
+	suite.AwaitObject(t, c, owner, func(o client.Object) string {
+		if !k.Bound(o) || k.Failure(o) != "" {
+			return "not Ready: " + k.Failure(o)
+		}
+		var conditions []metav1.Condition
+		switch o := o.(type) {
+		case *v1alpha1.IPAllocation:
+			conditions = o.Status.Conditions
+		case *ipamv1.IPAddressClaim:
+			conditions = o.Status.Conditions
+		case *novaedgev1.ProxyVIP:
+			conditions = o.Status.Conditions
+			bound := meta.FindStatusCondition(conditions, novaedgev1.ConditionBound)
+			if strings.Contains(bound.Message, o.Spec.PoolRef.Name) != (reason == "") {
+				return "Bound: " + bound.Message
+			}
+		default:
+			return ""
+		}
+		is := meta.FindStatusCondition(conditions, v1alpha1.ConditionNotOffered)
+		if reason == "" && is != nil || reason != "" && (is == nil || is.Status != metav1.ConditionTrue || is.Reason != reason || !strings.HasPrefix(is.Message, message)) {
+			return fmt.Sprintf("condition %+v, want %s: %s", is, reason, message)
+		}
+		return ""
+	})
+	if reason != "" {
+		suite.AwaitEvent(t, c, owner, "NotOffered", message)
+	}
 }

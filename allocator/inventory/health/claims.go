@@ -33,7 +33,7 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 		}
 		return list
 	}
-	o := i.OwnershipOf(c.UID)
+	o, lost := i.OwnershipOf(c.UID), i.FindNotOffered(c)
 	unready := i.Now().Sub(c.UnreadySince).Round(time.Second)
 	reason := cmp.Or(c.Reason, "its status has no reason")
 	switch {
@@ -50,6 +50,11 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 		add(NotOffered, "change its pool so that it offers the addresses, or kubectl delete "+kubectlName(c.Key), "names addresses that it does not own: %v", o.Deferred)
 	case i.LacksPool(c):
 		add(PoolMissing, "create "+inventory.TitleOf(c.Pool)+", or create the claim again with another pool", "%s%s", inventory.WaitsFor(c.Pool), namesakesOf(i, c.Pool))
+	case lost != nil && lost.PoolMissing():
+		add(PoolMissing, "create "+inventory.TitleOf(c.Pool)+" again so that it offers the addresses, or kubectl delete "+kubectlName(c.Key)+", when nothing uses them",
+			"owns %s, and its pool, %s, does not exist%s", formatRanges(c.Ranges), inventory.TitleOf(c.Pool), namesakesOf(i, c.Pool))
+	case lost != nil:
+		add(NotOffered, "change its pool so that it offers the addresses again, or kubectl delete "+kubectlName(c.Key)+", when nothing uses them", "owns %s, and %v", formatRanges(c.Ranges), lost)
 	case c.State == inventory.ClaimPending && unready >= grace:
 		add(NoAddress, "release addresses of its pool, or enlarge the pool, unless the reason is another", "has no address for %s: %s", unready, reason)
 	case c.State != inventory.ClaimReady && c.State != inventory.ClaimPending && unready >= grace:

@@ -49,7 +49,7 @@ func (d Defect) Area() string { return strings.TrimPrefix(d.ID, "IPAM")[:1] }
 var (
 	TwoOwners            = define("IPAM101", SeverityError, "Two Ready claims name the same address.")
 	OrphanAddress        = define("IPAM102", SeverityWarning, "An address object has no claim.")
-	PoolMissing          = define("IPAM103", SeverityWarning, "A claim waits for a pool that does not exist.")
+	PoolMissing          = define("IPAM103", SeverityWarning, "The pool of a claim does not exist.")
 	NoAddress            = define("IPAM104", SeverityWarning, "A claim has no address for long.")
 	NotOffered           = define("IPAM105", SeverityError, "A claim names addresses that its pool does not give it.")
 	LostConflict         = define("IPAM106", SeverityWarning, "A claim names an address that has another owner.")

@@ -100,3 +100,34 @@ func TestPoolMissing_NamesPoolOfAnotherNamespace(t *testing.T) {
 		t.Errorf("got %s, want %s", message, want)
 	}
 }
+
+// An owner keeps its addresses whatever becomes of its pool: a finding names the addresses and the pool.
+func TestOwner_WhosePoolDoesNotOfferItsAddresses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change  func(*inventory.Inventory)
+		defect  Defect
+		message string
+	}{
+		"pool gone": {
+			func(*inventory.Inventory) {}, PoolMissing,
+			"IPAllocation ns/a owns 10.0.0.0-10.0.0.3, and its pool, NetworkPool ns/pool, does not exist",
+		},
+		"pool made again elsewhere": {
+			func(i *inventory.Inventory) { i.Add(changedPool("10.7.0.0/24", unchanged)) }, NotOffered,
+			"IPAllocation ns/a owns 10.0.0.0-10.0.0.3, and pool ns/pool does not offer 10.0.0.0-10.0.0.3",
+		},
+		"pool made again smaller": {
+			func(i *inventory.Inventory) { i.Add(changedPool("10.0.0.0/31", unchanged)) }, NotOffered,
+			"IPAllocation ns/a owns 10.0.0.0-10.0.0.3, and pool ns/pool does not offer 10.0.0.2-10.0.0.3",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := inventory.New(now, nil)
+			i.Add(allocation("a", "10.0.0.0", "10.0.0.3", ready))
+			tt.change(i)
+			if message, _ := textsOf(t, i, tt.defect); message != tt.message {
+				t.Errorf("got %s, want %s", message, tt.message)
+			}
+		})
+	}
+}

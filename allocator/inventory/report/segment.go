@@ -27,13 +27,38 @@ type Segment struct {
 	Since         *time.Time `json:"since,omitempty"`    // time of the allocation, or start of the cooldown
 	Until         *time.Time `json:"until,omitempty"`    // end of the cooldown
 	Rivals        []*Object  `json:"rivals,omitempty"`
-	Pools         []*Object  `json:"pools,omitempty"`
-	ReservedBy    *Object    `json:"reservedBy,omitempty"`
-	Reservation   string     `json:"reservation,omitempty"`
-	Releases      []Release  `json:"releases,omitempty"`
+	// OwnerPool is the pool of the owner, if the pool does not offer the addresses. Pools are those that do.
+	OwnerPool   *OwnerPool `json:"ownerPool,omitempty"`
+	Pools       []*Object  `json:"pools,omitempty"`
+	ReservedBy  *Object    `json:"reservedBy,omitempty"`
+	Reservation string     `json:"reservation,omitempty"`
+	Releases    []Release  `json:"releases,omitempty"`
 
 	Exact    allocator.Range `json:"-"`
 	OwnerKey inventory.Key   `json:"-"` // distinguishes owners without a name
+}
+
+// OwnerPool is the pool of an owner whose addresses it does not offer.
+type OwnerPool struct {
+	Object
+	Missing bool `json:"missing,omitempty"` // the pool does not exist
+}
+
+// String returns "NetworkPool ns/pool, which does not exist", or "…, which does not offer it".
+func (p *OwnerPool) String() string {
+	if p.Missing {
+		return p.Object.String() + ", which does not exist"
+	}
+	return p.Object.String() + ", which does not offer it"
+}
+
+// newOwnerPool returns the pool of a claim that does not offer the addresses of a run of the claim; nil if it offers them.
+func newOwnerPool(i *inventory.Inventory, c *inventory.Claim, r allocator.Range) *OwnerPool {
+	e := i.FindNotOffered(c)
+	if e == nil || len(e.Ranges) > 0 && !slices.ContainsFunc(e.Ranges, r.Overlaps) {
+		return nil
+	}
+	return &OwnerPool{*NewObject(c.Pool), e.PoolMissing()}
 }
 
 // Release is a release that the status of a NetworkPool records.
@@ -77,6 +102,9 @@ func newAnswer(i *inventory.Inventory, answer inventory.Answer) Segment {
 	}
 	if item.State == string(state.SegmentFree) && len(item.Pools) == 0 {
 		item.State = StateNotOffered
+	}
+	if c := i.Claim(answer.Segment.Owner); c != nil && answer.Segment.State == state.SegmentOwned {
+		item.OwnerPool = newOwnerPool(i, c, answer.Segment.Range)
 	}
 	for _, r := range answer.Releases {
 		item.Releases = append(item.Releases, NewRelease(r))

@@ -111,6 +111,9 @@ const (
 	// ConditionTenantClusterMissing on an IPAllocation: the TenantCluster does not exist, or was replaced by another TenantCluster of equal name.
 	// lastTransitionTime is the begin of this state.
 	ConditionTenantClusterMissing = "TenantClusterMissing"
+	// ConditionNotOffered on an IPAllocation, IPAddressClaim or ProxyVIP: the pool does not exist, or does not offer some of the addresses. The claim owns its
+	// addresses nevertheless. Absent otherwise.
+	ConditionNotOffered = "NotOffered"
 	// ConditionPoolAvailable on a ProviderConfig: the pools have free addresses.
 	ConditionPoolAvailable = "PoolAvailable"
 	// ConditionCapacityWarning is True from 70 % of a pool's addresses allocated.
@@ -139,6 +142,7 @@ const (
 	ReasonDeleting         = "Deleting"         // the pool waits for claims that still own addresses of the pool
 	ReasonPoolExhausted    = "PoolExhausted"    // no free block is large enough
 	ReasonPoolNotFound     = "PoolNotFound"     // the pool named in poolRef does not exist (yet)
+	ReasonOutsidePool      = "OutsidePool"      // NotOffered=True: the pool exists, and does not offer some of the addresses
 	ReasonPoolPaused       = "PoolPaused"       // the pool carries the annotation cluster.x-k8s.io/paused
 	ReasonAllocationFailed = "AllocationFailed" // the requested range cannot be allocated
 	ReasonAddressConflict  = "AddressConflict"  // another claim owns the range, or a part of the range
