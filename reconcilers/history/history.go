@@ -4,10 +4,12 @@
 // The leader logs a line of logger "history" with the fields of historyrecord.Record:
 //
 //	message     logged when
-//	Allocated   the status of a stored claim reports an allocation, and the earlier version of the claim had no allocation or other ranges
+//	Allocated   a stored claim has an allocation (isAllocated), and its earlier version had none, or had other ranges
 //	Released    a finalizer of the claim is about to be removed
 //	Released    the claim is deleted
-//	Released    the claim has lost its addresses in a conflict, or no longer names ranges
+//	Released    the claim no longer has an allocation: it has lost its addresses in a conflict, or names no ranges, or others that are not allocated to it yet
+//
+// Every record follows from two versions of a claim alone, on each replica alike. A version between two statuses counts too: its grant shows the allocation.
 //
 // If the removal of the finalizer fails, a release may be logged again: readers use the last line.
 //
@@ -163,7 +165,7 @@ func (r *Recorder) Observe(before, after client.Object, convert func(client.Obje
 			at = r.allocatedAt(after)
 		}
 		r.record(historyrecord.EventAllocated, at, version, is, after)
-	case owned && (after == nil || is.Flagged || len(is.Ranges) == 0):
+	case owned && !owns:
 		r.record(historyrecord.EventReleased, r.now(), version, was, before)
 	case r.objects != nil:
 		r.mu.Lock()
@@ -181,9 +183,10 @@ func (r *Recorder) allocatedAt(o client.Object) time.Time {
 	return now
 }
 
-// isAllocated reports whether a stored claim is or was the owner of its ranges, according to its status.
+// isAllocated reports whether a stored claim is or was the owner of its ranges, according to its status, or to its grant: the validating webhook admits a
+// token only with an open grant, and the API server stores the status later, or never if the claim is changed or deleted at once.
 func isAllocated(c ledger.Claim) bool {
-	return len(c.Ranges) > 0 && !c.Flagged && (c.Ready || c.AllocatedEarlier)
+	return len(c.Ranges) > 0 && !c.Flagged && (c.Ready || c.AllocatedEarlier || !c.Token.IsZero())
 }
 
 // Release records the release of a claim whose finalizer is about to be removed.

@@ -1,8 +1,10 @@
 package novaedge
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory/historyrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
@@ -154,6 +157,41 @@ func TestProxyVIP_BeforeItsPool(t *testing.T) {
 }
 
 // Cases T6 and T7, and updates of other fields.
+// A ProxyVIP whose address changes and that is deleted at once owns neither address in the history afterwards.
+func TestHistory_AddressChangedBeforeTheDeletion(t *testing.T) {
+	suite.CreateForTest(t, admin, pool("changes", "10.55.0.0/28"))
+	v := vip("changes", "changes", at("10.55.0.1"))
+	suite.CreateForTest(t, admin, v)
+	bound(t, v)
+	suite.Change(t, admin, v, func(v *v1alpha1.ProxyVIP) { v.Spec.Address = "10.55.0.2" })
+	suite.Delete(t, admin, v)
+	suite.Eventually(t, suite.Soon, func(context.Context) error {
+		var text bytes.Buffer
+		for _, m := range cluster.Managers() {
+			part, err := os.ReadFile(m.LogPath())
+			if err != nil {
+				return err
+			}
+			text.Write(part)
+		}
+		history, err := historyrecord.ReadLog(&text)
+		if err != nil {
+			return err
+		}
+		for _, address := range []string{"10.55.0.1", "10.55.0.2"} {
+			r, err := allocator.ParseRange(address)
+			if err != nil {
+				return err
+			}
+			tenures := history.Owners("", r, historyrecord.Period{})
+			if len(tenures) != 1 || tenures[0].UID != string(v.UID) || tenures[0].From.IsZero() || tenures[0].Until.IsZero() {
+				return fmt.Errorf("owners of %s: %+v", address, tenures)
+			}
+		}
+		return nil
+	})
+}
+
 func TestProxyVIP_Update(t *testing.T) {
 	p, other := pool("up", "10.39.0.0/28", "2001:db8:39::/126"), pool("up-other", "10.39.1.0/28")
 	suite.CreateForTest(t, admin, p, other)
