@@ -49,8 +49,6 @@ const DefaultOrphanAge = addressobjects.DefaultOrphanAge
 // Options has the dependencies of the reconcilers.
 type Options struct {
 	Ledger *ledger.Ledger
-	// Metrics are the metrics of the ledger.
-	Metrics *ledger.Metrics
 	// APIs are the APIs that are switched on.
 	APIs []API
 	// Changes is notified by the ledger's Config.Changed.
@@ -128,7 +126,7 @@ func (a *apiAdapter[T, P]) register(ctx context.Context, mgr manager.Manager, o 
 	}
 	if a.poolResource != "" {
 		controllers = append(controllers, controller{a.poolName, queues.Pools, poolWorkers, pools.New(pools.Config{
-			Claims: d, Metrics: o.Metrics, MovedRecords: o.MovedRecords,
+			Claims: d, MovedRecords: o.MovedRecords,
 			RequeueClaims: func(namespace string) { o.Changes.RequeueClaims(a.poolResource, namespace) },
 		}, a.pools)})
 	}

@@ -63,6 +63,9 @@ func (l *Ledger) recordRead(v journal.Revision, err error) {
 	}
 	l.setLeader(v.Leader, err)
 	l.recordObserved(v, err)
+	if err == nil {
+		l.withState(func(s *state.State) { s.RecordRevision(l.now(), v) })
+	}
 }
 
 // recordWriteError records why the journal cannot be written. A cause such as a missing right may last. A replica that is taking over cannot serve
@@ -181,6 +184,7 @@ func (l *Ledger) leadTerm(ctx context.Context, source Source, why string) error 
 	l.withState(func(s *state.State) {
 		s.Tick(l.now())
 		s.StartGranting(l.now())
+		s.RecordRevision(l.now(), v)
 		l.proofs = p
 	})
 	l.setLeader(v.Leader, nil)

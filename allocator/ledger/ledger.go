@@ -358,6 +358,19 @@ func (l *Ledger) LandingWindow(uid string, sent time.Time) (wait time.Duration) 
 	return wait
 }
 
+// ReleaseWindow is LandingWindow for a claim that is being deleted: a change of the leader after the deletion does not prolong it.
+func (l *Ledger) ReleaseWindow(uid string, sent time.Time) (wait time.Duration) {
+	l.withState(func(s *state.State) { wait = s.ReleaseWindow(l.now(), uid, l.processTime(sent)) })
+	return wait
+}
+
+// ReleasesAwaited returns for how long claims of a pool that are being deleted wait at most for creates of earlier leaders; 0 if none waits. The cost grows
+// with the number of the pool's owners.
+func (l *Ledger) ReleasesAwaited(pool Key) (wait time.Duration) {
+	l.withState(func(s *state.State) { wait = s.ReleasesAwaited(l.now(), pool) })
+	return wait
+}
+
 // MayGrant reports whether this replica may grant: it leads and has caught up.
 func (l *Ledger) MayGrant() (ok bool) {
 	l.withState(func(s *state.State) { ok = s.MayGrant() })

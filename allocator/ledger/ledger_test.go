@@ -1104,3 +1104,37 @@ func TestStandby_InheritedExpiresAfterAReadOfEveryResource(t *testing.T) {
 		}
 	})
 }
+
+// A claim is deleted under the first leader. The third leader has read the journal of the first two: a release waits for a grant life since the first change of
+// the leader, and not since the last.
+func TestReleaseWindow_CountsFromTheFirstChangeOfTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &memoryStore{}
+		lead := func(leader string, term int64) { // for half a minute
+			for range 30 {
+				s.mu.Lock()
+				s.writes++
+				s.stored = journal.Revision{
+					ResourceVersion: fmt.Sprint(s.writes), Leader: leader, Term: term,
+					Snapshot: journal.Snapshot{Applied: map[string]uint64{modelClaims: 6, modelPools: 1}},
+				}
+				s.mu.Unlock()
+				time.Sleep(time.Second)
+			}
+		}
+		l, stop := startReplica(t, s, "third", &fakeSource{})
+		defer stop()
+		deleted := Claim{Key: key("web"), UID: "web", ResourceVersion: 6, Deleting: true, Pool: modelPool, Ranges: []allocator.Range{mustRange("10.0.0.3")}, Token: journal.Token{7}}
+		l.ObserveClaim(deleted)
+		lead("first", 1)
+		changed := time.Now()
+		lead("second", 2) // and is killed
+		for !l.MayGrant() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		want, got := DefaultGrantLife-time.Since(changed), l.ReleaseWindow("web", time.Time{})
+		if got > want+time.Second || got < want {
+			t.Errorf("%s after the first change of the leader, the release waits for %s, want %s", time.Since(changed), got, want)
+		}
+	})
+}

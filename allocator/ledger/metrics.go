@@ -87,8 +87,8 @@ func (m *Metrics) count(pool Key, result string) {
 	}
 }
 
-// ForgetPool deletes the series of a deleted pool.
-func (m *Metrics) ForgetPool(pool Key) {
+// forgetPool deletes the series of a deleted pool.
+func (m *Metrics) forgetPool(pool Key) {
 	m.processed.DeletePartialMatch(prometheus.Labels{"resource": pool.Resource, "pool": pool.Name, "namespace": pool.Namespace})
 }
 

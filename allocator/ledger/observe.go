@@ -32,15 +32,20 @@ func (l *Ledger) ObservePool(p Pool) {
 	})
 }
 
-// RemovePool applies the deletion of a pool.
+// RemovePool applies the deletion of a pool. Every replica deletes the metric series of the pool: a follower may have led before.
 func (l *Ledger) RemovePool(k Key, resourceVersion uint64) {
 	l.withState(func(s *state.State) { s.RemovePool(k, resourceVersion) })
+	l.cfg.Metrics.forgetPool(k)
 }
 
 // ReplacePools applies a list of all pools of a resource, and removes pools that are missing from the list. It keeps a missing pool that AddReadPool added
 // and whose event is outstanding.
 func (l *Ledger) ReplacePools(resource string, all []Pool) {
-	l.withState(func(s *state.State) { s.ReplacePools(l.now(), resource, all) })
+	var removed []Key
+	l.withState(func(s *state.State) { removed = s.ReplacePools(l.now(), resource, all) })
+	for _, k := range removed {
+		l.cfg.Metrics.forgetPool(k)
+	}
 }
 
 // AddReadPool applies a pool from a live read, ahead of its event.

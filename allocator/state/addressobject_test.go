@@ -511,3 +511,51 @@ func TestAddressObject_ObservedBeforeTheClaimThatWasGrantedItsRange(t *testing.T
 		})
 	}
 }
+
+// A leader that knows of the deletion of a claim creates no address object for it. So the release of a claim waits for the creates of the leaders before the
+// first that knew, and not anew after each further change of the leader.
+func TestReleaseWindow_IsNotProlongedByLaterLeaders(t *testing.T) {
+	revision := func(term int64, applied uint64) journal.Revision {
+		return journal.Revision{Term: term, Snapshot: journal.Snapshot{Applied: map[string]uint64{modelClaims: applied}}}
+	}
+	for name, tt := range map[string]struct {
+		terms []uint64 // versions in the last revision of each term; a term lasts for 40 s
+		want  time.Duration
+	}{
+		"deletion applied in the first term":                        {[]uint64{100, 100, 100}, 40 * time.Second},
+		"deletion applied in the second term":                       {[]uint64{1, 100, 100}, 80 * time.Second},
+		"deletion applied in the last term before":                  {[]uint64{1, 1, 100}, 120 * time.Second},
+		"deletion applied by no earlier leader":                     {[]uint64{1, 1, 1}, 120 * time.Second},
+		"many changes of the leader, and the wait is over":          {[]uint64{100, 100, 100, 100, 100}, 0},
+		"many changes of the leader, each before the first applied": {[]uint64{1, 1, 1, 1, 1}, 120 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTestState(t)
+			s.StepDown()
+			s.observeStored("a", "10.0.0.3", journal.Token{})
+			s.observeStored("a", "10.0.0.3", journal.Token{}, func(c *Claim) { c.Deleting = true })
+			if s.claims["a"].ResourceVersion > 100 {
+				t.Fatal("the version of the deletion is too high for this test")
+			}
+			term := int64(1)
+			for _, applied := range tt.terms {
+				s.RecordRevision(s.now, revision(term, 1)) // the first revision of a term has the versions of the earlier term, or older
+				s.now = s.now.Add(40 * time.Second)
+				s.RecordRevision(s.now, revision(term, applied))
+				term++
+			}
+			s.TakeOver(revision(term, 0))
+			s.StartGranting(s.now)
+			s.RecordRevision(s.now, revision(term, 0))
+			if got := s.ReleaseWindow(s.now, "a", time.Time{}); got != tt.want {
+				t.Errorf("%s, want %s", got, tt.want)
+			}
+			if got := s.ReleasesAwaited(s.now, modelPool); got != tt.want {
+				t.Errorf("the pool waits for %s, want %s", got, tt.want)
+			}
+			if got := s.LandingWindow(s.now, "a", time.Time{}); got != s.limits.GrantLife {
+				t.Errorf("a create: %s, want the whole window", got)
+			}
+		})
+	}
+}

@@ -29,6 +29,9 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 		known.deletingSince = now
 		s.removeEntryOf(known)
 	}
+	if c.Deleting && known.deletionVersion == 0 {
+		known.deletionVersion = c.ResourceVersion
+	}
 	s.undeferClaim(known)
 	if c.MarkedMoved && len(before.Ranges) > 0 {
 		c.Ranges = before.Ranges // clusterctl removes the annotations of the objects that it deletes
@@ -216,8 +219,9 @@ func (s *State) ReplaceClaims(now time.Time, resource string, all []ListedClaim)
 	}
 }
 
-// ReplacePools observes a list of all pools of a resource. Pools that the list lacks are removed, except pools from AddReadPool whose event is outstanding.
-func (s *State) ReplacePools(now time.Time, resource string, all []Pool) {
+// ReplacePools observes a list of all pools of a resource. Pools that the list lacks are removed and returned, except pools from AddReadPool whose event is
+// outstanding.
+func (s *State) ReplacePools(now time.Time, resource string, all []Pool) (removed []Key) {
 	listed := make(map[Key]struct{}, len(all))
 	for _, p := range all {
 		listed[p.Key] = struct{}{}
@@ -225,10 +229,12 @@ func (s *State) ReplacePools(now time.Time, resource string, all []Pool) {
 	for k, p := range s.pools {
 		if _, ok := listed[k]; !ok && k.Resource == resource && !p.readAhead {
 			s.RemovePool(k, 0)
+			removed = append(removed, k)
 		}
 	}
 	for _, p := range all {
 		s.RecordApplied(resource, p.ResourceVersion)
 		s.ObservePool(now, p)
 	}
+	return removed
 }

@@ -54,20 +54,6 @@ func (s *State) OwnershipOf(uid string) Ownership {
 	return st
 }
 
-// LandingWindow returns for how long the API server may still store an address object after a create for the claim. The create came from this leader at the time
-// sent (zero for never), or from an earlier leader: its last create can be stored for a grant life after this leader began to grant. An earlier leader can have
-// confirmed only two kinds of claims: a claim that was bound before this term (boundAtCommit 0), and a claim whose grant it left in the journal.
-func (s *State) LandingWindow(now time.Time, uid string, sent time.Time) time.Duration {
-	c := s.claims[uid]
-	if c != nil && c.holding != nil && s.granting && (c.boundAtCommit == 0 || c.inheritedGrant) && s.grantingSince.After(sent) {
-		sent = s.grantingSince
-	}
-	if sent.IsZero() {
-		return 0
-	}
-	return max(0, sent.Add(s.limits.GrantLife).Sub(now))
-}
-
 // CheckGrant returns nil if the claim c, which is about to be stored, names only ranges that the stored claim owns in the routing domain of c already, and the
 // ranges of an open grant with these properties:
 //

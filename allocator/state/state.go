@@ -57,8 +57,11 @@ type State struct {
 
 	granting           bool // leads and has caught up: may grant
 	grantingSince      time.Time
-	quarantined        bool // leads, but does not know the entries of an earlier journal that was lost
-	earlierWritesEnded bool // has served for longer than a write of an earlier leader can take to be stored
+	term               int64             // of the last revision of the journal; 0 before the first
+	termApplied        map[string]uint64 // versions in that revision: resource -> version
+	termsBegun         []termBegin       // oldest first; those older than a grant life only as far as ReleaseWindow needs them
+	quarantined        bool              // leads, but does not know the entries of an earlier journal that was lost
+	earlierWritesEnded bool              // has served for longer than a write of an earlier leader can take to be stored
 
 	queuedGrants      int            // number of grants in state grantQueued
 	commitsBegun      uint64         // commits of this term that have begun
@@ -166,6 +169,8 @@ type claim struct {
 	// deletingSince is when the state first observed that the deletion of the claim was requested (Deleting); zero if the first observed version was being
 	// deleted already.
 	deletingSince time.Time
+	// deletionVersion is the first observed version of the claim whose deletion was requested; 0 if the deletion was not requested.
+	deletionVersion uint64
 }
 
 // New returns the state of a follower that counts the objects of the given resources.

@@ -308,7 +308,7 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 		return nil, err
 	}
 	err = reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: l, APIs: served, Metrics: ledgerMetrics, Changes: changes, Recorder: recorder, History: recorded, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: watcher, MovedRecords: moved,
+		Ledger: l, APIs: served, Changes: changes, Recorder: recorder, History: recorded, Now: now, Wall: clock.Now, Registry: metrics.Registry, Clusters: watcher, MovedRecords: moved,
 		OrphanAge: o.orphanGrace,
 	})
 	if err != nil {

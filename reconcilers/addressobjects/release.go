@@ -5,6 +5,7 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/write"
 
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ const liveReadPause = time.Second
 // pollPause is the pause before the next check of a state without an event: a move that is not decided, a paused pool.
 const pollPause = time.Minute
 
-// eventReleasesWait is the reason of the event about a claim whose release waits for room in the cooldown list of the pool.
+// eventReleasesWait is the reason of the event about a claim whose release waits for room in the cooldown list of the pool, or for late writes.
 const eventReleasesWait = "ReleasesWait"
 
 // Forget implements claims.Dependents.
@@ -92,7 +93,10 @@ func (a Claims[T, A]) Release(ctx context.Context, d *claims.Deps, c T) (time.Du
 		}
 	}
 	if a.mayStillLand(c, last) {
-		if wait := d.Ledger.LandingWindow(string(c.GetUID()), last.began); wait > 0 {
+		if wait := d.Ledger.ReleaseWindow(string(c.GetUID()), last.began); wait > 0 {
+			d.Events.Routine(c, a.ConvertClaim(c).Pool, eventReleasesWait, fmt.Sprintf(
+				"its release waits until %s, as the API server may still store an address object whose create had no answer, or was sent by an earlier leader: nothing is to be done",
+				d.Wall().Add(wait).UTC().Format(time.RFC3339)))
 			return wait, nil
 		}
 	}

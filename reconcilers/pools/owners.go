@@ -77,8 +77,11 @@ func (d *deps) describeOwners(pool ledger.Key, total int) string {
 	for _, o := range d.Ledger.OwnedThrough(pool) {
 		keys = append(keys, o.Owner)
 	}
-	return fmt.Sprintf("addresses are owned %s, being deleted: remove what keeps %s (metadata.finalizers other than Butler IPAM's)",
-		nameOwners(keys, total, place), allocator.Agree(total, "it", "them"))
+	owned := fmt.Sprintf("addresses are owned %s, being deleted", nameOwners(keys, total, place))
+	if wait := d.Ledger.ReleasesAwaited(pool); wait > 0 {
+		return fmt.Sprintf("%s: wait until %s, as the API server may still store what an earlier leader has written", owned, d.Wall().Add(wait).UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("%s: remove what keeps %s (metadata.finalizers other than Butler IPAM's)", owned, allocator.Agree(total, "it", "them"))
 }
 
 // sortKeys sorts keys in place and returns them without duplicates.

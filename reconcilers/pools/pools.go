@@ -17,7 +17,6 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
-	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/claims"
 	"butlerlabs.dev/ipam/reconcilers/flow"
@@ -51,8 +50,7 @@ type deps struct {
 
 // Config has the dependencies of a Reconciler.
 type Config struct {
-	Claims       *claims.Deps // of the claims of the same API
-	Metrics      *ledger.Metrics
+	Claims       *claims.Deps        // of the claims of the same API
 	MovedRecords *movedrecords.Store // nil if no moved records are kept
 	// RequeueClaims requeues the claims of a namespace that may request addresses from pools of this kind.
 	RequeueClaims func(namespace string)
@@ -66,7 +64,6 @@ type Reconciler[P client.Object] struct {
 	pausable pausable[P]
 	releases releaseRecorder[P]
 
-	metrics       *ledger.Metrics
 	requeueClaims func(namespace string)
 	backoff       *flow.Backoff
 
@@ -78,7 +75,7 @@ type Reconciler[P client.Object] struct {
 func New[P client.Object](c Config, api Adapter[P]) *Reconciler[P] {
 	r := &Reconciler[P]{
 		deps: &deps{c.Claims, c.MovedRecords, flow.NewBackoff(flow.FirstPause)}, api: api,
-		metrics: c.Metrics, requeueClaims: c.RequeueClaims, backoff: flow.NewBackoff(flow.FirstPause), memories: map[types.NamespacedName]*memory{},
+		requeueClaims: c.RequeueClaims, backoff: flow.NewBackoff(flow.FirstPause), memories: map[types.NamespacedName]*memory{},
 	}
 	r.pausable, _ = api.(pausable[P])
 	r.releases, _ = api.(releaseRecorder[P])
@@ -242,7 +239,6 @@ func (r *Reconciler[P]) forgetPool(ctx context.Context, req reconcile.Request, e
 	p.SetNamespace(req.Namespace)
 	p.SetName(req.Name)
 	pool, _ := r.api.ToPool(p)
-	r.metrics.ForgetPool(pool.Key)
 	err = r.deleteMovedRecord(ctx, pool.Key)
 	if r.releases != nil {
 		err = errors.Join(err, r.releases.requeueReleasedAllocations(ctx, r.deps, req.NamespacedName))

@@ -66,7 +66,7 @@ func startReplica(t *testing.T, s *sandbox.Sandbox, known *runtime.Scheme, name 
 	check(err)
 	check(mgr.Add(watcher))
 	check(reconcilers.Register(ctx, mgr, reconcilers.Options{
-		Ledger: r.ledger, History: recorded, APIs: []reconcilers.API{reconcilers.Metal3}, Metrics: ledger.NewMetrics(nil), Changes: changes, Recorder: &record.FakeRecorder{}, Now: time.Now, Clusters: watcher,
+		Ledger: r.ledger, History: recorded, APIs: []reconcilers.API{reconcilers.Metal3}, Changes: changes, Recorder: &record.FakeRecorder{}, Now: time.Now, Clusters: watcher,
 	}))
 	var ended sync.WaitGroup
 	ended.Go(func() {
