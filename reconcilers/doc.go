@@ -58,7 +58,8 @@
 // A policy, quota or foreign webhook may deny or delay the writes of some objects. The status of such an object reports the cause. Attempts on an object are
 // repeated after pauses that grow to 30 s; events do not shorten a pause, but a change of the object or of its pool permits an attempt at once (package
 // flow). Pauses, messages and log lines are counted for each object. A repeated attempt takes one call: the informers, or the first attempt, have shown
-// everything else. A namespace with slow objects uses a few of the workers, so that objects of the remaining namespaces are not delayed (flow.Fairness).
+// everything else. Waiting objects are reconciled in the order in which they came, namespaces in turns. Namespaces with slow objects leave some workers to the
+// remaining namespaces, so that objects of these are not delayed (flow.Queue).
 //
 // # Concurrency
 //

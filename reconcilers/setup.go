@@ -131,7 +131,7 @@ func (a *apiAdapter[T, P]) register(ctx context.Context, mgr manager.Manager, o 
 		}, a.pools)})
 	}
 	for _, c := range controllers {
-		if err := flow.Add(mgr, c.name, c.queue, c.workers, flow.NewFairness(c.reconciler, c.workers)); err != nil {
+		if err := flow.Add(mgr, c.name, c.queue, c.workers, c.reconciler); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package flow
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -9,22 +10,52 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Queue is the source of a controller's requests.
-type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+// Queue is the source of a controller's requests, in the order of turns.
+type Queue interface {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	// setWorkers sets the number of regular workers before the controller starts, and returns the number of all workers.
+	setWorkers(regular int) (all int)
+}
+
+// queue is a workqueue that records in turns which requests are at work, and which are postponed.
+type queue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	turns *turns
+}
 
 // NewQueue returns a queue whose metrics have this name. Its rate limiter is for errors that Backoff does not space.
 func NewQueue(name string) Queue {
-	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](FirstPause, LongestPause)
-	return workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})
+	type request = reconcile.Request
+	t := newTurns()
+	ordered := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[request]{Name: name, Queue: t})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[request]{Name: name, Queue: ordered})
+	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[request](FirstPause, LongestPause)
+	return &queue{workqueue.NewTypedRateLimitingQueueWithConfig(retries, workqueue.TypedRateLimitingQueueConfig[request]{Name: name, DelayingQueue: delaying}), t}
 }
 
-// QueueOptions returns the options of a controller with this queue and number of workers.
+// AddAfter implements workqueue.TypedDelayingInterface.
+func (q *queue) AddAfter(r reconcile.Request, pause time.Duration) {
+	q.turns.postpone(r, pause)
+	q.TypedRateLimitingInterface.AddAfter(r, pause)
+}
+
+// Done implements workqueue.TypedInterface.
+func (q *queue) Done(r reconcile.Request) {
+	q.turns.done(r)
+	q.TypedRateLimitingInterface.Done(r)
+}
+
+func (q *queue) setWorkers(regular int) (all int) { return q.turns.setWorkers(regular) }
+
+// QueueOptions returns the options of a controller with this queue and number of regular workers.
 func QueueOptions(q Queue, workers int) controller.Options {
 	needsLeader := false
 	return controller.Options{
-		MaxConcurrentReconciles: workers,
+		MaxConcurrentReconciles: q.setWorkers(workers),
 		NeedLeaderElection:      &needsLeader,
-		NewQueue:                func(string, workqueue.TypedRateLimiter[reconcile.Request]) Queue { return q },
+		NewQueue: func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return q
+		},
 	}
 }
 

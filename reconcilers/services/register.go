@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,6 +93,9 @@ func mapToService(_ context.Context, vip client.Object) []reconcile.Request {
 	return nil
 }
 
+// requests is the queue of a controller.
+type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
 // leadershipGate reports whether this replica leads, and requeues at a take-over the requests that the replica skipped as a follower.
 type leadershipGate struct {
 	leads  func() bool
@@ -108,8 +112,8 @@ func (t *leadershipGate) isOpen() bool {
 }
 
 // requeueOnTakeOver requeues every Service, and every ProxyVIP of a Service, when this replica leads and has skipped requests.
-func (t *leadershipGate) requeueOnTakeOver(stored cache.Cache) func(context.Context, flow.Queue) error {
-	return func(ctx context.Context, q flow.Queue) error {
+func (t *leadershipGate) requeueOnTakeOver(stored cache.Cache) func(context.Context, requests) error {
+	return func(ctx context.Context, q requests) error {
 		go func() {
 			ticks := time.NewTicker(leadershipCheckEvery)
 			defer ticks.Stop()
@@ -129,7 +133,7 @@ func (t *leadershipGate) requeueOnTakeOver(stored cache.Cache) func(context.Cont
 }
 
 // enqueueAll requeues all Services and ProxyVIPs. It returns false if a list failed.
-func enqueueAll(ctx context.Context, stored cache.Cache, q flow.Queue) bool {
+func enqueueAll(ctx context.Context, stored cache.Cache, q requests) bool {
 	all := &metav1.PartialObjectMetadataList{}
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceList"))
 	var vips v1alpha1.ProxyVIPList
