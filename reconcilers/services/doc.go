@@ -19,6 +19,8 @@
 // An invalid annotation is reported in an event, and the Service keeps the ProxyVIP unchanged. With another pool the Service gets another ProxyVIP and so
 // another address, once an address is available. Another mode, family or port leaves the ProxyVIP in place.
 //
+// Services that wait for addresses of a pool are served oldest first. They request again after a change of the pool, and not by time (waitingServices).
+//
 // # Concurrency
 //
 // Only the leader acts. A follower records that requests arrived, and repeats them when it takes over.

@@ -2,6 +2,7 @@ package services
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -38,31 +39,39 @@ const poolSettleDelay = 500 * time.Millisecond
 type Services struct {
 	queue   flow.Queue
 	backoff *flow.Backoff
-	waiting waitingServices
+	waiting *waitingServices
 }
 
 // New returns Services without waiting requests.
 func New() *Services {
-	return &Services{queue: flow.NewQueue("service"), backoff: flow.NewBackoff(flow.FirstPause), waiting: waitingServices{all: map[types.NamespacedName]wait{}}}
+	return &Services{queue: flow.NewQueue("service"), backoff: flow.NewBackoff(flow.FirstPause), waiting: newWaitingServices()}
 }
 
-// Notify requeues the Services that wait for a changed pool, the oldest first. Keys of every resource are accepted. Notify never blocks.
+// Notify requeues the Services that are the first to be served from a changed pool (waitingServices). Keys of every resource are accepted. Notify never blocks.
 func (s *Services) Notify(keys []ledger.Key) {
 	for _, k := range keys {
 		if k.Resource != novaedge.ResourceProxyIPPool {
 			continue
 		}
-		for _, name := range s.waiting.forPool(k.Name) {
+		for _, name := range s.waiting.poolChanged(k.Name) {
 			s.backoff.RetrySoon(name)
 			s.queue.AddAfter(reconcile.Request{NamespacedName: name}, poolSettleDelay)
 		}
 	}
 }
 
+// follow requeues Services that follow in a line.
+func (s *Services) follow(names []types.NamespacedName) {
+	for _, name := range names {
+		s.backoff.RetrySoon(name)
+		s.queue.Add(reconcile.Request{NamespacedName: name})
+	}
+}
+
 // Register adds the reconciler to a manager that has not started. The reconciler acts while leads returns true. Of Services only the metadata are cached;
 // ProxyVIPs come from the ledger's informer. grace is how long a restored ProxyVIP waits for a Service.
 func (s *Services) Register(mgr manager.Manager, leads func() bool, recorder record.EventRecorder, grace time.Duration) error {
-	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &leadershipGate{leads: leads}, events: recorder, backoff: s.backoff, waiting: &s.waiting, grace: grace}
+	r := &reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader(), turn: &leadershipGate{leads: leads}, events: recorder, backoff: s.backoff, waiting: s.waiting, follow: s.follow, grace: grace}
 	return builder.ControllerManagedBy(mgr).
 		Named("service").
 		WatchesMetadata(&corev1.Service{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(hasVIPAnnotation())).
@@ -132,7 +141,7 @@ func (t *leadershipGate) requeueOnTakeOver(stored cache.Cache) func(context.Cont
 	}
 }
 
-// enqueueAll requeues all Services and ProxyVIPs. It returns false if a list failed.
+// enqueueAll requeues all Services, the oldest first, and all ProxyVIPs. It returns false if a list failed.
 func enqueueAll(ctx context.Context, stored cache.Cache, q requests) bool {
 	all := &metav1.PartialObjectMetadataList{}
 	all.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceList"))
@@ -140,6 +149,9 @@ func enqueueAll(ctx context.Context, stored cache.Cache, q requests) bool {
 	if stored.List(ctx, all) != nil || stored.List(ctx, &vips, client.UnsafeDisableDeepCopy) != nil {
 		return false
 	}
+	slices.SortFunc(all.Items, func(x, y metav1.PartialObjectMetadata) int {
+		return x.CreationTimestamp.Compare(y.CreationTimestamp.Time)
+	})
 	for i := range all.Items {
 		if _, asks := all.Items[i].Annotations[v1alpha1.AnnotationVIPMode]; asks {
 			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})

@@ -41,6 +41,7 @@ type reconciler struct {
 	events  record.EventRecorder
 	backoff *flow.Backoff
 	waiting *waitingServices
+	follow  func([]types.NamespacedName) // requeues Services that follow in a line
 	orphans orphans
 	grace   time.Duration // how long a restored ProxyVIP waits for its Service
 	reads   sync.Map      // Service whose last attempt failed -> serviceState
@@ -63,6 +64,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		pool         flow.Basis
 	}{service.ResourceVersion, vip.ResourceVersion, flow.BasisOf(pool)}
 	return r.backoff.Attempt(ctx, req.NamespacedName, basis, func() (reconcile.Result, error) {
+		changes := r.waiting.changesOf(poolNamed(service.Annotations)) // before the request
 		is, repeatable := r.lastRead(req.NamespacedName, service, vip)
 		if !repeatable {
 			var err error
@@ -75,7 +77,17 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if err != nil {
 			r.reads.Store(req.NamespacedName, is)
 		}
-		return result, err
+		refused := (*denial)(nil)
+		if !errors.As(err, &refused) || !refused.awaitsPool() {
+			return result, err
+		}
+		// Only a change of the pool or of the Service causes another attempt. A pool that has changed since the request was sent has no further change.
+		r.backoff.Failed(ctx, req.NamespacedName, basis, err)
+		if r.waiting.changesOf(poolOf(is.service)) == changes {
+			return reconcile.Result{}, flow.ErrNothingToDo
+		}
+		r.backoff.RetrySoon(req.NamespacedName)
+		return reconcile.Result{RequeueAfter: r.backoff.Wait(req.NamespacedName, basis)}, nil
 	})
 }
 
@@ -118,7 +130,7 @@ func (r *reconciler) readLive(ctx context.Context, name types.NamespacedName) (i
 func (r *reconciler) reconcileService(ctx context.Context, name types.NamespacedName, is serviceState) (reconcile.Result, error) {
 	s, vip := is.service, is.vip
 	if !requestsVIP(s) {
-		r.waiting.forget(name)
+		r.follow(r.waiting.forget(name))
 		if !is.exists || !isManaged(vip) && !showsAddressesOf(s, vip) {
 			r.orphans.forget(name)
 			return reconcile.Result{}, nil
@@ -136,9 +148,7 @@ func (r *reconciler) reconcileService(ctx context.Context, name types.Namespaced
 		return reconcile.Result{RequeueAfter: awaitAddresses}, nil
 	}
 	if refused := (*denial)(nil); errors.As(err, &refused) {
-		if r.backoff.ShouldReport(name) {
-			r.reportDenial(s, refused)
-		}
+		r.reportDenial(s, refused, r.backoff.ShouldReport(name))
 		if refused.reason == eventInvalidMode || refused.reason == eventInvalidAnnotation { // a change of the Service requeues the Service
 			return reconcile.Result{}, nil
 		}
@@ -154,7 +164,7 @@ func (r *reconciler) ensureVIP(ctx context.Context, s *corev1.Service, vip *unst
 		return err
 	}
 	if there && !isManaged(vip) && !showsAddressesOf(s, vip) {
-		return &denial{eventNotCreated, fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or create the Service under another name", vip.GetName()), false, false}
+		return &denial{reason: eventNotCreated, message: fmt.Sprintf("ProxyVIP %s exists and was not made for this Service: delete it, or create the Service under another name", vip.GetName())}
 	}
 	if there && vip.GetDeletionTimestamp() != nil {
 		return describeDeleting(vip)
@@ -187,7 +197,7 @@ func (r *reconciler) ensureVIP(ctx context.Context, s *corev1.Service, vip *unst
 			return errors.Join(r.setIngress(ctx, s, nil), err)
 		}
 		if refused.transient {
-			r.reportDenial(s, &denial{refused.reason, "the addresses that the Service had are not free yet, and are requested again: " + refused.message, refused.forPool, true})
+			r.reportDenial(s, &denial{reason: refused.reason, message: "the addresses that the Service had are not free yet, and are requested again: " + refused.message, transient: true}, true)
 			return errAwaitsAddresses
 		}
 		if r.backoff.ShouldReport(client.ObjectKeyFromObject(s)) {
@@ -215,8 +225,8 @@ const awaitAddresses = 5 * time.Second
 
 // describeDeleting explains why a Service gets no ProxyVIP while the old ProxyVIP waits for finalizers. The end of the old ProxyVIP requeues the Service.
 func describeDeleting(vip *unstructured.Unstructured) error {
-	return &denial{eventNotCreated, fmt.Sprintf("ProxyVIP %s is being deleted and waits for its finalizers %s: the Service gets another when it is gone",
-		vip.GetName(), strings.Join(vip.GetFinalizers(), ", ")), false, false}
+	return &denial{reason: eventNotCreated, message: fmt.Sprintf("ProxyVIP %s is being deleted and waits for its finalizers %s: the Service gets another when it is gone",
+		vip.GetName(), strings.Join(vip.GetFinalizers(), ", "))}
 }
 
 // newVIP returns an empty ProxyVIP of this name.
@@ -246,7 +256,7 @@ func (r *reconciler) writeVIP(ctx context.Context, s *corev1.Service, vip *unstr
 		err = r.client.Update(ctx, vip)
 	}
 	if isDenial(err) && !there && isOwnedBy(err, vip) { // the ledger has yet to observe the end of the last ProxyVIP of this name
-		return &denial{eventNoAddress, describeFor(s, err), true, true}
+		return &denial{reason: eventNoAddress, message: describeFor(s, err), forPool: true, transient: true}
 	}
 	return asDenial(s, err)
 }
@@ -260,7 +270,7 @@ func (r *reconciler) checkCreatable(ctx context.Context, s *corev1.Service, spec
 		return err
 	}
 	if vip.GetAnnotations()[butlerv1.AnnotationOrigin] == "" { // the ProxyVIP would wait
-		return &denial{eventNoAddress, fmt.Sprintf("pool %s does not exist: create it, or name another in annotation %s", poolOf(s), v1alpha1.AnnotationAddressPool), true, false}
+		return &denial{reason: eventNoAddress, message: fmt.Sprintf("pool %s does not exist: create it, or name another in annotation %s", poolOf(s), v1alpha1.AnnotationAddressPool), forPool: true}
 	}
 	return nil
 }
@@ -283,7 +293,7 @@ func causesOf(err error) []metav1.StatusCause {
 // asDenial returns a *denial for a denial by the API server, and every other error unchanged.
 func asDenial(s *corev1.Service, err error) error {
 	if isDenial(err) {
-		return &denial{eventNoAddress, describeFor(s, err), namesField(err), isTransient(err)}
+		return &denial{reason: eventNoAddress, message: describeFor(s, err), forPool: fieldOfDenial(err) != "", transient: isTransient(err), field: fieldOfDenial(err)}
 	}
 	return err
 }
@@ -296,9 +306,14 @@ func isTransient(err error) bool {
 // isDenial reports whether the API server denied a write: 403 or 422.
 func isDenial(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
-// namesField reports whether the allocator denied a request, for a pool or a field, rather than a policy or a quota.
-func namesField(err error) bool {
-	return slices.ContainsFunc(causesOf(err), func(c metav1.StatusCause) bool { return c.Field != "" })
+// fieldOfDenial returns the first field of a ProxyVIP for which the allocator denied a request; "" if a policy or a quota denied the request.
+func fieldOfDenial(err error) string {
+	for _, c := range causesOf(err) {
+		if c.Field != "" {
+			return c.Field
+		}
+	}
+	return ""
 }
 
 // publishAddresses writes the addresses of a ProxyVIP into the status of its Service.
@@ -309,7 +324,7 @@ func (r *reconciler) publishAddresses(ctx context.Context, s *corev1.Service, vi
 	}
 	addresses := ingressOf(v)
 	if len(addresses) > 0 {
-		r.waiting.forget(client.ObjectKeyFromObject(s))
+		r.follow(r.waiting.forget(client.ObjectKeyFromObject(s)))
 	} else if bound := meta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionBound); bound != nil {
 		if bound.Reason == v1alpha1.ReasonAllocationFailed && requestsRecorded(s) { // the pool was created after the restore, and does not offer the recorded addresses
 			if err := r.recordAddresses(ctx, s, nil); err != nil || requestsRecorded(s) {
@@ -317,7 +332,7 @@ func (r *reconciler) publishAddresses(ctx context.Context, s *corev1.Service, vi
 			}
 			return r.deleteVIP(ctx, vip)
 		}
-		r.reportDenial(s, &denial{eventNoAddress, bound.Message, true, false})
+		r.reportDenial(s, &denial{reason: eventNoAddress, message: bound.Message}, true) // the ProxyVIP waits, and its events requeue the Service
 	}
 	if err := r.setIngress(ctx, s, addresses); err != nil || len(addresses) == 0 {
 		return err
@@ -355,9 +370,11 @@ func (r *reconciler) deleteVIP(ctx context.Context, vip *unstructured.Unstructur
 	return write.IgnoreStale(ctx, r.live, vip, r.client.Delete(ctx, vip, client.Preconditions{UID: ptr.To(vip.GetUID())}))
 }
 
-// reportDenial records an event about what keeps a Service from its addresses, once for each cause.
-func (r *reconciler) reportDenial(s *corev1.Service, about *denial) {
-	if r.waiting.record(s, about.message, about.forPool) {
+// reportDenial records what keeps a Service from its addresses, and, if one is due, an event about it: once for each cause.
+func (r *reconciler) reportDenial(s *corev1.Service, about *denial, due bool) {
+	isNew, follower := r.waiting.record(s, about, due)
+	if isNew {
 		r.events.Event(s, corev1.EventTypeWarning, about.reason, about.message)
 	}
+	r.follow(follower)
 }

@@ -65,9 +65,13 @@ func poolNamed(annotations map[string]string) string {
 // denial is why a Service does not get what it requests, as an event.
 type denial struct {
 	reason, message string
-	forPool         bool // a change of the pool may end it
-	transient       bool // it may end by itself, within two minutes
+	forPool         bool   // a change of the pool may end it
+	transient       bool   // it may end by itself, within two minutes
+	field           string // of the ProxyVIP, for which the allocator denied the request; "" for none
 }
+
+// awaitsPool reports whether only a change of the pool, or of the Service, ends the denial.
+func (r *denial) awaitsPool() bool { return r.forPool && !r.transient }
 
 func (r *denial) Error() string { return r.message }
 
@@ -86,10 +90,10 @@ const maxJSONBytes = 16 << 10
 func specOf(s *corev1.Service) (map[string]any, error) {
 	mode := v1alpha1.VIPMode(s.Annotations[v1alpha1.AnnotationVIPMode])
 	if modes := []v1alpha1.VIPMode{v1alpha1.ModeL2ARP, v1alpha1.ModeBGP, v1alpha1.ModeOSPF}; !slices.Contains(modes, mode) {
-		return nil, &denial{eventInvalidMode, fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, fieldtext.Shorten(string(mode)), modes), false, false}
+		return nil, &denial{reason: eventInvalidMode, message: fmt.Sprintf("annotation %s is %q: it must be one of %q", v1alpha1.AnnotationVIPMode, fieldtext.Shorten(string(mode)), modes)}
 	}
 	fault := func(annotation, format string, args ...any) (map[string]any, error) {
-		return nil, &denial{eventInvalidAnnotation, fmt.Sprintf("annotation %s is %q: %s", annotation, fieldtext.Shorten(s.Annotations[annotation]), fmt.Sprintf(format, args...)), false, false}
+		return nil, &denial{reason: eventInvalidAnnotation, message: fmt.Sprintf("annotation %s is %q: %s", annotation, fieldtext.Shorten(s.Annotations[annotation]), fmt.Sprintf(format, args...))}
 	}
 	family := v1alpha1.AddressFamily(s.Annotations[v1alpha1.AnnotationAddressFamily])
 	if family == "" {
