@@ -12,8 +12,11 @@ import (
 // perClaimPool is how many claims one pool gets, in multiples of -n.
 const perClaimPool = 5
 
-// withAddress are claims that get an address object, and then a status that names it.
-var withAddress = []subject{ipClaim, addressClaim}
+// completed are claims that are followed until their status is written. Before the status, those of the second list get an address object.
+var (
+	completed   = []subject{alloc, ipClaim, addressClaim}
+	withAddress = []subject{ipClaim, addressClaim}
+)
 
 // What is measured of such a claim, from the beginning of its create.
 const (
@@ -27,7 +30,7 @@ func (s subject) part(of string) string { return s.name + " " + of }
 // measureClaims fills pools with claims, each in a sandbox of its own.
 func measureClaims(ctx context.Context, o options) ([]figure, error) {
 	var figures []figure
-	for _, of := range withAddress {
+	for _, of := range completed {
 		if !slices.ContainsFunc([]string{toResponse, toAddress, toStatus}, func(part string) bool { return o.only.MatchString(of.part(part)) }) {
 			continue
 		}
@@ -61,6 +64,9 @@ func (b *bench) complete(ctx context.Context, of subject, clients, n int) ([]fig
 		part string
 		at   []time.Time
 	}{{toResponse, f.answered}, {toAddress, f.made}, {toStatus, f.ready}} {
+		if reached.part == toAddress && !slices.Contains(withAddress, of) {
+			continue
+		}
 		s := f.sample(of.part(reached.part), reached.at)
 		slices.SortFunc(reached.at, time.Time.Compare)
 		fifth, last := n/5, reached.at[n-1]
@@ -111,19 +117,21 @@ func (c *collection) follow(ctx context.Context, prefix string, clients, n int) 
 			return enough
 		}
 	}
-	addresses, err := c.following(ctx, c.storageOf("ipaddresses"))
-	if err != nil {
-		return nil, err
-	}
 	claims, err := c.following(ctx, c.storage())
 	if err != nil {
 		return nil, err
 	}
 	before := c.readCPU()
 	group, following := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		return addresses.until(following, signal(f.made, (*object).heldFor, stamp(f.made, index, (*object).heldFor, func(*object) bool { return true })))
-	})
+	if slices.Contains(withAddress, c.subject) {
+		addresses, err := c.following(ctx, c.storageOf("ipaddresses"))
+		if err != nil {
+			return nil, err
+		}
+		group.Go(func() error {
+			return addresses.until(following, signal(f.made, (*object).heldFor, stamp(f.made, index, (*object).heldFor, func(*object) bool { return true })))
+		})
+	}
 	group.Go(func() error {
 		return claims.until(following, signal(f.ready, (*object).name, stamp(f.ready, index, (*object).name, (*object).ready)))
 	})
