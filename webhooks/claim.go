@@ -18,6 +18,7 @@ import (
 //	objectAwaiter           a denial may end as soon as an address object is observed
 //	generatedNameChecker    the addresses of a claim may depend on its name
 //	metadataDeriver         metadata is derived from spec, beside the label of the routing domain
+//	statusRuled             rules of the CRD for updates of spec read the status
 type claimAdapter[T client.Object] interface {
 	ownerAdapter[T]
 	// hasAddresses reports whether a stored claim names its ranges, owned or not.
@@ -70,16 +71,23 @@ type metadataDeriver[T client.Object] interface {
 	updateMetadata(old, c T)
 }
 
+// statusRuled is implemented by adapters of claims whose CRD permits certain changes of spec only by the status.
+type statusRuled[T client.Object] interface {
+	// awaitsStatus reports whether a rule of the CRD denies an update that the webhooks allow, until the first status is written.
+	awaitsStatus(stored, c T) bool
+}
+
 // claims is the generic path of one claim kind. The optional interfaces are nil where the adapter does not implement them.
 type claims[T client.Object] struct {
 	ownerWebhooks[T]
-	adapter   claimAdapter[T]
-	changer   addressChanger[T]
-	pending   pendingAdmitter[T]
-	generated generatedNameChecker[T]
-	awaiter   objectAwaiter[T]
-	waiting   chan struct{} // one element for each create that waits for an address object
-	deriver   metadataDeriver[T]
+	adapter     claimAdapter[T]
+	changer     addressChanger[T]
+	pending     pendingAdmitter[T]
+	generated   generatedNameChecker[T]
+	awaiter     objectAwaiter[T]
+	waiting     chan struct{} // one element for each create that waits for an address object
+	deriver     metadataDeriver[T]
+	statusRuled statusRuled[T]
 }
 
 // newClaims resolves the optional interfaces of an adapter.
@@ -90,6 +98,7 @@ func newClaims[T client.Object](o Options, adapter claimAdapter[T], explainName 
 	k.generated, _ = adapter.(generatedNameChecker[T])
 	k.awaiter, _ = adapter.(objectAwaiter[T])
 	k.deriver, _ = adapter.(metadataDeriver[T])
+	k.statusRuled, _ = adapter.(statusRuled[T])
 	return k
 }
 

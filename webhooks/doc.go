@@ -22,6 +22,7 @@
 //	                                                without addresses, and served later
 //	create whose pool is missing                    stored without a grant, with a warning; the claim gets its addresses, also exact ones, when the pool exists
 //	update of a claim with addresses                absent fields of the allocation are restored from the stored object, on any replica
+//	update of a claim whose request was not met     as a create, if the request changes
 //	update of a claim without addresses             as a create
 //	update of a claim that is being deleted          allowed without a change
 //

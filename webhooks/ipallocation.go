@@ -47,6 +47,10 @@ func (ipAllocations) isDeniedByStatus(a *v1alpha1.IPAllocation) bool {
 	return meta.IsStatusConditionFalse(a.Status.Conditions, v1alpha1.ConditionReady)
 }
 
+func (ipAllocations) awaitsStatus(stored, a *v1alpha1.IPAllocation) bool {
+	return butler.AwaitsStatus(stored, a)
+}
+
 func (ipAllocations) withoutAddresses(a *v1alpha1.IPAllocation) *v1alpha1.IPAllocation {
 	a = a.DeepCopy()
 	a.Spec.PinnedRange, a.Status = nil, v1alpha1.IPAllocationStatus{}

@@ -33,10 +33,7 @@ func (ipClaims) parts(c *v1alpha1.IPClaim) (metadata *metav1.ObjectMeta, spec an
 	return &c.ObjectMeta, &c.Spec
 }
 
-// isDeniedByStatus is also true for a claim with an empty status that waits for its pool.
-func (ipClaims) isDeniedByStatus(c *v1alpha1.IPClaim) bool {
-	return c.Status.ErrorMessage != nil || c.Status.Address == nil && !metal3.HasAllocatedAddress(c)
-}
+func (ipClaims) isDeniedByStatus(c *v1alpha1.IPClaim) bool { return c.Status.ErrorMessage != nil }
 
 func (ipClaims) findIgnored(c *v1alpha1.IPClaim) []string { return metal3.FindClaimWarnings(c) }
 

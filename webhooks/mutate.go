@@ -33,6 +33,7 @@ func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c
 		return k.mutateCreate(ctx, req, before, c)
 	}
 	unmet, err := k.isUnmetRequest(ctx, old)
+	stored := old
 	switch {
 	case err != nil:
 		return admission.Response{}, err
@@ -46,6 +47,9 @@ func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c
 		if faults := k.findFaults(old, c); len(faults) > 0 { // all faults; the rules of the schema report the first only
 			return admission.Response{}, review.InvalidError(faults)
 		}
+		if err := k.checkStatusWritten(stored, c); err != nil {
+			return admission.Response{}, err
+		}
 		if k.changesAddresses(old, c) { // the claim owns the old and the new addresses until the update is observed
 			return k.mutateUpdate(ctx, req, before, c, old)
 		}
@@ -54,6 +58,9 @@ func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c
 	}
 	if faults := append(findMetadataFaults(c), k.findFaults(old, c)...); len(faults) > 0 {
 		return admission.Response{}, review.InvalidError(faults)
+	}
+	if err := k.checkStatusWritten(stored, c); err != nil {
+		return admission.Response{}, err
 	}
 	asked, uid := k.toClaim(c), string(old.GetUID())
 	if len(asked.Ranges) > 0 && !asked.Token.IsZero() {
@@ -65,12 +72,16 @@ func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c
 	return k.mutateUpdate(ctx, req, before, c, old)
 }
 
-// isUnmetRequest reports whether the ranges of a stored claim are only a request: the status denies the claim these ranges, and the claim does not own
-// them. Examples are a claim for ranges outside its pool, and the losing claim of a conflict. Such a request may be changed and removed.
+// isUnmetRequest reports whether the ranges of a stored claim are only a request, since the claim does not own them. Examples are a claim for ranges outside
+// its pool, a claim whose pool is missing, and the losing claim of a conflict. Such a request may be changed and removed.
+//
+// A claim with a token, or with an allocation in the status, owns its ranges unless the status denies them: this is known without the ledger, so a follower
+// answers too. In every other case, as before the first status of a claim that was stored without a grant, the ledger decides.
 func (k *claims[T]) isUnmetRequest(ctx context.Context, stored T) (bool, error) {
 	named := k.toClaim(stored)
-	if len(named.Ranges) == 0 && !k.adapter.hasAddresses(stored) || !named.Flagged && !k.adapter.isDeniedByStatus(stored) {
-		return false, nil // known without the ledger, so a follower answers too
+	allocated := (!named.Token.IsZero() || named.AllocatedEarlier) && !named.Flagged && !k.adapter.isDeniedByStatus(stored)
+	if allocated || len(named.Ranges) == 0 && !k.adapter.hasAddresses(stored) {
+		return false, nil
 	}
 	owns, err := k.ledger.OwnsAll(ctx, named.UID, named.ResourceVersion)
 	return !owns, err
@@ -80,6 +91,16 @@ func (k *claims[T]) isUnmetRequest(ctx context.Context, stored T) (bool, error) 
 func sameRequest(old, updated ledger.Claim) bool {
 	return slices.Equal(old.Ranges, updated.Ranges) && old.Pool == updated.Pool && (old.Pool != (ledger.Key{}) || old.Space == updated.Space)
 }
+// checkStatusWritten returns a *ledger.NotServingError for an update that is allowed here and that a rule of the CRD would deny, only because the rule reads
+// the status, whose first version is not written yet. Clients repeat the update.
+func (k *claims[T]) checkStatusWritten(stored, c T) error {
+	if k.statusRuled == nil || !k.statusRuled.awaitsStatus(stored, c) {
+		return nil
+	}
+	return &ledger.NotServingError{NoOtherReplica: true, RetryAfter: time.Second,
+		Reason: "the first status of this object is not written yet, and a rule of the API reads the status to permit this change"}
+}
+
 
 // keepRequest allows an update that leaves an unmet request unchanged.
 func (k *claims[T]) keepRequest(before fields, c, stored T) (admission.Response, error) {
@@ -90,6 +111,9 @@ func (k *claims[T]) keepRequest(before fields, c, stored T) (admission.Response,
 	k.updateMetadata(stored, c)
 	return k.respond(before, c)
 }
+	if err := k.checkStatusWritten(stored, c); err != nil {
+		return admission.Response{}, err
+	}
 
 // updateMetadata replaces metadata that the allocator derived from the old spec. The label of the old pool's routing domain is removed; completeMetadata
 // adds the label of the new pool's.

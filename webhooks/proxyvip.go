@@ -53,6 +53,10 @@ func (proxyVIPs) isDeniedByStatus(v *v1alpha1.ProxyVIP) bool {
 
 func (proxyVIPs) withoutAddresses(v *v1alpha1.ProxyVIP) *v1alpha1.ProxyVIP {
 	v = v.DeepCopy()
+func (proxyVIPs) awaitsStatus(stored, v *v1alpha1.ProxyVIP) bool {
+	return novaedge.AwaitsStatus(stored, v)
+}
+
 	v.Spec.Address, v.Spec.IPv6Address, v.Status = "", "", v1alpha1.ProxyVIPStatus{}
 	return v
 }

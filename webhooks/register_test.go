@@ -109,7 +109,7 @@ func answered(t *testing.T, w *httptest.ResponseRecorder) *admissionv1.Admission
 
 const (
 	waiting = `{"metadata":{"name":"a"},"spec":{` + spec + `,"count":4}}`
-	holding = `{"metadata":{"name":"a","uid":"1"},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}}}`
+	holding = `{"metadata":{"name":"a","uid":"1"},"spec":{` + spec + `,"count":4,"pinnedRange":{"startAddress":"10.0.0.0","endAddress":"10.0.0.3"}},"status":{"phase":"Allocated"}}`
 )
 
 func TestSilentCaller_IsAnsweredWithBadRequest(t *testing.T) {

@@ -121,6 +121,62 @@ func TestCorrection_OfTheLoserOfAConflict(t *testing.T) {
 	})
 }
 
+// A controller corrects a claim some milliseconds after its create, before the first status is written: whether a request was met does not depend on it.
+func TestCorrection_BeforeTheFirstStatus(t *testing.T) {
+	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
+		pool := k.Pool(ns, "10.0.0.1", "10.0.0.20")
+		var served []client.Object
+		for name, change := range map[string]struct {
+			of   func(client.Object)
+			want string
+		}{
+			"removed": {requestAddress(k, ""), ""},
+			"changed": {requestAddress(k, "10.0.0.7"), "10.0.0.7"},
+			"repooled": {func(o client.Object) {
+				if k.Name != "IPClaim" { // its pool is immutable
+					k.Repool(o, ns+"-other")
+				}
+				k.Request(o, "10.0.0.8")
+			}, "10.0.0.8"},
+		} {
+			claim := k.Claim(ns, name, "10.9.9.9")
+			suite.CreateForTest(t, admin, claim)
+			before := claim.DeepCopyObject().(client.Object)
+			change.of(claim)
+			if err := admin.Patch(t.Context(), claim, client.MergeFrom(before)); err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if got := k.Address(claim); got != change.want {
+				t.Errorf("%s: the response has address %q, want %q", name, got, change.want)
+			}
+			if name != "repooled" {
+				served = append(served, claim)
+			}
+		}
+		suite.CreateForTest(t, admin, pool)
+		for _, claim := range served {
+			k.Binds(t, admin, claim, "")
+		}
+	})
+}
+
+// The count beside a pinned range may be corrected to the size of the range before the first status is written, too.
+func TestCorrection_OfACountBeforeTheFirstStatus(t *testing.T) {
+	t.Parallel()
+	ns, k := suite.CreateNamespace(t, admin), suite.Kinds[0]
+	suite.Create(t, admin, k.Pool(ns, "10.0.0.1", "10.0.0.20"))
+	for name, pool := range map[string]string{"granted": "pool", "pending": "no-such-pool"} {
+		claim := k.Claim(ns, name, "").(*butlerv1.IPAllocation)
+		claim.Spec.PoolRef.Name, claim.Spec.Count = pool, ptr.To[int32](4)
+		claim.Spec.PinnedRange = &butlerv1.PinnedIPRange{StartAddress: "10.0.0.1", EndAddress: "10.0.0.8"}
+		suite.Create(t, admin, claim)
+		before := claim.DeepCopy()
+		claim.Spec.Count = ptr.To[int32](8)
+		if err := admin.Patch(t.Context(), claim, client.MergeFrom(before)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A count that differs from the size of the pinned range is ignored. The count may be corrected to that size, also after the allocation.
 func TestCorrection_OfACount(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
@@ -78,4 +79,15 @@ func ValidateIPAllocationUpdate(old, updated *v1alpha1.IPAllocation) field.Error
 		forbid("pinnedRange", fmt.Sprintf("they are %s-%s; create another IPAllocation to move to others, and delete this one", was.StartAddress, was.EndAddress))
 	}
 	return errs
+}
+
+// AwaitsStatus reports whether the rule of the CRD for updates denies an update until the first status is written: the rule reads from the status whether the
+// allocation owns the range that it names, and to which number the count may be corrected.
+func AwaitsStatus(stored, updated *v1alpha1.IPAllocation) bool {
+	o, u := stored.Spec, updated.Spec
+	if o.PinnedRange == nil || stored.Status.Phase != "" {
+		return false
+	}
+	return u.PinnedRange == nil || *u.PinnedRange != *o.PinnedRange || u.PoolRef != o.PoolRef || u.TenantClusterRef != o.TenantClusterRef || u.Type != o.Type ||
+		o.Count != nil && !ptr.Equal(u.Count, o.Count)
 }

@@ -3,6 +3,7 @@ package novaedge
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -92,6 +93,13 @@ func ValidateProxyVIPUpdate(old, updated *v1alpha1.ProxyVIP) field.ErrorList {
 			"cannot be changed while addresses are owned: create another ProxyVIP in the other pool and delete this one"))
 	}
 	return errs
+}
+
+// AwaitsStatus reports whether the rule of the CRD for updates denies an update until the first status is written: the rule reads from the condition Bound
+// whether a VIP that names an address owns the address.
+func AwaitsStatus(stored, updated *v1alpha1.ProxyVIP) bool {
+	pool, names := poolKey(updated), stored.Spec.Address != "" || stored.Spec.IPv6Address != ""
+	return names && pool.Name != "" && pool != poolKey(stored) && meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionBound) == nil
 }
 
 // FindIgnoredPrefixes returns the addresses of a VIP with a prefix length shorter than the full length.
