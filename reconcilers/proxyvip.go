@@ -79,6 +79,10 @@ func (proxyVIPs) FillSpec(v *v1alpha1.ProxyVIP, ranges []allocator.Range) {
 	novaedge.FillSpec(v, ranges)
 }
 
+func (proxyVIPs) SetOrigin(before, v *v1alpha1.ProxyVIP) {
+	novaedge.SetOrigin(before, v, novaedge.BuildRequests(before))
+}
+
 func (proxyVIPs) CompleteMetadata(v *v1alpha1.ProxyVIP, routingDomain string) bool {
 	return novaedge.CompleteMetadata(v, routingDomain)
 }

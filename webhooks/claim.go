@@ -18,6 +18,7 @@ import (
 //	objectAwaiter           a denial may end as soon as an address object is observed
 //	generatedNameChecker    the addresses of a claim may depend on its name
 //	metadataDeriver         metadata is derived from spec, beside the label of the routing domain
+//	originSetter            the addresses of a claim may have different origins
 //	statusRuled             rules of the CRD for updates of spec read the status
 type claimAdapter[T client.Object] interface {
 	ownerAdapter[T]
@@ -71,6 +72,12 @@ type metadataDeriver[T client.Object] interface {
 	updateMetadata(old, c T)
 }
 
+// originSetter is implemented by adapters of claims whose addresses may have different origins.
+type originSetter[T client.Object] interface {
+	// setOrigin writes the origins of the addresses into the annotations of an answered claim; stored is nil for a create.
+	setOrigin(stored, answered T, requests []ledger.RangeRequest)
+}
+
 // statusRuled is implemented by adapters of claims whose CRD permits certain changes of spec only by the status.
 type statusRuled[T client.Object] interface {
 	// awaitsStatus reports whether a rule of the CRD denies an update that the webhooks allow, until the first status is written.
@@ -87,6 +94,7 @@ type claims[T client.Object] struct {
 	awaiter     objectAwaiter[T]
 	waiting     chan struct{} // one element for each create that waits for an address object
 	deriver     metadataDeriver[T]
+	origins     originSetter[T]
 	statusRuled statusRuled[T]
 }
 
@@ -98,6 +106,7 @@ func newClaims[T client.Object](o Options, adapter claimAdapter[T], explainName 
 	k.generated, _ = adapter.(generatedNameChecker[T])
 	k.awaiter, _ = adapter.(objectAwaiter[T])
 	k.deriver, _ = adapter.(metadataDeriver[T])
+	k.origins, _ = adapter.(originSetter[T])
 	k.statusRuled, _ = adapter.(statusRuled[T])
 	return k
 }

@@ -14,7 +14,7 @@
 // # Mutation of a claim
 //
 // The allocation of a claim is its addresses, in the fields that its kind has for them, and the annotations butler.butlerlabs.dev/grant (the token) and
-// butler.butlerlabs.dev/origin.
+// butler.butlerlabs.dev/origin; of a ProxyVIP also butler.butlerlabs.dev/chosen, if the allocator chose one of two addresses.
 //
 //	request                                         outcome
 //	create with free addresses                      patch with addresses, token, origin and finalizer
@@ -27,7 +27,7 @@
 //	update of a claim that is being deleted          allowed without a change
 //
 // Static rules are checked first, so an invalid object costs no grant. Fields that a user wrote are never changed; absent fields are filled, by the functions of
-// allocator/kinds that the reconcilers use too. The two annotations of the allocation are the exception: a token in a create proves nothing and is replaced. A
+// allocator/kinds that the reconcilers use too. The annotations of the allocation are the exception: a token in a create proves nothing and is replaced. A
 // dry run reserves nothing and succeeds exactly when the real call would.
 //
 // A denial that a newer version of the pool could change (dependsOnPool), such as "pool missing" or "exhausted", is confirmed by one live read of the pool.

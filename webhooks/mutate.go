@@ -145,6 +145,10 @@ func (k *claims[T]) mutateCreate(ctx context.Context, req *admission.Request, be
 	removeManagedFields(c)
 	response, err := k.respond(before, c)
 	return response.WithWarnings(warnings...), err
+	if k.origins != nil {
+		var none T
+		k.origins.setOrigin(none, c, q.Ranges)
+	}
 }
 
 // mutateUpdate allocates the ranges of a stored claim without ranges, or the different ranges that an update requests.
@@ -160,6 +164,9 @@ func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, be
 	k.adapter.completeMetadata(c, space)
 	response, err := k.respond(before, c)
 	return response.WithWarnings(warnings...), err
+	if k.origins != nil {
+		k.origins.setOrigin(stored, c, q.Ranges)
+	}
 }
 
 // fill allocates the ranges of a claim and writes them into the claim. It returns the annotations of the grant and the routing domain; "" for a claim that

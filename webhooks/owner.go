@@ -232,7 +232,7 @@ func setAnnotationsOfCreate(o metav1.Object, annotations map[string]string) {
 
 // restoreAnnotations restores absent annotations of a stored allocation. A token that an update adds is removed.
 func restoreAnnotations(stored, updated metav1.Object) {
-	annotations := findAbsent(updated, stored, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin)
+	annotations := findAbsent(updated, stored, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin, v1alpha1.AnnotationChosen)
 	if stored.GetAnnotations()[v1alpha1.AnnotationGrant] == "" {
 		annotations[v1alpha1.AnnotationGrant] = ""
 	}

@@ -95,4 +95,8 @@ func (proxyVIPs) restoreSpec(stored, updated *v1alpha1.ProxyVIP) {
 
 func (proxyVIPs) completeMetadata(v *v1alpha1.ProxyVIP, space string) {
 	novaedge.CompleteMetadata(v, space)
+func (proxyVIPs) setOrigin(stored, answered *v1alpha1.ProxyVIP, requests []ledger.RangeRequest) {
+	novaedge.SetOrigin(stored, answered, requests)
+}
+
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Adapter adapts one claim kind, whose objects are T. Methods change the given copy, and write nothing to the API server unless they get Deps. Pausable,
-// Releaser, ReleaseRecorded and Dependents are optional interfaces of an adapter.
+// Releaser, ReleaseRecorded, Dependents and OriginSetter are optional interfaces of an adapter.
 type Adapter[T client.Object] interface {
 	NewObject() T
 	NewList() client.ObjectList
@@ -84,6 +84,12 @@ type Dependents[T client.Object] interface {
 	CleanUp(context.Context, *Deps, types.NamespacedName) (time.Duration, error)
 	// DeleteStrays deletes the objects of an earlier claim of the same name. It is called again after the returned time, 0 for never.
 	DeleteStrays(context.Context, *Deps, T) (time.Duration, error)
+}
+
+// OriginSetter is implemented by adapters of claims whose addresses may have different origins.
+type OriginSetter[T client.Object] interface {
+	// SetOrigin writes the origins of the addresses into the annotations of a claim that gets an allocation; before is the stored claim.
+	SetOrigin(before, c T)
 }
 
 // ErrForeign is why claims of other providers are not managed.

@@ -28,6 +28,9 @@ func (r *Reconciler[T]) writeAllocation(ctx context.Context, c T, g ledger.Grant
 	}
 	annotations[v1alpha1.AnnotationOrigin] = origin
 	c.SetAnnotations(annotations)
+	if r.origins != nil {
+		r.origins.SetOrigin(before, c)
+	}
 	r.api.CompleteMetadata(c, g.Space)
 	ctx, requests := countRequests(ctx)
 	err := r.SaveObject(ctx, before, c)

@@ -41,6 +41,7 @@ type Reconciler[T client.Object] struct {
 	pausable   Pausable[T]
 	releaser   Releaser[T]
 	dependents Dependents[T]
+	origins    OriginSetter[T]
 }
 
 // New returns the reconciler of a claim kind.
@@ -49,6 +50,7 @@ func New[T client.Object](d *Deps, api Adapter[T]) *Reconciler[T] {
 	r.pausable, _ = api.(Pausable[T])
 	r.releaser, _ = api.(Releaser[T])
 	r.dependents, _ = api.(Dependents[T])
+	r.origins, _ = api.(OriginSetter[T])
 	return r
 }
 

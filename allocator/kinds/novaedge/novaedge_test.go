@@ -1,6 +1,7 @@
 package novaedge
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -8,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"butlerlabs.dev/ipam/allocator"
+	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
@@ -132,6 +134,9 @@ func TestFitFamily(t *testing.T) {
 		both   = `address: 10.0.0.1/32, ipv6Address: "2001:db8::1/128"`
 	)
 	type values = map[string]string
+	half := func(origin, chosen string) string {
+		return `{metadata: {annotations: {butler.butlerlabs.dev/origin: ` + origin + `, butler.butlerlabs.dev/chosen: "` + chosen + `"}}, spec: {addressFamily: dual, ` + both + `}}`
+	}
 	for name, tc := range map[string]struct {
 		stored, updated string
 		want            values
@@ -147,6 +152,11 @@ func TestFitFamily(t *testing.T) {
 		"another address written":  {dual, `{spec: {addressFamily: ipv4, address: 10.0.0.1/32, ipv6Address: "2001:db8::2/128"}}`, values{}},
 		"left out already":         {dual, `{spec: {addressFamily: ipv4, address: 10.0.0.1/32}}`, values{}},
 		"pinned":                   {pinned, `{spec: {addressFamily: ipv4, ` + both + `}}`, values{}},
+		"IPv4 written":             {half("pinned", "2001:db8::1"), `{spec: {addressFamily: ipv6, ` + both + `}}`, values{}},
+		"IPv6 chosen":              {half("pinned", "2001:db8::1"), `{spec: {addressFamily: ipv4, ` + both + `}}`, values{"ipv6Address": ""}},
+		"IPv4 adopted from spec":   {half("adopted", "2001:db8::1"), `{spec: {addressFamily: ipv6, ` + both + `}}`, values{}},
+		"IPv6 adopted from status": {half("adopted", "2001:db8::1"), `{spec: {addressFamily: ipv4, ` + both + `}}`, values{"ipv6Address": ""}},
+		"another address chosen":   {half("pinned", "2001:db8::2"), `{spec: {addressFamily: ipv4, ` + both + `}}`, values{}},
 		"not allocated":            {`{spec: {addressFamily: dual, ` + both + `}}`, `{spec: {addressFamily: ipv4, ` + both + `}}`, values{}},
 		"in the applied manifest":  {dual, `{metadata: {annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"spec":{"ipv6Address":"2001:db8::1/128"}}'}}, spec: {` + both + `}}`, values{}},
 		"manifest without address": {dual, `{metadata: {annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"spec":{"ipv6Address":""}}'}}, spec: {` + both + `}}`, values{"ipv6Address": ""}},
@@ -159,6 +169,60 @@ func TestFitFamily(t *testing.T) {
 			stored, updated := vipOf(t, tc.stored), vipOf(t, tc.updated)
 			if diff := cmp.Diff(tc.want, changedBy(updated, func() { FitFamily(stored, updated) })); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// origin and chosen are the annotations of the answer. Without a stored VIP the request is a create.
+func TestSetOrigin(t *testing.T) {
+	const (
+		all    = `addressFamily: dual, address: 10.0.0.1/32, ipv6Address: "2001:db8::1/128"`
+		auto   = `metadata: {annotations: {butler.butlerlabs.dev/origin: auto}}`
+		pinned = `metadata: {annotations: {butler.butlerlabs.dev/origin: pinned}}`
+		six    = "2001:db8::1"
+	)
+	for name, tc := range map[string]struct {
+		stored, requested, origin string
+		wantOrigin, wantChosen    string
+	}{
+		"both chosen":                        {"", `{spec: {addressFamily: dual}}`, "auto", "auto", ""},
+		"both written":                       {"", `{spec: {` + all + `}}`, "pinned", "pinned", ""},
+		"one written":                        {"", `{spec: {addressFamily: dual, address: 10.0.0.1}}`, "auto", "pinned", six},
+		"no answer":                          {"", `{spec: {addressFamily: dual, address: 10.0.0.1}}`, "", "", ""},
+		"one chosen, widened":                {`{` + auto + `, spec: {address: 10.0.0.1/32}}`, `{spec: {addressFamily: dual, address: 10.0.0.1/32}}`, "auto", "auto", ""},
+		"one written, widened":               {`{` + pinned + `, spec: {address: 10.0.0.1/32}}`, `{spec: {addressFamily: dual, address: 10.0.0.1/32}}`, "auto", "pinned", six},
+		"both chosen, one changed":           {`{` + auto + `, spec: {addressFamily: dual, address: 10.0.0.2/32, ipv6Address: "2001:db8::1/128"}}`, `{spec: {` + all + `}}`, "pinned", "pinned", six},
+		"no pool before, one written":        {`{spec: {addressFamily: dual, address: 10.0.0.1/32}}`, `{spec: {addressFamily: dual, address: 10.0.0.1/32}}`, "auto", "pinned", six},
+		"adopted from spec":                  {`{spec: {` + all + `}}`, `{spec: {` + all + `}}`, "adopted", "adopted", ""},
+		"adopted from status":                {`{spec: {addressFamily: ipv6}, status: {allocatedAddress: "2001:db8::1/128"}}`, `{spec: {addressFamily: ipv6}, status: {allocatedAddress: "2001:db8::1/128"}}`, "adopted", "adopted", six},
+		"pinned after an allocator's choice": {`{` + auto + `, spec: {address: 10.0.0.2/32}}`, `{spec: {address: 10.0.0.1}}`, "pinned", "pinned", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stored *v1alpha1.ProxyVIP
+			if tc.stored != "" {
+				stored = vipOf(t, tc.stored)
+			}
+			requested := vipOf(t, tc.requested)
+			answered := requested.DeepCopy()
+			answered.Annotations = map[string]string{butlerv1.AnnotationChosen: "stale"}
+			if tc.origin != "" {
+				answered.Annotations[butlerv1.AnnotationOrigin] = tc.origin
+			}
+			var granted []allocator.Range
+			for _, q := range BuildRequests(requested) {
+				if free := (map[int]string{32: "10.0.0.1", 128: six})[q.Bits]; free != "" {
+					a := netip.MustParseAddr(free)
+					granted = append(granted, allocator.Range{First: a, Last: a})
+				}
+			}
+			FillSpec(answered, granted)
+			SetOrigin(stored, answered, BuildRequests(requested))
+			if got := answered.Annotations[butlerv1.AnnotationOrigin]; got != tc.wantOrigin {
+				t.Errorf("origin %q, want %q", got, tc.wantOrigin)
+			}
+			if got := answered.Annotations[butlerv1.AnnotationChosen]; got != tc.wantChosen {
+				t.Errorf("chosen %q, want %q", got, tc.wantChosen)
 			}
 		})
 	}

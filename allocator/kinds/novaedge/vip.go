@@ -2,6 +2,8 @@ package novaedge
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -213,13 +215,54 @@ func RestoreSpec(stored, updated *v1alpha1.ProxyVIP) {
 	}
 }
 
-// FitFamily adapts the addresses that the allocator filled into a VIP to the address family that an update chooses instead of the stored one, as a
+// isChosen reports whether the allocator, or an earlier allocator, chose an address of a stored VIP. A client chose the other addresses of the VIP. The
+// origin decides about both families; if they differ, the origin is not auto, so that an earlier version of this program removes none of the addresses.
+func isChosen(stored *v1alpha1.ProxyVIP, a netip.Addr) bool {
+	if named, _ := ParseSpecAddresses(stored); a != named.IPv4 && a != named.IPv6 {
+		return a == parseStatusAddresses(stored).IPv4 || a == parseStatusAddresses(stored).IPv6
+	}
+	return stored.Annotations[butlerv1.AnnotationOrigin] == butlerv1.OriginAuto ||
+		slices.Contains(strings.Split(stored.Annotations[butlerv1.AnnotationChosen], ","), a.String())
+}
+
+// SetOrigin writes into the annotations of an answered VIP which of its addresses the allocator chose. requests led to the answer; stored is nil for a
+// create. The origin becomes auto if the allocator chose all addresses, else pinned; the origin of an adopted VIP stays. A VIP without an origin has no answer.
+func SetOrigin(stored, answered *v1alpha1.ProxyVIP, requests []ledger.RangeRequest) {
+	delete(answered.Annotations, butlerv1.AnnotationChosen)
+	origin := answered.Annotations[butlerv1.AnnotationOrigin]
+	if origin == "" {
+		return
+	}
+	byClient := Addresses{}
+	for _, q := range requests {
+		if a := q.Exact.First; a.IsValid() && (stored == nil || !isChosen(stored, a)) {
+			byClient.setIfAbsent(a)
+		}
+	}
+	if origin != butlerv1.OriginAdopted {
+		if origin = butlerv1.OriginAuto; byClient != (Addresses{}) {
+			origin = butlerv1.OriginPinned
+		}
+		answered.Annotations[butlerv1.AnnotationOrigin] = origin
+	}
+	var chosen []string
+	for _, r := range FindAddresses(answered).Ranges() {
+		if a := r.First; a != byClient.IPv4 && a != byClient.IPv6 {
+			chosen = append(chosen, a.String())
+		}
+	}
+	if origin != butlerv1.OriginAuto && len(chosen) > 0 {
+		answered.Annotations[butlerv1.AnnotationChosen] = strings.Join(chosen, ",")
+	}
+}
+
+// FitFamily adapts the addresses that the allocator chose for a VIP to the address family that an update chooses instead of the stored one, as a
 // Service drops its second clusterIP: an address of a family that the VIP no longer has is removed, and an IPv6 address in spec.address moves to
-// spec.ipv6Address of a dual VIP. Addresses that the update itself changes stay, and so do those that a person wrote: all of a VIP whose answer is
-// pinned, and fields that were applied (kubectl apply, server-side apply).
+// spec.ipv6Address of a dual VIP. Addresses that the update itself changes stay, and so do those that a client chose: see isChosen, and fields that were
+// applied (kubectl apply, server-side apply).
 func FitFamily(stored, updated *v1alpha1.ProxyVIP) {
 	family := EffectiveFamily(updated)
-	if origin := stored.Annotations[butlerv1.AnnotationOrigin]; family == EffectiveFamily(stored) || origin == "" || origin == butlerv1.OriginPinned {
+	if family == EffectiveFamily(stored) {
 		return
 	}
 	applied := object.AppliedFields(updated, "spec")
@@ -233,7 +276,7 @@ func FitFamily(stored, updated *v1alpha1.ProxyVIP) {
 		{"ipv6Address", stored.Spec.IPv6Address, &updated.Spec.IPv6Address, false},
 	} {
 		a, _, err := parseAddress(fieldtext.Text{Value: *f.value})
-		if err != nil || *f.value != f.was || applied[f.name] {
+		if err != nil || *f.value != f.was || applied[f.name] || !isChosen(stored, a) {
 			continue
 		}
 		switch {

@@ -54,6 +54,9 @@ const (
 	AnnotationGrant = "butler.butlerlabs.dev/grant"
 	// AnnotationOrigin is the origin of a claim's range: OriginAuto, OriginPinned or OriginAdopted.
 	AnnotationOrigin = "butler.butlerlabs.dev/origin"
+	// AnnotationChosen lists the addresses of a claim that the allocator chose, separated by commas, if a client chose another address of the claim: the
+	// origin, which is the same for all addresses of a claim, is not OriginAuto then. An address that the claim does not have any more means nothing.
+	AnnotationChosen = "butler.butlerlabs.dev/chosen"
 )
 
 // Annotations on pools.
@@ -92,7 +95,7 @@ const NodeAddressesExternal = "external"
 // Values of AnnotationOrigin.
 const (
 	OriginAuto    = "auto"    // chosen by the allocator
-	OriginPinned  = "pinned"  // an exact range was requested: by the author, by the pool for this claim, or by a restored object
+	OriginPinned  = "pinned"  // an exact range was requested, at least one: by the author, by the pool for this claim, or by a restored object
 	OriginAdopted = "adopted" // found on the object: written by an earlier allocator, without admission, or before its pool existed
 )
 
