@@ -134,7 +134,10 @@ func (k *addressObjects[T]) validate(ctx context.Context, req *admission.Request
 		return admission.Allowed(""), nil
 	}
 	if !claim.Token.IsZero() {
-		return admission.Allowed(""), k.checkToken(ctx, claim, "", 0)
+		if err := k.checkToken(ctx, claim, "", 0); err != nil {
+			return admission.Response{}, err
+		}
+		return admission.Allowed(""), k.checkAnswer(o, claim.Token)
 	}
 	if awaits, err := k.awaitsPool(claim); awaits {
 		return admission.Allowed(""), err
@@ -159,6 +162,9 @@ func (k *addressObjects[T]) checkUpdate(ctx context.Context, old, o T) error {
 	}
 	return nil
 }
+
+// unreadAddressFields are the fields of an address object that describe its network.
+var unreadAddressFields = []string{"prefix", "gateway", "dnsServers"}
 
 // exactAddressPath returns the field of the address in an address object.
 func exactAddressPath(allocator.Range) *field.Path { return field.NewPath("spec", "address") }

@@ -6,6 +6,7 @@
 //	addressobject.go               generic path of all address objects
 //	pool.go pool_delete.go         generic path of all pools over poolAdapter
 //	ipallocation.go, ippool.go …   one adapter per kind
+//	answer.go                      the answer of a mutating call, which other webhooks may not change
 //	patch.go                       JSON patches: difference of the typed fields before and after a change
 //
 // Package review carries the calls, package server the connections, package certificates the certificate. This package has more than 1,500 lines because the
@@ -34,7 +35,8 @@
 //
 // # Validation of a claim
 //
-// The validating webhook denies an object whose addresses and token are not those of an open grant, and changes of a stored allocation. If the create was
+// The validating webhook denies an object whose addresses and token are not those of an open grant, an object that differs in another field from the answer
+// of the mutating call (answer.go), and changes of a stored allocation. If the create was
 // answered from a standby grant, the call waits for the proof that the replica still leads, which began with the mutating call. A claim
 // that is being deleted, or that clusterctl has marked as moved to another cluster, may give up addresses, and may not add any.
 //

@@ -124,6 +124,8 @@ func (clusterAddresses) parts(o *ipamv1.IPAddress) (metadata *metav1.ObjectMeta,
 	return &o.ObjectMeta, &o.Spec
 }
 
+func (clusterAddresses) unreadFields() []string { return unreadAddressFields }
+
 func (clusterAddresses) isManaged(o *ipamv1.IPAddress) bool { return clusterapi.IsManaged(o) }
 
 func (clusterAddresses) toClaim(o *ipamv1.IPAddress) ledger.Claim {

@@ -86,6 +86,8 @@ func (ipAddresses) parts(o *v1alpha1.IPAddress) (metadata *metav1.ObjectMeta, sp
 	return &o.ObjectMeta, &o.Spec
 }
 
+func (ipAddresses) unreadFields() []string { return unreadAddressFields }
+
 func (ipAddresses) toClaim(o *v1alpha1.IPAddress) ledger.Claim { return metal3.ConvertAddress(o) }
 
 func (ipAddresses) findFaults(old, o *v1alpha1.IPAddress) field.ErrorList {

@@ -65,7 +65,11 @@ func (k *claims[T]) mutateManaged(ctx context.Context, req *admission.Request, c
 	asked, uid := k.toClaim(c), string(old.GetUID())
 	if len(asked.Ranges) > 0 && !asked.Token.IsZero() {
 		// An update by the reconciler that fulfils a Pending claim carries range and token.
-		if err := k.ledger.CheckGrant(ctx, asked, uid, object.ResourceVersion(old)); !errors.Is(err, ledger.ErrForged) {
+		err := k.ledger.CheckGrant(ctx, asked, uid, object.ResourceVersion(old))
+		if err == nil {
+			err = k.rememberAnswer(k.recordFields(old), before)
+		}
+		if !errors.Is(err, ledger.ErrForged) {
 			return admission.Allowed(""), err
 		}
 	}
@@ -87,10 +91,6 @@ func (k *claims[T]) isUnmetRequest(ctx context.Context, stored T) (bool, error) 
 	return !owns, err
 }
 
-// sameRequest reports whether two versions of a claim request the same ranges of the same pool.
-func sameRequest(old, updated ledger.Claim) bool {
-	return slices.Equal(old.Ranges, updated.Ranges) && old.Pool == updated.Pool && (old.Pool != (ledger.Key{}) || old.Space == updated.Space)
-}
 // checkStatusWritten returns a *ledger.NotServingError for an update that is allowed here and that a rule of the CRD would deny, only because the rule reads
 // the status, whose first version is not written yet. Clients repeat the update.
 func (k *claims[T]) checkStatusWritten(stored, c T) error {
@@ -101,19 +101,23 @@ func (k *claims[T]) checkStatusWritten(stored, c T) error {
 		Reason: "the first status of this object is not written yet, and a rule of the API reads the status to permit this change"}
 }
 
+// sameRequest reports whether two versions of a claim request the same ranges of the same pool.
+func sameRequest(old, updated ledger.Claim) bool {
+	return slices.Equal(old.Ranges, updated.Ranges) && old.Pool == updated.Pool && (old.Pool != (ledger.Key{}) || old.Space == updated.Space)
+}
 
 // keepRequest allows an update that leaves an unmet request unchanged.
 func (k *claims[T]) keepRequest(before fields, c, stored T) (admission.Response, error) {
 	if faults := k.findFaults(k.adapter.withoutAddresses(stored), c); len(faults) > 0 {
 		return admission.Response{}, review.InvalidError(faults)
 	}
+	if err := k.checkStatusWritten(stored, c); err != nil {
+		return admission.Response{}, err
+	}
 	restoreAnnotations(stored, c)
 	k.updateMetadata(stored, c)
 	return k.respond(before, c)
 }
-	if err := k.checkStatusWritten(stored, c); err != nil {
-		return admission.Response{}, err
-	}
 
 // updateMetadata replaces metadata that the allocator derived from the old spec. The label of the old pool's routing domain is removed; completeMetadata
 // adds the label of the new pool's.
@@ -141,14 +145,14 @@ func (k *claims[T]) mutateCreate(ctx context.Context, req *admission.Request, be
 		return admission.Response{}, err
 	}
 	setAnnotationsOfCreate(c, annotations)
-	k.adapter.completeMetadata(c, space)
-	removeManagedFields(c)
-	response, err := k.respond(before, c)
-	return response.WithWarnings(warnings...), err
 	if k.origins != nil {
 		var none T
 		k.origins.setOrigin(none, c, q.Ranges)
 	}
+	k.adapter.completeMetadata(c, space)
+	removeManagedFields(c)
+	response, err := k.respond(before, c)
+	return response.WithWarnings(warnings...), err
 }
 
 // mutateUpdate allocates the ranges of a stored claim without ranges, or the different ranges that an update requests.
@@ -160,13 +164,13 @@ func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, be
 		return admission.Response{}, err
 	}
 	setAnnotations(c, annotations)
+	if k.origins != nil {
+		k.origins.setOrigin(stored, c, q.Ranges)
+	}
 	k.updateMetadata(stored, c)
 	k.adapter.completeMetadata(c, space)
 	response, err := k.respond(before, c)
 	return response.WithWarnings(warnings...), err
-	if k.origins != nil {
-		k.origins.setOrigin(stored, c, q.Ranges)
-	}
 }
 
 // fill allocates the ranges of a claim and writes them into the claim. It returns the annotations of the grant and the routing domain; "" for a claim that

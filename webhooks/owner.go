@@ -138,9 +138,13 @@ func (k *ownerWebhooks[T]) recordFields(o T) fields {
 	return readFields(o, spec)
 }
 
-// respond allows a request with the patch from the recorded fields to those of the changed object.
+// respond allows a request with the patch from the recorded fields to those of the changed object, and remembers the answer.
 func (k *ownerWebhooks[T]) respond(before fields, o T) (admission.Response, error) {
-	p, err := before.diff(k.recordFields(o))
+	after := k.recordFields(o)
+	p, err := before.diff(after)
+	if err == nil {
+		err = k.rememberAnswer(before, after)
+	}
 	if err != nil {
 		return admission.Response{}, err
 	}

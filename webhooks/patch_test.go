@@ -7,6 +7,7 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -204,5 +205,54 @@ func TestPatch_NothingGranted(t *testing.T) {
 	}
 	if p := patchFrom(t, before, a); len(p) > 0 {
 		t.Errorf("patch %v", p)
+	}
+}
+
+// Another webhook changes the object after the answer. want is the error; "" if the change does not matter.
+func TestAnswer_Changed(t *testing.T) {
+	const object = `{"metadata": {"name": "web", "labels": {"mine": "a"}, "annotations": {"mine": "b"}}, "spec": {"poolRef": {"name": "p"}, "type": "nodes", "tenantClusterRef": {"name": "web", "namespace": "team"}}}`
+	a, err := allocations.decode([]byte(object), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := allocations.recordFields(a)
+	allocations.adapter.fillSpec(a, []allocator.Range{addresses("10.0.0.8", "10.0.0.9")})
+	setAnnotations(a, map[string]string{v1alpha1.AnnotationGrant: "token", v1alpha1.AnnotationOrigin: "auto"})
+	allocations.adapter.completeMetadata(a, "dc1")
+	answered, err := newAnswer(before, allocations.recordFields(a), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		change func(*v1alpha1.IPAllocation)
+		want   string
+	}{
+		"nothing":          {func(*v1alpha1.IPAllocation) {}, ""},
+		"unrelated labels": {func(a *v1alpha1.IPAllocation) { a.Labels["other"], a.Labels["mine"] = "x", "x" }, ""},
+		"an annotation":    {func(a *v1alpha1.IPAllocation) { delete(a.Annotations, "mine") }, ""},
+		"count":            {func(a *v1alpha1.IPAllocation) { a.Spec.Count = ptr.To[int32](5) }, "spec.count is 5, and the allocator answered 2: "},
+		"no count":         {func(a *v1alpha1.IPAllocation) { a.Spec.Count = nil }, "spec.count is absent, and the allocator answered 2: "},
+		"type":             {func(a *v1alpha1.IPAllocation) { a.Spec.Type = v1alpha1.TypeLoadBalancer }, `spec.type is "loadbalancer", and the allocator answered "nodes": `},
+		"label": {func(a *v1alpha1.IPAllocation) { delete(a.Labels, v1alpha1.LabelTeam) },
+			`metadata.labels[butler.butlerlabs.dev/team] is absent, and the allocator answered "team": `},
+		"origin": {func(a *v1alpha1.IPAllocation) { a.Annotations[v1alpha1.AnnotationOrigin] = "pinned" },
+			`metadata.annotations[butler.butlerlabs.dev/origin] is "pinned", and the allocator answered "auto": `},
+		"finalizer": {func(a *v1alpha1.IPAllocation) { a.Finalizers = []string{"other"} },
+			`metadata.finalizers is "other", and the allocator answered "butler.butlerlabs.dev/ipallocation": `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := a.DeepCopy()
+			tc.change(changed)
+			got, want := "", tc.want
+			if err := answered.check(allocations.recordFields(changed), nil); err != nil {
+				got = err.Error()
+			}
+			if want != "" {
+				want += "another webhook or client has changed the allocator's answer: find and correct that webhook or client"
+			}
+			if got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
 	}
 }

@@ -41,6 +41,8 @@ func (proxyVIPs) parts(v *v1alpha1.ProxyVIP) (metadata *metav1.ObjectMeta, spec 
 	return &v.ObjectMeta, &v.Spec
 }
 
+func (proxyVIPs) unreadFields() []string { return []string{"mode", "ports"} }
+
 func (proxyVIPs) toClaim(v *v1alpha1.ProxyVIP) ledger.Claim { return novaedge.ConvertClaim(v) }
 
 func (proxyVIPs) hasAddresses(v *v1alpha1.ProxyVIP) bool {
@@ -51,12 +53,12 @@ func (proxyVIPs) isDeniedByStatus(v *v1alpha1.ProxyVIP) bool {
 	return meta.IsStatusConditionFalse(v.Status.Conditions, v1alpha1.ConditionBound)
 }
 
-func (proxyVIPs) withoutAddresses(v *v1alpha1.ProxyVIP) *v1alpha1.ProxyVIP {
-	v = v.DeepCopy()
 func (proxyVIPs) awaitsStatus(stored, v *v1alpha1.ProxyVIP) bool {
 	return novaedge.AwaitsStatus(stored, v)
 }
 
+func (proxyVIPs) withoutAddresses(v *v1alpha1.ProxyVIP) *v1alpha1.ProxyVIP {
+	v = v.DeepCopy()
 	v.Spec.Address, v.Spec.IPv6Address, v.Status = "", "", v1alpha1.ProxyVIPStatus{}
 	return v
 }
@@ -93,10 +95,10 @@ func (proxyVIPs) restoreSpec(stored, updated *v1alpha1.ProxyVIP) {
 	novaedge.RestoreSpec(stored, updated)
 }
 
-func (proxyVIPs) completeMetadata(v *v1alpha1.ProxyVIP, space string) {
-	novaedge.CompleteMetadata(v, space)
 func (proxyVIPs) setOrigin(stored, answered *v1alpha1.ProxyVIP, requests []ledger.RangeRequest) {
 	novaedge.SetOrigin(stored, answered, requests)
 }
 
+func (proxyVIPs) completeMetadata(v *v1alpha1.ProxyVIP, space string) {
+	novaedge.CompleteMetadata(v, space)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/allocator/kinds/object"
@@ -57,8 +58,11 @@ func (k *claims[T]) validateUpdate(ctx context.Context, req *admission.Request, 
 	if len(faults) > 0 {
 		return admission.Response{}, review.InvalidError(faults)
 	}
-	if unchanged {
+	if unchanged && unmet {
 		return admission.Allowed(""), nil
+	}
+	if unchanged {
+		return admission.Allowed(""), k.checkRestored(stored, c)
 	}
 	return k.validateGrant(ctx, req, c, string(old.GetUID()), object.ResourceVersion(old))
 }
@@ -67,7 +71,7 @@ func (k *claims[T]) validateUpdate(ctx context.Context, req *admission.Request, 
 // candidate only.
 func (k *claims[T]) validateGrant(ctx context.Context, req *admission.Request, c T, uid string, version uint64) (admission.Response, error) {
 	claim := k.toClaim(c)
-	if len(claim.Ranges) == 0 || isDryRun(req) {
+	if len(claim.Ranges) == 0 && claim.Token.IsZero() || isDryRun(req) {
 		return admission.Allowed(""), nil
 	}
 	if claim.Token.IsZero() {
@@ -91,5 +95,14 @@ func (k *claims[T]) validateGrant(ctx context.Context, req *admission.Request, c
 			return admission.Response{}, err
 		}
 	}
-	return admission.Allowed(""), k.checkToken(ctx, claim, uid, version)
+	if err := k.checkToken(ctx, claim, uid, version); err != nil {
+		return admission.Response{}, err
+	}
+	if err := k.checkAnswer(c, claim.Token); err != nil {
+		return admission.Response{}, err
+	}
+	if !k.adapter.hasAddresses(c) { // the mutating call answers with all addresses, or with none and without a token
+		return admission.Response{}, &review.ChangedError{Field: field.NewPath("spec"), Is: "without some addresses", Answered: "all addresses"}
+	}
+	return admission.Allowed(""), nil
 }

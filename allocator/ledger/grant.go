@@ -48,6 +48,17 @@ func (l *Ledger) awaitGrant(ctx context.Context, g *state.OpenGrant, outcome <-c
 	return l.awaitOutcome(ctx, outcome, func() { l.withState(func(s *state.State) { s.WithdrawGrant(g) }) })
 }
 
+// RememberAnswer keeps the answer of an admission call with the open grant that has this token, until the grant ends. The ledger does not read the answer.
+func (l *Ledger) RememberAnswer(t journal.Token, answer any) {
+	l.withState(func(s *state.State) { s.SetAnswer(t, answer) })
+}
+
+// Answer returns the answer of an open grant; nil for a token without an open grant, or without an answer in this process.
+func (l *Ledger) Answer(t journal.Token) (answer any) {
+	l.withState(func(s *state.State) { answer = s.Answer(t) })
+	return answer
+}
+
 // Withdraw ends the open grant with this token. The caller must not have sent the response that contains the token.
 func (l *Ledger) Withdraw(t journal.Token) {
 	l.withState(func(s *state.State) { s.WithdrawToken(t) })

@@ -179,6 +179,22 @@ type OpenGrant struct {
 	carriers     []string   // UIDs of the stored claims with the grant's token, as read after the grant's life had passed
 	finalName    string     // see FinalName
 	waiter       chan error // see NotifyCommit; nil if no caller waits
+	answer       any        // see SetAnswer; nil if unknown
+}
+
+// SetAnswer keeps an answer with an open grant. The state does not read the answer.
+func (s *State) SetAnswer(t journal.Token, answer any) {
+	if g := s.grants[t]; g != nil {
+		g.answer = answer
+	}
+}
+
+// Answer returns the answer of an open grant; nil if there is none.
+func (s *State) Answer(t journal.Token) any {
+	if g := s.grants[t]; g != nil {
+		return g.answer
+	}
+	return nil
 }
 
 // isUnnamed reports whether the grant is to a create for which the API server had yet to generate the name.

@@ -3,12 +3,14 @@ package review
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
 )
 
 // Hook is one webhook.
@@ -36,6 +38,23 @@ type Subject struct {
 type InvalidError field.ErrorList
 
 func (e InvalidError) Error() string { return field.ErrorList(e).ToAggregate().Error() }
+
+// ChangedError denies an object that differs from the answer of the allocator's mutating call. Is and Answered are values of the field; "" for an absent field.
+type ChangedError struct {
+	Field        *field.Path
+	Is, Answered string
+}
+
+func (e *ChangedError) Error() string {
+	text := func(value string) string {
+		if value == "" {
+			return "absent"
+		}
+		return fieldtext.Shorten(value)
+	}
+	return fmt.Sprintf("%s is %s, and the allocator answered %s: another webhook or client has changed the allocator's answer: find and correct that webhook or client",
+		e.Field, text(e.Is), text(e.Answered))
+}
 
 // BadRequestError is a request that a correctly configured API server never sends.
 type BadRequestError string

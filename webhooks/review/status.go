@@ -50,8 +50,11 @@ func statusOf(err error, s Subject, req *admission.Request) *metav1.Status {
 		family     *ledger.FamilyError
 		missing    *ledger.NoPoolError
 		unfit      metal3.Failure
+		changed    *ChangedError
 	)
 	switch {
+	case errors.As(err, &changed):
+		return refusal(s, req, changed.Field, err.Error())
 	case errors.As(err, &faults):
 		return invalidStatus(s, req, field.ErrorList(faults))
 	case errors.As(err, &outside):
