@@ -61,7 +61,7 @@ manifests: $(BIN)/controller-gen ## Write config/crd, config/tenants and config/
 	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=config/crd
 	mv config/crd/butler.butlerlabs.dev_{providerconfigs,tenantclusters}.yaml config/tenants
 	cd config/crd && LC_ALL=C && printf '%s\n' 'apiVersion: kustomize.config.k8s.io/v1beta1' 'kind: Kustomization' resources: > kustomization.yaml && printf -- '- %s\n' *_*.yaml >> kustomization.yaml
-	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers paths=./reconcilers/clusters paths=./reconcilers/pools paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
+	$(BIN)/controller-gen rbac:roleName=butler-ipam paths=./cmd/... paths=./reconcilers paths=./reconcilers/clusters paths=./reconcilers/inuse paths=./reconcilers/pools paths=./webhooks/... paths=./allocator/... output:rbac:dir=config/rbac
 	$(BIN)/controller-gen rbac:roleName=butler-ipam-tenants paths=./reconcilers/tenants/... output:rbac:dir=config/tenants/rbac
 	rm -rf $(CHART)/files/config && mkdir $(CHART)/files/config
 	find config/{crd,rbac,webhook,manager} -name '*.yaml' $(patsubst %,! -name '%.yaml',kustomization namespace deployment) -exec cp {} $(CHART)/files/config \;

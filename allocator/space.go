@@ -39,8 +39,10 @@ func NewSpace() *Space {
 	return &Space{pools: map[string]*Pool{}}
 }
 
-// IsEmpty reports whether no address has an owner and no pool offers addresses of the space: such a space equals a new space.
-func (s *Space) IsEmpty() bool { return s.pieces.count == 0 && len(s.pools) == 0 }
+// IsEmptyBut reports whether no address has an owner, and no pool but the pool with this name exists: such a space equals a new space with that pool.
+func (s *Space) IsEmptyBut(pool string) bool {
+	return s.pieces.count == 0 && (len(s.pools) == 0 || len(s.pools) == 1 && s.pools[pool] != nil)
+}
 
 // Assign makes h the owner of every address of r without an owner, in a pool or not, blocked or not, and returns the parts of r with other owners, in
 // address order. Assign is for objects that are already stored; new ranges come from Allocate and AllocateExact. Owner 0 gets no addresses. The cost grows

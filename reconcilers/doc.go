@@ -17,6 +17,7 @@
 //	events           events, bounded for each pool
 //	informers        informers that continue as soon as the API server responds again
 //	movedrecords     moved records, in ConfigMaps
+//	inuse            addresses of Nodes, Machines and Services, which are not allocated
 //	services         ProxyVIPs for Services
 //	tenants          addresses of tenant clusters
 //
@@ -64,5 +65,5 @@
 // # Concurrency
 //
 // One object is reconciled by one goroutine of its controller at a time, and only package pools writes the status of a pool, except
-// for the infrastructure fields of a NetworkPool (package tenants).
+// for the infrastructure fields of a NetworkPool (package inuse).
 package reconcilers

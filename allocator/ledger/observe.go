@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"net/netip"
 	"time"
 
 	"butlerlabs.dev/ipam/allocator/state"
@@ -57,6 +58,11 @@ func (l *Ledger) AddReadPool(p Pool) {
 // released like other deleted claims.
 func (l *Ledger) DecideMoved(uid string, moved bool) {
 	l.withState(func(s *state.State) { s.DecideMoved(l.now(), uid, moved) })
+}
+
+// SetInUse replaces the addresses of a user that is no claim: a Node, a Machine or a Service of the cluster. The ledger does not allocate the addresses.
+func (l *Ledger) SetInUse(user Key, addresses []netip.Addr) {
+	l.withState(func(s *state.State) { s.SetInUse(user, addresses) })
 }
 
 // MovedRecordSaved records that a record of moved ranges was stored; a record without parts was deleted.

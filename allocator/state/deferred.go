@@ -60,8 +60,8 @@ func (s *State) admitAllDeferred() {
 }
 
 // checkOfferedTo returns why a claim may not own the ranges that it names without a grant: its pool does not offer them, or a pool of the routing domain
-// blocks them. Two kinds of ranges that the claim's own pool blocks are allowed: the range that the pool keeps for the claim's name, and the ranges listed
-// in kept.
+// blocks them, or they are in use beside the claims. Two kinds of ranges are allowed nevertheless, unless another pool blocks them: the range that the
+// claim's own pool keeps for the claim's name, and the ranges listed in kept.
 func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
 	p := s.pools[c.Pool]
 	switch {
@@ -79,6 +79,11 @@ func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
 		for _, o := range s.pools {
 			if at := slices.IndexFunc(o.Blocked, r.Overlaps); at >= 0 && o.Space == s.routingDomainOf(c) && (o != p || !slices.Contains(kept, r)) {
 				return o.blockedError(c.Pool, o.Blocked[at])
+			}
+		}
+		if !slices.Contains(kept, r) {
+			if used := s.avoidedIn(s.routingDomainOf(c), r); used != nil {
+				return &PoolError{Pool: c.Pool, Err: used}
 			}
 		}
 	}

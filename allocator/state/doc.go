@@ -79,6 +79,9 @@
 // cooldown. Bounds: the cooldown ends at most the pool's reuse delay after the observation, so the record of a clock that was ahead does not last; and not
 // before deletingSince + reuse delay, so the record of a clock that was behind does not shorten the cooldown.
 //
+// Addresses in use (inuse.go). Nodes, Machines and Services have addresses that no claim requested. In each routing domain these addresses are not allocated,
+// unless a claim owns them already.
+//
 // Pool updates. Addresses that a pool update removes are withheld from the time the update is admitted until the new version is observed or can no longer
 // be stored. Current owners keep their addresses; after release those addresses are not allocated again.
 //

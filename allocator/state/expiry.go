@@ -98,7 +98,7 @@ func (s *State) Tick(now time.Time) {
 		s.cooldownSums[k] = s.sumCooldowns(k)
 	}
 	s.removeUnconfirmedPools(now)
-	maps.DeleteFunc(s.spaces, func(_ string, domain *space) bool { return domain.core.IsEmpty() })
+	maps.DeleteFunc(s.spaces, func(_ string, domain *space) bool { return domain.isEmpty() })
 }
 
 // canExpire reports whether a grant can end once its life has passed. Conditions, without which the range is kept:

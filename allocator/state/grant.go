@@ -80,6 +80,9 @@ func (s *State) addGrant(h *holding, q Request) *OpenGrant {
 func (s *State) indexGrant(g *OpenGrant) {
 	s.grants[g.Token] = g
 	g.holding.grants = append(g.holding.grants, g)
+	for _, r := range g.holding.ranges { // a moved range, or a range in cooldown, may be granted to its claim again
+		s.updateAvoided(s.space(g.holding.space), r)
+	}
 	s.accountGrant(g, 1)
 }
 

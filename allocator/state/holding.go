@@ -182,7 +182,7 @@ func (h *holding) mayBelongTo(p *pool, isOffered func([]allocator.Range) bool) b
 }
 
 // markChanged reports as changed every object whose ownership or usage depends on h: the claim and the pool of h, and each pool that offers some of the
-// addresses.
+// addresses. It is called after each change of isInUse, on which the avoided addresses depend.
 func (s *State) markChanged(h *holding) {
 	if h.claim != nil {
 		s.changed[h.claim.Key] = struct{}{}
@@ -191,6 +191,7 @@ func (s *State) markChanged(h *holding) {
 		s.changed[h.pool] = struct{}{}
 	}
 	for _, r := range h.ranges {
+		s.updateAvoided(s.space(h.space), r)
 		for p := range s.space(h.space).core.PoolsOffering(r) {
 			s.changed[s.poolByWindow[p]] = struct{}{}
 		}

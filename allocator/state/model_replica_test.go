@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -11,10 +12,29 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
+// modelUsers have addresses beside the claims.
+var modelUsers = []Key{{Resource: "nodes.test", Name: "node"}, {Resource: "services.test", Namespace: "ns", Name: "service"}}
+
+// useAddresses lets a replica observe up to two addresses of a user other than a claim.
+func (w *world) useAddresses(r *replica) {
+	user := modelUsers[w.rng.IntN(len(modelUsers))]
+	var addresses []netip.Addr
+	for a := range modelRange.Addresses() {
+		if w.rng.IntN(8) == 0 && len(addresses) < 2 {
+			addresses = append(addresses, a)
+		}
+	}
+	w.logf("%s: %s uses %v", r.name(), user, addresses)
+	r.state.SetInUse(user, addresses)
+}
+
 // stepReplica runs one action of a replica, unless the replica is paused.
 func (w *world) stepReplica(r *replica) {
 	if w.now.Before(r.pausedUntil) {
 		return
+	}
+	if w.usesAddresses && !w.settling && w.rng.IntN(40) == 0 {
+		w.useAddresses(r)
 	}
 	switch n := w.rng.IntN(400); {
 	case n < 4 && w.settling:

@@ -16,6 +16,9 @@ func (w *world) settle() {
 		if r.unserved {
 			w.startReplica(r)
 		}
+		for _, user := range modelUsers {
+			r.state.SetInUse(user, nil)
+		}
 	}
 	for round := 0; round < 4000 && w.err == nil; round++ {
 		w.now = w.now.Add(20 * time.Millisecond)

@@ -131,6 +131,7 @@ type world struct {
 	standbyGrants     int  // of one demand; 0 for none
 	stallOdds         int  // one of stallOdds writes to claims stalls in its connection
 	coarseClock       bool // steps often take seconds, so that grants expire while creates are in flight
+	usesAddresses     bool // Nodes and Services have addresses of the pool; each replica observes them at other times
 	settling          bool // the schedule has ended and no more faults occur
 
 	// Memory of the clients and of the checks.
@@ -211,6 +212,7 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 		w.servesPartly = w.rng.IntN(2) == 0
 	}
 	w.restoresEtcd, w.updatesPool, w.relists = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0, w.rng.IntN(3) == 0
+	w.usesAddresses = w.breaks == (modelBreaks{}) && w.rng.IntN(4) == 0
 	w.standbyGrants, w.coarseClock = []int{0, 1, 3}[w.rng.IntN(3)], w.rng.IntN(8) == 0
 	breaks.focus(w)
 	if w.servesPartly {

@@ -157,6 +157,7 @@ func (s *State) Usage(k Key) (Usage, bool) {
 	if p == nil {
 		return Usage{}, false
 	}
+	s.space(p.Space).blockAvoided()
 	return Usage{Stats: p.core.Stats(), Claims: len(s.ownersByPool[k]), Granted: s.countGranted(p)}, true
 }
 

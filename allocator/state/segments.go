@@ -13,7 +13,7 @@ type SegmentState string
 
 const (
 	SegmentFree     SegmentState = "free"     // available to every claim, if a pool offers the addresses
-	SegmentReserved SegmentState = "reserved" // blocked by a pool of the routing domain, without an owner
+	SegmentReserved SegmentState = "reserved" // blocked by a pool of the routing domain, or in use beside the claims, without an owner
 	SegmentOwned    SegmentState = "owned"    // by a stored claim or address object
 	SegmentGranted  SegmentState = "granted"  // to a claim not yet observed
 	SegmentCooldown SegmentState = "cooldown" // released, and not allocated again before Until
@@ -95,13 +95,16 @@ func appendInOrder(all []Segment, lists ...[]Segment) []Segment {
 	}
 }
 
-// blockedIn returns the addresses that a pool of the routing domain blocks.
+// blockedIn returns the addresses of the routing domain that a pool blocks, or that are in use.
 func (s *State) blockedIn(space string) []allocator.Range {
 	var all []allocator.Range
 	for _, p := range s.pools {
 		if p.Space == space {
 			all = append(all, p.Blocked...)
 		}
+	}
+	if domain := s.spaces[space]; domain != nil {
+		all = append(all, allRanges(domain.avoided)...)
 	}
 	return allocator.Union(all)
 }

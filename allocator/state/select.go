@@ -119,6 +119,11 @@ func (w RangeRequest) withFamily(p *pool, err error) error {
 // poolForRequest returns the pool of a request, or why the pool allocates nothing.
 func (s *State) poolForRequest(q Request) (*pool, error) {
 	p := s.pools[q.Pool]
+	if p != nil {
+		s.space(p.Space).blockAvoided()
+	} else {
+		s.space(q.Space).blockAvoided()
+	}
 	switch {
 	case q.IgnorePoolRules && p != nil:
 		return &pool{Pool: Pool{Space: p.Space}, exactChecker: s.space(p.Space).core}, nil
@@ -253,8 +258,8 @@ func (s *State) poolError(p *pool, err error) error {
 		return err
 	case errors.As(err, &blocked):
 		by := s.blockingPool(p, blocked.Range)
-		if by == nil {
-			return &PoolError{Pool: p.Key, Err: err}
+		if by == nil || !slices.Contains(by.Blocked, blocked.Range) {
+			return &PoolError{Pool: p.Key, Err: s.inUseError(blocked.Range)}
 		}
 		return by.blockedError(p.Key, blocked.Range)
 	case errors.As(err, &outside):

@@ -53,6 +53,7 @@ type State struct {
 	// recordClockAhead is by how much the clock of recorded times (the API server's, as estimated) is ahead of the callers' clock.
 	recordClockAhead time.Duration
 	demands          map[demandKey]*demand // see standby.go; empty in a follower
+	inUse            addressesInUse        // see inuse.go
 	lastOwnerID      allocator.OwnerID
 
 	granting           bool // leads and has caught up: may grant
@@ -98,6 +99,9 @@ type space struct {
 	core      *allocator.Space
 	contested map[*holding]struct{} // holdings that own only a part of their ranges, since other holdings own the remaining addresses
 	standby   []*OpenGrant          // grants that no create has used yet, see standby.go
+	avoided   *allocator.Space      // addresses in use that no claim owns, see inuse.go
+	// avoidedShown: core blocks the avoided addresses, see blockAvoided
+	avoidedShown bool
 }
 
 // pool is a known pool; or, with a zero Key and without core, a stand-in for a request for exact ranges that no pool serves (poolForRequest).
@@ -202,6 +206,7 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		movedRecords:     map[Key]MovedRecord{},
 		recordFaults:     map[string]error{},
 		demands:          map[demandKey]*demand{},
+		inUse:            newAddressesInUse(),
 	}
 	for _, resource := range resources {
 		s.applied[resource] = 0
@@ -213,8 +218,11 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 func (s *State) space(name string) *space {
 	domain := s.spaces[name]
 	if domain == nil {
-		domain = &space{core: allocator.NewSpace(), contested: map[*holding]struct{}{}}
+		domain = &space{core: allocator.NewSpace(), contested: map[*holding]struct{}{}, avoided: allocator.NewSpace()}
 		s.spaces[name] = domain
+		for _, r := range allRanges(s.inUse.index) {
+			domain.avoided.Assign(r, inUseID)
+		}
 	}
 	return domain
 }

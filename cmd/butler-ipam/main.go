@@ -36,8 +36,10 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/flow"
 	"butlerlabs.dev/ipam/reconcilers/history"
 	"butlerlabs.dev/ipam/reconcilers/informers"
+	"butlerlabs.dev/ipam/reconcilers/inuse"
 	"butlerlabs.dev/ipam/reconcilers/movedrecords"
 	"butlerlabs.dev/ipam/reconcilers/services"
+	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
 	"butlerlabs.dev/ipam/webhooks"
 	"butlerlabs.dev/ipam/webhooks/apiserver"
 	"butlerlabs.dev/ipam/webhooks/certificates"
@@ -319,7 +321,11 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 			return nil, err
 		}
 	}
-	if err := o.tenants.register(ctx, mgr, l, recorder, clock, log.WithName("tenants")); err != nil {
+	uses, err := watchAddressesInUse(ctx, mgr, o, l, recorder, log.WithName("in-use"))
+	if err != nil {
+		return nil, err
+	}
+	if err := o.tenants.register(ctx, mgr, l, uses.Platform, recorder, clock, log.WithName("tenants")); err != nil {
 		return nil, err
 	}
 	hooks, others := o.apis.webhooks()
@@ -340,6 +346,7 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 		if !watcher.Known(ctx) {
 			return nil
 		}
+		uses.Await(ctx)
 		if err := l.Run(ctx, feed); err != nil {
 			return err
 		}
@@ -349,6 +356,18 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 		<-delay.C
 		return nil
 	}))
+}
+
+// watchAddressesInUse adds the watches of the addresses that Nodes, Machines and Services of the cluster use.
+func watchAddressesInUse(ctx context.Context, mgr manager.Manager, o *options, l *ledger.Ledger, recorder record.EventRecorder, log logr.Logger) (*inuse.Watcher, error) {
+	cluster, err := platform.NewCluster(mgr)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(cluster.Cache); err != nil {
+		return nil, err
+	}
+	return inuse.Register(ctx, mgr, inuse.Options{Ledger: l, Platform: cluster, NetworkPools: o.apis.has("butler"), Recorder: recorder, Log: log})
 }
 
 // flushHistory stores the pending history records of this replica in AllocationHistories before the process ends. The rights are in

@@ -14,6 +14,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers/tenants"
+	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
 	"butlerlabs.dev/ipam/webhooks"
 	"butlerlabs.dev/ipam/webhooks/apiserver"
 )
@@ -48,11 +49,11 @@ func (o *tenantOptions) webhookAPIs() []webhooks.API {
 	return []webhooks.API{webhooks.Tenants(o.Namespace)}
 }
 
-func (o *tenantOptions) register(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, recorder record.EventRecorder, clock *apiserver.Clock, log logr.Logger) error {
+func (o *tenantOptions) register(ctx context.Context, mgr manager.Manager, l *ledger.Ledger, cluster *platform.Cluster, recorder record.EventRecorder, clock *apiserver.Clock, log logr.Logger) error {
 	if !o.enabled {
 		return nil
 	}
 	return tenants.Register(ctx, mgr, tenants.Options{
-		Settings: o.Settings, Ledger: l, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Log: log,
+		Settings: o.Settings, Ledger: l, Platform: cluster, Recorder: recorder, Now: now, Wall: clock.Now, Registry: metrics.Registry, Log: log,
 	})
 }

@@ -1,6 +1,6 @@
 // Package pools reconciles pools of every kind: it writes the status with counters and conditions, keeps the finalizer while addresses are owned, and
 // writes release records, cooldown list and moved record (package state, Cooldown). Only this package writes a pool, on the leader, except for
-// status.infrastructureAllocations and infrastructureConsumedIPs of a NetworkPool (package tenants).
+// status.infrastructureAllocations and infrastructureConsumedIPs of a NetworkPool (package inuse).
 package pools
 
 import (

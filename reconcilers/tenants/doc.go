@@ -4,7 +4,6 @@
 //	TenantCluster being deleted                ──▶ tenantReconciler          release of the blocks once the machines are gone
 //	IPAllocation, TenantCluster                ──▶ orphanReconciler          release of allocations whose TenantCluster is gone
 //	ProviderConfig, NetworkPool                ──▶ capacityReconciler        free addresses of the pools of a ProviderConfig
-//	Service, Node, Machine, NetworkPool        ──▶ infrastructureReconciler  addresses that the platform itself uses
 //
 // Subpackages, which do not import this package:
 //

@@ -16,41 +16,18 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
 )
 
-// watchAddressSources queues NetworkPools, and TenantClusters being deleted, when addresses of the platform change.
-func (d *deps) watchAddressSources(ctx context.Context, shared cache.Cache, q *queues) error {
+// watchAddressSources queues the TenantClusters being deleted when addresses of the platform change.
+func (d *deps) watchAddressSources(ctx context.Context, q *queues) error {
 	for _, o := range []client.Object{&corev1.Service{}, &corev1.Node{}} {
 		if err := platform.HandleEvents(ctx, d.platform.Cache, o, func(before, o client.Object) {
-			if before == nil || !addressesOf(before).Equal(addressesOf(o)) {
-				q.addPools(ctx, d)
+			if before == nil || !platform.SourceOf(before).Equal(platform.SourceOf(o)) {
 				q.addDeletedTenants(ctx, d)
 			}
 		}); err != nil {
 			return err
 		}
 	}
-	return platform.HandleEvents(ctx, shared, &v1alpha1.NetworkPool{}, func(before, o client.Object) {
-		if before == nil || before.GetUID() != o.GetUID() || changesUsage(before.(*v1alpha1.NetworkPool), o.(*v1alpha1.NetworkPool)) {
-			q.infrastructure.Add(requestFor(o))
-		}
-	})
-}
-
-// addressesOf returns the addresses of a Service or Node.
-func addressesOf(o client.Object) platform.AddressSource {
-	switch o := o.(type) {
-	case *corev1.Service:
-		return platform.OfService(o)
-	case *corev1.Node:
-		return platform.OfNode(o)
-	}
-	return platform.AddressSource{}
-}
-
-// changesUsage reports whether the platform may use other addresses of a pool than before. After a release the address of a node is the platform's.
-// The first status shows that the ledger has observed the pool.
-func changesUsage(before, after *v1alpha1.NetworkPool) bool {
-	return before.Generation != after.Generation || before.Status.ObservedGeneration != after.Status.ObservedGeneration ||
-		after.Status.AllocatedIPs < before.Status.AllocatedIPs
+	return nil
 }
 
 // watchTenants queues what a change of a TenantCluster, ProviderConfig, IPAllocation or NetworkPool affects. waiting are the tenants to queue when a pool
@@ -77,9 +54,6 @@ func (d *deps) watchTenants(ctx context.Context, shared cache.Cache, q *queues, 
 	if err := platform.HandleEvents(ctx, shared, &v1alpha1.IPAllocation{}, func(_, o client.Object) {
 		a := o.(*v1alpha1.IPAllocation)
 		q.orphans.Add(requestFor(a))
-		if a.DeletionTimestamp != nil { // an address that a node still has becomes the platform's
-			q.infrastructure.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: a.Namespace, Name: a.Spec.PoolRef.Name}}, collectDelay)
-		}
 		if ref := a.Spec.TenantClusterRef; ref.Name != "" {
 			q.tenants.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}})
 		}

@@ -12,6 +12,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
+	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
 )
 
 // Settings are the flags of tenants.
@@ -67,6 +68,8 @@ func (s *Settings) Validate() error {
 type Options struct {
 	Settings
 	Ledger *ledger.Ledger
+	// Platform reads the management cluster; the caller adds its cache to the manager.
+	Platform *platform.Cluster
 	// Recorder records events on TenantClusters, ProviderConfigs, IPAllocations and NetworkPools.
 	Recorder record.EventRecorder
 	// Now is the clock of durations.

@@ -12,16 +12,16 @@ import (
 )
 
 // queues are the work queues of the controllers.
-type queues struct{ tenants, orphans, providers, infrastructure flow.Queue }
+type queues struct{ tenants, orphans, providers flow.Queue }
 
 func newQueues() *queues {
 	return &queues{
 		tenants: flow.NewQueue("tenantcluster"), orphans: flow.NewQueue("orphan"),
-		providers: flow.NewQueue("providerconfig"), infrastructure: flow.NewQueue("infrastructure"),
+		providers: flow.NewQueue("providerconfig"),
 	}
 }
 
-// collectDelay is the time for which changes of pools are collected before capacity and infrastructure addresses are computed.
+// collectDelay is the time for which changes of pools are collected before capacity is computed.
 const collectDelay = 500 * time.Millisecond
 
 func requestFor(o client.Object) reconcile.Request {
@@ -37,7 +37,6 @@ func (q *queues) addEverything(ctx context.Context, d *deps) error {
 	for i := range all.Items {
 		q.orphans.Add(requestFor(&all.Items[i]))
 	}
-	q.addPools(ctx, d)
 	q.addProviders(ctx, d)
 	q.addTenants(ctx, d)
 	return nil
@@ -71,16 +70,6 @@ func (q *queues) addProviders(ctx context.Context, d *deps) {
 	if d.platform.List(ctx, all, client.UnsafeDisableDeepCopy) == nil {
 		for i := range all.Items {
 			q.providers.AddAfter(requestFor(&all.Items[i]), collectDelay)
-		}
-	}
-}
-
-// addPools queues every NetworkPool for its infrastructure addresses.
-func (q *queues) addPools(ctx context.Context, d *deps) {
-	all := &v1alpha1.NetworkPoolList{}
-	if d.client.List(ctx, all, client.UnsafeDisableDeepCopy) == nil {
-		for i := range all.Items {
-			q.infrastructure.AddAfter(requestFor(&all.Items[i]), collectDelay)
 		}
 	}
 }

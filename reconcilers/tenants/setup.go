@@ -46,20 +46,13 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	cluster, err := platform.NewCluster(mgr)
-	if err != nil {
-		return err
-	}
 	if err := allocations.IndexTenants(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	if err := mgr.Add(cluster.Cache); err != nil {
-		return err
-	}
 	d := &deps{
-		Options: o, client: mgr.GetClient(), platform: cluster, secrets: secrets,
-		allocations: allocations.Store{Client: mgr.GetClient(), Live: cluster.Live, Namespace: o.Namespace},
-		status:      report.StatusWriter{Client: mgr.GetClient(), Live: cluster.Live},
+		Options: o, client: mgr.GetClient(), platform: o.Platform, secrets: secrets,
+		allocations: allocations.Store{Client: mgr.GetClient(), Live: o.Platform.Live, Namespace: o.Namespace},
+		status:      report.StatusWriter{Client: mgr.GetClient(), Live: o.Platform.Live},
 		events:      report.Events{Recorder: o.Recorder}, metrics: report.NewMetrics(o.Registry),
 	}
 	return mgr.Add(flow.OnEveryReplica(func(ctx context.Context) error { return d.runControllers(ctx, mgr) }))
@@ -68,8 +61,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 // runControllers adds each controller when the kinds that it needs are served, and returns when ctx ends.
 func (d *deps) runControllers(ctx context.Context, mgr manager.Manager) error {
 	q := newQueues()
-	if err := errors.Join(d.platform.WatchCRDs(ctx), d.watchAddressSources(ctx, mgr.GetCache(), q),
-		flow.Add(mgr, "infrastructure", q.infrastructure, workers, flow.WithBackoff(&infrastructureReconciler{d}, d.client, func() client.Object { return &v1alpha1.NetworkPool{} }, v1alpha1.AnnotationCooldown))); err != nil {
+	if err := errors.Join(d.platform.WatchCRDs(ctx), d.watchAddressSources(ctx, q)); err != nil {
 		return err
 	}
 	sessions := session.NewManager(ctx, session.Deps{
@@ -78,10 +70,7 @@ func (d *deps) runControllers(ctx context.Context, mgr manager.Manager) error {
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return d.platform.WatchOptional(ctx, d.platform.Machines, func() {
-			q.addDeletedTenants(ctx, d)
-			q.addPools(ctx, d)
-		})
+		return d.platform.WatchOptional(ctx, d.platform.Machines, func() { q.addDeletedTenants(ctx, d) })
 	})
 	group.Go(func() error {
 		return d.platform.WatchOptional(ctx, d.platform.ButlerConfigs, func() { q.addTenants(ctx, d) })

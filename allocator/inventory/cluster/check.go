@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -233,15 +234,17 @@ func (n *Installation) readClusters(ctx context.Context) {
 func (n *Installation) readUses(ctx context.Context) {
 	var uses []health.Use
 	var networks []health.Network
-	use := func(address, by string) {
+	var owned []health.OwnedUse
+	use := func(address, by, service string) {
 		if r, err := allocator.ParseRange(address); err == nil && r.First == r.Last {
 			uses = append(uses, health.Use{Address: r, By: by})
+			owned = append(owned, health.OwnedUse{Use: uses[len(uses)-1], Service: service})
 		}
 	}
 	listOf(ctx, n, "Nodes", "", func(node corev1.Node) {
 		for _, a := range node.Status.Addresses {
 			if _, err := netip.ParseAddr(a.Address); err == nil { // not a host name
-				use(a.Address, "Node "+node.Name)
+				use(a.Address, "Node "+node.Name, "")
 			}
 		}
 		for _, cidr := range node.Spec.PodCIDRs {
@@ -251,13 +254,50 @@ func (n *Installation) readUses(ctx context.Context) {
 		}
 	}, "api", "v1", "nodes")
 	listOf(ctx, n, "Services", "", func(s corev1.Service) {
+		name := s.Namespace + "/" + s.Name
 		for _, ingress := range s.Status.LoadBalancer.Ingress {
-			use(ingress.IP, "Service "+s.Namespace+"/"+s.Name)
+			use(ingress.IP, "Service "+name, name)
+		}
+		for _, external := range s.Spec.ExternalIPs {
+			use(external, "Service "+name, name)
 		}
 	}, "api", "v1", "services")
+	handed, err := n.readAddressPools(ctx)
+	if err != nil { // which claims are MetalLB's is not known
+		n.leaveOut("IPAddressPools of MetalLB", reasonOf(err))
+		owned = slices.DeleteFunc(owned, func(u health.OwnedUse) bool { return u.Service != "" })
+	}
 	n.add(func(i *inventory.Inventory) health.Report {
-		return healthOf(append(health.CheckUses(i, uses), health.CheckNetworks(i, networks)...), "")
+		return healthOf(slices.Concat(health.CheckUses(i, uses), health.CheckOwnedUses(i, owned, handed), health.CheckNetworks(i, networks)), "")
 	})
+}
+
+// readAddressPools lists the addresses of each IPAddressPool of MetalLB in this cluster.
+func (n *Installation) readAddressPools(ctx context.Context) (pools [][]allocator.Range, err error) {
+	type addressPool struct {
+		Spec struct {
+			Addresses []string `json:"addresses"`
+		} `json:"spec"`
+	}
+	of := resource{GroupVersionResource: schema.GroupVersionResource{Group: "metallb.io", Version: "v1beta1", Resource: "ipaddresspools"}}
+	err = listPages(ctx, n.client, "", func(p addressPool) {
+		var ranges []allocator.Range
+		for _, text := range p.Spec.Addresses {
+			if r, err := allocator.ParseRange(text); err == nil {
+				ranges = append(ranges, r)
+			}
+		}
+		pools = append(pools, ranges)
+	}, path(of.GroupVersionResource, "")...)
+	if apierrors.IsForbidden(err) {
+		if served, unknown := n.isServed(ctx, of); unknown == nil && !served {
+			return nil, nil
+		}
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return pools, err
 }
 
 func (n *Installation) readNetworks(ctx context.Context) {

@@ -62,7 +62,7 @@ var (
 	Overlap               = define("IPAM201", SeverityWarning, "Two pools of a routing domain offer the same addresses.")
 	FaultyPool            = define("IPAM202", SeverityError, "A pool breaks a rule.")
 	ClusterNetwork        = define("IPAM203", SeverityError, "A pool offers addresses of the Services or the Pods of the cluster.")
-	UsedAddress           = define("IPAM204", SeverityError, "A Node or a Service uses an address that is free and offered.")
+	UsedAddress           = define("IPAM204", SeverityError, "A Node or a Service uses an address that is free and offered, or that a claim of another user owns.")
 	PoolWaits             = define("IPAM205", SeverityWarning, "A pool is being deleted while claims own its addresses.")
 	PoolFinalizerMissing  = define("IPAM206", SeverityWarning, "A pool whose addresses are owned lacks its finalizer.")
 	MovedRecordUnreadable = define("IPAM207", SeverityError, "The record of moved ranges of a pool cannot be read.")

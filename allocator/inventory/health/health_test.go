@@ -31,6 +31,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 const grace = 10 * time.Minute
@@ -418,6 +419,52 @@ func BenchmarkCheck(b *testing.B) {
 	for b.Loop() {
 		if found := len(Check(i, grace).Findings) + len(CheckUses(i, uses)); found < len(uses) {
 			b.Fatalf("%d findings of %d used addresses", found, len(uses))
+		}
+	}
+}
+
+func TestCheckOwnedUses(t *testing.T) {
+	i := inventory.New(now, nil)
+	i.Add(changedPool("10.0.0.0/24", unchanged))
+	i.Add(changedPool("10.0.0.0/25", func(p *butlerv1.NetworkPool) { p.Name, p.UID, p.Spec.RoutingDomain = "red", "red", "red" }))
+	i.Add(changedPool("10.9.0.0/24", func(p *butlerv1.NetworkPool) { p.Name, p.UID, p.Spec.RoutingDomain = "blue", "blue", "blue" }))
+	lb := func(a *butlerv1.IPAllocation) { a.Spec.Type = butlerv1.TypeLoadBalancer }
+	i.Add(allocation("nodes", "10.0.0.0", "10.0.0.7", ready))
+	i.Add(allocation("handed", "10.0.0.16", "10.0.0.23", ready, lb))
+	i.Add(allocation("lb", "10.0.0.128", "10.0.0.135", ready, lb))
+	i.Add(allocation("red", "10.0.0.64", "10.0.0.71", ready, func(a *butlerv1.IPAllocation) { a.Spec.PoolRef.Name = "red" }))
+	i.Add(allocation("blue", "10.9.0.0", "10.9.0.7", ready, func(a *butlerv1.IPAllocation) { a.Spec.PoolRef.Name = "blue" }))
+	vip := func(name, address string) {
+		v := &novaedgev1.ProxyVIP{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: "1"}}
+		v.Spec.Address = address
+		i.Add(v)
+	}
+	vip("svc-ns.web", "10.1.0.1/32")
+	vip("own", "10.1.0.2/32")
+	handed := [][]allocator.Range{{rangeOf("10.0.0.16-10.0.0.19"), rangeOf("10.0.0.20-10.0.0.23")}, {rangeOf("10.0.0.128-10.0.0.140")}}
+	for _, tc := range []struct {
+		address, service string
+		reported         bool
+	}{
+		{"10.0.0.3", "", false},         // a node of the tenant
+		{"10.0.0.3", "ns/web", true},    // and a Service of this cluster
+		{"10.0.0.21", "ns/web", false},  // MetalLB of this cluster assigns addresses of the allocation
+		{"10.0.0.130", "ns/web", true},  // MetalLB assigns others, too
+		{"10.0.0.200", "ns/web", false}, // free
+		{"10.0.0.65", "ns/web", false},  // owned in a routing domain that need not be the cluster's
+		{"10.9.0.1", "ns/web", true},    // in the only one that offers the address
+		{"10.1.0.1", "ns/web", false},   // its ProxyVIP
+		{"10.1.0.1", "ns/other", true},  // of another Service
+		{"10.1.0.2", "ns/other", false}, // of no Service
+		{"10.1.0.2", "", true},          // a virtual address is no node's
+	} {
+		by := "Node n"
+		if tc.service != "" {
+			by = "Service " + tc.service
+		}
+		found := CheckOwnedUses(i, []OwnedUse{{Use{rangeOf(tc.address), by}, tc.service}}, handed)
+		if got := len(found) == 1 && found[0].Defect == UsedAddress && strings.HasPrefix(found[0].Message, by+" uses "+tc.address+", which "); len(found) > 1 || got != tc.reported {
+			t.Errorf("%s of %s: %+v, want a finding: %t", tc.address, by, found, tc.reported)
 		}
 	}
 }

@@ -205,6 +205,74 @@ func CheckUses(i *inventory.Inventory, uses []Use) (list []Finding) {
 	return list
 }
 
+// OwnedUse is an address in use that a claim may own.
+type OwnedUse struct {
+	Use
+	Service string // namespace/name; "" for a Node
+}
+
+// CheckOwnedUses lists the used addresses that a claim of another user owns. Each entry of handed has the addresses of an IPAddressPool by which MetalLB of
+// the cluster assigns addresses to Services. The user of an address is the user of the claim in these cases:
+//
+//	a Node uses the address        and the claim is not for a virtual address: the claim is for nodes or machines
+//	a Service uses the address     and the claim is the ProxyVIP of the Service, or a ProxyVIP of no Service
+//	a Service uses the address     and the claim owns all addresses of an IPAddressPool that has the address
+//
+// The cluster may be in any routing domain. A claim in the default routing domain, or in the only routing domain whose pools offer the address, is reported.
+func CheckOwnedUses(i *inventory.Inventory, uses []OwnedUse, handed [][]allocator.Range) (list []Finding) {
+	var used []allocator.Range
+	for _, use := range uses {
+		used = append(used, use.Address)
+	}
+	type owner struct {
+		*inventory.Claim
+		domain string
+	}
+	owners, offering := map[netip.Addr][]owner{}, map[netip.Addr]int{} // offering counts routing domains
+	for _, domain := range i.Domains() {
+		for _, g := range i.Segments(domain, used) {
+			if c := i.Claim(g.Object); g.State == state.SegmentOwned && c != nil {
+				for a := range g.Range.Addresses() {
+					owners[a] = append(owners[a], owner{c, domain})
+				}
+			}
+		}
+		pools := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return p.Domain != domain })
+		for _, r := range allocator.Union(used) {
+			for a := range r.Addresses() {
+				at := allocator.Range{First: a, Last: a}
+				if slices.ContainsFunc(pools, func(p *inventory.Pool) bool { return slices.ContainsFunc(p.Ranges, at.Overlaps) }) {
+					offering[a]++
+				}
+			}
+		}
+	}
+	for _, use := range uses {
+		for _, c := range owners[use.Address.First] {
+			if c.domain != "" && offering[use.Address.First] > 1 || isUserOf(c.Claim, use, handed) {
+				continue
+			}
+			list = append(list, newFinding(UsedAddress, []inventory.Key{c.Key}, "give one of the two users another address",
+				"%s uses %s, which %s owns for another user", use.By, use.Address, inventory.TitleOf(c.Key)))
+		}
+	}
+	SortFindings(list)
+	return list
+}
+
+// isUserOf reports whether the user of an address is the user of the claim that owns the address.
+func isUserOf(c *inventory.Claim, use OwnedUse, handed [][]allocator.Range) bool {
+	switch {
+	case use.Service == "":
+		return c.Purpose != inventory.PurposeVIP
+	case c.Purpose == inventory.PurposeVIP:
+		return !strings.HasPrefix(c.Key.Name, "svc-") || c.Key.Name == "svc-"+strings.Replace(use.Service, "/", ".", 1)
+	}
+	return slices.ContainsFunc(handed, func(pool []allocator.Range) bool {
+		return slices.ContainsFunc(pool, use.Address.Overlaps) && len(allocator.Subtract(pool, c.Ranges)) == 0
+	})
+}
+
 // Network is a network of the Services or the Pods of the cluster.
 type Network struct {
 	Name  string // "the Services"

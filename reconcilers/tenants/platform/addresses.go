@@ -11,6 +11,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // SourceKind is the field source of an entry of status.infrastructureAllocations.
@@ -18,7 +19,7 @@ type SourceKind string
 
 // Kinds of sources.
 const (
-	MetalLB SourceKind = "metallb" // a Service of type LoadBalancer
+	MetalLB SourceKind = "metallb" // a Service
 	Node    SourceKind = "node"
 	Machine SourceKind = "machine"
 )
@@ -33,6 +34,24 @@ type AddressSource struct {
 	Addresses       []netip.Addr
 }
 
+// Resource returns the resource of the objects of a kind.
+func (k SourceKind) Resource() string {
+	return map[SourceKind]string{MetalLB: "services", Node: "nodes", Machine: "machines.cluster.x-k8s.io"}[k]
+}
+
+// SourceOf returns the addresses that an object of the management cluster uses: a Service, Node or Machine. Another object uses none.
+func SourceOf(o any) AddressSource {
+	switch o := o.(type) {
+	case *corev1.Service:
+		return InUseByService(o)
+	case *corev1.Node:
+		return OfNode(o)
+	case *unstructured.Unstructured:
+		return OfMachine(o)
+	}
+	return AddressSource{}
+}
+
 // Equal reports whether two versions of an object have the same addresses.
 func (s AddressSource) Equal(o AddressSource) bool {
 	return s.Kind == o.Kind && s.Namespace == o.Namespace && s.Name == o.Name && slices.Equal(s.Addresses, o.Addresses)
@@ -44,6 +63,22 @@ func OfService(s *corev1.Service) AddressSource {
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 		for _, ingress := range s.Status.LoadBalancer.Ingress {
 			source.addAddress(ingress.IP)
+		}
+	}
+	return source
+}
+
+// InUseByService returns the addresses that a Service of the management cluster uses: its external addresses, and those in the status of a Service of type
+// LoadBalancer. The addresses in the status of a Service that requests a ProxyVIP are those of the ProxyVIP, which is a claim: the Service is no second user,
+// and a ProxyVIP that was lost is created again with these addresses.
+func InUseByService(s *corev1.Service) AddressSource {
+	source := OfService(s)
+	if _, requestsVIP := s.Annotations[novaedgev1.AnnotationVIPMode]; requestsVIP {
+		source.Addresses = nil
+	}
+	if s.Spec.Type != corev1.ServiceTypeExternalName {
+		for _, a := range s.Spec.ExternalIPs {
+			source.addAddress(a)
 		}
 	}
 	return source
@@ -89,7 +124,7 @@ type Usage struct {
 	// Allocations are addresses outside of the ranges for tenants, in ascending order: of Services in reserved networks, and of Nodes and Machines
 	// anywhere in the network of the pool.
 	Allocations []v1alpha1.InfrastructureAllocation
-	// Allocatable are addresses of Nodes and Machines inside the ranges for tenants. The allocator must avoid those that no claim owns.
+	// Allocatable are addresses inside the ranges for tenants. The allocator must avoid those that no claim owns.
 	Allocatable []netip.Addr
 }
 
@@ -113,9 +148,10 @@ func UsageOf(p *v1alpha1.NetworkPool, sources []AddressSource) Usage {
 		for _, a := range s.Addresses {
 			reserved := containsAddress(pool.Blocked, a)
 			switch {
-			case !network.Contains(a), s.Kind == MetalLB && !reserved:
-			case s.Kind != MetalLB && !reserved && containsAddress(pool.Window, a):
+			case !network.Contains(a):
+			case !reserved && containsAddress(pool.Window, a):
 				allocatable[a] = true
+			case s.Kind == MetalLB && !reserved:
 			default:
 				if entries[a] == nil {
 					entries[a] = &v1alpha1.InfrastructureAllocation{IP: a.String(), Source: string(s.Kind)}

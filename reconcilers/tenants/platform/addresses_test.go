@@ -65,7 +65,8 @@ func TestUsageOf(t *testing.T) {
 	}{
 		"no sources":                    {},
 		"Service in a reserved network": {sources: []platform.AddressSource{service("a", "10.40.0.3")}, want: list{byService("10.40.0.3", "a")}},
-		"Service elsewhere":             {sources: []platform.AddressSource{service("a", "10.40.0.40"), service("b", "10.40.0.130"), service("c", "10.99.0.1")}},
+		"Service elsewhere":             {sources: []platform.AddressSource{service("a", "10.40.0.40"), service("c", "10.99.0.1")}},
+		"Service in a tenant range":     {sources: []platform.AddressSource{service("a", "10.40.0.130")}, allocatable: []string{"10.40.0.130"}},
 		"several Services, sorted by address": {
 			sources: []platform.AddressSource{service("a", "10.40.0.10"), service("b", "10.40.0.9", "10.40.0.17")},
 			want:    list{byService("10.40.0.9", "b"), byService("10.40.0.10", "a"), byService("10.40.0.17", "b")},
@@ -85,7 +86,7 @@ func TestUsageOf(t *testing.T) {
 			want: list{{IP: "10.40.0.3", Source: "metallb", ServiceRef: &v1alpha1.ServiceReference{Namespace: "ingress", Name: "a"},
 				NodeRef: &v1alpha1.NodeReference{Name: "n"}, MachineRef: &v1alpha1.MachineReference{Namespace: "tenant", Name: "m"}}},
 		},
-		"no reserved network": {pool: `{spec: {cidr: 10.40.0.0/24}}`, sources: []platform.AddressSource{service("a", "10.40.0.3"), node("n", "10.40.0.4")}, allocatable: []string{"10.40.0.4"}},
+		"no reserved network": {pool: `{spec: {cidr: 10.40.0.0/24}}`, sources: []platform.AddressSource{service("a", "10.40.0.3"), node("n", "10.40.0.4")}, allocatable: []string{"10.40.0.3", "10.40.0.4"}},
 		"pool being deleted":  {pool: `{metadata: {deletionTimestamp: "2026-01-01T00:00:00Z"}, spec: {cidr: 10.40.0.0/24, reserved: [{cidr: 10.40.0.0/28}]}}`, sources: []platform.AddressSource{service("a", "10.40.0.3")}},
 		"invalid pool":        {pool: `{spec: {cidr: nonsense, reserved: [{cidr: 10.40.0.0/28}]}}`, sources: []platform.AddressSource{service("a", "10.40.0.3")}},
 		"IPv6": {
@@ -133,6 +134,30 @@ func TestAddressSource(t *testing.T) {
 	}
 	if got := platform.OfMachine(&unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"addresses": "none"}}}); got.Addresses != nil {
 		t.Errorf("a Machine without addresses has %v", got.Addresses)
+	}
+}
+
+func TestInUseByService(t *testing.T) {
+	for name, tc := range map[string]struct {
+		service string
+		want    []string
+	}{
+		"status":                        {`{spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 10.40.0.3}, {hostname: web.example}]}}}`, []string{"10.40.0.3"}},
+		"external addresses":            {`{spec: {type: ClusterIP, externalIPs: [10.40.0.9, 10.40.0.4]}}`, []string{"10.40.0.4", "10.40.0.9"}},
+		"both":                          {`{spec: {type: LoadBalancer, externalIPs: [10.40.0.4]}, status: {loadBalancer: {ingress: [{ip: 10.40.0.3}, {ip: "2001:db8::3"}]}}}`, []string{"10.40.0.3", "10.40.0.4", "2001:db8::3"}},
+		"requested, not assigned":       {`{spec: {type: LoadBalancer, loadBalancerIP: 10.40.0.3}}`, nil},
+		"earlier type":                  {`{spec: {type: NodePort}, status: {loadBalancer: {ingress: [{ip: 10.40.0.3}]}}}`, nil},
+		"ExternalName":                  {`{spec: {type: ExternalName, externalIPs: [10.40.0.4]}}`, nil},
+		"addresses of a ProxyVIP":       {`{metadata: {annotations: {novaedge.io/vip-mode: BGP}}, spec: {type: LoadBalancer}, status: {loadBalancer: {ingress: [{ip: 10.40.0.3}]}}}`, nil},
+		"ProxyVIP and external address": {`{metadata: {annotations: {novaedge.io/vip-mode: BGP}}, spec: {type: LoadBalancer, externalIPs: [10.40.0.4]}, status: {loadBalancer: {ingress: [{ip: 10.40.0.3}]}}}`, []string{"10.40.0.4"}},
+	} {
+		var got []string
+		for _, a := range platform.InUseByService(read[corev1.Service](t, tc.service)).Addresses {
+			got = append(got, a.String())
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/informers"
 )
 
@@ -77,9 +78,13 @@ func trimObject(o any) (any, error) {
 		}
 		o.Object = trimmed
 	case *corev1.Service:
+		mode, requestsVIP := o.Annotations[novaedgev1.AnnotationVIPMode]
 		*o = corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
-			Spec:       corev1.ServiceSpec{Type: o.Spec.Type}, Status: corev1.ServiceStatus{LoadBalancer: o.Status.LoadBalancer},
+			Spec:       corev1.ServiceSpec{Type: o.Spec.Type, ExternalIPs: o.Spec.ExternalIPs}, Status: corev1.ServiceStatus{LoadBalancer: o.Status.LoadBalancer},
+		}
+		if requestsVIP {
+			o.Annotations = map[string]string{novaedgev1.AnnotationVIPMode: mode}
 		}
 	case client.Object:
 		o.SetManagedFields(nil)

@@ -57,7 +57,7 @@ func (c *Cluster) ListAddressSources(ctx context.Context) ([]AddressSource, erro
 		return nil, err
 	}
 	for i := range services.Items {
-		sources = append(sources, OfService(&services.Items[i]))
+		sources = append(sources, InUseByService(&services.Items[i]))
 	}
 	if err := c.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err

@@ -22,24 +22,36 @@ type OptionalKind struct {
 // WatchOptional waits for the CRD of a kind and starts its informer. onChanged is called once the objects are known, and after each change of a spec
 // or status.
 func (c *Cluster) WatchOptional(ctx context.Context, kind *OptionalKind, onChanged func()) error {
-	if !c.awaitKind(ctx, kind.GroupKind, kind.plural) {
-		return nil // the process ends
-	}
-	mapping, err := c.mapper.RESTMapping(kind.GroupKind)
-	if err != nil {
-		return err
+	version, err := c.AwaitVersion(ctx, kind)
+	if err != nil || version == nil {
+		return err // or the process ends
 	}
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(mapping.GroupVersionKind)
+	o.SetGroupVersionKind(*version)
 	err = HandleEvents(ctx, c.Cache, o, func(before, o client.Object) {
 		if before == nil || !equalContent(before, o) {
 			onChanged()
 		}
 	})
-	kind.version.Store(&mapping.GroupVersionKind)
+	kind.SetReadable(*version)
 	onChanged() // earlier decisions did not see the objects
 	return err
 }
+
+// AwaitVersion waits for the CRD of a kind and returns the version in which its objects are read; nil if ctx ends first.
+func (c *Cluster) AwaitVersion(ctx context.Context, kind *OptionalKind) (*schema.GroupVersionKind, error) {
+	if !c.awaitKind(ctx, kind.GroupKind, kind.plural) {
+		return nil, nil
+	}
+	mapping, err := c.mapper.RESTMapping(kind.GroupKind)
+	if err != nil {
+		return nil, err
+	}
+	return &mapping.GroupVersionKind, nil
+}
+
+// SetReadable records that the informer of a kind is synced.
+func (k *OptionalKind) SetReadable(version schema.GroupVersionKind) { k.version.Store(&version) }
 
 // equalContent reports whether two versions of an object have equal spec and status.
 func equalContent(a, b client.Object) bool {

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -112,10 +111,14 @@ func (e Events) RecordPoolsExhausted(p *v1alpha1.ProviderConfig, message string)
 	e.Recorder.Event(p, corev1.EventTypeWarning, eventPoolsExhausted, message)
 }
 
-// RecordAvoided records an address in a range for tenants that a Node or Machine uses without an allocation.
-func (e Events) RecordAvoided(p *v1alpha1.NetworkPool, a netip.Addr) {
+// RecordAvoided records an address in a range for tenants that a Node, Machine or Service uses without an allocation.
+func (e Events) RecordAvoided(p *v1alpha1.NetworkPool, used v1alpha1.InfrastructureAllocation) {
+	user, remedy := "Node or Machine", "remove it from the machine"
+	if used.ServiceRef != nil {
+		user, remedy = "Service", "give the Service another address"
+	}
 	e.Recorder.Eventf(p, corev1.EventTypeWarning, eventAvoided,
-		"%s is in a range for tenants and in use by a Node or Machine, but belongs to no IPAllocation: it is not allocated; reserve it, or remove it from the machine", a)
+		"%s is in a range for tenants and in use by a %s, but belongs to no IPAllocation: it is not allocated; reserve it, or %s", used.IP, user, remedy)
 }
 
 // rangeText returns the range of an allocation, for messages.

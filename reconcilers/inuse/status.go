@@ -1,4 +1,4 @@
-package tenants
+package inuse
 
 import (
 	"context"
@@ -22,12 +22,15 @@ const maxEntries = 4096
 
 var networkPoolKind = v1alpha1.GroupVersion.WithKind("NetworkPool")
 
-// infrastructureReconciler writes to each NetworkPool which of its addresses the platform uses. The ledger reads the status (butler.ConvertPool) and does not
-// allocate platform addresses inside the ranges for tenants.
-type infrastructureReconciler struct{ *deps }
+// statusReconciler writes to each NetworkPool which of its addresses the platform uses. The addresses in the status are blocked too (butler.ConvertPool).
+type statusReconciler struct {
+	*Watcher
+	status report.StatusWriter
+	events report.Events
+}
 
 // Reconcile implements reconcile.Reconciler.
-func (r *infrastructureReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *statusReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if !r.Ledger.MayGrant() {
 		return reconcile.Result{}, nil
 	}
@@ -35,7 +38,7 @@ func (r *infrastructureReconciler) Reconcile(ctx context.Context, req reconcile.
 	if err := r.client.Get(ctx, req.NamespacedName, p); err != nil || p.DeletionTimestamp != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	sources, err := r.platform.ListAddressSources(ctx)
+	sources, err := r.Platform.ListAddressSources(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -61,9 +64,9 @@ func (r *infrastructureReconciler) Reconcile(ctx context.Context, req reconcile.
 	}); err != nil {
 		return reconcile.Result{}, err
 	}
-	for _, a := range avoided {
-		if !slices.ContainsFunc(before, func(e v1alpha1.InfrastructureAllocation) bool { return e.IP == a.String() }) {
-			r.events.RecordAvoided(p, a)
+	for _, e := range platform.EntriesFor(avoided, sources) {
+		if !slices.ContainsFunc(before, func(known v1alpha1.InfrastructureAllocation) bool { return known.IP == e.IP }) {
+			r.events.RecordAvoided(p, e)
 		}
 	}
 	return reconcile.Result{}, nil
