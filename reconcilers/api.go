@@ -33,7 +33,7 @@ type API interface {
 	addResources(f *feed.Feed, mgr manager.Manager, recorder *history.Recorder, served bool) error
 	register(ctx context.Context, mgr manager.Manager, o Options) error
 	// collect lists the pools, and counts the claims in conflict.
-	collect(ctx context.Context, informers client.Reader, l *ledger.Ledger) (pools []ledger.Key, conflicts int, err error)
+	collect(ctx context.Context, informers client.Reader, l *ledger.Ledger) (pools []collectedPool, conflicts int, err error)
 }
 
 // apiAdapter implements API for claims T and pools P.
@@ -190,7 +190,8 @@ func (a *apiAdapter[T, P]) newPool(resource string) client.Object {
 	return nil
 }
 
-func (a *apiAdapter[T, P]) collect(ctx context.Context, informers client.Reader, l *ledger.Ledger) (pools []ledger.Key, conflicts int, err error) {
+func (a *apiAdapter[T, P]) collect(ctx context.Context, informers client.Reader, l *ledger.Ledger) (pools []collectedPool, conflicts int, err error) {
+	bounded, _ := any(a.pools).(interface{ IsListFull(P) bool })
 	inConflict := func(uid string) bool { return l.OwnershipOf(uid).Conflict != nil }
 	if conflicts, err = claims.CountConflicts(ctx, informers, a.newClaims(), inConflict); err != nil || a.poolResource == "" {
 		return nil, conflicts, err
@@ -201,7 +202,9 @@ func (a *apiAdapter[T, P]) collect(ctx context.Context, informers client.Reader,
 	}
 	err = meta.EachListItem(all, func(o runtime.Object) error {
 		p := o.(P)
-		pools = append(pools, ledger.Key{Resource: a.poolResource, Namespace: p.GetNamespace(), Name: p.GetName()})
+		pools = append(pools, collectedPool{
+			ledger.Key{Resource: a.poolResource, Namespace: p.GetNamespace(), Name: p.GetName()}, bounded != nil && bounded.IsListFull(p),
+		})
 		return nil
 	})
 	return pools, conflicts, err

@@ -36,6 +36,15 @@ var movedGauge = prometheus.NewDesc("butler_ipam_moved_ranges",
 	"Ranges of the pool that moved to other clusters, by state: in the list of the pool (listed), or not (unlisted), or not recorded by the manager yet (unrecorded).",
 	[]string{"resource", "pool", "namespace", "state"}, nil)
 
+var listFullGauge = prometheus.NewDesc("butler_ipam_status_list_full",
+	"1 if a list in the status of the pool has no room: entries are missing, or the next one will be.", []string{"resource", "pool", "namespace"}, nil)
+
+// collectedPool is a pool, and whether a list in its status has no room.
+type collectedPool struct {
+	ledger.Key
+	listFull bool
+}
+
 // collector reads the gauges at each scrape: the values are current, and the gauges of a deleted pool end. Only the leader has gauges, so that a sum over
 // replicas counts each pool once.
 type collector struct {
@@ -52,6 +61,7 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	}
 	descs <- conflictGauge
 	descs <- movedGauge
+	descs <- listFullGauge
 }
 
 // Collect implements prometheus.Collector.
@@ -67,14 +77,17 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		}
 		total += conflicts
 		for _, p := range pools {
-			usage, known := c.ledger.Usage(p)
+			usage, known := c.ledger.Usage(p.Key)
 			if !known {
 				continue
 			}
 			for _, g := range poolGauges {
 				metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, g.value(usage), p.Resource, p.Name, p.Namespace)
 			}
-			if n := c.ledger.CountMoved(p); n != (ledger.MovedCount{}) {
+			if p.listFull {
+				metrics <- prometheus.MustNewConstMetric(listFullGauge, prometheus.GaugeValue, 1, p.Resource, p.Name, p.Namespace)
+			}
+			if n := c.ledger.CountMoved(p.Key); n != (ledger.MovedCount{}) {
 				for state, n := range map[string]int{"listed": n.Listed, "unlisted": n.Unlisted, "unrecorded": n.Unrecorded} {
 					metrics <- prometheus.MustNewConstMetric(movedGauge, prometheus.GaugeValue, float64(n), p.Resource, p.Name, p.Namespace, state)
 				}

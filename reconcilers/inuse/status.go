@@ -17,9 +17,6 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools/status,verbs=patch
 
-// maxEntries bounds status.infrastructureAllocations. Avoided addresses come first and so are within the bound.
-const maxEntries = 4096
-
 var networkPoolKind = v1alpha1.GroupVersion.WithKind("NetworkPool")
 
 // statusReconciler writes to each NetworkPool which of its addresses the platform uses. The addresses in the status are blocked too (butler.ConvertPool).
@@ -47,10 +44,11 @@ func (r *statusReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	usage := platform.UsageOf(declared, sources)
 	avoided := r.Ledger.Unowned(butler.NetworkPoolKey(p.Namespace, p.Name), usage.Allocatable) // a tenant owns the addresses of its machines
 	entries := slices.Concat(platform.EntriesFor(avoided, sources), usage.Allocations)
-	entries = entries[:min(len(entries), maxEntries)]
+	total := len(entries)
+	entries = slices.Clone(butler.BoundInfrastructure(entries)) // avoided addresses come first and so are within the bound
 	platform.SortEntries(entries)
 	before := p.Status.InfrastructureAllocations
-	if len(entries) == 0 && len(before) == 0 || equality.Semantic.DeepEqual(entries, before) {
+	if (len(entries) == 0 && len(before) == 0 || equality.Semantic.DeepEqual(entries, before)) && p.Status.InfrastructureConsumedIPs == int64(total) {
 		return reconcile.Result{}, nil
 	}
 	list := make([]any, len(entries))
@@ -60,9 +58,12 @@ func (r *statusReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 		}
 	}
 	if err := r.status.Apply(ctx, networkPoolKind, p, report.OwnerInfrastructure, map[string]any{
-		"infrastructureAllocations": list, "infrastructureConsumedIPs": int64(len(usage.Allocations) + len(avoided)),
+		"infrastructureAllocations": list, "infrastructureConsumedIPs": int64(total),
 	}); err != nil {
 		return reconcile.Result{}, err
+	}
+	if unlisted := total - len(entries); unlisted > 0 && butler.UnlistedInfrastructure(p) == 0 {
+		r.events.RecordInfrastructureUnlisted(p, unlisted)
 	}
 	for _, e := range platform.EntriesFor(avoided, sources) {
 		if !slices.ContainsFunc(before, func(known v1alpha1.InfrastructureAllocation) bool { return known.IP == e.IP }) {

@@ -22,6 +22,8 @@ const (
 	eventMovedUnlisted       = "MovedNotListed"
 	eventMovedUnrecorded     = "MovedUnrecorded"
 	eventStatusRefused       = "StatusRefused"
+	eventStatusListFull      = "StatusListFull"
+	eventStatusTooLarge      = "StatusTooLarge"
 	eventWaitingForOwners    = "WaitingForOwners"
 )
 
@@ -56,6 +58,16 @@ func (d *deps) reportMovedUnrecorded(p client.Object, err error) {
 
 func (d *deps) reportStatusRefused(p client.Object, err error) {
 	d.Events.Warning(p, eventStatusRefused, "the API server denies the status, and the pool allocates nothing, until the spec is corrected: "+fieldtext.Shorten(err.Error()))
+}
+
+func (d *deps) reportIndexesUnlisted(p client.Object, unlisted int) {
+	d.Events.Warning(p, eventStatusListFull, fmt.Sprintf(
+		"status.indexes has no room for %s, which %s their addresses all the same: use several pools, or shorter names",
+		allocator.Counted(unlisted, "more claim"), allocator.Agree(unlisted, "owns", "own")))
+}
+
+func (d *deps) reportStatusTooLarge(p client.Object, err error) {
+	d.Events.Warning(p, eventStatusTooLarge, "the pool is too large for etcd, so its status is not written, and releases have no record in it: remove large annotations, or shorten its spec: "+fieldtext.Shorten(err.Error()))
 }
 
 func (d *deps) reportWaitsForOwners(p client.Object, owners string) {

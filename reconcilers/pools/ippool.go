@@ -67,6 +67,9 @@ func (ipPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.IPP
 	}
 	owned := d.Ledger.OwnedThrough(key)
 	indexes := indexesOf(owned)
+	if unlisted := metal3.BoundIndexes(indexes); unlisted > 0 && m.mayReport(eventStatusListFull, d.Now()) {
+		d.reportIndexesUnlisted(p, unlisted)
+	}
 	switch {
 	case p.Status.LastUpdated == nil && len(indexes) == 0:
 		p.Status.LastUpdated = p.CreationTimestamp.DeepCopy()
@@ -82,6 +85,9 @@ func (ipPools) writeStatus(ctx context.Context, d *deps, before, p *v1alpha1.IPP
 	}
 	return reconcile.Result{RequeueAfter: again}, err
 }
+
+// IsListFull reports whether status.indexes has no room for another claim.
+func (ipPools) IsListFull(p *v1alpha1.IPPool) bool { return metal3.IsIndexFull(p) }
 
 // setClusterMetadata adds the owner reference and the labels of the Cluster to a pool, and reports whether any was missing.
 func setClusterMetadata(p *v1alpha1.IPPool, clusters metal3.Clusters) bool {

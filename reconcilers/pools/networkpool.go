@@ -19,6 +19,7 @@ import (
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/claims"
 	"butlerlabs.dev/ipam/reconcilers/flow"
+	"butlerlabs.dev/ipam/reconcilers/write"
 )
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=networkpools,verbs=get;list;watch;patch
@@ -94,6 +95,17 @@ func (networkPools) writeStatusAndRemoveFinalizers(ctx context.Context, d *deps,
 			again.Add(flow.LongestPause)
 			return nil
 		}
+		if write.IsTooLarge(err) {
+			// The lists in the status are bounded (package object): annotations, spec or managedFields are as large as that. Releases do not wait for a
+			// record that may never be stored: the cooldown list records their ranges, as far as it has room.
+			m.statusWritten = d.Now()
+			if m.mayReport(eventStatusTooLarge, d.Now()) {
+				d.reportStatusTooLarge(p, err)
+			}
+			claims.RemoveFinalizers(ctx, d.Deps, released, v1alpha1.FinalizerIPAllocation, again)
+			again.Add(flow.LongestPause)
+			return nil
+		}
 		if !written {
 			return err
 		}
@@ -121,6 +133,11 @@ func (networkPools) writeStatusAndRemoveFinalizers(ctx context.Context, d *deps,
 		again.Add(urgent.every)
 	}
 	return nil
+}
+
+// IsListFull reports whether a list in the status has no room.
+func (networkPools) IsListFull(p *v1alpha1.NetworkPool) bool {
+	return butler.UnlistedInfrastructure(p) > 0
 }
 
 // isSpecInvalid reports whether the API server denied a write because of the spec of the object. A policy that denies names no field.

@@ -68,6 +68,7 @@ var (
 	MovedRecordUnreadable = define("IPAM207", SeverityError, "The record of moved ranges of a pool cannot be read.")
 	CooldownsFull         = define("IPAM208", SeverityWarning, "The annotations of a pool leave no room for its cooldown list.")
 	CooldownsUnreadable   = define("IPAM209", SeverityWarning, "The cooldown list of a pool cannot be read.")
+	StatusListFull        = define("IPAM210", SeverityWarning, "A list in the status of a pool has no room for all its entries.")
 
 	Fragmented   = define("IPAM301", SeverityWarning, "No free block is large enough for the default count of a pool, though enough addresses are free.")
 	Full         = define("IPAM302", SeverityError, "A pool is full.")

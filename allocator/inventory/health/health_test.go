@@ -190,6 +190,12 @@ var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 	CooldownsFull: add(ipPool(func(p *metal3v1.IPPool) {
 		p.Annotations = map[string]string{butlerv1.AnnotationReuseDelay: "1h", "notes": strings.Repeat("x", 250_000)}
 	})),
+	StatusListFull: add(ipPool(func(p *metal3v1.IPPool) {
+		p.Status.Indexes = map[string]metal3v1.IP{}
+		for n := range 4_300 {
+			p.Status.Indexes[fmt.Sprintf("%0232d", n)] = "10.1.0.1"
+		}
+	})),
 	CooldownsUnreadable: add(ipPool(func(p *metal3v1.IPPool) { p.Annotations = map[string]string{butlerv1.AnnotationCooldown: "["} })),
 
 	Fragmented: add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) {

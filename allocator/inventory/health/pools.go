@@ -45,6 +45,7 @@ func checkPool(i *inventory.Inventory, p *inventory.Pool, grace time.Duration) (
 	}
 	checkPoolOwners(i, p, grace, add)
 	checkCooldowns(i, p, add)
+	checkLists(p, add)
 	for _, other := range i.Overlapping(p) {
 		if inventory.CompareKeys(p.Key, other) < 0 {
 			list = append(list, newFinding(Overlap, []inventory.Key{p.Key, other},
@@ -82,6 +83,20 @@ func checkCooldowns(i *inventory.Inventory, p *inventory.Pool, add func(d Defect
 	if _, unlisted := poolrecord.FormatList(p.Object, append(slices.Clone(list.Ranges), next), list.StoredRevision()); len(unlisted) > 0 {
 		add(CooldownsFull, "remove large annotations of other programs, or shorten the reuse delay: what is not listed is free after a restart of the manager",
 			"has no room for another range in annotation %s, which lists %s", butlerv1.AnnotationCooldown, allocator.Counted(len(list.Ranges), "range"))
+	}
+}
+
+// checkLists checks whether the lists in the status of a pool have room for their entries.
+func checkLists(p *inventory.Pool, add func(d Defect, remedy, format string, values ...any)) {
+	switch pool := p.Object.(type) {
+	case *butlerv1.NetworkPool:
+		if n := butler.UnlistedInfrastructure(pool); n > 0 {
+			add(StatusListFull, "nothing: these addresses are not allocated either", "does not list %d of %d addresses in status.infrastructureAllocations, which has no more room", n, pool.Status.InfrastructureConsumedIPs)
+		}
+	case *metal3v1.IPPool:
+		if metal3.IsIndexFull(pool) {
+			add(StatusListFull, "use several pools, or shorter names: further claims own their addresses without being listed", "lists %d claims in status.indexes, which has no room for more", len(pool.Status.Indexes))
+		}
 	}
 }
 

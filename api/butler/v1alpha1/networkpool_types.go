@@ -196,11 +196,12 @@ type NetworkPoolStatus struct {
 	// +kubebuilder:validation:MaxItems=512
 	UnmanagedRanges []UnmanagedRange `json:"unmanagedRanges,omitempty"`
 
-	// infrastructureConsumedIPs is the number of addresses in infrastructureAllocations.
+	// infrastructureConsumedIPs is the number of addresses of the pool that the cluster of the manager uses beside the claims, listed or not.
 	// +optional
 	InfrastructureConsumedIPs int64 `json:"infrastructureConsumedIPs"`
 
-	// infrastructureAllocations lists the addresses of the pool that the platform uses.
+	// infrastructureAllocations lists addresses of the pool that Nodes, Machines and Services of the cluster of the manager use beside the claims, first those
+	// in ranges for tenants, as far as the object has room.
 	// +optional
 	// +listType=map
 	// +listMapKey=ip
@@ -228,7 +229,7 @@ type UnmanagedRange struct {
 	End string `json:"end"`
 }
 
-// InfrastructureAllocation is one address used by the platform, with the user.
+// InfrastructureAllocation is one address in use beside the claims, with the user.
 type InfrastructureAllocation struct {
 	// ip is the address.
 	// +required
@@ -242,7 +243,7 @@ type InfrastructureAllocation struct {
 	// +kubebuilder:validation:MaxLength=63
 	Source string `json:"source"`
 
-	// serviceRef is the Service of type LoadBalancer with this address.
+	// serviceRef is the Service with this address.
 	// +optional
 	ServiceRef *ServiceReference `json:"serviceRef,omitempty"`
 

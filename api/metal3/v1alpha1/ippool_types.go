@@ -100,7 +100,7 @@ type IPPoolStatus struct {
 	// +optional
 	LastUpdated *metav1.Time `json:"lastUpdated,omitempty"`
 
-	// indexes maps the name of each claim to its address.
+	// indexes maps the name of each claim to its address, as far as the object has room: 1 MiB of names and addresses.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=49152
 	Indexes map[string]IP `json:"indexes,omitempty"`

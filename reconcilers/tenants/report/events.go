@@ -28,6 +28,7 @@ const (
 	eventOrphaned       = "TenantClusterMissing" // IPAllocation
 	eventOrphanGC       = "OrphanedAllocationGC" // IPAllocation and NetworkPool
 	eventAvoided        = "AddressAvoided"       // NetworkPool
+	eventUnlisted       = "StatusListFull"       // NetworkPool
 	eventPoolsExhausted = "PoolsExhausted"       // ProviderConfig
 )
 
@@ -119,6 +120,12 @@ func (e Events) RecordAvoided(p *v1alpha1.NetworkPool, used v1alpha1.Infrastruct
 	}
 	e.Recorder.Eventf(p, corev1.EventTypeWarning, eventAvoided,
 		"%s is in a range for tenants and in use by a %s, but belongs to no IPAllocation: it is not allocated; reserve it, or %s", used.IP, user, remedy)
+}
+
+// RecordInfrastructureUnlisted records that the status of a pool has no room for all addresses that the platform uses.
+func (e Events) RecordInfrastructureUnlisted(p *v1alpha1.NetworkPool, unlisted int) {
+	e.Recorder.Eventf(p, corev1.EventTypeWarning, eventUnlisted,
+		"status.infrastructureAllocations has no room for %d more addresses, which are not allocated either; infrastructureConsumedIPs counts all", unlisted)
 }
 
 // rangeText returns the range of an allocation, for messages.

@@ -94,6 +94,10 @@ var examples = map[string]example{
 		       moved_ranges{instance="a",resource="r",namespace="n",pool="p",state="listed"} 5x30`,
 		quiet: "9m", fires: "10m", want: `{resource="r",namespace="n",pool="p"} 7`,
 	},
+	"ButlerIPAMStatusListFull": {
+		load:  `status_list_full{instance="a",resource="r",namespace="n",pool="p"} _x9 1x30`,
+		quiet: "14m", fires: "26m", want: `{resource="r",namespace="n",pool="p"} 1`,
+	},
 	"ButlerIPAMMovedRangesUnrecorded": {
 		load: `moved_ranges{instance="a",resource="r",namespace="n",pool="p",state="unrecorded"} 0x9 7x20
 		       moved_ranges{instance="a",resource="r",namespace="n",pool="p",state="listed"} 5x30`,
