@@ -12,7 +12,9 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
+	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/webhooks/review"
 )
 
@@ -40,7 +42,7 @@ func (k *addressObjects[T]) mutateManaged(ctx context.Context, req *admission.Re
 		return admission.Response{}, review.InvalidError(faults)
 	}
 	q := k.newRequest(req, o)
-	grant, warnings, err := k.grant(ctx, &q, o, isDryRun(req))
+	grant, owned, warnings, err := k.grant(ctx, &q, o, isDryRun(req))
 	if err != nil {
 		return admission.Response{}, err
 	}
@@ -48,33 +50,37 @@ func (k *addressObjects[T]) mutateManaged(ctx context.Context, req *admission.Re
 	if err != nil {
 		return admission.Response{}, err
 	}
+	if owned != nil { // by the claim of the object, or kept for it
+		annotations[v1alpha1.AnnotationGrantedDomain] = object.FormatDomain(owned.Space)
+	}
 	setAnnotationsOfCreate(o, annotations)
 	removeManagedFields(o)
 	response, err := k.respond(before, o)
 	return response.WithWarnings(warnings...), err
 }
 
-// grant asks the ledger. The grant is nil for an address object that is stored without a grant: its claim owns the address, or its pool is missing. Error:
+// grant asks the ledger. The grant is nil for an address object that is stored without a grant: its claim owns the address (owned), or its pool is missing. Error:
 // the address object is denied.
-func (k *addressObjects[T]) grant(ctx context.Context, q *ledger.Request, o T, dryRun bool) (grant *ledger.Grant, warnings []string, denial error) {
+func (k *addressObjects[T]) grant(ctx context.Context, q *ledger.Request, o T, dryRun bool) (grant *ledger.Grant, owned *ledger.OwnedError, warnings []string, denial error) {
 	g, unoffered, err := k.ask(ctx, q, o, dryRun)
 	if unoffered != "" {
 		warnings = []string{unoffered}
 	}
 	if err == nil {
-		return &g, warnings, nil
+		return &g, nil, warnings, nil
 	}
 	if !dryRun {
 		k.ledger.CountDenied(q.Pool, err)
 	}
 	if missing := (*ledger.NoPoolError)(nil); errors.As(err, &missing) {
-		return nil, []string{fmt.Sprintf("pool %s does not exist: the claim owns the address as soon as the pool is created, unless the address has another owner by then", missing.Pool)}, nil
+		return nil, nil, []string{fmt.Sprintf("pool %s does not exist: the claim owns the address as soon as the pool is created, unless the address has another owner by then", missing.Pool)}, nil
 	}
 	warning, denial := decideUngranted(k.toClaim(o), err)
 	if warning != "" {
 		warnings = append(warnings, warning)
 	}
-	return nil, warnings, denial
+	errors.As(err, &owned)
+	return nil, owned, warnings, denial
 }
 
 // ask asks the ledger for the address of an address object. If the pool does not offer the address, ask asks again without the rules of the pool, and
@@ -145,6 +151,9 @@ func (k *addressObjects[T]) validate(ctx context.Context, req *admission.Request
 	q := k.newRequest(req, o)
 	if _, _, err := k.ask(ctx, &q, o, true); err != nil {
 		_, denial := decideUngranted(claim, err)
+		if owned := (*ledger.OwnedError)(nil); denial == nil && errors.As(err, &owned) && claim.SpaceGranted && claim.Space != owned.Space {
+			denial = fmt.Errorf("%s: %w: another webhook or client has changed annotation %s: find and correct that webhook or client", describeRanges(claim), ledger.ErrForged, v1alpha1.AnnotationGrantedDomain)
+		}
 		return admission.Allowed(""), denial
 	}
 	return admission.Response{}, newMissingTokenError(claim)
@@ -160,7 +169,7 @@ func (k *addressObjects[T]) checkUpdate(ctx context.Context, old, o T) error {
 	if faults := append(k.findFaults(old, o), findAllocationFaults(old, o)...); len(faults) > 0 {
 		return review.InvalidError(faults)
 	}
-	return nil
+	return k.checkDomain(ctx, old, o)
 }
 
 // unreadAddressFields are the fields of an address object that describe its network.

@@ -32,7 +32,7 @@ func (annotatedClaims[T]) hasAddresses(c T) bool {
 func (annotatedClaims[T]) withoutAddresses(c T) T {
 	c = c.DeepCopyObject().(T)
 	annotations := c.GetAnnotations()
-	for _, key := range []string{v1alpha1.AnnotationIPAddress, butlerv1.AnnotationGrant, butlerv1.AnnotationOrigin} {
+	for _, key := range []string{v1alpha1.AnnotationIPAddress, butlerv1.AnnotationGrant, butlerv1.AnnotationOrigin, butlerv1.AnnotationGrantedDomain} {
 		delete(annotations, key)
 	}
 	c.SetAnnotations(annotations)

@@ -144,6 +144,7 @@ func (k *claims[T]) mutateCreate(ctx context.Context, req *admission.Request, be
 	if err != nil {
 		return admission.Response{}, err
 	}
+	replaceRestoredLabel(c, annotations, space)
 	setAnnotationsOfCreate(c, annotations)
 	if k.origins != nil {
 		var none T
@@ -152,13 +153,32 @@ func (k *claims[T]) mutateCreate(ctx context.Context, req *admission.Request, be
 	k.adapter.completeMetadata(c, space)
 	removeManagedFields(c)
 	response, err := k.respond(before, c)
-	return response.WithWarnings(warnings...), err
+	return response.WithWarnings(append(warnings, k.warnWrongLabel(c, annotations, space)...)...), err
+}
+
+// replaceRestoredLabel removes the label of the routing domain from an object that is restored from a backup, if its addresses were granted in another routing
+// domain: the allocator wrote the label in the cluster of the backup. completeMetadata adds the new label.
+func replaceRestoredLabel(c metav1.Object, annotations map[string]string, space string) {
+	if named, _ := object.RoutingDomain(c); annotations[v1alpha1.AnnotationGrant] != "" && c.GetAnnotations()[v1alpha1.AnnotationOrigin] != "" && named != space {
+		removeLabel(c, v1alpha1.LabelRoutingDomain)
+	}
+}
+
+// warnWrongLabel is warnLabel for a claim with a grant in a routing domain.
+func (k *claims[T]) warnWrongLabel(c T, annotations map[string]string, space string) []string {
+	if annotations[v1alpha1.AnnotationGrant] == "" {
+		return nil
+	}
+	return warnLabel(c, space)
 }
 
 // mutateUpdate allocates the ranges of a stored claim without ranges, or the different ranges that an update requests.
 func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, before fields, c, stored T) (admission.Response, error) {
 	q := k.newRequest(req, c)
 	q.UID, q.Version = string(stored.GetUID()), object.ResourceVersion(stored)
+	if was := k.toClaim(stored); was.SpaceGranted && was.Pool == (ledger.Key{}) {
+		q.Space = was.Space
+	}
 	annotations, space, warnings, err := k.fill(ctx, &q, c, isDryRun(req))
 	if err != nil {
 		return admission.Response{}, err
@@ -170,7 +190,7 @@ func (k *claims[T]) mutateUpdate(ctx context.Context, req *admission.Request, be
 	k.updateMetadata(stored, c)
 	k.adapter.completeMetadata(c, space)
 	response, err := k.respond(before, c)
-	return response.WithWarnings(warnings...), err
+	return response.WithWarnings(append(warnings, k.warnWrongLabel(c, annotations, space)...)...), err
 }
 
 // fill allocates the ranges of a claim and writes them into the claim. It returns the annotations of the grant and the routing domain; "" for a claim that

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
@@ -151,10 +152,11 @@ func (k *ownerWebhooks[T]) respond(before fields, o T) (admission.Response, erro
 	return admission.Patched("", p...), nil
 }
 
-// newRequest returns the request of an object. Ranges is set by askLedger; for a stored claim the caller adds UID and Version.
+// newRequest returns the request of an object. Ranges is set by askLedger; for a stored claim the caller adds UID, Version and, without a pool, the routing domain.
+// The routing domain that a created object records is of another cluster or of its author.
 func (k *ownerWebhooks[T]) newRequest(req *admission.Request, o T) ledger.Request {
 	c := k.toClaim(o)
-	return ledger.Request{Claim: c.Key, RequestUID: string(req.UID), Pool: c.Pool, Space: c.Space}
+	return ledger.Request{Claim: c.Key, OwnerClaim: c.OwnerClaim, RequestUID: string(req.UID), Pool: c.Pool, Space: o.GetLabels()[v1alpha1.LabelRoutingDomain]}
 }
 
 // askLedger grants a request, or previews the grant in a dry run. It sets q.Ranges to the result of build. If a newer version
@@ -208,11 +210,11 @@ func dependsOnPool(err error) bool {
 	return errors.As(err, &missing) || errors.As(err, &deleting) || errors.As(err, &paused) || errors.As(err, &faulty) || errors.As(err, &manual) || errors.As(err, &family) || errors.As(err, &pool) || errors.As(err, &failure)
 }
 
-// buildAnnotations returns the annotations for a grant, "" for an annotation to remove. Without a grant, token and origin are removed. The grant of a call
+// buildAnnotations returns the annotations for a grant, "" for an annotation to remove. Without a grant, token, origin and routing domain are removed. The grant of a call
 // that has ended is withdrawn: no object will have the token.
 func (k *ownerWebhooks[T]) buildAnnotations(ctx context.Context, g *ledger.Grant, requests []ledger.RangeRequest) (map[string]string, error) {
 	if g == nil {
-		return map[string]string{v1alpha1.AnnotationGrant: "", v1alpha1.AnnotationOrigin: ""}, nil
+		return map[string]string{v1alpha1.AnnotationGrant: "", v1alpha1.AnnotationOrigin: "", v1alpha1.AnnotationGrantedDomain: ""}, nil
 	}
 	if ctx.Err() != nil {
 		k.ledger.Withdraw(g.Token)
@@ -222,7 +224,9 @@ func (k *ownerWebhooks[T]) buildAnnotations(ctx context.Context, g *ledger.Grant
 	if !slices.ContainsFunc(requests, func(w ledger.RangeRequest) bool { return !w.Exact.IsValid() }) {
 		origin = v1alpha1.OriginPinned
 	}
-	return map[string]string{v1alpha1.AnnotationGrant: g.Token.String(), v1alpha1.AnnotationOrigin: origin}, nil
+	return map[string]string{
+		v1alpha1.AnnotationGrant: g.Token.String(), v1alpha1.AnnotationOrigin: origin, v1alpha1.AnnotationGrantedDomain: object.FormatDomain(g.Space),
+	}, nil
 }
 
 // setAnnotationsOfCreate sets the annotations of a created object. An object with an origin is restored from a backup: its TenantCluster or Service was
@@ -236,7 +240,7 @@ func setAnnotationsOfCreate(o metav1.Object, annotations map[string]string) {
 
 // restoreAnnotations restores absent annotations of a stored allocation. A token that an update adds is removed.
 func restoreAnnotations(stored, updated metav1.Object) {
-	annotations := findAbsent(updated, stored, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin, v1alpha1.AnnotationChosen)
+	annotations := findAbsent(updated, stored, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin, v1alpha1.AnnotationChosen, v1alpha1.AnnotationGrantedDomain)
 	if stored.GetAnnotations()[v1alpha1.AnnotationGrant] == "" {
 		annotations[v1alpha1.AnnotationGrant] = ""
 	}
@@ -266,40 +270,85 @@ func (k *ownerWebhooks[T]) checkAddsNothing(old, o T) error {
 	if was.Token != is.Token && !is.Token.IsZero() {
 		return review.InvalidError{field.Forbidden(field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationGrant), "is set by the allocator: keep the stored value, or omit the annotation")}
 	}
+	if is.SpaceGranted && is.Space != was.Space {
+		return review.InvalidError{field.Forbidden(domainPath, "is set by the allocator: keep the stored value, or omit the annotation")}
+	}
 	if is.Pool != was.Pool && is.Pool != (ledger.Key{}) || is.OwnerClaim != was.OwnerClaim {
 		return review.InvalidError{field.Forbidden(field.NewPath("spec"), "an object that is being deleted, or moved to another cluster, keeps its pool and its claim: create another object")}
 	}
 	return nil
 }
 
-// checkSpaceUnchanged protects the routing domain of an object with addresses and without a pool: only the label of the object records this routing domain.
+// domainPath is the path of the annotation that records the routing domain of the addresses of an object.
+var domainPath = field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationGrantedDomain)
+
+// checkDomain denies an update that changes the recorded routing domain of an object, unless it records the routing domain in which the object owns its
+// addresses: a record may be missing, or changed while the webhooks were not installed.
+func (k *ownerWebhooks[T]) checkDomain(ctx context.Context, old, o T) error {
+	recorded := o.GetAnnotations()[v1alpha1.AnnotationGrantedDomain]
+	if recorded == "" || recorded == old.GetAnnotations()[v1alpha1.AnnotationGrantedDomain] {
+		return nil
+	}
+	domain, owns, err := k.ledger.DomainOf(ctx, string(old.GetUID()), object.ResourceVersion(old))
+	switch {
+	case err != nil:
+		return err
+	case !owns:
+		return review.InvalidError{field.Invalid(domainPath, recorded, "is set by the allocator, which granted nothing to this object: omit the annotation")}
+	case recorded != object.FormatDomain(domain):
+		return review.InvalidError{field.Invalid(domainPath, recorded, fmt.Sprintf(
+			"is the routing domain of the addresses and cannot be changed: omit the annotation, or write %q", object.FormatDomain(domain)))}
+	}
+	return nil
+}
+
+// warnLabel warns of a label that names another routing domain than that of the addresses of an object.
+func warnLabel(o metav1.Object, domain string) []string {
+	named, has := o.GetLabels()[v1alpha1.LabelRoutingDomain]
+	if !has || named == domain {
+		return nil
+	}
+	return []string{fmt.Sprintf("label %s is %q, and has no effect: the addresses are in routing domain %q, that of the pool: correct or omit the label", v1alpha1.LabelRoutingDomain, named, domain)}
+}
+
+// checkSpaceUnchanged protects the label of an object with addresses and without a pool, which names the routing domain of its addresses to people and programs.
 // The label cannot be changed, and an object that leaves its pool must have the label.
 func (k *ownerWebhooks[T]) checkSpaceUnchanged(ctx context.Context, old, o T) error {
 	was, is := k.toClaim(old), k.toClaim(o)
 	label := field.NewPath("metadata", "labels").Key(v1alpha1.LabelRoutingDomain)
+	named := o.GetLabels()[v1alpha1.LabelRoutingDomain]
 	switch {
 	case len(was.Ranges) == 0 || is.Pool != (ledger.Key{}):
 		return nil
 	case was.Pool == (ledger.Key{}):
-		if is.Space != was.Space {
+		if named != was.Space && named != old.GetLabels()[v1alpha1.LabelRoutingDomain] {
 			return review.InvalidError{field.Forbidden(label, fmt.Sprintf("cannot be changed while addresses of routing domain %q are owned without a pool: create another %s and delete this one",
 				was.Space, k.subject().Kind.Kind))}
 		}
 		return nil
 	}
-	pool, err := k.readLedgerPool(ctx, was.Pool, k.cached)
-	missing := (*ledger.NoPoolError)(nil)
-	if errors.As(err, &missing) {
-		pool, err = k.readLedgerPool(ctx, was.Pool, k.live)
+	domain, err := was.Space, error(nil)
+	if !was.SpaceGranted {
+		domain, err = k.readDomain(ctx, was)
 	}
-	if errors.As(err, &missing) { // the label records the routing domain of a missing pool
-		pool.Space, err = was.Space, nil
-	}
-	if err == nil && is.Space != pool.Space {
-		err = review.InvalidError{field.Invalid(label, is.Space, fmt.Sprintf(
-			"must be %q, the routing domain of the addresses, before the object may leave pool %s: correct the label in the same update", pool.Space, was.Pool))}
+	if err == nil && named != domain {
+		err = review.InvalidError{field.Invalid(label, named, fmt.Sprintf(
+			"must be %q, the routing domain of the addresses, before the object may leave pool %s: correct the label in the same update", domain, was.Pool))}
 	}
 	return err
+}
+
+// readDomain returns the routing domain of an object that does not record it: that of its pool or, if the pool is missing, of its label.
+func (k *ownerWebhooks[T]) readDomain(ctx context.Context, c ledger.Claim) (string, error) {
+	pool, err := k.readLedgerPool(ctx, c.Pool, k.cached)
+	missing := (*ledger.NoPoolError)(nil)
+	if errors.As(err, &missing) {
+		pool, err = k.readLedgerPool(ctx, c.Pool, k.live)
+	}
+	if errors.As(err, &missing) {
+		return c.Space, nil
+	}
+	return pool.Space, err
 }
 
 // checkToken requires the open grant of an object with ranges and a token. uid and version identify the stored claim; a create has "" and 0, since

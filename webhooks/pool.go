@@ -109,6 +109,9 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 			return admission.Response{}, err
 		}
 	}
+	if stranded := n.ledger.FindStrandedOwner(changed); stranded != nil {
+		return admission.Response{}, stranded
+	}
 	describeOwner := func(a netip.Addr) string {
 		owner := n.ledger.OwnerOf(changed.Space, a)
 		if owner == nil {

@@ -58,11 +58,13 @@ func (k *claims[T]) validateUpdate(ctx context.Context, req *admission.Request, 
 	if len(faults) > 0 {
 		return admission.Response{}, review.InvalidError(faults)
 	}
-	if unchanged && unmet {
-		return admission.Allowed(""), nil
+	if unchanged && !unmet {
+		if err := k.checkRestored(stored, c); err != nil {
+			return admission.Response{}, err
+		}
 	}
 	if unchanged {
-		return admission.Allowed(""), k.checkRestored(stored, c)
+		return admission.Allowed(""), k.checkDomain(ctx, stored, c)
 	}
 	return k.validateGrant(ctx, req, c, string(old.GetUID()), object.ResourceVersion(old))
 }

@@ -45,10 +45,13 @@ const (
 
 // Claim describes a stored claim or address object.
 type Claim struct {
-	Key     Key
-	UID     string
-	Pool    Key    // zero for a claim without a pool
-	Domain  string // routing domain of the ranges
+	Key    Key
+	UID    string
+	Pool   Key    // zero for a claim without a pool
+	Domain string // routing domain of the ranges, if the claim records it (DomainGranted); otherwise of its label
+	// DomainGranted: the claim records the routing domain in which its ranges were granted.
+	DomainGranted bool
+
 	Ranges  []allocator.Range
 	State   ClaimState
 	Reason  string // why the claim is not Ready; "" for a Ready claim
@@ -173,7 +176,7 @@ func (i *Inventory) addClaim(c state.Claim, d description) {
 
 func newClaim(c state.Claim, d description) *Claim {
 	described := &Claim{
-		Key: c.Key, UID: c.UID, Pool: c.Pool, Domain: c.Space, Ranges: c.Ranges, Purpose: d.purpose, Tenant: d.tenant, Reason: d.reason, Created: c.Created,
+		Key: c.Key, UID: c.UID, Pool: c.Pool, Domain: c.Space, DomainGranted: c.SpaceGranted, Ranges: c.Ranges, Purpose: d.purpose, Tenant: d.tenant, Reason: d.reason, Created: c.Created,
 		Since: c.Created, Team: d.object.GetLabels()[butlerv1.LabelTeam], Origin: d.object.GetAnnotations()[butlerv1.AnnotationOrigin], OwnerClaim: c.OwnerClaim,
 		Description: d.object.GetAnnotations()[AnnotationDescription], Mode: d.mode, Ports: d.ports,
 	}

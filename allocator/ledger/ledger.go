@@ -316,6 +316,25 @@ func (l *Ledger) OwnsAll(ctx context.Context, uid string, version uint64) (bool,
 	return err == nil, err
 }
 
+// errNoOwner makes the result false of DomainOf an error, which a fresh proof of leadership confirms.
+var errNoOwner = errors.New("the claim owns nothing")
+
+// DomainOf returns the routing domain in which the stored claim or address object with this UID, in this version, owns its ranges; false if it owns none.
+// Errors: *NotServingError.
+func (l *Ledger) DomainOf(ctx context.Context, uid string, version uint64) (space string, owns bool, err error) {
+	err = l.withLeadership(ctx, true, func(s *state.State) error {
+		found, owns, err := s.DomainOf(uid, version)
+		if space = found; err == nil && !owns {
+			err = errNoOwner
+		}
+		return err
+	})
+	if err == errNoOwner {
+		return "", false, nil
+	}
+	return space, err == nil, err
+}
+
 // UpdatePool checks a new version of a pool before the version is stored, and withholds the removed addresses until the version is observed. With dryRun it
 // withholds nothing. Errors: *InUseError, *NotServingError.
 func (l *Ledger) UpdatePool(ctx context.Context, p Pool, dryRun bool) error {

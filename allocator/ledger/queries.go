@@ -137,6 +137,13 @@ func (l *Ledger) FindOwnerConflict(p Pool) (owner *OwnedError) {
 	return owner
 }
 
+// FindStrandedOwner describes a stored claim that names p, and owns an address in another routing domain that has another owner in the routing domain of p; nil
+// if there is no such claim.
+func (l *Ledger) FindStrandedOwner(p Pool) (stranded *StrandedError) {
+	l.withState(func(s *state.State) { stranded = s.FindStrandedOwner(p) })
+	return stranded
+}
+
 // CheckOffered returns why the claim with this UID may not own the ranges in its fields without a grant: *NoPoolError, *FaultyPoolError or *PoolError; nil
 // if the claim may. kept lists the ranges that its pool blocks for all other claims.
 func (l *Ledger) CheckOffered(uid string, kept []allocator.Range) (err error) {

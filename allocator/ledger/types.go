@@ -49,6 +49,10 @@ type (
 	PoolDeletingError = state.PoolDeletingError
 	// PoolPausedError is state.PoolPausedError.
 	PoolPausedError = state.PoolPausedError
+	// OtherDomainError is state.OtherDomainError.
+	OtherDomainError = state.OtherDomainError
+	// StrandedError is state.StrandedError.
+	StrandedError = state.StrandedError
 	// FaultyPoolError is state.FaultyPoolError.
 	FaultyPoolError = state.FaultyPoolError
 	// NotAutomaticError is state.NotAutomaticError.

@@ -1,6 +1,10 @@
 package state
 
-import "slices"
+import (
+	"slices"
+
+	"butlerlabs.dev/ipam/allocator"
+)
 
 // An address object owns a range for a claim (Claim.OwnerClaim). Claim and address object name a common pool: a claim with that name in a second pool is a
 // different claim. Claim and address object share a holding, which belongs to the claim while the claim is stored, and to the address object afterwards:
@@ -20,8 +24,26 @@ func (s *State) holdingOfOwnerClaim(c *claim) *holding {
 		return nil
 	}
 	for _, h := range s.holdingsByKey[c.OwnerClaim] {
-		if h.claim != nil && h.claim.Key == c.OwnerClaim && h.pool == c.Pool && h.space == s.routingDomainOf(c) && slices.Equal(h.ranges, c.Ranges) {
+		if h.claim != nil && h.claim.Key == c.OwnerClaim && h.pool == c.Pool && c.mayBeIn(h.space) && slices.Equal(h.ranges, c.Ranges) {
 			return h
+		}
+	}
+	return nil
+}
+
+// mayBeIn reports whether an address object may own addresses of its claim in a routing domain: an address object without a record of its routing domain is
+// where its claim is.
+func (c *claim) mayBeIn(space string) bool { return !c.SpaceGranted || c.Space == space }
+
+// ownedByOwnerClaim describes the claim of an address object that is to be created, if the claim owns the range of the address object already, in whichever
+// routing domain; nil if not.
+func (s *State) ownedByOwnerClaim(q Request) *OwnedError {
+	if q.OwnerClaim == (Key{}) || len(q.Ranges) != 1 {
+		return nil
+	}
+	for _, h := range s.holdingsByKey[q.OwnerClaim] {
+		if h.claim != nil && h.claim.Key == q.OwnerClaim && h.pool == q.Pool && !h.contested && slices.Equal(h.ranges, []allocator.Range{q.Ranges[0].Exact}) {
+			return &OwnedError{Range: q.Ranges[0].Exact, Owner: q.OwnerClaim, Pool: h.pool, Space: h.space}
 		}
 	}
 	return nil
@@ -65,14 +87,14 @@ func (s *State) endGrantOfCovered(c *claim, h *holding) {
 func (s *State) passHolding(c *claim) bool {
 	h := c.holding
 	for _, object := range s.addressObjects[c.Key] {
-		if object.holding != nil || object.Pool != h.pool || h.space != s.routingDomainOf(object) || !slices.Equal(h.ranges, object.Ranges) {
+		if object.holding != nil || object.Pool != h.pool || !object.mayBeIn(h.space) || !slices.Equal(h.ranges, object.Ranges) {
 			continue
 		}
 		s.unindexOwner(c)
 		c.holding, h.claim, object.holding = nil, object, h
 		s.setHoldingPool(h, object.Pool)
 		s.indexOwner(object)
-		if p := s.pools[c.Pool]; c.mayHaveMoved() && p != nil && !p.Deleting { // the range is kept for the claim, also when the address object is gone
+		if p := s.pools[c.Pool]; c.mayHaveMoved() && p != nil && p.Space == h.space && !p.Deleting { // the range is kept for the claim, also when the address object is gone
 			s.awaitMoveDecision(h, c)
 		}
 		s.reevaluateConflicts(h)

@@ -28,7 +28,7 @@ func (s *State) resolveConflict(h *holding) {
 			domain.core.Release(r, o.id)
 		}
 	}
-	for _, o := range slices.SortedFunc(maps.Keys(group), compareStrength) {
+	for _, o := range slices.SortedFunc(maps.Keys(group), s.compareStrength) {
 		clash := false
 		for _, r := range o.ranges {
 			clash = len(domain.core.Assign(r, o.id)) > 0 || clash
@@ -79,16 +79,19 @@ func (s *State) reevaluateConflicts(h *holding) {
 
 // compareStrength orders two holdings that name an address, the stronger first. The stronger holding keeps the address:
 //
-//	4  claim stored as Ready
-//	3  claim whose grant this process has known as open (hadGrant), or open grant
-//	2  claim without a grant
+//	6  claim stored as Ready
+//	5  claim whose grant this process has known as open (hadGrant), or open grant
+//	4  claim without a grant
+//	3  claim stored as Ready, in a routing domain that it does not name (entered)
+//	2  claim without a grant, in a routing domain that it does not name
 //	1  cooldown, moved range
 //	0  withheld
 //
-// Holdings of equal strength are ordered: claim before grant, then a claim whose API is served, then a claim with a token (its create was answered with the
+// Holdings of equal strength are ordered: claim before grant, then a claim whose pool is in the routing domain of its addresses, or that has no pool, then a
+// claim whose API is served, then a claim with a token (its create was answered with the
 // addresses, by an earlier leader), then the older claim, then the smaller UID. Holdings
 // without claims are ordered by age of the holding.
-func compareStrength(a, o *holding) int {
+func (s *State) compareStrength(a, o *holding) int {
 	if c := cmp.Compare(o.strength(), a.strength()); c != 0 {
 		return c
 	}
@@ -96,6 +99,9 @@ func compareStrength(a, o *holding) int {
 		return c
 	}
 	if a.claim != nil {
+		if c := cmp.Compare(boolToInt(s.hasPool(o.claim)), boolToInt(s.hasPool(a.claim))); c != 0 {
+			return c
+		}
 		if c := cmp.Compare(boolToInt(a.claim.unserved), boolToInt(o.claim.unserved)); c != 0 {
 			return c
 		}
@@ -112,25 +118,36 @@ func compareStrength(a, o *holding) int {
 	return cmp.Compare(a.id, o.id)
 }
 
+// hasPool reports whether the pool of an owner is in the routing domain of its addresses, or the owner names no pool.
+func (s *State) hasPool(c *claim) bool { return c.Pool == Key{} || s.poolOf(c) != nil }
+
 // strength returns the row of compareStrength's table.
 func (h *holding) strength() int {
 	switch h.state() {
 	case stateBound:
 		switch {
-		case h.claim.Ready:
-			return 4
+		case h.entered():
+			return 2 + boolToInt(h.claim.ready())
+		case h.claim.ready():
+			return 6
 		case h.claim.hadGrant || len(h.grants) > 0:
-			return 3
+			return 5
 		default:
-			return 2
+			return 4
 		}
 	case stateReserved, stateInherited:
-		return 3
+		return 5
 	case stateWithheld:
 		return 0
 	default:
 		return 1
 	}
+}
+
+// entered reports whether a claim has come into the routing domain of its holding by its pool alone: no grant is known, the claim records no routing domain, and
+// its label names another one. A pool that is made anew in another routing domain brings such a claim along.
+func (h *holding) entered() bool {
+	return h.claim.Space != h.space && !h.claim.SpaceGranted && !h.claim.hadGrant && len(h.grants) == 0
 }
 
 // hasRivals reports whether a contested holding besides h names some of h's addresses.
@@ -162,7 +179,7 @@ func (s *State) ownedError(owned allocator.Owned) *OwnedError {
 	if h == nil {
 		return e
 	}
-	e.Pool = h.pool
+	e.Pool, e.Space = h.pool, h.space
 	switch h.state() {
 	case stateBound:
 		e.Owner = h.claim.Key
@@ -180,7 +197,7 @@ func (s *State) ownedError(owned allocator.Owned) *OwnedError {
 
 // cannotBecomeReady reports whether no write can mark a claim Ready any more: its API is switched off, and the writes of earlier leaders have ended.
 func (s *State) cannotBecomeReady(c *claim) bool {
-	return c.unserved && s.earlierWritesEnded && !c.Ready
+	return c.unserved && s.earlierWritesEnded && !c.ready()
 }
 
 // EarlierWritesEnded reports whether this leader has served for longer than a write of an earlier leader can take to be stored.

@@ -310,7 +310,7 @@ func (s *State) BeginCooldown(now time.Time, uid string) time.Duration {
 	if c == nil || c.holding == nil {
 		return 0
 	}
-	p := s.pools[c.Pool]
+	p := s.poolOf(c)
 	if p == nil || p.ReuseDelay == 0 || p.Deleting || c.cooldownRecorded {
 		return 0
 	}

@@ -10,14 +10,22 @@ import (
 // checkUngranted returns why a claim does not own the ranges that it names without a grant; nil if the claim may own them. One of these conditions is
 // enough:
 //
-//   - the status of the claim records an earlier allocation (Ready, AllocatedEarlier)
-//   - the claim carries a grant token
+//   - the status of the claim records an earlier allocation of the ranges (Ready, AllocatedEarlier)
+//   - the claim carries a grant token, unless the ranges differ from those that the allocator recorded (tokenSpent, isAltered). While the pool of the claim is
+//     missing or has a fault, the token counts all the same, as the ranges may be from a later grant
 //   - the claim has no pool, or is an address object
 //   - the pool of the claim offers the ranges, and no pool of the routing domain blocks them
 //
 // Otherwise every user with the right to create claims could take the addresses of all pools, and of pools created later.
 func (s *State) checkUngranted(c *claim) error {
-	if (c.Ready || c.AllocatedEarlier) && !c.unverified || c.hadGrant || !c.Token.IsZero() || c.Pool == (Key{}) || c.OwnerClaim != (Key{}) {
+	altered := c.tokenSpent || c.altered
+	switch {
+	case c.hadGrant, c.Pool == Key{}, c.OwnerClaim != Key{}:
+		return nil
+	case !altered && ((c.Ready || c.AllocatedEarlier) && !c.unverified || !c.Token.IsZero()):
+		return nil
+	}
+	if p := s.pools[c.Pool]; altered && !c.Token.IsZero() && (p == nil || p.Fault != "") {
 		return nil
 	}
 	return s.checkOfferedTo(c, nil)
@@ -67,6 +75,8 @@ func (s *State) checkOfferedTo(c *claim, kept []allocator.Range) error {
 	switch {
 	case c.Pool != (Key{}) && p == nil:
 		return &NoPoolError{Pool: c.Pool}
+	case p != nil && p.Space != s.routingDomainOf(c):
+		return &OtherDomainError{Pool: c.Pool, PoolSpace: p.Space, Space: s.routingDomainOf(c)}
 	case p != nil && p.Fault != "":
 		return &FaultyPoolError{Pool: c.Pool, Fault: p.Fault}
 	case p != nil && p.KeptFor != nil:

@@ -44,11 +44,31 @@
 // Stored objects count. A claim with ranges of which this process knows no grant, such as a claim stored without admission, owns the addresses that are free if
 // one of these holds: (a) the claim carries a token: the validating webhook admits a token only with an open grant, so the grant has left the journal (a token
 // that a person invented while the webhooks were not installed counts too); (b) its status records an earlier allocation; (c) its pool offers the addresses
-// and no pool blocks them. Otherwise the claim is deferred: it owns nothing and is evaluated again when its pool changes, before
+// and no pool blocks them. (a) and (b) do not count for a claim whose addresses differ from those that the allocator has recorded (isAltered): they were changed
+// while the webhooks were not installed. Otherwise the claim is deferred: it owns nothing and is evaluated again when its pool changes, before
 // the pool allocates further addresses. Without this rule, every user with the right to create claims could own every address.
 //
+// Routing domain of an owner. A claim owns its addresses in the routing domain in which they were granted. The admission response, or the reconciler for a grant
+// to a stored claim and for an adopted claim, stores that domain on the claim (Claim.SpaceGranted), and the validating webhook guards it as the rest of the answer. It does
+// not follow the pool. The first row that applies decides (keepDomain, routingDomainOf):
+//
+//	claim                                                          its addresses are owned in
+//	an open grant has its token                                    the routing domain of the grant
+//	owner; the observed version has the token of the version       the routing domain of the version before: another client has changed the record,
+//	before, and records another routing domain or none             and a reconciler restores it
+//	records a routing domain                                       that routing domain
+//	no record (of an earlier version, or stored without            the routing domain of its pool; with a label of another routing domain it has entered: it is weaker
+//	admission), and the pool is known                              than every owner there, whatever its age (compareStrength)
+//	no record, and the pool is missing, or no pool                 the routing domain of its label
+//	address object without a record, whose claim owns the range    the routing domain of its claim
+//
+// A pool in another routing domain than the claim that names it is a different pool for the claim, as if the pool were missing: no cooldown, no moved record,
+// and no offer. A pool is denied if it would be in another routing domain than a claim that names it, while the address of the claim has another owner there
+// (FindStrandedOwner): two owners of an address would name one pool. If two claims are Ready in one conflict, which needs a record that was changed while no
+// process observed it, the claim whose pool is in the routing domain is stronger.
+//
 // Conflicts. If two claims name an address, the stronger claim owns the address (compareStrength): stored as Ready, then with a grant that this process
-// has known as open, then with a token, then older, then the smaller UID. The weaker claim keeps the addresses without a conflict and is flagged: its
+// has known as open, then with a pool in the routing domain, then with a token, then older, then the smaller UID. The weaker claim keeps the addresses without a conflict and is flagged: its
 // status reports the conflict.
 //
 // Address objects. An IPAddress owns a range for its claim. While the claim owns the range too, claim and address object are one owner; the range is free

@@ -13,6 +13,17 @@ type NoPoolError struct{ Pool Key }
 
 func (e *NoPoolError) Error() string { return fmt.Sprintf("pool %s does not exist", e.Pool) }
 
+// OtherDomainError reports that the pool of a claim is in another routing domain than the addresses of the claim.
+type OtherDomainError struct {
+	Pool      Key
+	PoolSpace string // routing domain of the pool
+	Space     string // routing domain of the claim's addresses
+}
+
+func (e *OtherDomainError) Error() string {
+	return fmt.Sprintf("pool %s is in routing domain %q, and the addresses of the claim are in routing domain %q: create another claim for addresses of the pool", e.Pool, e.PoolSpace, e.Space)
+}
+
 // PoolDeletingError reports that the pool is being deleted.
 type PoolDeletingError struct{ Pool Key }
 
@@ -107,6 +118,7 @@ type OwnedError struct {
 	Range allocator.Range // the part of the requested range that is not free
 	Owner Key             // stored claim, claim of the open grant, moved claim, or pool of a withheld range; zero for a range in cooldown
 	Pool  Key             // of the owner; zero if not known
+	Space string          // routing domain of the owner
 	Until time.Time       // set if the range is in cooldown or withheld
 	Moved bool            // the range was moved to another cluster with Owner, a claim that is not stored here
 	// Withheld: Owner is a pool whose update removes the range and has not been observed. If the update is not stored, the range is free at Until; Until is
@@ -153,6 +165,25 @@ var ErrForged = errors.New("range and token are not those of an open grant")
 
 // ErrNoGrant is an ErrForged: no open grant has the token.
 var ErrNoGrant = fmt.Errorf("%w: there is none with that token", ErrForged)
+
+// StrandedError reports that a pool would be in another routing domain than a stored claim that names it, while an address of the claim has another owner in
+// the routing domain of the pool.
+type StrandedError struct {
+	Pool      Key
+	PoolSpace string // routing domain of the pool
+	Range     allocator.Range
+	Owner     Key    // stored claim that names the pool
+	Space     string // routing domain of the claim's addresses
+	Other     Key    // owner in the routing domain of the pool
+}
+
+func (e *StrandedError) Error() string { return e.SeenFrom(placeOfLog) }
+
+// SeenFrom returns the message for a reader in a namespace, without the names of owners in namespaces that are not the reader's.
+func (e *StrandedError) SeenFrom(place string) string {
+	return fmt.Sprintf("pool %s cannot be in routing domain %q: %s is owned %s in routing domain %q through a pool of this name, and %s in routing domain %q: "+
+		"delete the first owner before, or give the pool another name", e.Pool, e.PoolSpace, e.Range, e.Owner.SeenFrom(place), e.Space, e.Other.SeenFrom(place), e.PoolSpace)
+}
 
 // NotServingError reports that this replica cannot allocate now. A repetition of the call may succeed shortly.
 type NotServingError struct {

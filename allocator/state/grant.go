@@ -29,6 +29,9 @@ func (s *State) Grant(now time.Time, q Request) (*OpenGrant, error) {
 	if err := s.checkCanGrant(q); err != nil {
 		return nil, err
 	}
+	if owned := s.ownedByOwnerClaim(q); owned != nil {
+		return nil, owned
+	}
 	p, err := s.poolForRequest(q)
 	if err != nil {
 		return nil, err

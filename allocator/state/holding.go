@@ -75,7 +75,7 @@ func (s *State) freeHolding(h *holding) {
 			rivals = append(rivals, o)
 		}
 	}
-	slices.SortFunc(rivals, compareStrength)
+	slices.SortFunc(rivals, s.compareStrength)
 	for _, o := range rivals {
 		s.resolveConflict(o)
 	}

@@ -13,8 +13,9 @@ import (
 // object is a stored claim or address object.
 type object struct {
 	Claim
-	unadmitted bool // stored without admission, or an address object stored after the end of its claim
-	dualStack  bool // requests an address of each family
+	domain     string // routing domain in which the ranges were granted
+	unadmitted bool   // stored without admission, or an address object stored after the end of its claim
+	dualStack  bool   // requests an address of each family
 }
 
 // event is a watch event: of the pool if pool is set, otherwise of a claim or address object.
@@ -83,11 +84,15 @@ type admissionCall struct {
 func (w *world) store(o *object, reason string) {
 	o.ResourceVersion = w.nextVersion()
 	w.checkOffered(o, w.objects[o.Key.Name])
+	w.checkKeepsReady(o, w.objects[o.Key.Name])
+	if w.hasChangedRecord() {
+		defer func() { w.trustedFrom = len(w.events) }()
+	}
 	w.objects[o.Key.Name] = o
 	w.events = append(w.events, event{claim: o.Claim, resourceVersion: w.resourceVersion})
-	w.logf("api: store %s %s %v ready=%v flagged=%v token=%s rv=%d (%s)", o.Key.Name, o.UID, o.Ranges, o.Ready, o.Flagged, o.Token, w.resourceVersion, reason)
+	w.logf("api: store %s %s %v domain=%q recorded=%q %v ready=%v flagged=%v token=%s rv=%d (%s)", o.Key.Name, o.UID, o.Ranges, o.domain, o.Space, o.SpaceGranted, o.Ready, o.Flagged, o.Token, w.resourceVersion, reason)
 	for _, other := range w.objects {
-		if other == o || !overlap(o.Ranges, other.Ranges) || other.owner() == o.owner() {
+		if other == o || other.domain != o.domain || !overlap(o.Ranges, other.Ranges) || other.owner() == o.owner() {
 			continue
 		}
 		if !o.unadmitted && !other.unadmitted {
@@ -108,6 +113,9 @@ func overlap(a, b []allocator.Range) bool {
 
 // remove deletes a stored object.
 func (w *world) remove(o *object) {
+	if w.hasChangedRecord() {
+		defer func() { w.trustedFrom = len(w.events) }()
+	}
 	delete(w.objects, o.Key.Name)
 	c := o.Claim
 	c.ResourceVersion = w.nextVersion()
@@ -178,7 +186,7 @@ func (w *world) admitCreate(c *createRequest) {
 		case err := <-k.committed:
 			k.ended = true
 			if err == nil {
-				w.respond(c, k, Grant{Ranges: slices.Clone(k.grant.Ranges), Token: k.grant.Token})
+				w.respond(c, k, Grant{Ranges: slices.Clone(k.grant.Ranges), Space: k.grant.Space, Token: k.grant.Token})
 			}
 		default:
 		}
@@ -226,7 +234,7 @@ func (w *world) mutateCreate(c *createRequest, k *admissionCall) {
 		}
 		k.ended = true
 		k.grant = g
-		w.respond(c, k, Grant{Ranges: g.Ranges, Token: g.Token})
+		w.respond(c, k, Grant{Ranges: g.Ranges, Space: g.Space, Token: g.Token})
 	default:
 		w.logf("%s: grant %s to create %d token %s", k.to.name(), g.Ranges, c.id, g.Token)
 		k.grant, k.committed = g, make(chan error, 1)
@@ -273,6 +281,7 @@ func (w *world) storeCreate(c *createRequest) {
 		}
 	}
 	o.Ranges, o.Token = c.response.Ranges, c.response.Token
+	o.domain, o.Space, o.SpaceGranted = c.response.Space, c.response.Space, true
 	o.unadmitted = c.outlivesClaim
 	if c.call != nil && c.call.grant != nil && c.call.grant.unproven && !c.approved {
 		o.unadmitted = true
@@ -303,7 +312,7 @@ func (w *world) validateCreate(c *createRequest) {
 	}
 	before := v.state.grants[c.response.Token]
 	inherited := before != nil && before.IsStandby()
-	switch err := v.state.CheckGrant(Claim{Key: key, Pool: c.pool, Ranges: c.response.Ranges, Token: c.response.Token}, "", 0); {
+	switch err := v.state.CheckGrant(Claim{Key: key, Pool: c.pool, Space: c.response.Space, SpaceGranted: true, Ranges: c.response.Ranges, Token: c.response.Token}, "", 0); {
 	case err == ErrUnproven: //nolint:errorlint // as the ledger compares it
 	case err != nil:
 		w.logf("api: drop create %d, validation by %s: %v", c.id, v.name(), err)
@@ -391,6 +400,9 @@ func (w *world) storeUpdate(u *claimUpdate) {
 	if stored {
 		n := *o
 		u.apply(&n.Claim)
+		if n.Token != o.Token { // granted
+			n.domain = n.Space
+		}
 		w.store(&n, u.reason)
 	}
 	if u.done != nil {

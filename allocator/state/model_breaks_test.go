@@ -18,6 +18,8 @@ type breaks struct {
 	oldProof           bool // a read of the journal that began before the request counts as a proof
 	reuseStandby       bool // the token of a used standby grant is used again
 	dropStandby        bool // a new leader does not inherit the standby grants of the earlier leader
+	followPool         bool // a claim owns its addresses in the routing domain of its pool
+	believeRecord      bool // a changed record of a claim's routing domain moves the claim, without a grant
 	missingListFrees   bool // a pool stored without its list of moved ranges frees the moved ranges
 }
 
@@ -89,6 +91,12 @@ func (b *brokenState) ObserveClaim(now time.Time, c Claim) {
 				c.Ranges = slices.Clone(h.ranges)
 			}
 		}
+	}
+	if b.breaks.followPool {
+		c.SpaceGranted = false
+	}
+	if known := b.claims[c.UID]; b.breaks.believeRecord && known != nil && known.Space != c.Space {
+		known.Token = journal.Token{1} // as if another grant had been stored
 	}
 	defer b.withoutAddressObjects(c.UID)()
 	b.State.ObserveClaim(now, c)

@@ -93,6 +93,8 @@ func TestModel_NoAddressIsOwnedTwice(t *testing.T) {
 		{"denied reads", total.readsDenied, 8},
 		{"objects recreated from a backup", total.recreated, 384},
 		{"removed finalizers", total.finalizersRemoved, 32},
+		{"pools made anew in another routing domain", total.poolsRemade, 8},
+		{"changed records of routing domains", total.recordsChanged, 16},
 		{"used standby grants", total.standbyUsed, 2},
 		{"proofs by a read", total.proofsRead, 2},
 		{"reads that prove nothing", total.proofsFailed, 16},
@@ -142,6 +144,8 @@ func TestModel_FindsEachBreak(t *testing.T) {
 		"a standby grant is used twice":                                      {breaks: breaks{reuseStandby: true}},
 		"a new leader does not inherit standby grants":                       {breaks: breaks{dropStandby: true}},
 		"a restored address object belongs to its claim, whatever its range": {breaks: breaks{ownByName: true}},
+		"an owner follows its pool into another routing domain":              {breaks: breaks{followPool: true}},
+		"the record of a routing domain is believed, whoever wrote it":       {breaks: breaks{believeRecord: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seed, _, err := explore(1, envNumber(t, "MODEL_BREAK_SCHEDULES", 300_000), breaks, func(err error) bool { return errors.Is(err, errOwnedTwice) || errors.Is(err, errNotOffered) })

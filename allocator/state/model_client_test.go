@@ -21,11 +21,14 @@ func (w *world) stepClient() {
 		w.sendPoolUpdate()
 		return
 	}
+	if w.stepDomains() {
+		return
+	}
 	switch n := w.rng.IntN(20); {
 	case n < 9:
-		w.sendCreate(&createRequest{name: name, pool: modelPool, dualStack: w.rng.IntN(3) == 0})
+		w.sendCreate(&createRequest{name: name, pool: w.pickPool(), dualStack: w.rng.IntN(3) == 0})
 	case n < 10:
-		w.sendCreate(&createRequest{pool: modelPool})
+		w.sendCreate(&createRequest{pool: w.pickPool()})
 	case n < 11: // without a pool
 		w.sendCreate(&createRequest{name: name, exact: w.pickAddress()})
 	case n < 12: // range and token of an open grant, copied by the client

@@ -72,13 +72,19 @@ func isOwnedBy(err error, claim Key) bool {
 // list replaces the copies of a replica by the objects in a list: the state of the API server after the first n events.
 func (w *world) list(r *replica, n int) {
 	stored := map[string]event{} // UID -> last event
-	pool := firstPool()
+	first := firstPool()
+	pool := &first
 	r.state.RecordApplied(modelPools, pool.ResourceVersion)
+	if w.remakesPool {
+		r.state.ObservePool(w.now, secondPool())
+	}
 	for _, e := range w.events[:n] {
 		resource := e.claim.Key.Resource
 		switch {
+		case e.pool != nil && e.deleted:
+			pool, resource = nil, modelPools
 		case e.pool != nil:
-			pool, resource = *e.pool, modelPools
+			pool, resource = e.pool, modelPools
 		case e.deleted:
 			delete(stored, e.claim.UID)
 		default:
@@ -89,7 +95,9 @@ func (w *world) list(r *replica, n int) {
 		}
 	}
 	r.position = n
-	r.state.ObservePool(w.now, pool)
+	if pool != nil {
+		r.state.ObservePool(w.now, *pool)
+	}
 	for _, e := range w.events[:n] {
 		if last, isStored := stored[e.claim.UID]; isStored && e.pool == nil && last.resourceVersion == e.resourceVersion && !w.hidesEvent(r, e) {
 			r.state.ObserveClaim(w.now, e.claim)
@@ -116,7 +124,7 @@ func (w *world) appliedVersions(r *replica) map[string]uint64 {
 // relist ends the watches of a replica, and queues the missed changes as a list delivers them: first the deleted objects, each with its last observed version,
 // then the stored objects in any order.
 func (w *world) relist(r *replica) {
-	if len(r.relisted) > 0 || r.position >= len(w.events) {
+	if len(r.relisted) > 0 || r.position >= len(w.events) || w.hasChangedRecord() || r.position < w.trustedFrom {
 		return
 	}
 	to := r.position + 1 + w.rng.IntN(len(w.events)-r.position)

@@ -43,6 +43,7 @@ func (w *world) stepReplica(r *replica) {
 		r.pausedUntil = w.now.Add(time.Duration(w.rng.IntN(longest*1000)) * time.Millisecond)
 		w.logf("%s: pause %s", r.name(), r.pausedUntil.Sub(w.now))
 		return
+	case n < 4 && w.hasChangedRecord():
 	case n < 4:
 		w.logf("%s: restart", r.name())
 		w.startReplica(r)
@@ -315,15 +316,15 @@ func (w *world) writeStatus(r *replica) {
 	switch {
 	case !r.state.granting || c.unserved:
 		return
-	case c.OwnerClaim != (Key{}):
+	case c.OwnerClaim != (Key{}), w.restoreRecord(r, c):
 		return
 	case st.Confirmed && w.now.Sub(r.leaseConfirmedAt) >= modelLeaseExpiry:
 		r.state.requireConfirmation(c.holding)
 		return
-	case st.Confirmed && !c.Ready && w.movesClaims && !w.settling && len(c.Ranges) == 1 && !rangeOfAddressObject(r.state.State, c.Key).IsValid():
+	case st.Confirmed && !c.ready() && w.movesClaims && !w.settling && len(c.Ranges) == 1 && !rangeOfAddressObject(r.state.State, c.Key).IsValid():
 		w.createAddressObject(c)
 		return
-	case st.Confirmed && !c.Ready:
+	case st.Confirmed && !c.ready():
 		u.reason, u.apply = r.name()+": status Ready", func(c *Claim) { c.Ready, c.Flagged = true, false }
 	case st.Conflict != nil && !c.Flagged:
 		u.reason, u.apply = r.name()+": status conflict", func(c *Claim) { c.Ready, c.Flagged = false, true }
@@ -374,7 +375,11 @@ func (w *world) grantToStored(r *replica) {
 				} else {
 					w.tally.grantedToStored++
 				}
+				if c.Space != g.Space { // the pool is in another routing domain by now: all ranges are granted there
+					c.Ranges = nil
+				}
 				c.Ranges, c.Token = slices.Concat(c.Ranges, g.Ranges), g.Token
+				c.Space, c.SpaceGranted = g.Space, true
 			},
 			done: func(bool) { delete(r.storedGrants, uid) },
 		})
@@ -498,7 +503,7 @@ func (w *world) startReplica(r *replica) {
 	r.position, r.readPosition, r.phase, r.newestJournal, r.restoredUnder, r.current = 0, 0, phaseFollowing, 0, false, journal.Revision{}
 	r.unchangedSince, r.commitInFlight, r.scannedGrants, r.proof = time.Time{}, nil, nil, nil
 	r.storedGrants = map[string]*storedGrant{}
-	w.list(r, len(w.events)/2+w.rng.IntN(len(w.events)/2+1))
+	w.list(r, max(w.trustedFrom, len(w.events)/2+w.rng.IntN(len(w.events)/2+1)))
 }
 
 // name returns the name of a replica in the trace: r1.2 is the second life of replica 1.
@@ -520,6 +525,8 @@ func (w *world) deliver(r *replica) bool {
 	}
 	switch {
 	case w.hidesEvent(r, e):
+	case e.pool != nil && e.deleted:
+		r.state.RemovePool(e.pool.Key, e.resourceVersion)
 	case e.pool != nil:
 		r.state.RecordApplied(modelPools, e.resourceVersion)
 		r.state.ObservePool(w.now, *e.pool)

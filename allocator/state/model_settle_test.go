@@ -67,29 +67,13 @@ func (w *world) difference() string {
 		if n := len(r.state.grants); n > 0 {
 			return fmt.Sprintf("%d grants open", n)
 		}
-		var owned []string
-		space := r.state.space("")
-		var want []string
-		for _, window := range []allocator.Range{modelRange, modelIPv6} {
-			for h := range space.core.OwnedIn(window) {
-				for a := range h.Range.Addresses() {
-					owned = append(owned, a.String())
-				}
-			}
-			for a := range window.Addresses() {
-				for _, o := range w.objects {
-					if !w.isDeferred(o) && slices.ContainsFunc(o.Ranges, func(r allocator.Range) bool { return r.Contains(a) }) {
-						want = append(want, a.String())
-						break
-					}
-				}
-				if w.isKeptMoved(r.state.State, a) && (len(want) == 0 || want[len(want)-1] != a.String()) {
-					want = append(want, a.String())
-				}
+		for _, domain := range []string{"", modelOtherDomain} {
+			if owned, want := w.ownedIn(r, domain); !slices.Equal(owned, want) {
+				return fmt.Sprintf("domain %q: owned %s, stored %s", domain, strings.Join(owned, " "), strings.Join(want, " "))
 			}
 		}
-		if !slices.Equal(owned, want) {
-			return fmt.Sprintf("owned %s, stored %s", strings.Join(owned, " "), strings.Join(want, " "))
+		if w.hasChangedRecord() {
+			return "a record of a routing domain is wrong"
 		}
 		for _, o := range w.objects {
 			if !o.Ready && len(o.Ranges) > 0 && !o.Flagged && !w.isDeferred(o) {

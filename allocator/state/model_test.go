@@ -23,7 +23,7 @@ import (
 //
 // Invariants, checked at every stored object (world.store):
 //
-//	Invariant: no two objects of different owners name one address (unless one was stored without admission; and then not both are Ready).
+//	Invariant: no two objects of different owners name one address of a routing domain (unless one was stored without admission; and then not both are Ready).
 //	Invariant: a range that a committed record of moved ranges contains is stored for its claim alone (model_moves_test.go).
 //	Invariant: a stored claim names only addresses that its pool offers at the time (model_pools_test.go).
 //	Invariant: a token is in the responses to one admission request only.
@@ -73,6 +73,7 @@ type modelBreaks struct {
 
 // focus enables the faults in which the break shows, so that few schedules are needed to find a violation.
 func (m modelBreaks) focus(w *world) {
+	w.remakesPool = w.remakesPool && m == modelBreaks{} || m.followPool || m.believeRecord
 	switch {
 	case m.approveUnproven, m.oldProof, m.reuseStandby, m.dropStandby:
 		w.standbyGrants, w.bypassesAdmission, w.movesClaims, w.servesPartly = 3, false, false, false
@@ -126,6 +127,7 @@ type world struct {
 	movesClaims       bool // claims have address objects, and are moved to other clusters
 	updatesPool       bool // users update the pool
 	relists           bool // watches end, and replicas list again
+	remakesPool       bool // the pool is made anew in another routing domain, and records of routing domains are changed
 	servesPartly      bool // replicas are started with and without the API of modelOthers
 	restoresEtcd      bool // etcd is restored from backups
 	standbyGrants     int  // of one demand; 0 for none
@@ -139,6 +141,7 @@ type world struct {
 	moved         map[allocator.Range]*movedRange
 	markedByUser  map[string]bool // UIDs of claims that a user marked as moved although they were not moved
 	earlierPools  []Pool          // versions of the pool with other lists of recorded ranges
+	trustedFrom   int             // number of events with the last record of a routing domain that another client had changed
 	lostObjects   []*object       // a claim and its address objects, as a backup contains them
 	err           error           // first violation
 
@@ -168,6 +171,8 @@ type tally struct {
 	proofsFailed       uint64 // reads that did not
 	approvedInherited  uint64 // creates from a standby grant of an earlier leader that validation approved
 	unapproved         uint64 // creates from a standby grant without proof, stored without validation
+	poolsRemade        uint64 // pools made anew in another routing domain
+	recordsChanged     uint64 // records of routing domains changed by other clients
 	finalizersRemoved  uint64 // claims deleted by a removed finalizer while their address object was in flight
 }
 
@@ -189,6 +194,8 @@ func (t *tally) add(o tally) {
 	t.readsDenied += o.readsDenied
 	t.recreated += o.recreated
 	t.finalizersRemoved += o.finalizersRemoved
+	t.poolsRemade += o.poolsRemade
+	t.recordsChanged += o.recordsChanged
 	t.standbyUsed += o.standbyUsed
 	t.proofsRead += o.proofsRead
 	t.proofsFailed += o.proofsFailed
@@ -210,11 +217,15 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 		w.movesClaims = true
 	default:
 		w.servesPartly = w.rng.IntN(2) == 0
+		w.remakesPool = !w.servesPartly
 	}
 	w.restoresEtcd, w.updatesPool, w.relists = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0, w.rng.IntN(3) == 0
 	w.usesAddresses = w.breaks == (modelBreaks{}) && w.rng.IntN(4) == 0
 	w.standbyGrants, w.coarseClock = []int{0, 1, 3}[w.rng.IntN(3)], w.rng.IntN(8) == 0
 	breaks.focus(w)
+	if w.remakesPool {
+		w.bypassesAdmission, w.movesClaims, w.servesPartly, w.restoresEtcd, w.updatesPool = false, false, false, false, false
+	}
 	if w.servesPartly {
 		w.bypassesAdmission, w.movesClaims, w.restoresEtcd, w.relists = false, false, false, false
 	}

@@ -111,7 +111,7 @@ func (s *State) DecideMoved(now time.Time, uid string, moved bool) {
 		return
 	}
 	s.clearMoved(h)
-	if p := s.pools[h.pool]; h.claim == nil && p != nil && p.ReuseDelay > 0 {
+	if p := s.pools[h.pool]; h.claim == nil && p != nil && p.Space == h.space && p.ReuseDelay > 0 {
 		h.releasedAt, h.freeAt = now, now.Add(p.ReuseDelay)
 		s.indexFreeAt(h)
 	}

@@ -24,7 +24,7 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 		}
 		return
 	}
-	before := known.Claim
+	before, wasReady := known.Claim, known.ready()
 	if before.UID != "" && !before.Deleting && c.Deleting {
 		known.deletingSince = now
 		s.removeEntryOf(known)
@@ -36,12 +36,15 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 	if c.MarkedMoved && len(before.Ranges) > 0 {
 		c.Ranges = before.Ranges // clusterctl removes the annotations of the objects that it deletes
 	}
+	s.keepDomain(known, &c)
+	if !isSubset(c.Ranges, before.Ranges) || c.Token != before.Token {
+		known.tokenSpent = len(before.Ranges) > 0 && c.Token == before.Token && !c.Token.IsZero()
+	}
 	known.Claim = c
 	s.changed[c.Key], s.changed[c.owner()] = struct{}{}, struct{}{}
 
 	h := known.holding
-	changedPool := before.Pool != c.Pool || c.Pool == (Key{}) && before.Space != c.Space // without a pool the label names the routing domain
-	if h != nil && (changedPool || !slices.Equal(before.Ranges, c.Ranges)) {
+	if h != nil && (before.Pool != c.Pool || known.leavesDomain() || !slices.Equal(before.Ranges, c.Ranges)) {
 		// Ranges that the claim does not name any more are freed, without a cooldown (zero times). The claim keeps the remaining ranges: bindClaim below takes
 		// the ranges back, also from a contested holding that got the ranges in between, since that holding lost to the claim before. With further ranges the
 		// claim counts as unverified until a grant is found, and its strength is compared anew.
@@ -51,6 +54,7 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 		}
 		h = nil
 	}
+	s.checkAltered(known)
 	if !c.Ready {
 		known.unverified = false
 	}
@@ -60,8 +64,80 @@ func (s *State) ObserveClaim(now time.Time, c Claim) {
 		s.bindClaim(known)
 	default:
 		s.endFulfilledGrants(h, known)
-		known.Ready = c.Ready && !known.unverified
-		if before.Ready != known.Ready || before.Flagged != c.Flagged {
+		if wasReady != known.ready() || before.Flagged != c.Flagged {
+			s.reevaluateConflicts(h)
+		}
+	}
+	if c.OwnerClaim != (Key{}) && (before.UID == "" || !slices.Equal(before.Ranges, c.Ranges)) {
+		s.recheckAltered(c.OwnerClaim)
+	}
+}
+
+// keepDomain corrects the routing domain that the observed version of a claim names, if the record of the claim was changed around the webhooks. A reconciler
+// restores the record.
+//
+//	an open grant has the token of the claim         the routing domain of the grant
+//	an owner names another domain, or none, and      that of its holding
+//	has the token of the version before
+func (s *State) keepDomain(known *claim, c *Claim) {
+	if g := s.grants[c.Token]; g != nil && g.isFulfilledBy(&claim{Claim: *c}) {
+		c.Space, c.SpaceGranted = g.Space, true
+		return
+	}
+	h := known.holding
+	if h == nil || c.Token != known.Token && !c.MarkedMoved {
+		return
+	}
+	if known.SpaceGranted || c.SpaceGranted && s.pools[known.Pool] != nil { // a claim without the record is where its known pool is
+		c.Space, c.SpaceGranted = h.space, true
+	}
+}
+
+// leavesDomain reports whether the observed version of an owner names another routing domain than that of its holding: by another grant; or by its label, if the
+// claim has no pool and no record of its routing domain.
+func (c *claim) leavesDomain() bool {
+	return (c.SpaceGranted || c.Pool == Key{}) && c.Space != c.holding.space
+}
+
+// isAltered reports whether a claim names other ranges than the allocator recorded for it: in its status (Altered), or in its address objects, of which its
+// status names one. Then neither the status nor the token of the claim proves that it owns the ranges: they were changed while the webhooks were not installed.
+// Only a claim that the allocator has answered has such a record (SpaceGranted): the annotations of other claims are requests.
+func (s *State) isAltered(c *claim) bool {
+	if c.Altered || !c.SpaceGranted || !c.AllocatedEarlier || c.OwnerClaim != (Key{}) {
+		return c.Altered && c.SpaceGranted
+	}
+	altered := false
+	for _, object := range s.addressObjects[c.Key] {
+		switch {
+		case object.Pool != c.Pool:
+		case slices.Equal(object.Ranges, c.Ranges) && object.mayBeIn(c.Space):
+			return false
+		default:
+			altered = true
+		}
+	}
+	return altered
+}
+
+// checkAltered updates claim.altered. The records of a claim that is altered no longer are of its addresses.
+func (s *State) checkAltered(c *claim) {
+	was := c.altered
+	if c.altered = s.isAltered(c); was && !c.altered {
+		c.unverified, c.tokenSpent = false, false
+	}
+}
+
+// recheckAltered evaluates isAltered for the owners with this key, after an address object of the claim has changed.
+func (s *State) recheckAltered(k Key) {
+	for _, h := range slices.Clone(s.holdingsByKey[k]) {
+		c := h.claim
+		if c == nil || c.Key != k || s.isAltered(c) == c.altered {
+			continue
+		}
+		if s.checkAltered(c); c.altered && !c.hadGrant {
+			s.detachClaim(c, time.Time{}, time.Time{})
+			s.bindClaim(c)
+		} else {
 			s.reevaluateConflicts(h)
 		}
 	}
@@ -80,15 +156,25 @@ func (s *State) RecordApplied(resource string, resourceVersion uint64) {
 	}
 }
 
-// routingDomainOf returns the routing domain of a claim's addresses, the first that exists: (a) of its holding; (b) of its known pool; (c) of its label.
+// routingDomainOf returns the routing domain of a claim's addresses, the first that exists: (a) of its holding; (b) of its record; (c) of its known pool; (d) of
+// its label.
 func (s *State) routingDomainOf(c *claim) string {
 	if c.holding != nil {
 		return c.holding.space
 	}
-	if p := s.pools[c.Pool]; p != nil {
+	if p := s.pools[c.Pool]; p != nil && !c.SpaceGranted {
 		return p.Space
 	}
 	return c.Space
+}
+
+// poolOf returns the pool of a claim with a holding; nil if the pool is not known, or is in another routing domain: then it has been made anew, and is not the
+// pool from which the addresses are.
+func (s *State) poolOf(c *claim) *pool {
+	if p := s.pools[c.Pool]; p != nil && p.Space == c.holding.space {
+		return p
+	}
+	return nil
 }
 
 // bindClaim gives a holding to a claim that is observed with its ranges for the first time. Outcomes, the first that applies:
@@ -106,8 +192,8 @@ func (s *State) bindClaim(c *claim) {
 	h := s.findHoldingOf(c)
 	if h == nil {
 		s.endSpentGrant(c)
-		c.unverified = c.unverified && !c.hadGrant
-		c.Ready = c.Ready && !c.unverified
+		s.checkAltered(c)
+		c.unverified = (c.unverified || c.altered) && !c.hadGrant
 		if s.checkUngranted(c) != nil {
 			s.deferClaim(c)
 			return
@@ -168,6 +254,7 @@ func (s *State) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
 		if s.addressObjects[c.OwnerClaim] = slices.DeleteFunc(s.addressObjects[c.OwnerClaim], func(o *claim) bool { return o == c }); len(s.addressObjects[c.OwnerClaim]) == 0 {
 			delete(s.addressObjects, c.OwnerClaim)
 		}
+		defer s.recheckOwnerClaim(c)
 	}
 	for _, h := range slices.Clone(s.holdingsByKey[c.Key]) {
 		for _, g := range slices.Clone(h.grants) {
@@ -180,7 +267,7 @@ func (s *State) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
 		return
 	}
 	var cooldownEnd time.Time
-	switch p := s.pools[c.Pool]; {
+	switch p := s.poolOf(c); {
 	case p == nil: // no reuse delay, and no moved record
 	case c.mayHaveMoved() && !p.Deleting && s.holdingOfOwnerClaim(c) == nil:
 		// The two further conditions: the moved record of a pool that is being deleted is deleted with the pool (RemovePool); and if c is an address object
@@ -191,6 +278,12 @@ func (s *State) RemoveClaim(now time.Time, gone Claim, resourceVersion uint64) {
 		cooldownEnd = now.Add(p.ReuseDelay)
 	}
 	s.detachClaim(c, now, cooldownEnd)
+}
+
+// recheckOwnerClaim evaluates the claim of an address object again that is gone.
+func (s *State) recheckOwnerClaim(object *claim) {
+	s.recheckAltered(object.OwnerClaim)
+	s.admitDeferred(object.Pool, object.OwnerClaim)
 }
 
 // ListedClaim is an element of a list of all stored claims of a resource.

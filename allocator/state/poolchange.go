@@ -83,7 +83,7 @@ func (s *State) UpdatePool(p Pool) (*OpenGrant, error) {
 	inUse := &ownerCount{seen: map[Key]struct{}{}}
 	if old.Space != p.Space {
 		for _, h := range s.holdings {
-			if h.isInUse() && h.mayBelongTo(old, isOffered) && !inUse.add(h, h.ranges[0]) {
+			if h.isInUse() && h.space == old.Space && h.mayBelongTo(old, isOffered) && !inUse.add(h, h.ranges[0]) {
 				break
 			}
 		}

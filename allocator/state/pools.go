@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,8 +95,12 @@ func (s *State) storePool(now time.Time, p Pool, ahead bool) {
 	if changedDomain {
 		s.markOwners(p.Key)
 		s.moveOwnersToDomainOf(known)
+		s.reevaluateOwners(p.Key)
 	} else if !same {
 		s.markOffers(known, before.Window)
+	}
+	if changedDomain || before.Fault != p.Fault {
+		s.recheckUngranted(p.Key)
 	}
 	if before.Space == p.Space && slices.Equal(before.Blocked, p.Blocked) {
 		s.admitDeferred(p.Key, Key{})
@@ -220,17 +225,48 @@ func (s *State) RemovePool(k Key, resourceVersion uint64) {
 		s.freeUnlistedMoved(p, true)
 		s.endCooldowns(k)
 		s.storedCount[k.Resource]--
+		s.reevaluateOwners(k)
 		s.admitAllDeferred()
 	}
 }
 
-// moveOwnersToDomainOf moves claims that were observed before their pool into the pool's routing domain.
+// reevaluateOwners resolves the conflicts of a pool's owners again: their strength depends on the routing domain of the pool (compareStrength).
+func (s *State) reevaluateOwners(pool Key) {
+	var contested []*claim
+	for c := range s.ownersByPool[pool] {
+		if len(s.space(c.holding.space).contested) > 0 {
+			contested = append(contested, c)
+		}
+	}
+	slices.SortFunc(contested, func(x, y *claim) int { return cmp.Compare(x.UID, y.UID) })
+	for _, c := range contested {
+		s.resolveConflict(c.holding)
+	}
+}
+
+// recheckUngranted evaluates the owners of a pool again whose token counted because the pool was missing or had a fault (checkUngranted).
+func (s *State) recheckUngranted(pool Key) {
+	var altered []*claim
+	for c := range s.ownersByPool[pool] {
+		if (c.altered || c.tokenSpent) && s.checkUngranted(c) != nil {
+			altered = append(altered, c)
+		}
+	}
+	slices.SortFunc(altered, func(x, y *claim) int { return cmp.Compare(x.UID, y.UID) })
+	for _, c := range altered {
+		s.detachClaim(c, time.Time{}, time.Time{})
+		s.bindClaim(c)
+	}
+}
+
+// moveOwnersToDomainOf moves claims that record no routing domain, and were observed before their pool, into the pool's routing domain.
 func (s *State) moveOwnersToDomainOf(p *pool) {
 	for again := true; again; { // an address object may inherit the holding first
 		again = false
 		for c := range maps.Clone(s.ownersByPool[p.Key]) {
-			if c.holding != nil && c.holding.space != p.Space {
+			if c.holding != nil && c.holding.space != p.Space && !c.SpaceGranted {
 				s.detachClaim(c, time.Time{}, time.Time{})
+				c.hadGrant = false // the grant was in the other routing domain
 				s.bindClaim(c)
 				again = true
 			}

@@ -110,6 +110,26 @@ func (s *State) OwnsAll(uid string, version uint64) (bool, error) {
 	}
 }
 
+// DomainOf returns the routing domain in which a stored claim or address object owns its ranges; false if it owns none.
+func (s *State) DomainOf(uid string, version uint64) (space string, owns bool, err error) {
+	c := s.claims[uid]
+	switch {
+	case !s.granting:
+		return "", false, ErrNotLeader
+	case s.isBehind(uid, version):
+		return "", false, ErrBehind
+	case c == nil:
+		return "", false, nil
+	case c.holding != nil:
+		return c.holding.space, true, nil
+	}
+	h := s.holdingOfOwnerClaim(c) // of an address object whose claim owns the range
+	if h == nil {
+		return "", false, nil
+	}
+	return h.space, true, nil
+}
+
 // isBehind reports whether a version of a stored claim has not been observed: the claim may have given up a range that the state still counts as owned.
 func (s *State) isBehind(uid string, version uint64) bool {
 	c := s.claims[uid]
@@ -122,9 +142,12 @@ func (s *State) ownsRange(uid, domain string, r allocator.Range) bool {
 	return c != nil && c.holding != nil && c.holding.space == domain && !c.holding.contested && slices.Contains(c.holding.ranges, r)
 }
 
-// domainOfUpdate returns the routing domain that a new version of the claim with this UID will have, the first that exists: (a) of its known pool; (b) of the
-// holding of the stored version, if the pool is the same; (c) of its label.
+// domainOfUpdate returns the routing domain that a new version of the claim with this UID will have, the first that exists: (a) of its record; (b) of its known
+// pool; (c) of the holding of the stored version, if the pool is the same; (d) of its label.
 func (s *State) domainOfUpdate(c Claim, uid string) string {
+	if c.SpaceGranted {
+		return c.Space
+	}
 	if p := s.pools[c.Pool]; p != nil {
 		return p.Space
 	}
@@ -300,6 +323,29 @@ func (s *State) FindOwnerConflict(p Pool) *OwnedError {
 		}
 	}
 	return nil
+}
+
+// FindStrandedOwner describes an owner of an address that would have an owner of the same pool in two routing domains: a stored claim that names p owns the address
+// in another routing domain than p's, and in the routing domain of p the address has another owner. The result is nil if there is no such address. With such a
+// pool two owners of an address would name one pool.
+func (s *State) FindStrandedOwner(p Pool) (stranded *StrandedError) {
+	domain := s.spaces[p.Space]
+	if domain == nil {
+		return nil
+	}
+	for c := range s.ownersByPool[p.Key] {
+		if c.holding.space == p.Space || stranded != nil && stranded.Owner.String() < c.owner().String() {
+			continue
+		}
+		for _, r := range c.holding.ranges {
+			for owned := range domain.core.OwnedIn(r) {
+				if h := s.holdings[owned.OwnerID]; h.isInUse() && h.ownerClaim() != c.owner() {
+					stranded = &StrandedError{Pool: p.Key, PoolSpace: p.Space, Range: owned.Range, Owner: c.owner(), Space: c.holding.space, Other: h.ownerClaim()}
+				}
+			}
+		}
+	}
+	return stranded
 }
 
 // compareAddresses orders owned ranges by their first address.

@@ -14,6 +14,9 @@ func (s *State) Preview(q Request) (Grant, error) {
 	if err := s.checkCanGrant(q); err != nil {
 		return Grant{}, err
 	}
+	if owned := s.ownedByOwnerClaim(q); owned != nil {
+		return Grant{}, owned
+	}
 	p, err := s.poolForRequest(q)
 	if err != nil {
 		return Grant{}, err

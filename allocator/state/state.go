@@ -155,8 +155,13 @@ type claim struct {
 	holding     *holding // nil if the claim has no range, is deferred, or is an address object whose owner claim owns the range
 	deferredFor Key      // pool for which the claim is deferred; zero if the claim is not deferred
 	hadGrant    bool     // this process has known an open grant of the ranges: as leader, or in the journal that it took over
-	// unverified: the addresses changed after the status became Ready and no grant covers the new addresses, so Ready does not prove ownership.
+	// unverified: the stored status is of other addresses than the claim names, and no grant covers the addresses, so Ready does not prove ownership. The
+	// addresses changed after the status became Ready, or the claim is altered.
 	unverified bool
+	// altered: the claim names other ranges than the allocator's records of the claim, as of the last check (isAltered).
+	altered bool
+	// tokenSpent: the ranges changed and the token did not, so the token proves nothing about the ranges.
+	tokenSpent bool
 	// boundAtCommit is the value of commitsBegun when the claim was bound: a commit that begins later confirms the claim. StartGranting sets 0 for
 	// the claims bound before the term. Invariant: boundAtCommit <=
 	// commitsBegun while granting
@@ -176,6 +181,9 @@ type claim struct {
 	// deletionVersion is the first observed version of the claim whose deletion was requested; 0 if the deletion was not requested.
 	deletionVersion uint64
 }
+
+// ready reports whether the stored status proves that the claim owns its addresses.
+func (c *claim) ready() bool { return c.Ready && !c.unverified }
 
 // New returns the state of a follower that counts the objects of the given resources.
 func New(resources []string, lim Limits, newToken func() journal.Token) *State {

@@ -351,8 +351,8 @@ func TestConflict_ReadyClaimGetsNoUngrantedRange(t *testing.T) {
 	east := Key{Resource: modelPools, Namespace: "ns", Name: "east"}
 	for name, change := range map[string]func(*Claim){
 		"by another address": func(*Claim) {},
-		"by another pool":    func(c *Claim) { c.Pool = east },
-		"by another label":   func(c *Claim) { c.Pool, c.Space = Key{}, "east" },
+		"by another pool":    func(c *Claim) { c.Pool, c.Token = east, journal.Token{1} }, // without another token the claim stays in its routing domain
+		"by another label":   func(c *Claim) { c.Pool, c.Space, c.Token = Key{}, "east", journal.Token{1} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTestState(t)
@@ -362,7 +362,7 @@ func TestConflict_ReadyClaimGetsNoUngrantedRange(t *testing.T) {
 			other := "10.0.0.2"
 			inEast := func(*Claim) {}
 			if name != "by another address" {
-				other, inEast = "10.0.0.1", func(c *Claim) { c.Pool = east }
+				other, inEast = "10.0.0.1", func(c *Claim) { c.Pool, c.Space = east, "east" }
 			}
 			s.observeStored("other", other, journal.Token{}, ready, inEast)
 			s.commit()

@@ -21,7 +21,8 @@ func (s *State) TakeOver(v journal.Revision) {
 	var open []*OpenGrant
 	for _, entry := range entries {
 		g := &OpenGrant{Entry: entry.Clone(), state: grantCommitted}
-		if c := seen[g.Token]; c != nil && s.routingDomainOf(c) == g.Space && g.isFulfilledBy(c) {
+		if c := seen[g.Token]; c != nil && g.isFulfilledBy(c) {
+			s.correctDomain(c, g.Space)
 			c.hadGrant = true // observed already
 		} else if len(g.Ranges) > 0 { // earlier versions of the manager wrote entries without ranges
 			open = append(open, g)
@@ -29,6 +30,14 @@ func (s *State) TakeOver(v journal.Revision) {
 	}
 	for _, g := range open { // after all hadGrant are known, which decide conflicts
 		s.inheritGrant(g)
+	}
+}
+
+// correctDomain moves an owner into the routing domain of its grant: this replica has first observed the claim with another record.
+func (s *State) correctDomain(c *claim, space string) {
+	if c.Space, c.SpaceGranted = space, true; c.holding != nil && c.holding.space != space {
+		s.detachClaim(c, time.Time{}, time.Time{})
+		s.bindClaim(c)
 	}
 }
 
@@ -87,7 +96,7 @@ func (s *State) StartGranting(now time.Time) {
 		switch {
 		case c.holding == nil:
 			s.changed[c.Key] = struct{}{}
-		case !c.Ready || c.Deleting || c.holding.contested:
+		case !c.ready() || c.Deleting || c.holding.contested:
 			s.unconfirmed = append(s.unconfirmed, c)
 		}
 	}

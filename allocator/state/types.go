@@ -125,11 +125,13 @@ type Claim struct {
 	ResourceVersion  uint64
 	Created          time.Time
 	Pool             Key               // zero for a claim without a pool
-	Space            string            // from the claim's label; ignored if the claim's pool is known
+	Space            string            // routing domain that the claim names: in which its ranges were granted (SpaceGranted), else of its label
+	SpaceGranted     bool              // the claim records the routing domain of its ranges; otherwise the domain of its known pool has precedence over Space
 	Ranges           []allocator.Range // empty while the claim has no range
 	Token            journal.Token     // zero if no grant covers the ranges
 	Ready            bool              // stored as Ready (a ProxyVIP: condition Bound): its addresses may be in use
 	AllocatedEarlier bool              // the status records an allocation, by this allocator or by another program that managed the claim before
+	Altered          bool              // the status records other ranges than the claim names: see isAltered
 	Flagged          bool              // the stored status reports that the claim lost an address conflict
 	Deleting         bool
 	// OwnerClaim is the claim of an address object; zero for a claim. While the claim owns the range of the address object, claim and address object are
@@ -169,6 +171,7 @@ type Request struct {
 	UID   string // of a stored claim; "" for a create
 	// Version is the resourceVersion of the stored claim that the response overwrites: a response based on a different version cannot be stored.
 	Version    uint64
+	OwnerClaim Key    // of an address object
 	RequestUID string // UID of the admission request, equal in each HTTP repetition of a call; the call of another webhook has another UID; "" for a reconciler
 	Pool       Key    // zero for a claim that requests exact ranges without naming a pool
 	Space      string // routing domain of a claim without a pool

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/reconcilers/claims"
 	"butlerlabs.dev/ipam/reconcilers/feed"
@@ -28,8 +29,8 @@ import (
 func (a Claims[T, A]) EnsureAddress(ctx context.Context, d *claims.Deps, c T) (string, error) {
 	named, _ := metal3.ParseAddressAnnotation(c)
 	isWanted := func(o A) bool {
-		object := a.Kind.Convert(o)
-		return a.isAddressObjectOf(c, object) && len(object.Ranges) == 1 && object.Ranges[0].First == named
+		converted := a.Kind.Convert(o)
+		return a.isAddressObjectOf(c, converted) && len(converted.Ranges) == 1 && converted.Ranges[0].First == named
 	}
 	all, err := a.addressesOf(ctx, d, client.ObjectKeyFromObject(c))
 	if err != nil {
@@ -125,6 +126,7 @@ func (a Claims[T, A]) createAddress(ctx context.Context, d *claims.Deps, c T, wa
 	for _, suffix := range []string{"", "-" + digest(c.GetNamespace()+"/"+c.GetName())} {
 		o := write.DeepCopy(want)
 		o.SetName(want.GetName() + suffix)
+		object.RecordDomain(o, d.Ledger.OwnershipOf(string(c.GetUID())).Space)
 		if d.HasFailed(c) && a.isNameTaken(ctx, d, o, isWanted) {
 			err = apierrors.NewAlreadyExists(schema.ParseGroupResource(a.Kind.Resource), o.GetName())
 			continue

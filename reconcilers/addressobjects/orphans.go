@@ -81,8 +81,8 @@ func (a Claims[T, A]) CleanUp(ctx context.Context, d *claims.Deps, name types.Na
 func (a Claims[T, A]) DeleteStrays(ctx context.Context, d *claims.Deps, c T) (time.Duration, error) {
 	name := client.ObjectKeyFromObject(c)
 	all, err := a.addressesOf(ctx, d, name)
-	if err != nil || metal3.IsMarkedMoved(c) {
-		return 0, err
+	if err != nil || metal3.IsMarkedMoved(c) || d.Ledger.OwnershipOf(string(c.GetUID())).Deferred != nil {
+		return 0, err // the address object of a deferred claim is the record of the address that the claim had before it was changed around the webhooks
 	}
 	ranges := a.ConvertClaim(c).Ranges
 	others := slices.DeleteFunc(all, func(o A) bool {

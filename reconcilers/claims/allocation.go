@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"butlerlabs.dev/ipam/allocator/kinds/fieldtext"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/flow"
@@ -32,6 +33,7 @@ func (r *Reconciler[T]) writeAllocation(ctx context.Context, c T, g ledger.Grant
 		r.origins.SetOrigin(before, c)
 	}
 	r.api.CompleteMetadata(c, g.Space)
+	object.RecordDomain(c, g.Space)
 	ctx, requests := countRequests(ctx)
 	err := r.SaveObject(ctx, before, c)
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/feed"
@@ -99,7 +100,7 @@ func (r *Reconciler[T]) basis(ctx context.Context, c T) claimBasis {
 }
 
 func claimBasisOf(c client.Object) flow.Basis {
-	return flow.BasisOf(c, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin, write.AnnotationFenced, metal3.AnnotationBlockMove)
+	return flow.BasisOf(c, v1alpha1.AnnotationGrant, v1alpha1.AnnotationOrigin, v1alpha1.AnnotationGrantedDomain, write.AnnotationFenced, metal3.AnnotationBlockMove)
 }
 
 // poolBasis returns the basis of a pool; the zero value if the pool does not exist.
@@ -214,7 +215,7 @@ func (r *Reconciler[T]) mirrorStatus(ctx context.Context, c T, routingDomain str
 		}
 	}
 	before := write.DeepCopy(c)
-	if r.api.CompleteMetadata(c, routingDomain) {
+	if incomplete, unrecorded := r.api.CompleteMetadata(c, routingDomain), object.RecordDomain(c, routingDomain); incomplete || unrecorded {
 		return reconcile.Result{}, r.IgnoreStale(ctx, before, r.SaveObject(ctx, before, c))
 	}
 	lost := r.Ledger.FindNotOffered(string(c.GetUID()))

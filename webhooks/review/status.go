@@ -44,6 +44,7 @@ func statusOf(err error, s Subject, req *admission.Request) *metav1.Status {
 		exhausted  *allocator.ExhaustedError
 		owned      *ledger.OwnedError
 		inUse      *ledger.InUseError
+		stranded   *ledger.StrandedError
 		deleting   *ledger.PoolDeletingError
 		faulty     *ledger.FaultyPoolError
 		manual     *ledger.NotAutomaticError
@@ -84,6 +85,8 @@ func statusOf(err error, s Subject, req *admission.Request) *metav1.Status {
 		return status
 	case errors.As(err, &inUse):
 		return refusal(s, req, field.NewPath("spec"), inUse.SeenFrom(PlaceOf(req)))
+	case errors.As(err, &stranded):
+		return refusal(s, req, nil, stranded.SeenFrom(PlaceOf(req)))
 	case errors.As(err, &missing):
 		return failure(s, req, http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
 	case errors.As(err, &deleting), errors.As(err, &faulty), errors.Is(err, ErrInUse), errors.Is(err, ledger.ErrForged):

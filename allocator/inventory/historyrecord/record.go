@@ -264,7 +264,7 @@ func MissingAllocations(i *inventory.Inventory, records []Record) (missing []Rec
 			Event: EventAllocated, Time: c.Since, Kind: inventory.KindOf(c.Key), Namespace: c.Key.Namespace, Name: c.Key.Name, UID: c.UID, RoutingDomain: c.Domain, Ranges: c.Ranges,
 			Tenant: c.Tenant, Origin: c.Origin,
 		}
-		if p := i.Pool(c.Pool); p != nil {
+		if p := i.Pool(c.Pool); p != nil && !c.DomainGranted {
 			r.RoutingDomain = p.Domain
 		}
 		if c.Pool != (inventory.Key{}) {

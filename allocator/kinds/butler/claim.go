@@ -36,9 +36,7 @@ func FindRange(a *v1alpha1.IPAllocation) (allocator.Range, RangeSource, error) {
 		r, errs := parsePinnedRange(p)
 		return r, RangeInSpec, errs.ToAggregate()
 	}
-	if s := a.Status; s.StartAddress != "" && s.EndAddress != "" {
-		path := field.NewPath("status")
-		r, errs := fieldtext.ParseRange(path, fieldtext.At(path.Child("startAddress"), s.StartAddress), fieldtext.At(path.Child("endAddress"), s.EndAddress))
+	if r, errs := parseStatus(a.Status); r.IsValid() || len(errs) > 0 {
 		return r, RangeInStatus, errs.ToAggregate()
 	}
 	return allocator.Range{}, RangeMissing, nil
@@ -67,18 +65,29 @@ func ConvertClaim(a *v1alpha1.IPAllocation) ledger.Claim {
 		ResourceVersion: object.ResourceVersion(a),
 		Created:         a.CreationTimestamp.Time,
 		Pool:            PoolKey(a),
-		Space:           a.Labels[v1alpha1.LabelRoutingDomain],
 		Ready:           meta.IsStatusConditionTrue(a.Status.Conditions, v1alpha1.ConditionReady),
 		Flagged:         IsFlagged(a),
 		Deleting:        a.DeletionTimestamp != nil,
 	}
+	claim.Space, claim.SpaceGranted = object.RoutingDomain(a)
 	claim.Token, _ = journal.ParseToken(a.Annotations[v1alpha1.AnnotationGrant])
 	r, source, err := FindRange(a)
 	claim.AllocatedEarlier = source == RangeInStatus || a.Status.Phase == v1alpha1.PhaseAllocated || a.Status.Phase == v1alpha1.PhaseReleased
 	if err == nil && r.IsValid() {
 		claim.Ranges = []allocator.Range{r}
+		known, errs := parseStatus(a.Status)
+		claim.Altered = len(errs) == 0 && known.IsValid() && known != r
 	}
 	return claim
+}
+
+// parseStatus returns the range in the status of an allocation; not valid if the status has none.
+func parseStatus(s v1alpha1.IPAllocationStatus) (allocator.Range, field.ErrorList) {
+	if s.StartAddress == "" || s.EndAddress == "" {
+		return allocator.Range{}, nil
+	}
+	path := field.NewPath("status")
+	return fieldtext.ParseRange(path, fieldtext.At(path.Child("startAddress"), s.StartAddress), fieldtext.At(path.Child("endAddress"), s.EndAddress))
 }
 
 // IsFlagged reports whether an allocation is marked as the loser of an address conflict.

@@ -106,7 +106,6 @@ func ConvertObject(o metav1.Object, key, pool ledger.Key, a netip.Addr) ledger.C
 		ResourceVersion: object.ResourceVersion(o),
 		Created:         o.GetCreationTimestamp().Time,
 		Pool:            pool,
-		Space:           o.GetLabels()[butlerv1.LabelRoutingDomain],
 		Ranges:          toRanges(a),
 		Deleting:        o.GetDeletionTimestamp() != nil,
 		MarkedMoved:     IsMarkedMoved(o),
@@ -114,6 +113,7 @@ func ConvertObject(o metav1.Object, key, pool ledger.Key, a netip.Addr) ledger.C
 	if claim.MarkedMoved {
 		claim.Clusters = listClusters(o)
 	}
+	claim.Space, claim.SpaceGranted = object.RoutingDomain(o)
 	claim.Token, _ = journal.ParseToken(o.GetAnnotations()[butlerv1.AnnotationGrant])
 	return claim
 }

@@ -144,13 +144,14 @@ func ConvertClaim(v *v1alpha1.ProxyVIP) ledger.Claim {
 		ResourceVersion:  object.ResourceVersion(v),
 		Created:          v.CreationTimestamp.Time,
 		Pool:             poolKey(v),
-		Space:            v.Labels[butlerv1.LabelRoutingDomain],
 		Ranges:           FindAddresses(v).Ranges(),
 		Ready:            isBound(v),
 		AllocatedEarlier: isAllocatedEarlier(v),
+		Altered:          parseStatusAddresses(v) != Addresses{} && !isAllocatedEarlier(v),
 		Flagged:          IsFlagged(v),
 		Deleting:         v.DeletionTimestamp != nil,
 	}
+	claim.Space, claim.SpaceGranted = object.RoutingDomain(v)
 	claim.Token, _ = journal.ParseToken(v.Annotations[butlerv1.AnnotationGrant])
 	return claim
 }

@@ -14,7 +14,8 @@ const (
 	LabelAllocationType = "butler.butlerlabs.dev/allocation-type"
 	// LabelAllocationRole distinguishes a tenant's first load balancer block from blocks added on demand.
 	LabelAllocationRole = "butler.butlerlabs.dev/allocation-role"
-	// LabelRoutingDomain names the routing domain of a pool or claim; the default routing domain without the label.
+	// LabelRoutingDomain names the routing domain of a pool, and the routing domain that a claim without a pool requests; the default routing domain without the
+	// label. On a claim with a pool the label is informative: AnnotationGrantedDomain records the routing domain of its addresses.
 	LabelRoutingDomain = "butler.butlerlabs.dev/routing-domain"
 	// LabelManagedBy has the value ManagedByIPAM on an IPAllocation that address management created for a TenantCluster and may replace. IPAllocations of
 	// people or Git have another value or no label.
@@ -57,7 +58,13 @@ const (
 	// AnnotationChosen lists the addresses of a claim that the allocator chose, separated by commas, if a client chose another address of the claim: the
 	// origin, which is the same for all addresses of a claim, is not OriginAuto then. An address that the claim does not have any more means nothing.
 	AnnotationChosen = "butler.butlerlabs.dev/chosen"
+	// AnnotationGrantedDomain is the routing domain in which the addresses of a claim or address object were granted, DefaultDomain for the default routing
+	// domain. The object owns its addresses there, whatever becomes of its pool and of its label LabelRoutingDomain.
+	AnnotationGrantedDomain = "butler.butlerlabs.dev/granted-domain"
 )
+
+// DefaultDomain is the default routing domain in AnnotationGrantedDomain. No routing domain has this name: it is not a label value.
+const DefaultDomain = "(default)"
 
 // Annotations on pools.
 const (
