@@ -63,11 +63,9 @@ func (s *State) SetInUse(user Key, addresses []netip.Addr) {
 		delete(s.inUse.byUser, user)
 	}
 	for _, r := range changed {
-		for _, domain := range s.spaces {
+		for name, domain := range s.spaces {
 			if s.updateAvoided(domain, r) {
-				for p := range domain.core.PoolsOffering(r) {
-					s.changed[s.poolByWindow[p]] = struct{}{}
-				}
+				s.markBlockChanges(name, nil, []allocator.Range{r})
 			}
 		}
 	}

@@ -52,7 +52,11 @@ func TestInUse_AddressIsNotAllocated(t *testing.T) {
 	s.SetInUse(other, at("10.0.0.3"))
 	s.SetInUse(web, nil)
 	s.expectUsable(9, 3)
+	s.TakeChanged()
 	s.SetInUse(other, at("10.0.0.8"))
+	if !slices.Contains(s.TakeChanged(), modelPool) {
+		t.Error("the pool is not reported as changed when an address is no longer in use")
+	}
 	s.expectUsable(9, 3)
 	s.mustGrant(Request{Claim: key("c"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.3")}}})
 }
