@@ -21,6 +21,8 @@
 //   - The blocks of a tenant are found by their tenantClusterRef and the recorded UID, never by name.
 //   - A tenant that is slow, broken or hostile delays no other: each tenant has a goroutine, a bounded client, and pauses that grow with the outage.
 //   - No address is released while some Services of a tenant are unknown, and the tenant is read once more before each release.
+//   - What the MetalLB and the Services of a tenant use is recorded before any free addresses are allocated. No write moves the address of a
+//     Service that had it before.
 //   - Server-side apply writes only IPAM's own fields of TenantClusters and ProviderConfigs.
 //   - The controllers start when TenantCluster and ProviderConfig are served. Missing CRDs are no error.
 //

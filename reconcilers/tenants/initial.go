@@ -5,11 +5,16 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants/allocations"
+	"butlerlabs.dev/ipam/reconcilers/tenants/kubeconfig"
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
 )
 
@@ -32,7 +37,14 @@ func (r *tenantReconciler) allocateInitial(
 	result := initialResult{refusals: map[v1alpha1.IPAllocationType]plan.Refusals{}}
 	missing := plan.MissingBlocks(t, p, plan.BlocksOf(t, stored), pools)
 	r.forgetRecovered(stored, missing)
+	if missing, err = r.awaitUsers(ctx, c, missing, pools); err != nil {
+		return initialResult{blocks: plan.BlocksOf(t, stored)}, err
+	}
 	for _, m := range missing {
+		if m.Obstacle.Reason != "" {
+			result.missing = append(result.missing, m)
+			continue
+		}
 		if at := slices.IndexFunc(stored, func(a v1alpha1.IPAllocation) bool { return a.Name == m.Replaces }); at >= 0 {
 			if err := r.deleteFailed(ctx, &stored[at]); err != nil {
 				return initialResult{blocks: plan.BlocksOf(t, stored)}, err
@@ -41,7 +53,7 @@ func (r *tenantReconciler) allocateInitial(
 			continue // the DELETED event queues the tenant again
 		}
 		candidate, allocated, err := plan.AllocateFirst(m.Candidates, func(candidate plan.Candidate) (bool, error) {
-			created, err := r.createInitial(ctx, t, m.Kind, candidate)
+			created, err := r.createInitial(ctx, t, m, candidate)
 			switch {
 			case err != nil:
 				return false, err
@@ -70,12 +82,81 @@ func (r *tenantReconciler) allocateInitial(
 	return result, nil
 }
 
-func (r *tenantReconciler) createInitial(ctx context.Context, t plan.Tenant, kind v1alpha1.IPAllocationType, candidate plan.Candidate) (allocations.Result, error) {
+// awaitUsers returns the missing blocks, with obstacles while addresses may be in use and not be recorded yet:
+//
+//	addresses that the tenant's Services use               until the session has adopted them
+//	ranges that TenantClusters name                        until they are allocated
+func (r *tenantReconciler) awaitUsers(
+	ctx context.Context, c *v1alpha1.TenantCluster, missing []plan.MissingBlock, pools map[string]*v1alpha1.NetworkPool,
+) ([]plan.MissingBlock, error) {
+	missing, err := r.adoptFirst(ctx, c, missing)
+	if err != nil || !plan.TakesAny(missing) {
+		return missing, err
+	}
+	promised, err := r.listPromised(ctx, c, pools)
+	if err != nil {
+		return nil, err
+	}
+	return plan.Delay(missing, func(pool string) string {
+		return plan.ExplainPromised(pools[pool], promised)
+	}), nil
+}
+
+// listPromised returns the ranges that other TenantClusters name and have not got yet. A denied range is not promised.
+func (r *tenantReconciler) listPromised(ctx context.Context, c *v1alpha1.TenantCluster, pools map[string]*v1alpha1.NetworkPool) ([]plan.Promised, error) {
+	all := &v1alpha1.TenantClusterList{}
+	if err := r.platform.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var promised []plan.Promised
+	for i := range all.Items {
+		other := &all.Items[i]
+		t, _ := plan.TenantOf(other)
+		if !t.ManualRange.IsValid() || other.UID == c.UID || other.DeletionTimestamp != nil {
+			continue
+		}
+		if ready := meta.FindStatusCondition(other.Status.Conditions, v1alpha1.ConditionNetworkReady); ready != nil && ready.Reason == v1alpha1.ReasonAddressConflict {
+			continue
+		}
+		policy, err := r.findPolicy(ctx, other)
+		if err != nil {
+			continue // no addresses are allocated to the other tenant
+		}
+		stored, err := r.allocations.ListOf(ctx, client.ObjectKeyFromObject(other))
+		if err != nil {
+			return nil, err
+		}
+		if p, pending := plan.FindPromised(t, plan.MissingBlocks(t, policy, plan.BlocksOf(t, stored), pools)); pending {
+			promised = append(promised, p)
+		}
+	}
+	return promised, nil
+}
+
+// adoptFirst returns the missing blocks for a tenant that may have Services with addresses: while the session has not looked, the block for load balancers
+// is not requested. A tenant without a kubeconfig has no Services.
+func (r *tenantReconciler) adoptFirst(ctx context.Context, c *v1alpha1.TenantCluster, missing []plan.MissingBlock) ([]plan.MissingBlock, error) {
+	if c.Status.TenantNamespace == "" || meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionAddressesAdopted) != nil || !plan.NeedsAdoption(missing) {
+		return missing, nil
+	}
+	_, err := r.secrets.Secrets(c.Status.TenantNamespace).Get(ctx, kubeconfig.SecretName(c.Name), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return missing, nil
+	case err != nil:
+		return nil, err
+	}
+	return plan.AfterAdoption(missing), nil
+}
+
+func (r *tenantReconciler) createInitial(ctx context.Context, t plan.Tenant, m plan.MissingBlock, candidate plan.Candidate) (allocations.Result, error) {
 	return r.allocations.Create(ctx, allocations.Request{
 		Tenant:     t,
-		ChooseName: func(isTaken func(string) bool) string { return plan.InitialName(t, kind, isTaken) },
+		ChooseName: func(isTaken func(string) bool) string { return plan.InitialName(t, m.Kind, isTaken) },
 		Build: func(name string) *v1alpha1.IPAllocation {
-			return plan.NewAllocation(t, kind, v1alpha1.RoleInitial, r.Namespace, name, candidate.Pool, candidate.Count)
+			a := plan.NewAllocation(t, m.Kind, v1alpha1.RoleInitial, r.Namespace, name, candidate.Pool, candidate.Count)
+			a.Spec.PinnedRange = m.Pinned
+			return a
 		},
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -75,8 +76,10 @@ func (r *tenantReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	}
 	ready := plan.NetworkReadyCondition(policy, result.blocks, result.missing, result.refusals)
 	if ready.Status == metav1.ConditionTrue {
-		if note := plan.ExplainPoolSize(t, policy, result.blocks); note != "" {
-			ready.Message += "; " + note
+		for _, note := range []string{plan.ExplainPoolSize(t, policy, result.blocks), plan.ExplainManualRange(t, result.blocks)} {
+			if note != "" {
+				ready.Message += "; " + note
+			}
 		}
 		if specErr != nil {
 			ready.Message += "; " + specErr.Error()
@@ -87,11 +90,17 @@ func (r *tenantReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	}
 	r.sessions.Ensure(c, t, policy)
 	r.waiting.SetWaiting(req.NamespacedName, len(result.refusals) > 0 || ready.Reason == v1alpha1.ReasonPoolNotFound)
-	if slices.ContainsFunc(result.missing, func(m plan.MissingBlock) bool { return m.Replaces != "" }) {
+	switch {
+	case slices.ContainsFunc(result.missing, func(m plan.MissingBlock) bool { return m.Retry }):
+		return reconcile.Result{RequeueAfter: retryInterval}, nil
+	case slices.ContainsFunc(result.missing, func(m plan.MissingBlock) bool { return m.Replaces != "" }):
 		return reconcile.Result{RequeueAfter: plan.ReplaceAfter}, nil
 	}
 	return reconcile.Result{}, nil
 }
+
+// retryInterval is the pause between two checks whether addresses in use are recorded.
+const retryInterval = 250 * time.Millisecond
 
 // forgetTenant removes the state of a TenantCluster that does not exist.
 func (r *tenantReconciler) forgetTenant(name types.NamespacedName) {
@@ -116,14 +125,18 @@ func networkNotReady(message string) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionNetworkReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNetworkNotReady, Message: message}
 }
 
-// endService stops the session of a tenant without addresses from IPAM, and removes the condition of the session. The tenant keeps the allocated blocks.
+// endService stops the session of a tenant without addresses from IPAM, and removes the conditions of the session. The tenant keeps the allocated blocks.
 func (r *tenantReconciler) endService(ctx context.Context, c *v1alpha1.TenantCluster, blocks []plan.Block, ready metav1.Condition) error {
 	r.sessions.Stop(client.ObjectKeyFromObject(c))
-	err := r.writeNetworkReady(ctx, c, blocks, ready)
-	if err == nil && meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionLoadBalancerIPsAvailable) != nil {
-		err = r.status.Apply(ctx, platform.TenantClusterKind, c, report.OwnerGrowth, map[string]any{})
+	errs := []error{r.writeNetworkReady(ctx, c, blocks, ready)}
+	for condition, owner := range map[string]string{
+		v1alpha1.ConditionLoadBalancerIPsAvailable: report.OwnerGrowth, v1alpha1.ConditionAddressesAdopted: report.OwnerAdoption,
+	} {
+		if meta.FindStatusCondition(c.Status.Conditions, condition) != nil {
+			errs = append(errs, r.status.Apply(ctx, platform.TenantClusterKind, c, owner, map[string]any{}))
+		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // writeNetworkReady writes the condition and the references to the initial blocks if they differ from the stored status.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -98,8 +99,9 @@ func NewTenant(i *inventory.Inventory, name string, t inventory.Tenant, claims [
 	if t.Cluster == nil {
 		return item
 	}
-	for _, of := range []string{butlerv1.ConditionNetworkReady, butlerv1.ConditionLoadBalancerIPsAvailable} {
-		if c := meta.FindStatusCondition(t.Cluster.Status.Conditions, of); c != nil {
+	for _, of := range []string{butlerv1.ConditionNetworkReady, butlerv1.ConditionAddressesAdopted, butlerv1.ConditionLoadBalancerIPsAvailable} {
+		c := meta.FindStatusCondition(t.Cluster.Status.Conditions, of)
+		if c != nil && (c.Type != butlerv1.ConditionAddressesAdopted || c.Status != metav1.ConditionTrue) { // adoption ends once
 			item.Conditions = append(item.Conditions, Condition{c.Type, string(c.Status), c.Reason, c.Message, OptionalTime(c.LastTransitionTime.Time)})
 		}
 	}

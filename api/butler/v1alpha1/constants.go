@@ -118,6 +118,9 @@ const (
 	// ConditionLoadBalancerIPsAvailable on a TenantCluster: every waiting Service can get an address. The message of False names the obstacle, such as a
 	// quota. For a tenant whose addresses do not grow, the condition only reports the number of addresses.
 	ConditionLoadBalancerIPsAvailable = "LoadBalancerIPsAvailable"
+	// ConditionAddressesAdopted on a TenantCluster: the load balancer addresses that the tenant used before are allocated to the tenant, and IPAddressPool
+	// default-pool belongs to address management. The message of False names the addresses and the obstacle.
+	ConditionAddressesAdopted = "AddressesAdopted"
 	// ConditionTenantClusterMissing on an IPAllocation: the TenantCluster does not exist, or was replaced by another TenantCluster of equal name.
 	// lastTransitionTime is the begin of this state.
 	ConditionTenantClusterMissing = "TenantClusterMissing"
@@ -166,6 +169,9 @@ const (
 	ReasonTenantUnreachable = "TenantUnreachable" // the API server of a TenantCluster does not respond, LoadBalancerIPsAvailable=Unknown
 	ReasonAccessDenied      = "AccessDenied"      // the tenant's kubeconfig is missing, refused, or lacks a right
 	ReasonTooManyServices   = "TooManyServices"   // the tenant has more Services than address management reads, LoadBalancerIPsAvailable=Unknown
+	ReasonAdopted           = "Adopted"           // AddressesAdopted=True
+	ReasonNotOffered        = "NotOffered"        // AddressesAdopted=False: no pool of the ProviderConfig offers addresses that the tenant uses
+	ReasonMetalLBMissing    = "MetalLBMissing"    // AddressesAdopted=Unknown: MetalLB is not installed in the tenant
 	ReasonTenantGone        = "TenantGone"        // IPAllocation TenantClusterMissing=True: the TenantCluster of the IPAllocation was deleted
 	ReasonTenantNeverSeen   = "TenantNeverSeen"   // IPAllocation TenantClusterMissing=True: the TenantCluster was never observed
 

@@ -62,7 +62,8 @@ type TenantNetworking struct {
 	// +kubebuilder:validation:Minimum=1
 	LBPoolSize *int32 `json:"lbPoolSize,omitempty"`
 
-	// loadBalancerPool is a range of load balancer addresses assigned by hand, before NetworkPools existed.
+	// loadBalancerPool is a range of load balancer addresses assigned by hand, before NetworkPools existed. Where a pool of the provider offers the range, it
+	// is the first block of the tenant, whatever lbPoolSize is.
 	// +optional
 	LoadBalancerPool *LoadBalancerPool `json:"loadBalancerPool,omitempty"`
 }
@@ -102,7 +103,7 @@ type IngressAddon struct {
 // preserved.
 // +kubebuilder:pruning:PreserveUnknownFields
 type TenantClusterStatus struct {
-	// conditions holds NetworkReady and LoadBalancerIPsAvailable, and conditions of other authors.
+	// conditions holds NetworkReady, AddressesAdopted and LoadBalancerIPsAvailable, and conditions of other authors.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

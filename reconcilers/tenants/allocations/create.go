@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,7 @@ type Request struct {
 //
 //	Created                      the allocation is new
 //	Allocation without Created   the tenant already has an allocation of the name and type, not observed by the informers yet
-//	Refusal                      the pool has no room; the message of the denial
+//	Refusal                      the pool has no room, or not the pinned range; the message of the denial
 type Result struct {
 	Allocation *v1alpha1.IPAllocation
 	Created    bool
@@ -59,7 +60,7 @@ func (s Store) Create(ctx context.Context, r Request) (Result, error) {
 		switch err := s.Client.Create(ctx, a); {
 		case err == nil:
 			return Result{Allocation: a, Created: true}, nil
-		case isPoolFull(err):
+		case isRefused(err):
 			return Result{Refusal: causeOf(err)}, nil
 		case !apierrors.IsAlreadyExists(err): // AlreadyExists: created between read and create, so read again
 			return Result{}, err
@@ -73,13 +74,15 @@ func (s Store) isOthers(ctx context.Context, t plan.Tenant, name string) bool {
 	return s.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: name}, a) == nil && !plan.Owns(t, a)
 }
 
-// isPoolFull reports whether a create was denied because the pool has no free block of the size.
-func isPoolFull(err error) bool {
+// isRefused reports whether a create was denied because the pool has no free block of the size, or because the pinned range is owned, reserved or outside.
+func isRefused(err error) bool {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || !apierrors.IsForbidden(err) || status.Status().Details == nil {
+	if !errors.As(err, &status) || !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || status.Status().Details == nil {
 		return false
 	}
-	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Type == metav1.CauseTypeForbidden && c.Field == "spec.count" })
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Type == metav1.CauseTypeForbidden && c.Field == "spec.count" || strings.HasPrefix(c.Field, "spec.pinnedRange")
+	})
 }
 
 // causeOf returns the message of the first cause of an API error, else the whole error.

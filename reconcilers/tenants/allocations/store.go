@@ -64,6 +64,19 @@ func (s Store) HasReleasable(ctx context.Context, t plan.Tenant) (bool, error) {
 	}), err
 }
 
+// HasOthers reads the API server and reports whether the tenant has an allocation for load balancers, created here, that is not among the known blocks: the
+// informers had not shown the allocation yet.
+func (s Store) HasOthers(ctx context.Context, t plan.Tenant, known []plan.Block) (bool, error) {
+	labels := plan.NewAllocation(t, v1alpha1.TypeLoadBalancer, v1alpha1.RoleInitial, s.Namespace, "", "", 0).Labels
+	all := &v1alpha1.IPAllocationList{}
+	err := s.Live.List(ctx, all, client.InNamespace(s.Namespace), client.MatchingLabels{
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedByIPAM, v1alpha1.LabelTenant: labels[v1alpha1.LabelTenant],
+	})
+	return slices.ContainsFunc(all.Items, func(a v1alpha1.IPAllocation) bool {
+		return plan.Owns(t, &a) && a.Spec.Type == v1alpha1.TypeLoadBalancer && !slices.ContainsFunc(known, func(b plan.Block) bool { return b.Name == a.Name })
+	}), err
+}
+
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations,verbs=delete
 
 // Delete deletes this version of an allocation and reports the success. An allocation that has changed is not deleted, and the informers trigger the

@@ -56,7 +56,7 @@ func Owns(t Tenant, a *v1alpha1.IPAllocation) bool {
 	return a.Spec.TenantClusterRef == t.reference() && (!recorded || uid == t.UID)
 }
 
-// blockOf returns the block of an allocation. IPAM never pins a range: an allocation that IPAM created and that is pinned was restored from a backup,
+// blockOf returns the block of an allocation. IPAM pins initial blocks only: a growth block that IPAM created and that is pinned was restored from a backup,
 // and may be released.
 func blockOf(a *v1alpha1.IPAllocation) Block {
 	createdByIPAM, keep := a.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByIPAM, a.Annotations[v1alpha1.AnnotationKeep] == "true"

@@ -31,8 +31,10 @@ type View struct {
 	Services []Service
 	// Partial: the tenant has more Services than Services lists. Unused blocks are not idle then.
 	Partial bool
-	// InPool are the ranges in the tenant's MetalLB pool.
-	InPool []allocator.Range
+	// InPool are the ranges in the tenant's MetalLB pool, OtherPools those in its other MetalLB pools.
+	InPool, OtherPools []allocator.Range
+	// Foreign: the tenant's MetalLB pool was written by others, or may have been, because its ranges have not been adopted yet.
+	Foreign bool
 	// MissingSince is, by block, since when the range has been absent from that pool without a break, as observed.
 	MissingSince map[string]time.Time
 }
@@ -42,6 +44,9 @@ type Decision struct {
 	// Offered is the content of the tenant's MetalLB pool, in ascending order: one range per block. An empty list means that the pool must be
 	// deleted: MetalLB rejects a pool without addresses, together with the rest of the configuration, and continues with the previous configuration.
 	Offered []allocator.Range
+	// KeepPool: the pool must stay as it is, because a pool of others would lose addresses that Services use, or may use. Lost are the known ones.
+	KeepPool bool
+	Lost     []allocator.Range
 
 	// Need is the number of addresses to allocate so that every Service that has waited long enough is served. Want is the number to request.
 	// Invariant: Need <= Want. The surplus makes growth come in larger steps and includes Services that arrived together. Need and Want are within the
@@ -76,7 +81,20 @@ func Decide(t Tenant, p Policy, blocks []Block, v View, timing Timing, now time.
 		d.decideRelease()
 	}
 	d.decision.Offered = d.offeredRanges(t)
+	if v.Foreign {
+		d.decideKeepPool()
+	}
 	return d.decision
+}
+
+// decideKeepPool sets KeepPool and Lost for a pool of others. New addresses would not reach a pool that stays as it is, so none are requested.
+func (d *decider) decideKeepPool() {
+	removed := allocator.Subtract(d.view.InPool, d.decision.Offered)
+	d.decision.Lost = intersect(removed, d.view.assigned())
+	d.decision.KeepPool = len(d.decision.Lost) > 0 || d.view.Partial && len(removed) > 0
+	if d.decision.KeepPool {
+		d.decision.Need, d.decision.Want = 0, 0
+	}
 }
 
 // decider is the state of one call of Decide.
@@ -101,6 +119,11 @@ func (d *decider) addBlock(b Block) {
 	d.usedOf[b.Name] = int32(to-from) + int32(boolToInt(lastUsed))
 }
 
+// isInPool reports whether the tenant's MetalLB pool offers all addresses of a block.
+func (d *decider) isInPool(b Block) bool {
+	return slices.ContainsFunc(d.view.InPool, func(r allocator.Range) bool { return r.Covers(b.Range) })
+}
+
 func (d *decider) freeAddresses(b Block) int32 { return max(b.addressCount()-d.usedOf[b.Name], 0) }
 
 // decideGrowth sets Need, Want and OverQuota. Waiting Services are served by, in this order:
@@ -113,7 +136,7 @@ func (d *decider) decideGrowth(p Policy) {
 	for _, b := range d.blocks {
 		switch {
 		case b.Deleting || b.Failed:
-		case b.Growth || !slices.ContainsFunc(d.view.InPool, func(r allocator.Range) bool { return r.Covers(b.Range) }):
+		case b.Growth || !d.isInPool(b) && !d.view.servesElsewhere(b):
 			added = saturate(int64(added) + int64(d.freeAddresses(b)))
 		default:
 			headroom = saturate(int64(headroom) + int64(d.freeAddresses(b)))
@@ -209,17 +232,18 @@ func (d *decider) decideAgainAt(at time.Time) {
 	}
 }
 
-// offeredRanges returns the usable ranges except withdrawn ranges, ascending; without usable ranges, the manual range. Ranges of two routing domains may
-// overlap, and MetalLB rejects overlapping entries: only the lowest of overlapping ranges is returned.
+// offeredRanges returns the usable ranges, ascending, except withdrawn ranges and ranges that are served elsewhere; and the manual range without usable
+// ranges, or while Services use the manual range. Ranges of two routing domains may overlap, and MetalLB rejects overlapping entries: only the lowest of
+// overlapping ranges is returned.
 func (d *decider) offeredRanges(t Tenant) []allocator.Range {
 	var ranges []allocator.Range
 	for _, b := range d.blocks {
-		if b.isUsable() && !slices.Contains(d.decision.Withdrawn, b.Name) {
+		if b.isUsable() && !slices.Contains(d.decision.Withdrawn, b.Name) && (d.isInPool(b) || !d.view.servesElsewhere(b)) {
 			ranges = append(ranges, b.Range)
 		}
 	}
-	if len(ranges) == 0 && t.ManualRange.IsValid() {
-		return []allocator.Range{t.ManualRange}
+	if t.ManualRange.IsValid() && (len(ranges) == 0 || slices.ContainsFunc(d.view.assigned(), t.ManualRange.Overlaps)) {
+		ranges = append(ranges, t.ManualRange)
 	}
 	slices.SortFunc(ranges, func(a, b allocator.Range) int { return a.First.Compare(b.First) })
 	var disjoint []allocator.Range

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -17,6 +18,35 @@ type MissingBlock struct {
 	Kind       v1alpha1.IPAllocationType
 	Candidates []Candidate // in order: the next when a pool has no room
 	Replaces   string      // name of a failed block to delete first; "" if there is none
+
+	Pinned   *v1alpha1.PinnedIPRange // the exact range to request; nil for any range
+	Obstacle Obstacle                // why the block is not requested yet; empty if it is
+	Retry    bool                    // the obstacle ends without an event of the tenant
+}
+
+// takesAny reports whether any free addresses of the candidates satisfy the block.
+func (m MissingBlock) takesAny() bool {
+	return m.Pinned == nil && m.Replaces == "" && m.Obstacle.Reason == ""
+}
+
+// TakesAny reports whether one of the missing blocks may get any free addresses.
+func TakesAny(missing []MissingBlock) bool {
+	return slices.ContainsFunc(missing, MissingBlock.takesAny)
+}
+
+// Delay returns missing blocks in which an obstacle delays the blocks that may get any free addresses of a pool for which isBusy reports a text, which
+// completes "addresses for nodes are allocated when ".
+func Delay(missing []MissingBlock, isBusy func(pool string) string) []MissingBlock {
+	missing = slices.Clone(missing)
+	for i := range missing {
+		for _, candidate := range missing[i].Candidates {
+			if until := isBusy(candidate.Pool); until != "" && missing[i].takesAny() {
+				missing[i].Obstacle = Obstacle{v1alpha1.ReasonReconciling, fmt.Sprintf("addresses for %s are allocated when %s", missing[i].Kind, until)}
+				missing[i].Retry = true
+			}
+		}
+	}
+	return missing
 }
 
 // ReplaceAfter is the age of a failure at which a block is replaced. Without a webhook, a block for which no pool has room is created and fails at once:
@@ -25,21 +55,36 @@ const ReplaceAfter = 10 * time.Second
 
 // MissingBlocks returns the initial blocks that a tenant lacks: one for nodes and one for load balancers. pools are the NetworkPools by name. A block in
 // any state counts as present, except a failed replaceable block. The replacement is requested from the next pool after the pool of the failed block.
+//
+// The block for load balancers is the tenant's ManualRange if a pool offers it, whatever size is configured: Services may use its addresses. A range beyond
+// the quota is an obstacle, and no other addresses are allocated instead.
 func MissingBlocks(t Tenant, p Policy, blocks []Block, pools map[string]*v1alpha1.NetworkPool) []MissingBlock {
 	if !p.IPAM {
 		return nil
 	}
 	var missing []MissingBlock
 	if p.Nodes {
-		if m, ok := missingBlockOf(v1alpha1.TypeNodes, p, blocks, pools, p.initialNodes); ok {
+		if m, ok := missingBlockOf(v1alpha1.TypeNodes, p.Pools, blocks, pools, p.initialNodes); ok {
 			missing = append(missing, m)
 		}
 	}
 	room := p.MaxLoadBalancers - quotaUsed(blocks, v1alpha1.TypeLoadBalancer)
+	if offering := poolsOffering(t.ManualRange, p, pools); len(offering) > 0 {
+		size := saturate(t.ManualRange.Size())
+		if m, ok := missingBlockOf(v1alpha1.TypeLoadBalancer, offering, blocks, pools, func(*v1alpha1.NetworkPool) int32 { return size }); ok {
+			if m.Pinned = butler.FormatPinnedRange(t.ManualRange); size > room {
+				m.Obstacle = Obstacle{v1alpha1.ReasonQuotaExceeded, fmt.Sprintf(
+					"spec.networking.loadBalancerPool %s has %s, and the quota allows %d more (quotaPerTenant.maxLoadBalancerIPs %d): raise the quota, or shorten or remove the range",
+					t.ManualRange, allocator.Counted(size, "address"), max(room, 0), p.MaxLoadBalancers)}
+			}
+			missing = append(missing, m)
+		}
+		return missing
+	}
 	if min(p.initialLoadBalancers(t, nil), room) < 1 {
 		return missing
 	}
-	if m, ok := missingBlockOf(v1alpha1.TypeLoadBalancer, p, blocks, pools, func(pool *v1alpha1.NetworkPool) int32 {
+	if m, ok := missingBlockOf(v1alpha1.TypeLoadBalancer, p.Pools, blocks, pools, func(pool *v1alpha1.NetworkPool) int32 {
 		return min(p.initialLoadBalancers(t, pool), room)
 	}); ok {
 		missing = append(missing, m)
@@ -47,13 +92,12 @@ func MissingBlocks(t Tenant, p Policy, blocks []Block, pools map[string]*v1alpha
 	return missing
 }
 
-// missingBlockOf returns the missing block of a kind; ok is false if the tenant has the block. countIn returns the number of addresses to request from a
-// pool.
+// missingBlockOf returns the missing block of a kind, to request from the pools in order; ok is false if the tenant has the block. countIn returns the number
+// of addresses to request from a pool.
 func missingBlockOf(
-	kind v1alpha1.IPAllocationType, p Policy, blocks []Block, pools map[string]*v1alpha1.NetworkPool, countIn func(*v1alpha1.NetworkPool) int32,
+	kind v1alpha1.IPAllocationType, order []string, blocks []Block, pools map[string]*v1alpha1.NetworkPool, countIn func(*v1alpha1.NetworkPool) int32,
 ) (m MissingBlock, ok bool) {
 	m.Kind = kind
-	order := p.Pools
 	for _, b := range blocks {
 		if b.Kind != kind || b.Growth {
 			continue
@@ -143,8 +187,12 @@ func NetworkReadyCondition(p Policy, blocks []Block, missing []MissingBlock, ref
 func explainMissing(p Policy, missing []MissingBlock, refusals map[v1alpha1.IPAllocationType]Refusals) (reason, message string) {
 	for _, m := range missing {
 		switch refusal := refusals[m.Kind]; {
+		case m.Obstacle.Reason != "":
+			return m.Obstacle.Reason, m.Obstacle.Message
 		case len(m.Candidates) == 0:
 			return v1alpha1.ReasonPoolNotFound, fmt.Sprintf("no NetworkPool for %s exists: create %s", m.Kind, strings.Join(p.Pools, " or "))
+		case len(refusal) > 0 && m.Pinned != nil:
+			return v1alpha1.ReasonAddressConflict, fmt.Sprintf("spec.networking.loadBalancerPool is not allocated: %s; or correct or remove spec.networking.loadBalancerPool", refusal.String())
 		case len(refusal) > 0:
 			unusable := slices.DeleteFunc(slices.Clone(p.Pools), func(name string) bool {
 				return slices.ContainsFunc(m.Candidates, func(c Candidate) bool { return c.Pool == name })
@@ -156,6 +204,23 @@ func explainMissing(p Policy, missing []MissingBlock, refusals map[v1alpha1.IPAl
 		return v1alpha1.ReasonReconciling, fmt.Sprintf("addresses for %s are being allocated", missing[0].Kind)
 	}
 	return "", ""
+}
+
+// ExplainManualRange returns that a tenant with addresses for load balancers lacks addresses of spec.networking.loadBalancerPool; "" if it has them all, or
+// names no range.
+func ExplainManualRange(t Tenant, blocks []Block) string {
+	var ranges []allocator.Range
+	for _, b := range blocks {
+		if b.Kind == v1alpha1.TypeLoadBalancer {
+			ranges = append(ranges, b.Range)
+		}
+	}
+	lacking := allocator.Subtract([]allocator.Range{t.ManualRange}, ranges)
+	if len(lacking) == 0 || len(ranges) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s of spec.networking.loadBalancerPool, and not allocated to the tenant: the range is allocated with the first block for load balancers, where one NetworkPool "+
+		"of the ProviderConfig offers the whole range to tenants", areOrIs(lacking))
 }
 
 // ExplainPoolSize returns why a tenant with an initial block for load balancers has fewer addresses than spec.networking.lbPoolSize; "" if the

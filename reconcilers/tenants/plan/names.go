@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -39,6 +40,15 @@ func GrowthName(t Tenant, isTaken func(name string) bool) string {
 			return name
 		}
 	}
+}
+
+// AdoptedName returns the name of the block for an adopted range: <namespace>-<name>-lb-<first address with dashes>. For a taken name, see InitialName.
+func AdoptedName(t Tenant, r allocator.Range, isTaken func(name string) bool) string {
+	suffix := "-lb-" + strings.NewReplacer(".", "-", ":", "-").Replace(r.First.StringExpanded())
+	if name := shortenName(t.Namespace+"-"+t.Name, suffix); !isTaken(name) {
+		return name
+	}
+	return shortenName(t.Namespace+"-"+t.Name, "-"+shortHash(t.Namespace+"/"+t.Name+"/"+t.UID)+suffix)
 }
 
 // shortenName returns name and suffix. If both together are longer than an object's name may be, the end of name is replaced by a dash and a hash of the

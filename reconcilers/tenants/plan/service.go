@@ -34,6 +34,7 @@ type Service struct {
 	WaitingSince   time.Time    // while Waiting
 	Refused        bool         // MetalLB has reported that no address is available
 	Platform       bool         // the Service belongs to the platform, not to the tenant
+	OtherClass     bool         // load balancer class set: another load balancer may serve the Service
 
 	sharing sharing
 }
@@ -57,8 +58,9 @@ func ServiceOf(s *corev1.Service, m MetalLB, since time.Time, refused bool) Serv
 	}
 	state := Service{
 		Key: key, IsLoadBalancer: true, WaitingSince: since, Refused: refused,
-		Platform: s.Labels[v1alpha1.LabelPlatformLB] == "true",
-		sharing:  sharingOf(s),
+		Platform:   s.Labels[v1alpha1.LabelPlatformLB] == "true",
+		OtherClass: s.Spec.LoadBalancerClass != nil,
+		sharing:    sharingOf(s),
 	}
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		state.Addresses = appendAddress(state.Addresses, ingress.IP)

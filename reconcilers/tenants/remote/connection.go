@@ -51,8 +51,8 @@ type Connection struct {
 	dynamic dynamic.Interface
 	http    *http.Client
 
-	services, refusals, pools, advertisements *mirror
-	recent                                    recentAddresses
+	services, refusals, pools, otherPools, advertisements *mirror
+	recent                                                recentAddresses
 
 	lost    chan error
 	cancel  context.CancelFunc
@@ -82,8 +82,9 @@ func Connect(ctx context.Context, config *rest.Config, version string, o Options
 	}
 	c.services = start(c.serviceReader(o.MaxServices))
 	c.refusals = start(c.refusalReader(o.MaxServices))
-	c.pools = start(c.metallbReader(poolResource, plan.MetalLBPool))
-	c.advertisements = start(c.metallbReader(advertisementResource, AdvertisementName))
+	c.pools = start(c.metallbReader(poolResource, fields.OneTermEqualSelector(metav1.ObjectNameField, plan.MetalLBPool)))
+	c.otherPools = start(c.otherPoolsReader())
+	c.advertisements = start(c.metallbReader(advertisementResource, fields.OneTermEqualSelector(metav1.ObjectNameField, AdvertisementName)))
 	return c, nil
 }
 
@@ -132,12 +133,28 @@ func (c *Connection) refusalReader(maxObjects int) reader {
 	}
 }
 
-// metallbReader reads the object of one name in MetalLB's namespace. MetalLB need not be installed.
-func (c *Connection) metallbReader(r schema.GroupVersionResource, name string) reader {
+// maxOtherPools bounds the IPAddressPools of other names that are kept, and the entries of each.
+const maxOtherPools, maxPoolEntries = 100, 1000
+
+// otherPoolsReader reads the IPAddressPools of other names.
+func (c *Connection) otherPoolsReader() reader {
+	r := c.metallbReader(poolResource, fields.OneTermNotEqualSelector(metav1.ObjectNameField, plan.MetalLBPool))
+	r.maxObjects, r.lossy = maxOtherPools, true
+	r.trim = func(o runtime.Object) runtime.Object {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			o = trimPool(u)
+		}
+		return o
+	}
+	return r
+}
+
+// metallbReader reads one object in MetalLB's namespace. MetalLB need not be installed.
+func (c *Connection) metallbReader(r schema.GroupVersionResource, selector fields.Selector) reader {
 	return reader{
 		path:      "/apis/" + r.GroupVersion().String() + "/namespaces/" + metallbNamespace + "/" + r.Resource,
 		openWatch: c.dynamic.Resource(r).Namespace(metallbNamespace).Watch, maxObjects: 1,
-		selector:  fields.OneTermEqualSelector("metadata.name", name),
+		selector:  selector,
 		newObject: func() runtime.Object { return &unstructured.Unstructured{} },
 		trim:      func(o runtime.Object) runtime.Object { return o },
 		optional:  true,
@@ -159,7 +176,7 @@ func (c *Connection) reportLost(err error) {
 
 // IsReached reports whether the API server has answered for every kind. MetalLB's kinds may be absent.
 func (c *Connection) IsReached() bool {
-	for _, m := range []*mirror{c.services, c.refusals, c.pools, c.advertisements} {
+	for _, m := range []*mirror{c.services, c.refusals, c.pools, c.otherPools, c.advertisements} {
 		if !m.synced.Load() && !m.absent.Load() {
 			return false
 		}
@@ -169,7 +186,7 @@ func (c *Connection) IsReached() bool {
 
 // IsSynced reports whether every mirror is synced, as decisions require. It is false while MetalLB is not installed.
 func (c *Connection) IsSynced() bool {
-	return c.services.synced.Load() && c.refusals.synced.Load() && c.pools.synced.Load() && c.advertisements.synced.Load()
+	return c.services.synced.Load() && c.refusals.synced.Load() && c.pools.synced.Load() && c.otherPools.synced.Load() && c.advertisements.synced.Load()
 }
 
 // Services returns the trimmed Services of type LoadBalancer. partial: the tenant has more than are kept.
@@ -205,16 +222,18 @@ func (c *Connection) RefusalTimes() map[string]time.Time {
 // TakeRecentAddresses returns the addresses that any Service had since the last call.
 func (c *Connection) TakeRecentAddresses() map[netip.Addr]bool { return c.recent.takeAll() }
 
-// UsesRange reads the tenant and reports whether its MetalLB pool offers an address of the range, or a Service has or requests one. With more Services
-// than the bound, the answer is yes.
+// UsesRange reads the tenant and reports whether a MetalLB pool offers an address of the range, or a Service has or requests one. With more Services than
+// the bound, the answer is yes.
 func (c *Connection) UsesRange(ctx context.Context, r allocator.Range, m plan.MetalLB) (used bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, SyncTimeout)
 	defer cancel()
-	if _, err := c.pools.forEach(ctx, func(o runtime.Object) bool {
-		used = used || slices.ContainsFunc(plan.ParsePoolEntries(PoolEntries(o.(*unstructured.Unstructured))), r.Overlaps)
-		return !used
-	}); err != nil || used {
-		return used, err
+	for _, pools := range []*mirror{c.pools, c.otherPools} {
+		if _, err := pools.forEach(ctx, func(o runtime.Object) bool {
+			used = used || slices.ContainsFunc(plan.ParsePoolEntries(PoolEntries(o.(*unstructured.Unstructured))), r.Overlaps)
+			return !used
+		}); err != nil || used {
+			return used, err
+		}
 	}
 	read := 0
 	_, err = c.services.forEach(ctx, func(o runtime.Object) bool {

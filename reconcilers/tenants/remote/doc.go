@@ -15,7 +15,7 @@
 //	answer, event   4 MiB, and 16 MiB when decoded
 //	list            pages of 200 objects, smaller after an oversized answer
 //	Services        Options.MaxServices objects, of 2 KiB each on average
-//	MetalLB         one pool, one advertisement
+//	MetalLB         pool default-pool, 100 pools of other names with 1,000 entries each, one advertisement
 //
 // A mirror at the bound is partial: some objects are missing, and [Connection.Services] reports so.
 package remote

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
 )
@@ -30,6 +32,34 @@ var (
 
 // Pool returns the mirrored IPAddressPool; nil if the pool does not exist.
 func (c *Connection) Pool() *unstructured.Unstructured { return c.pools.singleObject() }
+
+// OtherRanges returns the ranges in the IPAddressPools of other names.
+func (c *Connection) OtherRanges() (ranges []allocator.Range) {
+	for _, o := range c.otherPools.List() {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			ranges = append(ranges, plan.ParsePoolEntries(PoolEntries(u))...)
+		}
+	}
+	return ranges
+}
+
+// trimPool returns the part of an IPAddressPool that OtherRanges reads.
+func trimPool(pool *unstructured.Unstructured) *unstructured.Unstructured {
+	trimmed := &unstructured.Unstructured{}
+	trimmed.SetGroupVersionKind(pool.GroupVersionKind())
+	trimmed.SetNamespace(pool.GetNamespace())
+	trimmed.SetName(pool.GetName())
+	trimmed.SetUID(pool.GetUID())
+	trimmed.SetResourceVersion(pool.GetResourceVersion())
+	entries := PoolEntries(pool)
+	_ = unstructured.SetNestedStringSlice(trimmed.Object, entries[:min(len(entries), maxPoolEntries)], "spec", "addresses") // spec is absent, so no error
+	return trimmed
+}
+
+// WrittenByIPAM reports whether address management is a field manager of a pool.
+func WrittenByIPAM(pool *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(pool.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == FieldManager })
+}
 
 // PoolVersion returns the highest resourceVersion of the pool that was observed.
 func (c *Connection) PoolVersion() uint64 { return c.pools.version.Load() }
@@ -76,9 +106,20 @@ func (c *Connection) DeletePool(ctx context.Context, pool *unstructured.Unstruct
 	})
 }
 
-// ApplyAdvertisement makes the L2Advertisement name the pool. Which nodes and interfaces announce the addresses remains with the tenant.
-func (c *Connection) ApplyAdvertisement(ctx context.Context) error {
-	_, err := c.applyObject(ctx, advertisementResource, "L2Advertisement", AdvertisementName, map[string]any{"ipAddressPools": []any{plan.MetalLBPool}})
+// AnnouncedPools returns the names of the pools that an L2Advertisement announces; all: it announces every pool.
+func AnnouncedPools(advertisement *unstructured.Unstructured) (names []string, all bool) {
+	names, _, _ = unstructured.NestedStringSlice(advertisement.Object, "spec", "ipAddressPools")
+	selectors, _, _ := unstructured.NestedSlice(advertisement.Object, "spec", "ipAddressPoolSelectors")
+	return names, len(names) == 0 && len(selectors) == 0
+}
+
+// ApplyAdvertisement makes the L2Advertisement name these pools. Which nodes and interfaces announce the addresses remains with the tenant.
+func (c *Connection) ApplyAdvertisement(ctx context.Context, pools ...string) error {
+	names := make([]any, len(pools))
+	for i, name := range pools {
+		names[i] = name
+	}
+	_, err := c.applyObject(ctx, advertisementResource, "L2Advertisement", AdvertisementName, map[string]any{"ipAddressPools": names})
 	return err
 }
 

@@ -14,6 +14,7 @@ import (
 // Reasons of events on a TenantCluster.
 const (
 	eventAllocated    = "AddressesAllocated"
+	eventAdopted      = "LoadBalancerIPsAdopted"
 	eventGrown        = "LoadBalancerIPsAdded"
 	eventShrunk       = "LoadBalancerIPsReleased"
 	eventSynced       = "MetalLBSynced"
@@ -44,6 +45,18 @@ func (e Events) RecordInitial(c *v1alpha1.TenantCluster, a *v1alpha1.IPAllocatio
 func (e Events) RecordNetworkNotReady(c *v1alpha1.TenantCluster, ready metav1.Condition) {
 	if ready.Status == metav1.ConditionFalse && ready.Reason != v1alpha1.ReasonReconciling {
 		e.Recorder.Event(c, corev1.EventTypeWarning, ready.Reason, ready.Message)
+	}
+}
+
+// RecordAdoption records that addresses that a tenant used before were allocated to the tenant.
+func (e Events) RecordAdoption(c *v1alpha1.TenantCluster, a *v1alpha1.IPAllocation) {
+	e.Recorder.Eventf(c, corev1.EventTypeNormal, eventAdopted, "%s, which the tenant uses already, from pool %s: IPAllocation %s", rangeText(a), a.Spec.PoolRef.Name, a.Name)
+}
+
+// RecordNotAdopted records why addresses that a tenant uses are not allocated to it. An allocation that is not ready yet is no obstacle.
+func (e Events) RecordNotAdopted(c *v1alpha1.TenantCluster, condition metav1.Condition) {
+	if condition.Status == metav1.ConditionFalse && condition.Reason != v1alpha1.ReasonReconciling {
+		e.Recorder.Event(c, corev1.EventTypeWarning, condition.Reason, condition.Message)
 	}
 }
 

@@ -17,8 +17,9 @@ import (
 
 // Field managers of what is written in the management cluster.
 const (
-	OwnerNetwork        = "butler-ipam"        // initial addresses, finalizer, capacity
-	OwnerGrowth         = "butler-ipam-growth" // LoadBalancerIPsAvailable
+	OwnerNetwork        = "butler-ipam"          // initial addresses, finalizer, capacity
+	OwnerGrowth         = "butler-ipam-growth"   // LoadBalancerIPsAvailable
+	OwnerAdoption       = "butler-ipam-adoption" // AddressesAdopted
 	OwnerInfrastructure = "butler-controller/infra-allocation"
 )
 

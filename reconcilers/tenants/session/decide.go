@@ -33,25 +33,42 @@ func (s *session) decide(ctx context.Context, c *remote.Connection) (time.Time, 
 		return time.Time{}, err
 	}
 	if !c.IsSynced() {
-		return time.Time{}, nil // MetalLB is not installed yet: its CRDs trigger the next decision
+		return time.Time{}, s.reportMetalLBMissing(ctx, cluster) // the CRDs of MetalLB trigger the next decision
 	}
 	blocks := plan.BlocksOf(t, stored)
 	s.useOwnClock(blocks)
 	metallb := plan.MetalLB{Families: offeredFamilies(blocks, p, pools)}
 	view := s.observeTenant(c, metallb, blocks)
-	decision := plan.Decide(t, p, blocks, view, s.Timing, s.Now())
+	view.Foreign = s.isForeign(cluster, c)
+	var obstacles []plan.Obstacle
+	if view.Foreign {
+		a := &adoption{session: s, cluster: cluster, tenant: t, policy: p, blocks: blocks, pools: pools, view: view}
+		created, found, err := a.allocate(ctx)
+		if created || err != nil {
+			return time.Time{}, err // the event of the block triggers the next decision
+		}
+		obstacles = found
+	}
+	decision := plan.Decide(t.WithoutManaged(p, pools), p, blocks, view, s.Timing, s.Now())
 	s.Metrics.SetServices(s.name, plan.CountServices(view.Services), decision.OverQuota)
-	g := &growth{session: s, cluster: cluster, tenant: t, policy: p, stored: stored, pools: pools, decision: decision, partial: view.Partial}
+	g := &growth{session: s, cluster: cluster, tenant: t, policy: p, stored: stored, pools: pools, decision: decision, partial: view.Partial, obstacles: obstacles}
 	r := &release{session: s, connection: c, cluster: cluster, metallb: metallb, stored: stored, blocks: blocks}
 	err = errors.Join(
-		s.syncMetalLB(ctx, c, cluster, decision.Offered),
+		s.syncMetalLB(ctx, c, cluster, decision),
 		s.recordIdleTimes(ctx, stored, decision),
 		g.ensureAddresses(ctx),
 		r.releaseIdle(ctx, decision.Release),
 		r.deleteFailed(ctx, decision.Discard),
 		s.labelIngress(ctx, c),
 	)
-	return decision.Next, err
+	if !view.Foreign || err != nil {
+		return decision.Next, err
+	}
+	adopted := plan.AdoptionCondition(blocks, view, decision, obstacles)
+	if again := s.denials.at.Add(repeatAfter); len(obstacles) > 0 && (decision.Next.IsZero() || again.Before(decision.Next)) {
+		decision.Next = again
+	}
+	return decision.Next, s.writeAdopted(ctx, adopted)
 }
 
 // recordIdleTimes writes or removes annotation idle-since of blocks that became idle or used. The annotation lets the idle time survive a restart.

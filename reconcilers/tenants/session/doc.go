@@ -3,13 +3,15 @@
 // A [Manager] has one session, with a goroutine, for each TenantCluster with addresses. A session connects to the tenant (package remote), decides
 // (package plan) after each change and at [plan.Decision].Next, and carries the decision out:
 //
+//	Services, pools of others        ──▶ view ──▶ plan.FindAdoptions ──▶ initial blocks, condition adopt.go
 //	Services, MetalLB's events, pool ──▶ view ──▶ plan.Decide ──▶ IPAddressPool, L2Advertisement      metallb.go
 //	                                                          ──▶ idle times on IPAllocations         decide.go
 //	                                                          ──▶ growth blocks, condition            growth.go
 //	                                                          ──▶ release of idle blocks              release.go
 //	                                                          ──▶ label of the platform's ingress     ingress.go
 //
-// The steps are independent: after an error in one step, the next steps follow.
+// After an adoption that created a block, the other steps follow with the next decision. The steps of a decision are independent: after an error in one
+// step, the next steps follow.
 //
 // # States of a session
 //

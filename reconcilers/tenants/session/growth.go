@@ -30,6 +30,8 @@ type growth struct {
 	pools    map[string]*v1alpha1.NetworkPool
 	decision plan.Decision
 	partial  bool // not all Services are known
+
+	obstacles []plan.Obstacle // of adoptions, which may be possible once a pool has room
 }
 
 // denial is the last answer of pools without room, with the inputs of the answer. While the inputs remain equal the pools are not asked again, for at
@@ -48,7 +50,7 @@ const repeatAfter = 30 * time.Second
 // ensureAddresses allocates what waiting Services need, and writes condition LoadBalancerIPsAvailable.
 func (g *growth) ensureAddresses(ctx context.Context) error {
 	usable := plan.UsablePools(g.policy, g.pools)
-	fingerprint := g.poolFingerprint(usable)
+	fingerprint := g.poolFingerprint(usable, g.pools)
 	last := g.denial
 	if g.decision.Need == 0 || last.need != g.decision.Need || last.pools != fingerprint || g.Now().Sub(last.at) >= repeatAfter {
 		g.denial = denial{}
@@ -71,15 +73,15 @@ func (g *growth) ensureAddresses(ctx context.Context) error {
 			}
 		}
 	}
-	g.waiting.SetWaiting(g.name, g.denial.message != "")
-	return g.writeCondition(ctx, g.growthCondition())
+	g.waiting.SetWaiting(g.name, g.denial.message != "" || len(g.obstacles) > 0)
+	return g.writeAvailable(ctx, g.growthCondition())
 }
 
 // poolFingerprint returns a text that changes with the specs and the free addresses of pools.
-func (g *growth) poolFingerprint(names []string) string {
+func (s *session) poolFingerprint(names []string, pools map[string]*v1alpha1.NetworkPool) string {
 	text := &strings.Builder{}
 	for _, name := range names {
-		pool := g.pools[name]
+		pool := pools[name]
 		fmt.Fprintf(text, "%s %d %d %d;", pool.UID, pool.Generation, pool.Status.AvailableIPs, pool.Status.LargestFreeBlock)
 	}
 	return text.String()
@@ -129,6 +131,8 @@ func (g *growth) growthCondition() metav1.Condition {
 		c.Status, c.Reason = metav1.ConditionUnknown, v1alpha1.ReasonTooManyServices
 		c.Message = fmt.Sprintf("the tenant has more Services of type LoadBalancer than are read (%d, or %d bytes): the other Services get no addresses, "+
 			"and no addresses are released; delete Services, or raise --tenants-max-services", g.MaxServices, g.MaxServices*remote.BytesPerObject)
+	case g.decision.KeepPool:
+		c.Reason, c.Message = v1alpha1.ReasonReconciling, "IPAddressPool "+plan.MetalLBPool+" stays as it is until its addresses are adopted: see condition "+v1alpha1.ConditionAddressesAdopted
 	case g.decision.OverQuota > 0:
 		c.Reason = v1alpha1.ReasonQuotaExceeded
 		c.Message = fmt.Sprintf("Services need %s more than the quota allows (quotaPerTenant.maxLoadBalancerIPs %d): raise the quota, or delete Services",
@@ -145,8 +149,21 @@ func (g *growth) growthCondition() metav1.Condition {
 // observeTimeout is the time in which the informers show a written condition. If they show another condition later, another writer changed it.
 const observeTimeout = 5 * time.Second
 
-// writeCondition writes condition LoadBalancerIPsAvailable if it differs from the stored condition, and records an event if its reason is new.
-func (s *session) writeCondition(ctx context.Context, c metav1.Condition) error {
+// writtenCondition is a condition as this session last wrote it.
+type writtenCondition struct {
+	metav1.Condition
+	at time.Time
+}
+
+// writeAvailable writes condition LoadBalancerIPsAvailable.
+func (s *session) writeAvailable(ctx context.Context, c metav1.Condition) error {
+	return s.writeCondition(ctx, report.OwnerGrowth, c, &s.available, s.Events.RecordGrowthPrevented)
+}
+
+// writeCondition writes a condition, the only one of a field manager, if it differs from the stored condition, and records an event if its reason is new.
+func (s *session) writeCondition(
+	ctx context.Context, owner string, c metav1.Condition, written *writtenCondition, record func(*v1alpha1.TenantCluster, metav1.Condition),
+) error {
 	if !s.Leads() {
 		return nil // this session is about to be stopped
 	}
@@ -155,16 +172,16 @@ func (s *session) writeCondition(ctx context.Context, c metav1.Condition) error 
 		return client.IgnoreNotFound(err)
 	}
 	content, changed := report.ConditionFields(cluster.Status.Conditions, c, s.Wall())
-	if !changed || s.condition == c && s.Now().Sub(s.conditionAt) < observeTimeout {
+	if !changed || written.Condition == c && s.Now().Sub(written.at) < observeTimeout {
 		return nil
 	}
-	if err := s.Status.Apply(ctx, platform.TenantClusterKind, cluster, report.OwnerGrowth, map[string]any{"conditions": []any{content}}); err != nil {
+	if err := s.Status.Apply(ctx, platform.TenantClusterKind, cluster, owner, map[string]any{"conditions": []any{content}}); err != nil {
 		return err
 	}
-	if s.condition.Reason != c.Reason {
-		s.Events.RecordGrowthPrevented(cluster, c)
+	if written.Reason != c.Reason {
+		record(cluster, c)
 	}
-	s.condition, s.conditionAt = c, s.Now()
+	*written = writtenCondition{c, s.Now()}
 	return nil
 }
 
@@ -177,7 +194,7 @@ func (s *session) reportOutage(ctx context.Context, err error) {
 	if denied := (remote.AccessError{}); errors.As(err, &denied) || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
 		c.Reason, c.Message = v1alpha1.ReasonAccessDenied, "no access to the tenant: "+report.ShortenText(err.Error())
 	}
-	if err := s.writeCondition(ctx, c); err != nil {
+	if err := s.writeAvailable(ctx, c); err != nil {
 		s.outageReported = false // the next attempt to connect reports again
 	}
 }

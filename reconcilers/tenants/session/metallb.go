@@ -7,10 +7,8 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
@@ -24,10 +22,13 @@ type writtenPool struct {
 	version uint64   // resourceVersion after the write
 }
 
-// syncMetalLB makes the tenant's IPAddressPool offer exactly these ranges, and the L2Advertisement announce the pool. Without ranges the pool is
+// syncMetalLB makes the tenant's IPAddressPool offer exactly the ranges of a decision, and the L2Advertisement announce the pool. Without ranges the pool is
 // deleted, because MetalLB rejects a pool without addresses.
-func (s *session) syncMetalLB(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, ranges []allocator.Range) error {
-	entries := plan.FormatPoolEntries(ranges)
+func (s *session) syncMetalLB(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, decision plan.Decision) error {
+	if decision.KeepPool {
+		return nil
+	}
+	entries := plan.FormatPoolEntries(decision.Offered)
 	pool := c.Pool()
 	observed := c.PoolVersion() >= s.written.version // the mirror includes the last write
 	if drift := s.findDrift(pool, observed); drift != "" {
@@ -92,7 +93,7 @@ func isPoolCorrect(pool *unstructured.Unstructured, entries []string) bool {
 
 func (s *session) writePool(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, pool *unstructured.Unstructured, entries []string, observed bool) error {
 	switch {
-	case isPoolCorrect(pool, entries) && observed:
+	case isPoolCorrect(pool, entries) && remote.WrittenByIPAM(pool) && observed:
 		s.written = writtenPool{entries, object.ResourceVersion(pool)}
 		return nil
 	case !observed && slices.Equal(s.written.entries, entries):
@@ -116,27 +117,33 @@ func (s *session) writePool(ctx context.Context, c *remote.Connection, cluster *
 	return nil
 }
 
-// writeAdvertisement makes the L2Advertisement name the pool. Drift is recorded once until the advertisement is observed to be correct again.
+// writeAdvertisement makes the L2Advertisement name the pool. Drift is recorded once until the advertisement is observed to be correct again. The pools that
+// the advertisement named before this session first observed it to be correct remain announced.
 func (s *session) writeAdvertisement(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster) error {
 	drift := "was deleted"
+	names := []string{plan.MetalLBPool}
 	if a := c.Advertisement(); a != nil {
-		if names, _, _ := unstructured.NestedStringSlice(a.Object, "spec", "ipAddressPools"); slices.Contains(names, plan.MetalLBPool) {
-			s.advertised = true
+		announced, all := remote.AnnouncedPools(a)
+		if all || slices.Contains(announced, plan.MetalLBPool) {
+			s.advertised, s.advertisementDrift = true, false
 			return nil
 		}
 		drift = "did not name pool " + plan.MetalLBPool
+		if !s.advertised {
+			names = append(announced, plan.MetalLBPool)
+		}
 	}
-	if s.advertised {
-		s.advertised = false
+	if s.advertised && !s.advertisementDrift {
+		s.advertisementDrift = true
 		s.Metrics.CountDrift(s.name)
 		s.Events.RecordDrift(cluster, fmt.Sprintf("L2Advertisement %s %s", remote.AdvertisementName, drift))
 	}
-	return c.ApplyAdvertisement(ctx)
+	return c.ApplyAdvertisement(ctx, names...)
 }
 
 // deletePool deletes the pool if IPAM has written to it. The advertisement stays: without its pool it has no effect.
 func (s *session) deletePool(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, pool *unstructured.Unstructured) error {
-	if pool == nil || !slices.ContainsFunc(pool.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Manager == remote.FieldManager }) {
+	if pool == nil || !remote.WrittenByIPAM(pool) {
 		return nil
 	}
 	err := c.DeletePool(ctx, pool)

@@ -66,6 +66,7 @@ func (s *session) observeTenant(c *remote.Connection, metallb plan.MetalLB, bloc
 	if pool := c.Pool(); pool != nil {
 		v.InPool = plan.ParsePoolEntries(remote.PoolEntries(pool))
 	}
+	v.OtherPools = c.OtherRanges()
 	v.MissingSince = map[string]time.Time{}
 	for _, b := range blocks {
 		if !b.Range.IsValid() || slices.ContainsFunc(v.InPool, b.Range.Overlaps) {

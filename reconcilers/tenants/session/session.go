@@ -42,9 +42,12 @@ type session struct {
 	observed       observations
 	written        writtenPool
 	advertised     bool // the tenant's L2Advertisement has named the pool
-	denial         denial
-	condition      metav1.Condition // LoadBalancerIPsAvailable as last written
-	conditionAt    time.Time
+	// advertisementDrift: a change by another writer was recorded, and the advertisement has not been observed to be correct since.
+	advertisementDrift bool
+	denial             denial
+	denials            adoptionDenials
+	available          writtenCondition // LoadBalancerIPsAvailable
+	adopted            writtenCondition // AddressesAdopted
 }
 
 // trigger makes the session decide. It never blocks.
