@@ -41,6 +41,9 @@ func (k *addressObjects[T]) mutateManaged(ctx context.Context, req *admission.Re
 	if faults := append(findMetadataFaults(o), k.findFaults(old, o)...); len(faults) > 0 {
 		return admission.Response{}, review.InvalidError(faults)
 	}
+	if err := k.checkNotStored(ctx, o); err != nil {
+		return admission.Response{}, err
+	}
 	q := k.newRequest(req, o)
 	grant, owned, warnings, err := k.grant(ctx, &q, o, isDryRun(req))
 	if err != nil {

@@ -137,8 +137,11 @@ func removeLabel(o metav1.Object, label string) {
 	o.SetLabels(labels)
 }
 
-// mutateCreate allocates the ranges of a new claim.
+// mutateCreate allocates the ranges of a new claim whose name is not taken.
 func (k *claims[T]) mutateCreate(ctx context.Context, req *admission.Request, before fields, c T) (admission.Response, error) {
+	if err := k.checkNotStored(ctx, c); err != nil {
+		return admission.Response{}, err
+	}
 	q := k.newRequest(req, c)
 	annotations, space, warnings, err := k.fill(ctx, &q, c, isDryRun(req))
 	if err != nil {

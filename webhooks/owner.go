@@ -133,6 +133,25 @@ func (k *ownerWebhooks[T]) mutateWith(
 	return response.WithWarnings(ignored...), nil
 }
 
+// checkNotStored denies the create of an object whose name is taken, as the API server would after a grant: the grant would stay open for two minutes. The
+// denial is right whatever happens meanwhile, because a live read during the create has found the object. Objects that are applied are not checked: the API
+// server turns the create into an update if the object has been stored since. Without an answer of the API server the create goes on.
+func (k *ownerWebhooks[T]) checkNotStored(ctx context.Context, o T) error {
+	key, stored := client.ObjectKeyFromObject(o), k.newObject()
+	isApplied := func(m metav1.ManagedFieldsEntry) bool { return m.Operation == metav1.ManagedFieldsOperationApply }
+	if key.Name == "" || slices.ContainsFunc(o.GetManagedFields(), isApplied) {
+		return nil
+	}
+	if k.cached.Get(ctx, key, stored, client.UnsafeDisableDeepCopy) != nil {
+		return nil
+	}
+	stored = k.newObject()
+	if k.live.Get(ctx, key, stored) != nil {
+		return nil
+	}
+	return &review.ExistsError{Deleting: stored.GetDeletionTimestamp() != nil}
+}
+
 // recordFields records the fields of an object before a webhook changes the object.
 func (k *ownerWebhooks[T]) recordFields(o T) fields {
 	_, spec := k.parts(o)

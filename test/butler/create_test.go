@@ -2,12 +2,14 @@ package butler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
@@ -292,13 +294,18 @@ func TestGrant_OfAFailedCreateIsNamedInTheDenial(t *testing.T) {
 	ns := namespace(t)
 	suite.Create(t, admin, pool(ns, "10.41.0.0/28"))
 	first := pinned(ns, "first", "10.41.0.3-10.41.0.4")
-	suite.Create(t, admin, first)
-	if err := admin.Create(t.Context(), pinned(ns, "first", "10.41.0.3-10.41.0.4")); !apierrors.IsAlreadyExists(err) {
-		t.Fatalf("a create of what exists: %v", err)
-	}
-	if err := admin.Delete(t.Context(), first); err != nil {
-		t.Fatal(err)
-	}
+	first.Labels = map[string]string{"fails": ns}
+	suite.CreateDenyingPolicy(t, admin, ns, admissionregistrationv1.MatchResources{
+		ObjectSelector: &metav1.LabelSelector{MatchLabels: first.Labels},
+		ResourceRules:  suite.RulesFor([]admissionregistrationv1.OperationType{admissionregistrationv1.Create}, "ipallocations", "butler.butlerlabs.dev"),
+	})
+	suite.Eventually(t, time.Minute, func(ctx context.Context) error { // once the API server has compiled the policy
+		err := admin.Create(ctx, first.DeepCopy())
+		if err == nil || !strings.Contains(err.Error(), "refused by a policy") {
+			return errors.Join(fmt.Errorf("it is not refused yet: %w", err), client.IgnoreNotFound(admin.Delete(ctx, first.DeepCopy())))
+		}
+		return nil
+	})
 	suite.Eventually(t, suite.Soon, func(ctx context.Context) error {
 		err := admin.Create(ctx, pinned(ns, "second", "10.41.0.3-10.41.0.4"))
 		if err == nil || !strings.Contains(err.Error(), "is owned by ipallocations/first, whose create is in flight or has failed: ask for another range, or try again in two minutes") {
@@ -306,6 +313,38 @@ func TestGrant_OfAFailedCreateIsNamedInTheDenial(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A create of a name that exists is denied as the API server would deny it, and costs no grant; the next create after the deletion is served at once.
+func TestCreate_OfANameThatExistsLeavesNoGrant(t *testing.T) {
+	ns := namespace(t)
+	suite.Create(t, admin, pool(ns, "10.58.0.0/24"))
+	suite.Create(t, admin, claim(ns, "web", 1))
+	suite.Eventually(t, suite.Soon, func(context.Context) error { // the manager has observed it, and the journal has dropped its grant
+		if open := openGrants(t, ns); len(open) > 0 {
+			return fmt.Errorf("%d grants are open", len(open))
+		}
+		return nil
+	})
+	for range 60 {
+		err := admin.Create(t.Context(), claim(ns, "web", 1))
+		if !apierrors.IsAlreadyExists(err) || !strings.Contains(err.Error(), `ipallocations.butler.butlerlabs.dev "web" already exists`) {
+			t.Fatal(err)
+		}
+	}
+	if err := admin.Create(t.Context(), claim(ns, "web", 1), client.DryRunAll); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("dry run: %v", err)
+	}
+	if open := openGrants(t, ns); len(open) > 0 {
+		t.Errorf("%d grants are open", len(open))
+	}
+	for range 20 {
+		suite.Delete(t, admin, claim(ns, "web", 1))
+		suite.Create(t, admin, claim(ns, "web", 1))
+	}
+	if _, _, err := cluster.Kubectl(t.Context(), manifest("web", ", count: 1"), "apply", "--server-side", "--force-conflicts", "-n", ns, "-f", "-"); err != nil {
+		t.Errorf("apply of a name that exists: %v", err)
+	}
 }
 
 func TestIPAllocation_CountBesidePinnedRange(t *testing.T) {

@@ -61,5 +61,17 @@ type BadRequestError string
 
 func (e BadRequestError) Error() string { return string(e) }
 
+// ExistsError denies the create of an object whose name is taken, as the API server does.
+type ExistsError struct {
+	Deleting bool // the stored object is being deleted
+}
+
+func (e *ExistsError) Error() string {
+	if e.Deleting {
+		return "the object already exists, and is being deleted"
+	}
+	return "the object already exists"
+}
+
 // ErrInUse is wrapped by errors that deny the deletion of an object in use.
 var ErrInUse = errors.New("in use")

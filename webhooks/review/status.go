@@ -28,6 +28,7 @@ import (
 //	being deleted or in use
 //	differs from the grant                    403 Forbidden
 //	update of a missing pool                  404 NotFound
+//	create of a name that is taken            409 AlreadyExists       the API server's own status, see ExistsError
 //	cannot serve now                          503 ServiceUnavailable  with retryAfterSeconds
 //	object of the wrong kind                  400 BadRequest
 //	any other error is a bug                  500 InternalError
@@ -50,6 +51,7 @@ func statusOf(err error, s Subject, req *admission.Request) *metav1.Status {
 		manual     *ledger.NotAutomaticError
 		family     *ledger.FamilyError
 		missing    *ledger.NoPoolError
+		exists     *ExistsError
 		unfit      metal3.Failure
 		changed    *ChangedError
 	)
@@ -89,6 +91,12 @@ func statusOf(err error, s Subject, req *admission.Request) *metav1.Status {
 		return refusal(s, req, nil, stranded.SeenFrom(PlaceOf(req)))
 	case errors.As(err, &missing):
 		return failure(s, req, http.StatusNotFound, metav1.StatusReasonNotFound, err.Error())
+	case errors.As(err, &exists):
+		message := fmt.Sprintf("%s.%s %q already exists", req.Resource.Resource, req.Resource.Group, fieldtext.Shorten(req.Name))
+		if exists.Deleting {
+			message = "object is being deleted: " + message
+		}
+		return failure(s, req, http.StatusConflict, metav1.StatusReasonAlreadyExists, message)
 	case errors.As(err, &deleting), errors.As(err, &faulty), errors.Is(err, ErrInUse), errors.Is(err, ledger.ErrForged):
 		return refusal(s, req, nil, err.Error())
 	case errors.As(err, &notServing):

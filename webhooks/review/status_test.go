@@ -212,6 +212,18 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 			wantMessage: "cannot allocate now: this replica does not lead: try again",
 			wantRetry:   1,
 		},
+		"a name that is taken": {
+			err:         &ExistsError{},
+			wantCode:    http.StatusConflict,
+			wantReason:  metav1.StatusReasonAlreadyExists,
+			wantMessage: `ipallocations.butler.butlerlabs.dev "web" already exists`,
+		},
+		"a name that is taken by an object that is being deleted": {
+			err:         &ExistsError{Deleting: true},
+			wantCode:    http.StatusConflict,
+			wantReason:  metav1.StatusReasonAlreadyExists,
+			wantMessage: `object is being deleted: ipallocations.butler.butlerlabs.dev "web" already exists`,
+		},
 		"a request for another webhook": {
 			err:         BadRequestError("wrong kind"),
 			wantCode:    http.StatusBadRequest,
@@ -226,7 +238,7 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := &admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Name: "web", Namespace: namespace}}
+			req := &admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{Name: "web", Namespace: namespace, Resource: metav1.GroupVersionResource{Group: "butler.butlerlabs.dev", Resource: "ipallocations"}}}
 			got := statusOf(tc.err, claims, req)
 			want := &metav1.Status{
 				Status: metav1.StatusFailure, Code: tc.wantCode, Reason: tc.wantReason, Message: tc.wantMessage,
