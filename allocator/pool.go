@@ -138,6 +138,9 @@ func (p *Pool) Stats() Stats {
 	}
 }
 
+// Available returns the number of free addresses, as Stats does.
+func (p *Pool) Available() int64 { return p.availableNumber().int64() }
+
 // CountOffered counts the addresses of disjoint ranges that are in the window and not blocked in the space, with an owner or without. The count saturates at
 // MaxInt64.
 func (p *Pool) CountOffered(ranges ...Range) (n int64) {

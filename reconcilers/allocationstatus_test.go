@@ -104,6 +104,8 @@ func TestDeniedStatus_StableText(t *testing.T) {
 			"pool butler-system/vlan40-pool has no free block of 8 addresses: enlarge it, release some or ask for fewer"},
 		"full, other numbers": {exhausted(6), "Failed", "PoolExhausted",
 			"pool butler-system/vlan40-pool has no free block of 8 addresses: enlarge it, release some or ask for fewer"},
+		"full, some promised": {&ledger.PoolError{Pool: pool, Err: exhausted(5), Promised: 2}, "Failed", "PoolExhausted",
+			"pool butler-system/vlan40-pool has no free block of 8 addresses: enlarge it, release some or ask for fewer; some addresses are promised to creates in progress, those of failed creates are free again soon"},
 		"reserved": {&ledger.PoolError{Pool: pool, Err: &allocator.BlockedError{Range: mustRange(t, "10.0.0.0/28")}}, "Failed", "AllocationFailed",
 			"pool butler-system/vlan40-pool: 10.0.0.0-10.0.0.15 is reserved: choose a range outside it"},
 		"owned": {&ledger.OwnedError{Range: mustRange(t, "10.0.0.1"), Owner: butler.IPAllocationKey("butler-system", "web")}, "Failed", "AllocationFailed",

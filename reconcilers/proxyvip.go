@@ -152,7 +152,7 @@ func (p proxyVIPs) SetDenied(v *v1alpha1.ProxyVIP, _ []ledger.RangeRequest, err 
 	case errors.As(err, &owned):
 		message = claims.OwnedText(err, owned, place)
 	case errors.Is(err, allocator.ErrExhausted):
-		reason, message = v1alpha1.ReasonPoolExhausted, fmt.Sprintf("pool exhausted: %s has no free address: enlarge it or release some", v.Spec.PoolRef.Name)
+		reason, message = v1alpha1.ReasonPoolExhausted, fmt.Sprintf("pool exhausted: %s has no free address: enlarge it or release some%s", v.Spec.PoolRef.Name, claims.PromisedText(err))
 	case errors.As(err, &inPool):
 		message = inPool.SeenFrom(place)
 	}

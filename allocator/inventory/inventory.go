@@ -48,9 +48,9 @@ type Inventory struct {
 func New(now time.Time, grants []journal.Entry) *Inventory {
 	i := &Inventory{
 		now: now, knowsGrants: grants != nil, pools: map[Key]*Pool{}, claims: map[Key]*Claim{}, unread: map[string]string{},
-		state: state.New(Resources, state.Limits{GrantLife: state.DefaultGrantLife, JournalBytes: math.MaxInt, NamespaceBytes: math.MaxInt}, newTokens()),
+		state: state.New(Resources, state.Limits{GrantLife: state.DefaultGrantLife, JournalBytes: math.MaxInt}, newTokens()),
 	}
-	open := slices.DeleteFunc(slices.Clone(grants), func(e journal.Entry) bool { return e.IsStandby() }) // the ranges of standby grants are free
+	open := slices.DeleteFunc(slices.Clone(grants), func(e journal.Entry) bool { return e.IsFree() })
 	i.grants = open
 	i.state.TakeOver(journal.Revision{Snapshot: journal.Snapshot{Entries: open}})
 	i.state.StartGranting(now)

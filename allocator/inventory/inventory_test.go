@@ -369,13 +369,18 @@ func TestClaims_ReasonOfAMissingPool(t *testing.T) {
 // Usage returns the number of granted addresses in the status if the journal was not read.
 func TestUsage_GrantedWithoutTheJournal(t *testing.T) {
 	granted, _ := allocator.ParseRange("10.0.0.6-10.0.0.7")
+	inherited := journal.Entry{Token: journal.Token{1}, Ranges: []allocator.Range{granted}}
+	inherited.MarkInherited()
 	for name, tc := range map[string]struct {
 		grants     []journal.Entry
 		want, free int64
 	}{
 		"no journal":    {nil, 5, 128},
 		"empty journal": {[]journal.Entry{}, 0, 128},
-		"journal":       {[]journal.Entry{{Token: journal.Token{1}, Ranges: []allocator.Range{granted}, Resource: butler.ResourceIPAllocation, Namespace: "ns", NameHash: 1}}, 2, 126},
+		// a standby grant of the leader, and one of an earlier leader, which may have used it
+		"standby":   {[]journal.Entry{{Token: journal.Token{1}, Ranges: []allocator.Range{granted}}}, 0, 128},
+		"inherited": {[]journal.Entry{inherited}, 2, 126},
+		"journal":   {[]journal.Entry{{Token: journal.Token{1}, Ranges: []allocator.Range{granted}, Resource: butler.ResourceIPAllocation, Namespace: "ns", NameHash: 1}}, 2, 126},
 	} {
 		i := New(now, tc.grants)
 		p := newPool("10.0.0.0/25")

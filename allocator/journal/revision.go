@@ -47,7 +47,7 @@ type Entry struct {
 	Space     string
 	Ranges    []allocator.Range
 	Resource  string // of the claim, as in state.Key; "" for a standby grant
-	Namespace string
+	Namespace string // of the claim; of a standby grant see MarkInherited
 	NameHash  uint64 // HashName of the claim's name; 0 if the API server had yet to generate it
 	// StoredName and UID identify a claim that was stored before the grant. StoredName alone is the name of a pool whose update withholds the ranges. Both
 	// are empty for a grant to a create.
@@ -55,8 +55,21 @@ type Entry struct {
 	UID        string
 }
 
-// IsStandby reports whether the entry was written before a create requested its ranges: Resource, Namespace and NameHash are not known.
+// IsStandby reports whether the entry was written before a create requested its ranges: resource, namespace and name of the claim are not known.
 func (e *Entry) IsStandby() bool { return e.Resource == "" }
+
+// inheritedNamespace is the Namespace of an inherited standby grant. No namespace can have this name.
+const inheritedNamespace = "*"
+
+// MarkInherited marks a standby grant as one of an earlier leader, which may have used it: its ranges are not free. Other entries do not change.
+func (e *Entry) MarkInherited() {
+	if e.IsStandby() {
+		e.Namespace = inheritedNamespace
+	}
+}
+
+// IsFree reports whether the ranges of the entry are free: the entry is a standby grant that the leader has not used.
+func (e *Entry) IsFree() bool { return e.IsStandby() && e.Namespace != inheritedNamespace }
 
 // Next returns the revision that follows v in the same term, with content r.
 func (v Revision) Next(r Snapshot) Revision {

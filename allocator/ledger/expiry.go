@@ -42,7 +42,10 @@ func (l *Ledger) expireEverySecond(ctx context.Context, source Source) {
 	}
 	for journal.Pause(ctx, expireEvery) == nil {
 		late := false
-		l.withState(func(s *state.State) { late = !lateRead && s.EarlierWritesEnded() })
+		l.withState(func(s *state.State) {
+			late = !lateRead && s.EarlierWritesEnded()
+			l.cfg.Metrics.setShares(s.JournalShares(maxShares))
+		})
 		// The first late read precedes the expiry of inherited grants: an inherited grant may be of a range that an earlier leader recorded late.
 		if now := time.Now(); !now.Before(nextReread) || late && !lateTried {
 			nextReread, lateTried = now.Add(logEvery), late
@@ -105,7 +108,10 @@ func (e *expirer) expireGrants(ctx context.Context, due []*state.OpenGrant) (fai
 			}
 			stored[o] = append(stored[o], g)
 		default:
-			in := listing{g.Resource, g.Namespace}
+			in := listing{}
+			if !g.IsStandby() {
+				in = listing{g.Resource, g.Namespace}
+			}
 			creates[in] = append(creates[in], g)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,20 +43,23 @@ type Config struct {
 	// Leading is called, without locks, when this replica begins to lead, with the versions of each resource up to which the previous leader had applied the
 	// events at its last commit (journal.Snapshot.Applied). It may be nil.
 	Leading func(applied map[string]uint64)
+	// JournalFull is called, without locks, with a message for administrators when a request was denied because the journal has no room for a further grant of
+	// its namespace, at most once per ten seconds. The message names the namespaces that use most of the journal. It may be nil.
+	JournalFull func(message string)
 	// Changed is called, without locks, with the claims and pools whose ownership or usage may have changed. Changed must not block.
 	Changed func([]Key)
 }
 
-// Bounds of the open grants in the journal, in bytes: of all open grants, with room for the rest of the snapshot, and of the open grants of one namespace.
-const (
-	maxJournalBytes   = journal.MaxEncoded - 4000
-	maxNamespaceBytes = maxJournalBytes / 4
-)
+// maxJournalBytes bounds the open grants in the journal, with room for the rest of the snapshot.
+const maxJournalBytes = journal.MaxEncoded - 4000
 
 // Bounds of the grants that the journal contains before a create requests them (package state, standby grants).
 const (
 	maxStandbyGrants = 64 // for the creates of one size from one pool
-	standbyShare     = 16 // at most one in standbyShare of a pool's free addresses; so a pool with fewer free addresses has none
+	standbyShare     = 16 // at most one in standbyShare of a pool's free addresses
+	// standbyRoom: a pool with fewer free addresses has none. If the leader is killed, the next one keeps their ranges for a grant life, as it cannot know which
+	// of them were approved: a small pool could be full meanwhile.
+	standbyRoom = 128
 )
 
 // Ledger decides which claim owns which address, and grants free ranges. The package documentation lists its guarantees.
@@ -114,7 +118,7 @@ func New(cfg Config) *Ledger {
 	l.session = journal.NewSession(cfg.Store, cfg.Identity, served, cfg.Timing)
 	l.session.OnWriteError = l.recordWriteError
 	limits := state.Limits{
-		GrantLife: cfg.GrantLife, JournalBytes: maxJournalBytes, NamespaceBytes: maxNamespaceBytes, StandbyGrants: maxStandbyGrants, StandbyShare: standbyShare,
+		GrantLife: cfg.GrantLife, JournalBytes: maxJournalBytes, StandbyGrants: maxStandbyGrants, StandbyShare: standbyShare, StandbyRoom: standbyRoom,
 	}
 	l.state = state.New(l.countedResources(), limits, randomToken)
 	l.state.SetUnserved(cfg.Unserved)
@@ -267,13 +271,41 @@ func (l *Ledger) withLeadership(ctx context.Context, freshProof bool, ask func(*
 			continue
 		}
 		cannotServe := (*NotServingError)(nil)
-		if err == nil || proven || errors.As(err, &cannotServe) {
+		if errors.As(err, &cannotServe) && cannotServe.JournalFull {
+			l.reportFull(cannotServe)
+		}
+		if err == nil || proven || cannotServe != nil {
 			return err
 		}
 		if err := l.renewNow(ctx); err != nil {
 			return err
 		}
 		renewed = true // a proof, even if the commit took longer than leadershipProof: the next round checks leaseError again
+	}
+}
+
+// maxShares bounds the namespaces that the log, the event and the metric name as those that use most of the journal.
+const maxShares = 8
+
+// reportFull reports to administrators which namespaces use most of the journal. The author of the denied request does not learn their names.
+func (l *Ledger) reportFull(denied *NotServingError) {
+	const message = "The journal has no room for further grants of a namespace: creates whose objects are not stored keep their grants until these expire"
+	if !l.shouldLog(message, "") {
+		return
+	}
+	var largest []string
+	l.withState(func(s *state.State) {
+		for _, share := range s.JournalShares(maxShares) {
+			whose := "namespace " + share.Namespace
+			if share.Namespace == "" {
+				whose = "cluster-scoped objects"
+			}
+			largest = append(largest, fmt.Sprintf("%s %d grants (%.0f %%)", whose, share.Grants, 100*share.Part))
+		}
+	})
+	l.cfg.Log.Info(message, "denied", denied.Reason, "largest", largest)
+	if l.cfg.JournalFull != nil {
+		l.cfg.JournalFull(message + ". Most of the journal is used by " + strings.Join(largest, ", "))
 	}
 }
 

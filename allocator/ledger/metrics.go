@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"butlerlabs.dev/ipam/allocator/state"
 )
 
 // Metrics of the ledger and its journal. A Metrics belongs to one ledger.
@@ -13,6 +15,7 @@ type Metrics struct {
 	commits   prometheus.Histogram
 	batches   prometheus.Histogram
 	grants    prometheus.Gauge
+	shares    *prometheus.GaugeVec
 	leader    prometheus.Gauge
 	takeovers prometheus.Counter
 	unserved  *prometheus.GaugeVec
@@ -40,6 +43,10 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "butler_ipam_open_grants",
 			Help: "Grants in the journal: ranges promised in an admission response whose object has not been observed.",
 		}),
+		shares: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "butler_ipam_journal_used_ratio",
+			Help: "Part of the journal that the open grants and withheld ranges of a namespace use: the namespaces that use most. The namespace is empty for cluster-scoped objects. Set by the leader.",
+		}, []string{"namespace"}),
 		leader: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "butler_ipam_journal_leader",
 			Help: "1 while this replica leads: it may commit to the journal and grant.",
@@ -58,7 +65,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}, []string{"resource"}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.processed, m.commits, m.batches, m.grants, m.leader, m.takeovers, m.unserved, m.denied)
+		reg.MustRegister(m.processed, m.commits, m.batches, m.grants, m.shares, m.leader, m.takeovers, m.unserved, m.denied)
 	}
 	return m
 }
@@ -107,6 +114,15 @@ func (m *Metrics) setLeading(now bool) {
 	} else {
 		m.leader.Set(0)
 		m.grants.Set(0)
+		m.shares.Reset()
+	}
+}
+
+// setShares sets the namespaces that use most of the journal.
+func (m *Metrics) setShares(list []state.JournalShare) {
+	m.shares.Reset()
+	for _, share := range list {
+		m.shares.WithLabelValues(share.Namespace).Set(share.Part)
 	}
 }
 

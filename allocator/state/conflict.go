@@ -184,7 +184,7 @@ func (s *State) ownedError(owned allocator.Owned) *OwnedError {
 	case stateBound:
 		e.Owner = h.claim.Key
 	case stateWithheld:
-		e.Owner, e.Withheld, e.Until = h.key, true, s.withheldUntil(h)
+		e.Owner, e.Withheld, e.Until = h.key, true, s.expiryOf(h)
 	case stateReserved, stateInherited:
 		e.Owner, e.Promised = h.key, h.grants[0].StoredName == ""
 	case stateMoved:

@@ -31,7 +31,11 @@
 // leader waits until it has observed as much as this leader, so the new leader needs no journal entry to know the outcome of the grant.
 //
 // Standby grants (standby.go). The leader commits grants for the ranges that the next creates would get, before they are requested. A create that gets such a
-// range uses the standby grant and its token, without a commit. The ranges of unused standby grants count as free.
+// range uses the standby grant and its token, without a commit. The ranges of unused standby grants count as free. Those of an earlier leader do not, as an
+// object with their token may be stored; so pools with few free addresses have none.
+//
+// Journal (journalroom.go). Open grants and withheld ranges of a namespace use a share of the journal that shrinks with the room that others leave: whatever
+// one or several namespaces do, there is room for a namespace without open grants.
 //
 // Proofs (proof.go). A replica that was suspended may have been replaced. A used standby grant is approved (CheckGrant) only after a commit, or a read of the
 // journal, that began after the request and shows that this replica leads. The same holds for a standby grant of an earlier leader, which may have been used

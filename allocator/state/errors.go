@@ -3,6 +3,7 @@ package state
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -81,6 +82,10 @@ type PoolError struct {
 	Until time.Time // of an exhausted pool: end of its first cooldown; zero if the cooldowns of the pool free too few addresses
 	// Withheld is set if addresses of an exhausted pool are withheld: Withheld.Range is the first withheld range.
 	Withheld *OwnedError
+	// Promised is the number of addresses of an exhausted pool that are promised to creates in progress. From PromisedUntil on, the first of them are free again
+	// if their objects have not been stored; zero while the commit of their grant is outstanding.
+	Promised      int64
+	PromisedUntil time.Time
 }
 
 // Error returns the message for a reader in the namespace of the claim's pool. Only SeenFrom serves the Service of a ProxyVIP, whose pool has no namespace.
@@ -96,11 +101,19 @@ func (e *PoolError) SeenFrom(place string) string {
 }
 
 func (e *PoolError) text(place, cause string) string {
+	var wait []string
 	switch {
 	case e.Withheld != nil:
-		return fmt.Sprintf("pool %s: %s, or wait: %s", e.Pool, cause, e.Withheld.SeenFrom(place))
+		wait = append(wait, e.Withheld.SeenFrom(place))
 	case !e.Until.IsZero():
-		return fmt.Sprintf("pool %s: %s, or wait: released addresses are in cooldown, the first of them until %s", e.Pool, cause, e.Until.UTC().Format(time.RFC3339))
+		wait = append(wait, "released addresses are in cooldown, the first of them until "+e.Until.UTC().Format(time.RFC3339))
+	}
+	if e.Promised > 0 {
+		wait = append(wait, e.promisedText())
+	}
+	switch {
+	case len(wait) > 0:
+		return fmt.Sprintf("pool %s: %s, or wait: %s", e.Pool, cause, strings.Join(wait, "; "))
 	case e.By == Key{}:
 		return fmt.Sprintf("pool %s: %s", e.Pool, cause)
 	case e.Pool == Key{}:
@@ -109,6 +122,16 @@ func (e *PoolError) text(place, cause string) string {
 		return fmt.Sprintf("pool %s: in a pool of another namespace %s", e.Pool, cause)
 	}
 	return fmt.Sprintf("pool %s: in pool %s %s", e.Pool, e.By, cause)
+}
+
+// promisedText describes the addresses that are promised to creates in progress.
+func (e *PoolError) promisedText() string {
+	until := "soon"
+	if !e.PromisedUntil.IsZero() {
+		until = "from " + e.PromisedUntil.UTC().Format(time.RFC3339) + " on"
+	}
+	return fmt.Sprintf("%s %s promised to creates in progress, and those of failed creates are free again %s",
+		allocator.Counted(e.Promised, "address"), allocator.Agree(e.Promised, "is", "are"), until)
 }
 
 func (e *PoolError) Unwrap() error { return e.Err }
@@ -192,6 +215,8 @@ type NotServingError struct {
 	// NoOtherReplica: no other replica can serve the call either, as the reason does not depend on the replica (the journal is full). The call is neither
 	// forwarded nor answered in a way that sends it to another replica: the client repeats it after RetryAfter.
 	NoOtherReplica bool
+	// JournalFull: the journal has no room for another grant of the namespace.
+	JournalFull bool
 }
 
 // ErrNotLeader is the error of a follower.

@@ -45,22 +45,6 @@ func (s *State) Grant(now time.Time, q Request) (*OpenGrant, error) {
 	return s.grantFree(now, p, q)
 }
 
-// checkJournalRoom returns why the journal has no room for a grant of size bytes. Grants and withheld ranges of a namespace share a bound.
-func (s *State) checkJournalRoom(namespace string, size int) error {
-	reason := "the journal is full of open grants"
-	switch {
-	case s.usageByNamespace[namespace].bytes >= s.limits.NamespaceBytes:
-		whose := "namespace " + namespace + " has used up its"
-		if namespace == "" {
-			whose = "cluster-scoped objects have used up their"
-		}
-		reason = whose + " share of the journal (open grants and withheld ranges): the part of failed creates and failed pool updates is free again after " + s.limits.GrantLife.String()
-	case s.grantBytes+size <= s.limits.JournalBytes:
-		return nil
-	}
-	return &NotServingError{Reason: reason, RetryAfter: time.Second, NoOtherReplica: true}
-}
-
 // addGrant adds an open grant to a holding, under a token of its own.
 func (s *State) addGrant(h *holding, q Request) *OpenGrant {
 	g := &OpenGrant{holding: h, Entry: journal.Entry{
@@ -87,33 +71,6 @@ func (s *State) indexGrant(g *OpenGrant) {
 		s.updateAvoided(s.space(g.holding.space), r)
 	}
 	s.accountGrant(g, 1)
-}
-
-// usualEntryBytes is the usual size of an open grant in the journal.
-const usualEntryBytes = 32
-
-// accountGrant adds a grant to the journal's bytes (sign 1), or removes the grant (sign -1). The first grant of a namespace also accounts for the
-// namespace's name; the first grant of a namespace in a routing domain also accounts for the domain's name.
-func (s *State) accountGrant(g *OpenGrant, sign int) {
-	used, in := s.usageByNamespace[g.Namespace], namespaceDomain{g.Namespace, g.Space}
-	size := g.EncodedSize()
-	if used.grants+min(sign, 0) == 0 {
-		size += len(g.Namespace) + 1
-	}
-	if s.grantsByDomain[in]+min(sign, 0) == 0 {
-		size += len(g.Space) + 1
-	}
-	if s.grantsByDomain[in] += sign; s.grantsByDomain[in] == 0 {
-		delete(s.grantsByDomain, in)
-	}
-	used.grants += sign
-	used.bytes += sign * size
-	s.grantBytes += sign * size
-	if used.grants == 0 {
-		delete(s.usageByNamespace, g.Namespace)
-	} else {
-		s.usageByNamespace[g.Namespace] = used
-	}
 }
 
 // endGrant ends a grant. A caller that waits for the commit of the grant gets a *NotServingError, and its client may call again.

@@ -57,6 +57,7 @@ type createRequest struct {
 	byLeader      bool            // address object that the leader creates for a claim with a range
 	outlivesClaim bool            // the claim of the address object was deleted while the create was in flight
 	fromBackup    bool
+	flood         string // namespace whose creates are answered and never stored; "" for a create that may be stored
 	started       time.Time
 	call          *admissionCall
 	response      Grant
@@ -227,6 +228,7 @@ func (w *world) mutateCreate(c *createRequest, k *admissionCall) {
 		c.over = true
 	case err != nil:
 		w.logf("%s: deny create %d: %v", k.to.name(), c.id, err)
+		w.checkDenial(c, b.State, err)
 		k.ended = true
 	case g.state == grantCommitted: // a standby grant, or granted without a commit by a break
 		if g.unproven {
@@ -256,6 +258,11 @@ func (w *world) respond(c *createRequest, k *admissionCall, g Grant) {
 // validating webhook denied.
 func (w *world) storeCreate(c *createRequest) {
 	if w.rng.IntN(2) > 0 { // the object is stored in a later step
+		return
+	}
+	if c.flood != "" {
+		w.logf("api: drop create %d after its response", c.id)
+		c.over = true
 		return
 	}
 	if c.validate && !c.byLeader && !c.approved && w.objects[c.name] == nil {

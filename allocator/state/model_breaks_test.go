@@ -20,6 +20,8 @@ type breaks struct {
 	dropStandby        bool // a new leader does not inherit the standby grants of the earlier leader
 	followPool         bool // a claim owns its addresses in the routing domain of its pool
 	believeRecord      bool // a changed record of a claim's routing domain moves the claim, without a grant
+	reuseInherited     bool // a full pool grants the ranges of standby grants of an earlier leader again
+	ignoreShares       bool // a namespace may use the journal regardless of what others leave
 	missingListFrees   bool // a pool stored without its list of moved ranges frees the moved ranges
 }
 
@@ -42,7 +44,7 @@ func (b *brokenState) Grant(now time.Time, q Request) (*OpenGrant, error) {
 	if g := b.usedStandby; g != nil && b.breaks.reuseStandby && q.UID == "" && b.checkCanGrant(q) == nil && b.grants[g.Token] == g && len(q.Ranges) == len(g.Ranges) && !q.Ranges[0].Exact.IsValid() {
 		return g, nil
 	}
-	g, err := b.State.Grant(now, q)
+	g, err := b.grantAsBroken(q, func() (*OpenGrant, error) { return b.State.Grant(now, q) })
 	if err != nil || !g.unproven {
 		return g, err
 	}

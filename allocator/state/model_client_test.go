@@ -17,6 +17,9 @@ func (w *world) stepClient() {
 	if w.movesClaims && w.rng.IntN(3) == 0 && w.stepMoves(name) {
 		return
 	}
+	if w.stepRooms(name) {
+		return
+	}
 	if w.updatesPool && w.rng.IntN(4) == 0 {
 		w.sendPoolUpdate()
 		return

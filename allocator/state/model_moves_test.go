@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -43,7 +44,7 @@ func (c *createRequest) objectKey() Key {
 	if c.ownerClaim != (Key{}) {
 		resource = modelAddresses
 	}
-	return Key{Resource: resource, Namespace: "ns", Name: c.name}
+	return Key{Resource: resource, Namespace: cmp.Or(c.flood, "ns"), Name: c.name}
 }
 
 // storedKey returns the key of the stored object.

@@ -497,12 +497,13 @@ func (w *world) startReplica(r *replica) {
 		binary.BigEndian.PutUint64(t[:], w.rng.Uint64())
 		return t
 	}
-	r.state = &brokenState{breaks: w.breaks.breaks, State: New(modelResources, Limits{GrantLife: DefaultGrantLife, JournalBytes: 50 * usualEntryBytes, NamespaceBytes: 50 * usualEntryBytes, StandbyGrants: w.standbyGrants, StandbyShare: 2}, token)}
+	r.state = &brokenState{breaks: w.breaks.breaks, State: New(modelResources, w.limits(), token)}
 	r.relisted, r.hiddenEvents, r.unreadable, r.unserved = nil, nil, UnreadableResources{}, w.servesPartly && !w.settling && w.rng.IntN(2) == 0
 	r.state.unserved[modelOthers] = r.unserved
 	r.position, r.readPosition, r.phase, r.newestJournal, r.restoredUnder, r.current = 0, 0, phaseFollowing, 0, false, journal.Revision{}
 	r.unchangedSince, r.commitInFlight, r.scannedGrants, r.proof = time.Time{}, nil, nil, nil
 	r.storedGrants = map[string]*storedGrant{}
+	w.observeSmallPool(r.state.State)
 	w.list(r, max(w.trustedFrom, len(w.events)/2+w.rng.IntN(len(w.events)/2+1)))
 }
 

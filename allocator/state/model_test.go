@@ -26,6 +26,7 @@ import (
 //	Invariant: no two objects of different owners name one address of a routing domain (unless one was stored without admission; and then not both are Ready).
 //	Invariant: a range that a committed record of moved ranges contains is stored for its claim alone (model_moves_test.go).
 //	Invariant: a stored claim names only addresses that its pool offers at the time (model_pools_test.go).
+//	Invariant: neither unused standby grants nor other namespaces cost a create (model_rooms_test.go).
 //	Invariant: a token is in the responses to one admission request only.
 //
 // After every step State.Check runs for every replica. At the end of a schedule the faults stop, and the leader's owned addresses must become exactly the
@@ -68,6 +69,7 @@ type modelBreaks struct {
 	ignoreRestore     bool // a replica keeps its state after etcd was restored from a backup
 	staleValidation   bool // a pool update is validated against the pool version the replica has observed, without a live read
 	ignoreUnserved    bool // a replica does not observe the claims of an API that is switched off
+	noStandbyRoom     bool // small pools have standby grants
 	ignoreUnreadable  bool // a replica leads at once although it cannot read the claims that the journal lists
 }
 
@@ -77,6 +79,12 @@ func (m modelBreaks) focus(w *world) {
 	switch {
 	case m.approveUnproven, m.oldProof, m.reuseStandby, m.dropStandby:
 		w.standbyGrants, w.bypassesAdmission, w.movesClaims, w.servesPartly = 3, false, false, false
+	case m.noStandbyRoom:
+		w.standbyGrants, w.smallPool, w.bypassesAdmission, w.movesClaims, w.servesPartly = 3, true, false, false, false
+	case m.reuseInherited:
+		w.standbyGrants, w.smallPool, w.bypassesAdmission, w.movesClaims, w.servesPartly = 3, false, false, false, false
+	case m.ignoreShares:
+		w.floods, w.servesPartly = true, false
 	case m.ignoreRestore:
 		w.restoresEtcd, w.servesPartly = true, false
 	case m.staleValidation:
@@ -131,6 +139,8 @@ type world struct {
 	servesPartly      bool // replicas are started with and without the API of modelOthers
 	restoresEtcd      bool // etcd is restored from backups
 	standbyGrants     int  // of one demand; 0 for none
+	smallPool         bool // a small pool overlaps the pool
+	floods            bool // namespaces flood the journal
 	stallOdds         int  // one of stallOdds writes to claims stalls in its connection
 	coarseClock       bool // steps often take seconds, so that grants expire while creates are in flight
 	usesAddresses     bool // Nodes and Services have addresses of the pool; each replica observes them at other times
@@ -173,6 +183,8 @@ type tally struct {
 	unapproved         uint64 // creates from a standby grant without proof, stored without validation
 	poolsRemade        uint64 // pools made anew in another routing domain
 	recordsChanged     uint64 // records of routing domains changed by other clients
+	smallPoolFull      uint64 // creates denied because the small pool is full
+	journalFull        uint64 // creates denied because the journal has no room for their namespace
 	finalizersRemoved  uint64 // claims deleted by a removed finalizer while their address object was in flight
 }
 
@@ -201,6 +213,8 @@ func (t *tally) add(o tally) {
 	t.proofsFailed += o.proofsFailed
 	t.approvedInherited += o.approvedInherited
 	t.unapproved += o.unapproved
+	t.smallPoolFull += o.smallPoolFull
+	t.journalFull += o.journalFull
 }
 
 // newWorld returns the cluster of a schedule. The seed chooses the faults, as far as the breaks do not.
@@ -222,6 +236,7 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	w.restoresEtcd, w.updatesPool, w.relists = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0, w.rng.IntN(3) == 0
 	w.usesAddresses = w.breaks == (modelBreaks{}) && w.rng.IntN(4) == 0
 	w.standbyGrants, w.coarseClock = []int{0, 1, 3}[w.rng.IntN(3)], w.rng.IntN(8) == 0
+	w.smallPool, w.floods = !w.movesClaims && !w.bypassesAdmission && w.rng.IntN(2) == 0, w.rng.IntN(8) == 0
 	breaks.focus(w)
 	if w.remakesPool {
 		w.bypassesAdmission, w.movesClaims, w.servesPartly, w.restoresEtcd, w.updatesPool = false, false, false, false, false

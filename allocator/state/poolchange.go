@@ -24,7 +24,7 @@ func (s *State) firstWithheld(p *pool) *OwnedError {
 			if first != nil && r.First.Compare(first.Range.First) > 0 || !isOffered([]allocator.Range{r}) {
 				continue
 			}
-			if e := (&OwnedError{Range: r, Owner: g.holding.key, Withheld: true, Until: s.withheldUntil(g.holding)}); first == nil || e.sortsBefore(first) {
+			if e := (&OwnedError{Range: r, Owner: g.holding.key, Withheld: true, Until: s.expiryOf(g.holding)}); first == nil || e.sortsBefore(first) {
 				first = e
 			}
 		}
@@ -37,9 +37,9 @@ func (e *OwnedError) sortsBefore(o *OwnedError) bool {
 	return cmp.Or(e.Range.First.Compare(o.Range.First), o.Until.Compare(e.Until), o.Range.Last.Compare(e.Range.Last), cmp.Compare(e.Owner.coreName(), o.Owner.coreName())) < 0
 }
 
-// withheldUntil returns when withheld ranges are free again if no update that removes them is observed, by the clock of recorded times; zero while the
-// commit is outstanding.
-func (s *State) withheldUntil(h *holding) (until time.Time) {
+// expiryOf returns when granted or withheld ranges are free again if no object or update with them is observed, by the clock of recorded times; zero while
+// the commit is outstanding.
+func (s *State) expiryOf(h *holding) (until time.Time) {
 	for _, g := range h.grants {
 		if g.lifeBegan.IsZero() {
 			return time.Time{}

@@ -181,12 +181,14 @@ func (s *State) Usage(k Key) (Usage, bool) {
 		return Usage{}, false
 	}
 	s.space(p.Space).blockAvoided()
-	return Usage{Stats: p.core.Stats(), Claims: len(s.ownersByPool[k]), Granted: s.countGranted(p)}, true
+	granted, _ := s.countGranted(p)
+	return Usage{Stats: p.core.Stats(), Claims: len(s.ownersByPool[k]), Granted: granted}, true
 }
 
-// countGranted counts the addresses of a pool that are granted, through this pool or a second pool, to claims that have not been observed. The cost grows with
-// the number of open grants.
-func (s *State) countGranted(p *pool) int64 {
+// countGranted counts the addresses of a pool that are granted, through this pool or a second pool, to claims that have not been observed. until is when the
+// first of these grants expires, by the clock of recorded times; zero if no commit of these grants has landed. The cost grows with the number of open
+// grants.
+func (s *State) countGranted(p *pool) (n int64, until time.Time) {
 	core := s.space(p.Space).core
 	var granted []allocator.Range
 	for _, g := range s.grants {
@@ -194,6 +196,7 @@ func (s *State) countGranted(p *pool) int64 {
 		if h.space != p.Space || h.grants[0] != g || h.claim != nil || g.withholds() { // a holding counts once
 			continue
 		}
+		before := len(granted)
 		for _, r := range h.ranges {
 			for owned := range core.OwnedIn(r) {
 				if owned.OwnerID == h.id {
@@ -201,8 +204,11 @@ func (s *State) countGranted(p *pool) int64 {
 				}
 			}
 		}
+		if end := s.expiryOf(h); !end.IsZero() && (until.IsZero() || end.Before(until)) && p.core.CountOffered(granted[before:]...) > 0 {
+			until = end
+		}
 	}
-	return p.core.CountOffered(granted...)
+	return p.core.CountOffered(granted...), until
 }
 
 // createLanding is how long after the commit of its grant a create is expected to be stored. The API server stores an object within milliseconds of the last

@@ -270,7 +270,10 @@ func (s *State) poolError(p *pool, err error) error {
 	case errors.As(err, &owned):
 		return s.ownedError(allocator.Owned{Range: owned.Range, OwnerID: owned.OwnerID})
 	case errors.As(err, &full):
-		return &PoolError{Pool: p.Key, Err: err, Until: s.firstFreeAt(p.Key, full.Requested-full.Available), Withheld: s.firstWithheld(p)}
+		promised, until := s.countGranted(p)
+		return &PoolError{
+			Pool: p.Key, Err: err, Until: s.firstFreeAt(p.Key, full.Requested-full.Available), Withheld: s.firstWithheld(p), Promised: promised, PromisedUntil: until,
+		}
 	}
 	return &PoolError{Pool: p.Key, Err: err}
 }

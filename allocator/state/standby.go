@@ -26,7 +26,13 @@ import (
 // The third invariant holds because a standby grant is used only as long as no begun commit omits it: planStandby, which begins a commit, is the only
 // function that chooses which standby grants a commit omits, and what it omits is not used any more.
 //
-// The next leader cannot know which standby grants were used. It inherits all of them as grants without a claim, which any claim with the token fulfils.
+// The next leader cannot know which standby grants were used, and approved by a read: an object with such a token may be stored as long as every other granted
+// object. It inherits all of them as grants without a claim, which any claim with the token fulfils, and keeps their ranges for the life of a grant. So that no
+// pool is full because of them, a pool with few free addresses has none (hasStandbyRoom), which also costs the least where creates are few.
+//
+//	Invariant: no commit contains a standby grant of an address that a pool with fewer free addresses than Limits.StandbyRoom offers
+//
+// A record of each use in the journal, before the approval, would make unused ranges known: that is the commit which a standby grant saves.
 
 const (
 	minStandby    = 8                // standby grants of one demand at first; Limits.StandbyGrants at most
@@ -155,6 +161,9 @@ func (s *State) planStandby() {
 			if domain.overlappingStandby(ranges) >= 0 { // of another demand, whose next create may take the range first
 				break
 			}
+			if !s.hasStandbyRoom(domain, ranges) {
+				continue
+			}
 			i := slices.IndexFunc(earlier[p.Space], func(g *OpenGrant) bool { return slices.Equal(g.Ranges, ranges) })
 			g := &OpenGrant{Entry: journal.Entry{Token: s.newToken(), Space: p.Space, Ranges: ranges}, state: grantInFlight}
 			if i >= 0 {
@@ -177,7 +186,11 @@ func (s *State) predictRanges(p *pool, d *demand) (next [][]allocator.Range) {
 		if err != nil {
 			return nil
 		}
-		n = min(n, offer.Stats().Available/s.limits.StandbyShare/w.Count)
+		free := offer.Available()
+		if free < s.limits.StandbyRoom {
+			return nil
+		}
+		n = min(n, free/s.limits.StandbyShare/w.Count)
 	}
 	id := s.lastOwnerID + 1 // of no holding
 	core := s.space(p.Space).core
@@ -198,6 +211,18 @@ func (s *State) predictRanges(p *pool, d *demand) (next [][]allocator.Range) {
 		}
 	}
 	return slices.DeleteFunc(next, func(ranges []allocator.Range) bool { return len(ranges) < len(requests) })
+}
+
+// hasStandbyRoom reports whether each pool that offers an address of the ranges has so many free addresses, of the family, that it may have standby grants.
+func (s *State) hasStandbyRoom(domain *space, ranges []allocator.Range) bool {
+	for _, r := range ranges {
+		for part := range domain.core.PoolsOffering(r) {
+			if p := s.pools[s.poolByWindow[part]]; p.families[r.First.BitLen()].Available() < s.limits.StandbyRoom {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // overlappingStandby returns the index of the first standby grant that has an address of the ranges; -1 if there is none.

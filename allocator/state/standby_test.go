@@ -16,7 +16,7 @@ import (
 func newStandbyState(t *testing.T, window string) *testState {
 	s := newTestState(t)
 	s.limits.StandbyGrants, s.limits.StandbyShare = 64, 8
-	s.limits.JournalBytes, s.limits.NamespaceBytes = 1<<16, 1<<16
+	s.limits.JournalBytes = 1 << 18
 	s.ObservePool(s.now, s.nextPool(window))
 	return s
 }
@@ -339,4 +339,72 @@ func TestStandby_GrantsWhatThePolicyGives(t *testing.T) {
 			t.Errorf("seed %d: no standby grant was used", seed)
 		}
 	}
+}
+
+// A pool of 1 to 64 addresses that is filled right after its leader died gives all its addresses, whatever standby grants the journal contains, also those of a
+// large pool that overlaps the small pool. Without StandbyRoom, some pools do not.
+func TestStandby_SmallPoolsFillToTheLastAddress(t *testing.T) {
+	denied := map[int64]int{}
+	for _, room := range []int64{128, 0} {
+		for seed := range uint64(200) {
+			rng := rand.New(rand.NewPCG(seed, 5))
+			size := 1 + rng.IntN(64)
+			small := Pool{Key: Key{Resource: modelPools, Namespace: "ns", Name: "small"}, ResourceVersion: 1, Policy: allocator.BestFit}
+			small.Window = []allocator.Range{mustRange(fmt.Sprintf("10.0.0.0-10.0.0.%d", size-1))}
+			start := func() *testState {
+				s := newStandbyState(t, "10.0.0.0-10.0.7.255")
+				s.limits.StandbyRoom, s.limits.StandbyShare = room, 16
+				s.ObservePool(s.now, small)
+				return s
+			}
+			leader := start()
+			create := func(s *testState, pool Key, i int) (*OpenGrant, error) {
+				g, err := s.Grant(s.now, Request{Claim: key(fmt.Sprint(pool.Name, i)), Pool: pool, Ranges: []RangeRequest{{Count: 1}}})
+				if err == nil && (g.AwaitsCommit() || rng.IntN(3) == 0) {
+					s.commit()
+				}
+				return g, err
+			}
+			first, owned := rng.IntN(size+1), map[string]*OpenGrant{}
+			for i := range first {
+				pool := small.Key
+				if rng.IntN(3) == 0 {
+					pool = modelPool
+				}
+				g, err := create(leader, pool, i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				owned[fmt.Sprint(pool.Name, i)] = g
+			}
+			snapshot := leader.BeginCommit() // the leader dies before or after its last commit has landed
+			next := start()
+			next.TakeOver(journal.Revision{Snapshot: snapshot})
+			for name, g := range owned {
+				next.observeStored(name, g.Ranges[0].String(), g.Token)
+			}
+			next.StartGranting(next.now)
+			left, _ := next.Usage(small.Key)
+			for i := range left.Total - int64(countOwnedIn(small.Window[0], owned)) {
+				if _, err := create(next, small.Key, 100+int(i)); err != nil {
+					denied[room]++
+					break
+				}
+			}
+			leader.StepDown()
+		}
+	}
+	if denied[128] > 0 || denied[0] == 0 {
+		t.Errorf("pools that do not give all their addresses: %d, without StandbyRoom %d", denied[128], denied[0])
+	}
+}
+
+// countOwnedIn counts the grants with a range inside a window.
+func countOwnedIn(window allocator.Range, grants map[string]*OpenGrant) (n int) {
+	for _, g := range grants {
+		if window.Covers(g.Ranges[0]) {
+			n++
+		}
+	}
+	return n
 }

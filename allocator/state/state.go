@@ -29,8 +29,8 @@ type State struct {
 	holdingsByKey    map[Key][]*holding
 	holdingByRequest map[string]*holding          // admission request of an unnamed claim -> holding with the open grant
 	grants           map[journal.Token]*OpenGrant // token -> open grant. Invariant: g is in g.holding.grants, and no two grants share a token
-	usageByNamespace map[string]namespaceUsage    // namespace -> journal bytes of its open grants. Invariant: the sum of the bytes == grantBytes
-	grantsByDomain   map[namespaceDomain]int      // namespace and routing domain -> number of open grants
+	usageByNamespace map[string]journalUsage      // namespace, or standbyAccount -> its part of the journal, see journalroom.go
+	grantsByDomain   map[namespaceDomain]int      // account and routing domain -> number of open grants
 	grantBytes       int                          // bytes of all open grants in the journal
 	applied          map[string]uint64            // resource -> resourceVersion of the last event applied
 	storedCount      map[string]int               // resource -> number of stored claims or pools
@@ -81,18 +81,12 @@ type State struct {
 
 // Limits bound the grants that a State accepts.
 type Limits struct {
-	GrantLife      time.Duration // of a grant, from its commit
-	JournalBytes   int           // of all open grants
-	NamespaceBytes int           // of the open grants of one namespace
-	StandbyGrants  int           // of one demand; 0 for none
-	StandbyShare   int64         // standby grants use at most one in StandbyShare of a pool's free addresses
+	GrantLife     time.Duration // of a grant, from its commit
+	JournalBytes  int           // of all open grants
+	StandbyGrants int           // of one demand; 0 for none
+	StandbyShare  int64         // standby grants use at most one in StandbyShare of a pool's free addresses
+	StandbyRoom   int64         // a pool with fewer free addresses has no standby grants
 }
-
-// namespaceUsage counts the open grants of a namespace and their bytes in the journal.
-type namespaceUsage struct{ grants, bytes int }
-
-// namespaceDomain identifies the open grants of a namespace in a routing domain.
-type namespaceDomain struct{ namespace, space string }
 
 // space is a routing domain. Fields that name a routing domain are called Space here, in package journal and in package allocator.
 type space struct {
@@ -201,7 +195,7 @@ func New(resources []string, lim Limits, newToken func() journal.Token) *State {
 		holdingsByKey:    map[Key][]*holding{},
 		holdingByRequest: map[string]*holding{},
 		grants:           map[journal.Token]*OpenGrant{},
-		usageByNamespace: map[string]namespaceUsage{},
+		usageByNamespace: map[string]journalUsage{},
 		grantsByDomain:   map[namespaceDomain]int{},
 		applied:          map[string]uint64{},
 		storedCount:      map[string]int{},

@@ -25,6 +25,7 @@ func (s *State) TakeOver(v journal.Revision) {
 			s.correctDomain(c, g.Space)
 			c.hadGrant = true // observed already
 		} else if len(g.Ranges) > 0 { // earlier versions of the manager wrote entries without ranges
+			g.MarkInherited()
 			open = append(open, g)
 		}
 	}
@@ -69,7 +70,11 @@ func (s *State) inheritGrant(g *OpenGrant) {
 			return
 		}
 	}
-	h := s.addHolding(g.StoredObject(), Key{}, g.Space, g.Ranges...)
+	claim := g.StoredObject()
+	if g.IsStandby() {
+		claim = Key{} // not known
+	}
+	h := s.addHolding(claim, Key{}, g.Space, g.Ranges...)
 	h.inherited = true
 	g.holding = h
 	s.indexGrant(g)

@@ -1,11 +1,14 @@
 package state
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/journal"
 )
 
 // checkUsage verifies that the granted addresses of each pool are those of the segments in that state.
@@ -62,6 +65,34 @@ func TestUsage_CountsGrantedAddresses(t *testing.T) {
 		s.endGrant(open)
 	}
 	expect(0, 7)
+}
+
+// The denial of a full pool counts the addresses that are promised to creates in progress, and has the time from which the first may be free again.
+func TestExhausted_CountsPromisedAddresses(t *testing.T) {
+	s := newTestState(t)
+	expect := func(want string) {
+		t.Helper()
+		_, err := s.requestGrant(Request{Claim: key("more"), Ranges: []RangeRequest{{Count: 1}}})
+		if in := (*PoolError)(nil); !errors.As(err, &in) || in.Error() != want {
+			t.Errorf("denied with\n\t%v\nwant\n\t%s", err, want)
+		}
+	}
+	const full = "pool ns/pool: 1 address requested, 0 free, largest free block 0: release some or enlarge the pool"
+	s.observeStored("stored", "10.0.0.0-10.0.0.6", journal.Token{})
+	for i := range int64(2) {
+		if _, err := s.Grant(s.now, Request{Claim: key(fmt.Sprint(i)), Pool: modelPool, Ranges: []RangeRequest{{Count: 1 + i}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(full + ", or wait: 3 addresses are promised to creates in progress, and those of failed creates are free again soon")
+	s.commit()
+	expect(full + ", or wait: 3 addresses are promised to creates in progress, and those of failed creates are free again from " +
+		s.now.Add(DefaultGrantLife).UTC().Format(time.RFC3339) + " on")
+	for _, g := range s.grants {
+		s.endGrant(g)
+	}
+	s.observeStored("rest", "10.0.0.7-10.0.0.9", journal.Token{})
+	expect(full)
 }
 
 func TestUsage_CountsGrantedAddressesOfPoolsThatShareThem(t *testing.T) {

@@ -235,8 +235,8 @@ func newWriter(kube *rest.Config, options client.Options) (client.Client, error)
 }
 
 // newLedger returns the ledger with the journal on the Lease. The ledger calls changed with the keys of changed claims and pools, and leading when this replica
-// becomes the leader.
-func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.Clock, metrics *ledger.Metrics, changed func([]ledger.Key), leading func(map[string]uint64), log logr.Logger) (*ledger.Ledger, error) {
+// becomes the leader, and full when the journal has no room.
+func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.Clock, metrics *ledger.Metrics, changed func([]ledger.Key), leading func(map[string]uint64), full func(string), log logr.Logger) (*ledger.Ledger, error) {
 	store, err := journal.NewLeaseStore(apiserver.ConfigForCalls(kube), o.namespace, takeOverAfter)
 	if err != nil {
 		return nil, err
@@ -256,6 +256,7 @@ func newLedger(kube *rest.Config, o *options, identity string, clock *apiserver.
 		Now:            now,
 		Skew:           func() time.Duration { by, _ := clock.Ahead(); return by },
 		Leading:        leading,
+		JournalFull:    full,
 		Changed:        changed,
 	}), nil
 }
@@ -281,7 +282,12 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 	ledgerMetrics := ledger.NewMetrics(metrics.Registry)
 	var recorded *history.Recorder
 	leading := func(applied map[string]uint64) { recorded.Lead(applied) }
-	l, err := newLedger(mgr.GetConfig(), o, identity, clock, ledgerMetrics, changed, leading, log)
+	recorder, err := newRecorder(ctx, mgr)
+	if err != nil {
+		return nil, err
+	}
+	full := func(message string) { recorder.Event(journalReference(o.namespace), corev1.EventTypeWarning, eventJournalFull, message) }
+	l, err := newLedger(mgr.GetConfig(), o, identity, clock, ledgerMetrics, changed, leading, full, log)
 	if err != nil {
 		return nil, err
 	}
@@ -301,10 +307,6 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 		return nil, err
 	}
 	feed.SetMovedRecords(moved)
-	recorder, err := newRecorder(ctx, mgr)
-	if err != nil {
-		return nil, err
-	}
 	watcher, err := newWatcher(mgr, o, log)
 	if err != nil {
 		return nil, err
@@ -390,6 +392,14 @@ func newMovedRecords(mgr manager.Manager, namespace string) (*movedrecords.Store
 }
 
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
+
+// eventJournalFull is the reason of an event on the journal's Lease: creates or pool updates are denied, as the journal has no room for their grants.
+const eventJournalFull = "JournalFull"
+
+// journalReference returns the journal's Lease as the subject of an event.
+func journalReference(namespace string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: namespace, Name: journal.LeaseName}
+}
 
 // newRecorder returns a recorder that writes one event at a time. Under load, events wait or are dropped, and do not delay admission calls and writes.
 func newRecorder(ctx context.Context, mgr manager.Manager) (record.EventRecorder, error) {

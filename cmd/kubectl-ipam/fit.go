@@ -117,13 +117,17 @@ func sizesOf(ranges []tenantRange) (sizes []int64) {
 	return sizes
 }
 
-// cooldownText returns the number of addresses of a pool in cooldown and the earliest end of a cooldown, for the end of a sentence; "" without a cooldown.
-func cooldownText(i *inventory.Inventory, p *inventory.Pool) string {
+// soonFreeText returns the number of addresses of a pool that are promised to creates in progress, the number in cooldown, and the earliest end of a cooldown,
+// for the end of a sentence; "" without such addresses.
+func soonFreeText(i *inventory.Inventory, p *inventory.Pool) (text string) {
+	if granted := i.Usage(p.Key).Granted; granted > 0 {
+		text = fmt.Sprintf("; %d promised to creates in progress, those of failed creates for two more minutes", granted)
+	}
 	ranges, first := i.Cooldown(p)
 	if len(ranges) == 0 {
-		return ""
+		return text
 	}
-	text := fmt.Sprintf("; %s in cooldown", allocator.AmountOf(ranges...))
+	text += fmt.Sprintf("; %s in cooldown", allocator.AmountOf(ranges...))
 	if !first.IsZero() {
 		text += ", the first until " + first.UTC().Format(time.RFC3339)
 	}
@@ -137,7 +141,7 @@ func (a *app) printFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64,
 		err = a.printDocument(report.NewFit(p, sizes, fit))
 	case fit.Sets == 0:
 		u := i.Usage(p.Key)
-		_, err = fmt.Fprintf(a.out, "none: %s free, largest block %s%s\n", allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree), cooldownText(i, p))
+		_, err = fmt.Fprintf(a.out, "none: %s free, largest block %s%s\n", allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree), soonFreeText(i, p))
 	case !fit.IsPrecise():
 		_, err = fmt.Fprintf(a.out, "%s more fit\n", fit.Text())
 	default:

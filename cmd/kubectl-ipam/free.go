@@ -38,7 +38,7 @@ func (a *app) newFree() *cobra.Command {
 				return err
 			}
 			l := list[rangeItem]{
-				kind: "FreeRangeList", empty: fmt.Sprintf("no free block of %s in %s%s", allocator.Counted(least, "address"), args[0], cooldownText(i, p)),
+				kind: "FreeRangeList", empty: fmt.Sprintf("no free block of %s in %s%s", allocator.Counted(least, "address"), args[0], soonFreeText(i, p)),
 				name: func(r rangeItem) string { return r.Range },
 				columns: []column[rangeItem]{
 					{"RANGE", false, func(r rangeItem) string { return r.exact.String() }},

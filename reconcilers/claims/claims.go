@@ -363,3 +363,12 @@ func OwnedText(err error, owned *ledger.OwnedError, place string) string {
 	}
 	return owned.SeenFrom(place)
 }
+
+// PromisedText returns a text for the end of the status of a claim that waits for a full pool: addresses of the pool are promised to creates in progress; "" if
+// none is. The text has no numbers and no times, so that a waiting claim is not written for every create.
+func PromisedText(err error) string {
+	if in := (*ledger.PoolError)(nil); errors.As(err, &in) && in.Promised > 0 {
+		return "; some addresses are promised to creates in progress, those of failed creates are free again soon"
+	}
+	return ""
+}

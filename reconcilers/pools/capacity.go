@@ -89,6 +89,9 @@ func readyCondition(p *v1alpha1.NetworkPool, usage ledger.Usage, inCooldown int6
 		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonReady
 		c.Message = fmt.Sprintf("%s of %s %s available, %s", allocator.Amount(usage.Available, usage.Exact.Available),
 			allocator.Amount(usage.Total, usage.Exact.Total), allocator.Plural(usage.Total, "address"), allocator.Counted(usage.Claims, "allocation"))
+		if usage.Granted > 0 {
+			c.Message += fmt.Sprintf(", %s promised to creates in progress", allocator.Counted(usage.Granted, "address"))
+		}
 		if inCooldown > 0 {
 			c.Message += fmt.Sprintf(", %s %s in cooldown", allocator.Amount(inCooldown, float64(inCooldown)), allocator.Plural(inCooldown, "address"))
 		}

@@ -51,7 +51,7 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 			deeds.Go(func() {
 				defer suffers.Unlock()
 				defer a.raise(h.fells)
-				if d.fault != losePool { // which explains no failure
+				if d.fault != losePool && d.fault != flood { // which explain no failure
 					defer r.history.strike(d.fault, h.victim)()
 				}
 				err := h.do(ctx)
@@ -154,6 +154,8 @@ func (a *adversary) harm(d deed) harm {
 		return harm{victim: "everything", do: a.cutPower, undo: a.restorePower}
 	case losePool:
 		return a.toPool(d)
+	case flood:
+		return a.toJournal()
 	default:
 		return a.toOther(d)
 	}

@@ -15,6 +15,7 @@
 //	           power-cut                           all processes are killed at the same time, and later started at the same time
 //	           webhook-refuse, webhook-stall       another webhook denies every second create, or is slow, after the allocator has responded
 //	           lose-pool                           a pool with owners is deleted and restored from a backup
+//	           flood                               clients in five namespaces fill the journal with creates that a policy denies after the allocator has responded
 //
 // If the selected faults affect only managers, and there are several managers, one manager is always spared: creates must then succeed, which
 // requires a manager that can respond.

@@ -15,7 +15,7 @@ var (
 	managerFaults  = []string{"kill", "freeze", "terminate", "cut-apiserver", "cut-peers", "isolate", "lose-apiserver", "latency", "clock"}
 	gracefulFaults = []string{"terminate", "rolling-restart"}
 	allFaults      = slices.Concat(managerFaults, []string{"rolling-restart",
-		"freeze-apiserver", "kill-apiserver", "freeze-etcd", "kill-etcd", "power-cut", "webhook-refuse", "webhook-stall", losePool})
+		"freeze-apiserver", "kill-apiserver", "freeze-etcd", "kill-etcd", "power-cut", "webhook-refuse", "webhook-stall", losePool, flood})
 )
 
 // faultGroups have a name of their own.

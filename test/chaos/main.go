@@ -120,6 +120,11 @@ func do(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	if o.faults.any(flood) {
+		if err := prepareFloods(ctx, c); err != nil {
+			return err
+		}
+	}
 	for name, cidr := range cidrs {
 		p := &v1alpha1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: v1alpha1.NetworkPoolSpec{CIDR: cidr}}
 		if err := c.Create(ctx, p); err != nil {

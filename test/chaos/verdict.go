@@ -31,7 +31,7 @@ func (o *options) leeway() leeway {
 	}
 	for _, fault := range o.faults {
 		switch {
-		case slices.Contains(gracefulFaults, fault), fault == losePool:
+		case slices.Contains(gracefulFaults, fault), fault == losePool, fault == flood:
 		case slices.Contains(managerFaults, fault):
 			least = onTheWire
 		default:

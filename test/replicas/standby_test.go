@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -132,4 +136,52 @@ func TestFailover_StandbyGrantOfAReplacedLeader(t *testing.T) {
 	if a := <-again; a.err == nil && a.code == http.StatusOK && a.response.Allowed {
 		inJournal(t, &a.stored) // it has forwarded the call
 	}
+}
+
+// Pools that are filled right after the leader was killed give all their addresses: the standby grants of the dead leader are of no address of a small pool, nor
+// of the part of a large pool that a small pool offers too.
+func TestFailover_SmallPoolsFillToTheLastAddress(t *testing.T) {
+	free := map[string]int{} // namespace of a pool ->
+	for bits := 26; bits <= 32; bits++ {
+		free[newPool(t, bits)] = 1 << (32 - bits)
+	}
+	network := nextNetwork(16)
+	large, shared := load.NewPool(t, admin, network), load.NewPool(t, admin, strings.Replace(network, "/16", "/27", 1))
+	free[shared] = 32 - 4
+	create := func(ns string, n int) error {
+		for i := range n {
+			a := load.Claim(ns, fmt.Sprintf("c-%d-%d", n, i))
+			for deadline := time.Now().Add(patience); ; {
+				err := admin.Create(t.Context(), a)
+				if apierrors.IsForbidden(err) || err != nil && time.Now().After(deadline) {
+					return fmt.Errorf("create %d of %d in a pool with room: %w", i+1, n, err)
+				} else if err == nil || apierrors.IsAlreadyExists(err) {
+					break
+				}
+			}
+		}
+		return nil
+	}
+	if err := create(large, 4); err != nil { // the next creates from the large pool would get the addresses that the small pool offers too
+		t.Fatal(err)
+	}
+	was := leader(t)
+	var group errgroup.Group
+	for ns, n := range free {
+		group.Go(func() error { return create(ns, n/3) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := was.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { startAgain(t, was) })
+	for ns, n := range free {
+		group.Go(func() error { return create(ns, n-n/3) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	suite.RequireDenied(t, admin.Create(t.Context(), load.Claim(shared, "one-more")), http.StatusForbidden, "0 free")
 }
