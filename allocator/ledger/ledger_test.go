@@ -286,6 +286,73 @@ func TestMetrics_OpenGrantsOnlyOnTheLeader(t *testing.T) {
 	})
 }
 
+// Administrators learn which namespaces fill the journal: by a message, and by a metric of the leader. The author of the denied request does not.
+func TestJournalFull_NamesTheNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var messages []string
+		reg := prometheus.NewRegistry()
+		l := New(Config{
+			Store: &memoryStore{}, Identity: "a", ClaimResources: []string{modelClaims}, PoolResources: []string{modelPools}, Metrics: NewMetrics(reg),
+			JournalFull: func(message string) { messages = append(messages, message) },
+		})
+		l.ObservePool(Pool{Key: modelPool, ResourceVersion: 1, Window: []allocator.Range{mustRange("10.0.0.0/16")}})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = l.Run(ctx, &fakeSource{}) })
+		defer func() {
+			stop()
+			running.Wait()
+		}()
+		for !l.MayGrant() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		create := func(namespace, name string) error {
+			q := request(name)
+			q.Claim.Namespace = namespace
+			_, err := l.Grant(t.Context(), q)
+			return err
+		}
+		var creates sync.WaitGroup
+		var denied atomic.Pointer[NotServingError]
+		for i := range 1600 {
+			creates.Go(func() {
+				if full := (*NotServingError)(nil); errors.As(create("floods", fmt.Sprint(i)), &full) {
+					denied.Store(full)
+				}
+			})
+		}
+		creates.Wait()
+		if err := create("other", "x"); err != nil {
+			t.Errorf("a create in another namespace: %v", err)
+		}
+		if full := denied.Load(); full == nil || !full.JournalFull || !strings.Contains(full.Reason, "namespace floods has used up its share") {
+			t.Errorf("denied with %v", full)
+		}
+		if len(messages) != 1 || !strings.Contains(messages[0], "namespace floods 14") || !strings.Contains(messages[0], "(25 %)") {
+			t.Errorf("messages %q", messages)
+		}
+		shown := func() map[string]float64 {
+			all, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			used := map[string]float64{}
+			for _, f := range all {
+				for _, m := range f.Metric {
+					if f.GetName() == "butler_ipam_journal_used_ratio" {
+						used[m.Label[0].GetValue()] = m.GetGauge().GetValue()
+					}
+				}
+			}
+			return used
+		}
+		time.Sleep(2 * expireEvery)
+		if used := shown(); len(used) != 2 || used["floods"] < 0.24 || used["other"] == 0 {
+			t.Errorf("metric %v", used)
+		}
+	})
+}
+
 func TestTakeOver_ReadsResourcesThatThePreviousLeaderDidNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, source := &memoryStore{}, &fakeSource{}
@@ -977,6 +1044,11 @@ func TestLedger_PanicEndsTheProcess(t *testing.T) {
 	}
 }
 
+// enlargePool gives the pool of startReplica enough addresses for standby grants.
+func enlargePool(l *Ledger) {
+	l.ObservePool(Pool{Key: modelPool, UID: "pool", ResourceVersion: 2, Window: []allocator.Range{mustRange("10.0.0.0-10.0.0.199")}})
+}
+
 // A former leader that does not know it was replaced answers a create with a standby grant: the read of the journal shows the new leader, and the create is not
 // approved. Its successor knows the grant.
 func TestStandby_FormerLeaderApprovesNothing(t *testing.T) {
@@ -984,6 +1056,7 @@ func TestStandby_FormerLeaderApprovesNothing(t *testing.T) {
 		store := &memoryStore{}
 		l, stop := startLeader(t, store, "a", &fakeSource{})
 		defer stop()
+		enlargePool(l)
 		if _, err := l.Grant(t.Context(), request("first")); err != nil {
 			t.Fatal(err)
 		}
@@ -1019,6 +1092,7 @@ func TestStandby_FewLeaveUnproven(t *testing.T) {
 		store := &memoryStore{}
 		l, stop := startLeader(t, store, "a", &fakeSource{})
 		defer stop()
+		enlargePool(l)
 		if _, err := l.Grant(t.Context(), request("first")); err != nil {
 			t.Fatal(err)
 		}
@@ -1073,6 +1147,7 @@ func TestStandby_InheritedExpiresAfterAReadOfEveryResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, source := &memoryStore{}, &fakeSource{}
 		l, stop := startLeader(t, store, "a", source)
+		enlargePool(l)
 		if _, err := l.Grant(t.Context(), request("first")); err != nil {
 			t.Fatal(err)
 		}

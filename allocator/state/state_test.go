@@ -300,7 +300,9 @@ func TestLimits_NamespacesLeaveRoomForOthers(t *testing.T) {
 		t.Errorf("a sixth namespace gets %d grants, want 30", n)
 	}
 	for i := range 40 {
-		fill(fmt.Sprint("later-", i))
+		if n, _ := fill(fmt.Sprint("later-", i)); n == 0 {
+			t.Errorf("the %dth namespace gets no grant", 7+i)
+		}
 	}
 	if err := create("last", 0); err != nil {
 		t.Errorf("a namespace without open grants: %v", err)

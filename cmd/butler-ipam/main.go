@@ -286,7 +286,9 @@ func connectParts(ctx context.Context, mgr manager.Manager, o *options, peers *h
 	if err != nil {
 		return nil, err
 	}
-	full := func(message string) { recorder.Event(journalReference(o.namespace), corev1.EventTypeWarning, eventJournalFull, message) }
+	full := func(message string) {
+		recorder.Event(journalReference(o.namespace), corev1.EventTypeWarning, eventJournalFull, message)
+	}
 	l, err := newLedger(mgr.GetConfig(), o, identity, clock, ledgerMetrics, changed, leading, full, log)
 	if err != nil {
 		return nil, err

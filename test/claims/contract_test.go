@@ -102,6 +102,22 @@ func TestClaim_Create(t *testing.T) {
 	})
 }
 
+// A create of a name that is taken costs no address, whatever it requests.
+func TestClaim_NameTaken(t *testing.T) {
+	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
+		suite.CreateForTest(t, admin, k.Pool(ns, "10.0.0.1", "10.0.0.2"))
+		first := k.Claim(ns, "first", "")
+		suite.CreateForTest(t, admin, first)
+		k.Binds(t, admin, first, "10.0.0.1") // the managers have observed it
+		for _, err := range []error{admin.Create(t.Context(), k.Claim(ns, "first", "10.0.0.2")), admin.Create(t.Context(), k.Claim(ns, "first", "10.0.0.2"), client.DryRunAll)} {
+			if !apierrors.IsAlreadyExists(err) {
+				t.Errorf("got %v, want that it exists already", err)
+			}
+		}
+		k.Gets(t, admin, k.Claim(ns, "second", ""), "10.0.0.2")
+	})
+}
+
 // A claim that is deleted within a second of its creation leaves nothing behind (metal3-io/ip-address-manager #694).
 func TestClaim_CreateAndDelete(t *testing.T) {
 	onEveryKind(t, func(t *testing.T, k suite.Kind, ns string) {
