@@ -176,7 +176,7 @@ func TestFailover_SmallPoolsFillToTheLastAddress(t *testing.T) {
 	if err := was.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { startAgain(t, was) })
+	defer startAgain(t, was)
 	for ns, n := range free {
 		group.Go(func() error { return create(ns, n-n/3) })
 	}
