@@ -135,11 +135,12 @@ func (k *ownerWebhooks[T]) mutateWith(
 
 // checkNotStored denies the create of an object whose name is taken, as the API server would after a grant: the grant would stay open for two minutes. The
 // denial is right whatever happens meanwhile, because a live read during the create has found the object. Objects that are applied are not checked: the API
-// server turns the create into an update if the object has been stored since. Without an answer of the API server the create goes on.
+// server turns the create into an update if the object has been stored since. Without an answer of the API server the create goes on. Only the leader, which
+// would grant, checks.
 func (k *ownerWebhooks[T]) checkNotStored(ctx context.Context, o T) error {
 	key, stored := client.ObjectKeyFromObject(o), k.newObject()
 	isApplied := func(m metav1.ManagedFieldsEntry) bool { return m.Operation == metav1.ManagedFieldsOperationApply }
-	if key.Name == "" || slices.ContainsFunc(o.GetManagedFields(), isApplied) {
+	if key.Name == "" || !k.ledger.MayGrant() || slices.ContainsFunc(o.GetManagedFields(), isApplied) {
 		return nil
 	}
 	if k.cached.Get(ctx, key, stored, client.UnsafeDisableDeepCopy) != nil {
