@@ -236,12 +236,11 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	w.restoresEtcd, w.updatesPool, w.relists = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0, w.rng.IntN(3) == 0
 	w.usesAddresses = w.breaks == (modelBreaks{}) && w.rng.IntN(4) == 0
 	w.standbyGrants, w.coarseClock = []int{0, 1, 3}[w.rng.IntN(3)], w.rng.IntN(8) == 0
-	if !w.movesClaims && !w.servesPartly {
-		w.smallPool, w.floods = !w.bypassesAdmission, seed%4 == 0
-	}
+	w.smallPool, w.floods = w.remakesPool && seed%2 == 0, !w.movesClaims && !w.servesPartly && seed%8 == 0
+	w.remakesPool = w.remakesPool && !w.smallPool
 	breaks.focus(w)
 	if w.remakesPool {
-		w.bypassesAdmission, w.movesClaims, w.servesPartly, w.restoresEtcd, w.updatesPool = false, false, false, false, false
+		w.bypassesAdmission, w.movesClaims, w.servesPartly, w.restoresEtcd, w.updatesPool, w.smallPool = false, false, false, false, false, false
 	}
 	if w.servesPartly {
 		w.bypassesAdmission, w.movesClaims, w.restoresEtcd, w.relists = false, false, false, false
