@@ -436,7 +436,8 @@ func (s *checkedCluster) objects(t *testing.T) {
 		"IPAM106": planter.lostConflict, "IPAM107": planter.notReady, "IPAM108": planter.stuckDeletion, "IPAM109": planter.tenantMissing,
 		"IPAM110": planter.addressObjectMissing, "IPAM111": planter.finalizerMissing, "IPAM201": planter.overlap, "IPAM202": planter.faulty,
 		"IPAM203": planter.clusterNetwork, "IPAM204": planter.usedAddress, "IPAM205": planter.poolWaits, "IPAM206": planter.poolFinalizerMissing,
-		"IPAM207": planter.movedRecord, "IPAM208": planter.cooldownsFull, "IPAM209": planter.cooldownsUnreadable, "IPAM301": planter.fragmented,
+		"IPAM207": planter.movedRecord, "IPAM208": planter.cooldownsFull, "IPAM209": planter.cooldownsUnreadable,
+		"IPAM210": planter.statusListFull, "IPAM301": planter.fragmented,
 		"IPAM302": planter.full, "IPAM303": planter.onlyReserved, "IPAM304": planter.nearlyFull,
 	} {
 		for _, name := range p(plant) {
@@ -714,6 +715,17 @@ func (p planter) cooldownsFull() []string {
 
 func (p planter) cooldownsUnreadable() []string {
 	return []string{p.ipPool("garbled", "10.120.0.1", "10.120.0.20", map[string]string{butlerv1.AnnotationCooldown: "[{"})}
+}
+
+func (p planter) statusListFull() []string {
+	name := p.pool("unlisted", "10.149.0.0/24")
+	o := &butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: p.ns, Name: name}}
+	if err := p.client.Get(p.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
+		p.t.Fatal(err)
+	}
+	o.Status.InfrastructureConsumedIPs = 5
+	p.updateStatus(o)
+	return []string{name}
 }
 
 // fragmented creates a pool in which every fourth address is owned.
