@@ -70,6 +70,7 @@ func (w *workshop) add(namespace string, names ...string) {
 	}
 }
 
+// stop waits for the workers: began and ended can be read then.
 func (w *workshop) stop() {
 	w.queue.ShutDown()
 	w.workers.Wait()
@@ -103,10 +104,10 @@ func TestQueue_NamespacesTakeTurnsOldestFirst(t *testing.T) {
 		w.add("b", "1", "2")
 		w.add("c", "1")
 		time.Sleep(time.Second)
+		w.stop()
 		if got, want := namesOf(w.began), []string{"first/1", "a/1", "b/1", "c/1", "a/2", "b/2", "a/3", "a/4"}; !slices.Equal(got, want) {
 			t.Errorf("served %q, want %q", got, want)
 		}
-		w.stop()
 	})
 }
 
@@ -128,13 +129,13 @@ func TestQueue_PostponedRequestKeepsItsPlace(t *testing.T) {
 		})
 		w.add("a", "1", "2", "3", "4", "5")
 		time.Sleep(10 * time.Second)
+		w.stop()
 		if got, want := namesOf(w.began), []string{"a/1", "a/2", "a/3", "a/1", "a/4", "a/5", "a/2"}; !slices.Equal(got, want) {
 			t.Errorf("served %q, want %q", got, want)
 		}
 		if q := w.queue.(*queue).turns; len(q.postponed)+len(q.began)+len(q.busy)+len(q.byName)+q.requests > 0 {
 			t.Errorf("left in the queue: %+v", q)
 		}
-		w.stop()
 	})
 }
 
@@ -157,6 +158,7 @@ func TestQueue_SlowNamespaceIsServedInOrderByAllRegularWorkers(t *testing.T) {
 			names = append(names, "tenants/"+name)
 		}
 		time.Sleep(time.Hour)
+		w.stop()
 		if len(w.began) != requests {
 			t.Errorf("%d requests were served %d times", requests, len(w.began))
 		}
@@ -169,7 +171,6 @@ func TestQueue_SlowNamespaceIsServedInOrderByAllRegularWorkers(t *testing.T) {
 		if want := requests/regular*each + slowAfter; last > want {
 			t.Errorf("the last request was served after %s, want at most %s", last, want)
 		}
-		w.stop()
 	})
 }
 
