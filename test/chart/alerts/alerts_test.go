@@ -96,7 +96,7 @@ var examples = map[string]example{
 	},
 	"ButlerIPAMStatusListFull": {
 		load:  `status_list_full{instance="a",resource="r",namespace="n",pool="p"} _x9 1x30`,
-		quiet: "14m", fires: "26m", want: `{resource="r",namespace="n",pool="p"} 1`,
+		quiet: "8m", fires: "9m", want: `{resource="r",namespace="n",pool="p"} 1`,
 	},
 	"ButlerIPAMMovedRangesUnrecorded": {
 		load: `moved_ranges{instance="a",resource="r",namespace="n",pool="p",state="unrecorded"} 0x9 7x20
