@@ -53,7 +53,7 @@ type Options struct {
 	Log          logr.Logger
 }
 
-// Watcher tells the ledger which addresses are in use.
+// Watcher passes the addresses in use to the ledger.
 type Watcher struct {
 	Options
 	synced []toolscache.InformerSynced
