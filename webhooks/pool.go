@@ -95,8 +95,13 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 			return admission.Allowed(""), nil
 		}
 		stored, err := n.readStored(ctx, n.pool(pool).Key, old)
-		if err != nil || !isVersion(stored, old) {
-			return admission.Allowed(""), err // the API server cannot store an update of a replaced version, and repeats the call with the next version
+		switch {
+		case err != nil:
+			return admission.Response{}, err
+		case !isVersion(stored, old) && !isDryRun(req):
+			// The API server cannot store an update of a replaced version, and repeats
+			// the call with the next version. It does not repeat a dry run.
+			return admission.Allowed(""), nil
 		}
 		old = stored
 	}

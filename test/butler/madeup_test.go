@@ -31,7 +31,7 @@ func object(t *testing.T, text string, args ...any) *unstructured.Unstructured {
 }
 
 // updateReview is the AdmissionReview of an update of an object.
-func updateReview(t *testing.T, old, o *unstructured.Unstructured) []byte {
+func updateReview(t *testing.T, old, o *unstructured.Unstructured, dryRun bool) []byte {
 	t.Helper()
 	raw := func(o *unstructured.Unstructured) runtime.RawExtension {
 		text, err := o.MarshalJSON()
@@ -45,7 +45,7 @@ func updateReview(t *testing.T, old, o *unstructured.Unstructured) []byte {
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
 			UID: "made-up", Operation: admissionv1.Update, Kind: metav1.GroupVersionKind(kind), Namespace: o.GetNamespace(), Name: o.GetName(),
-			Object: raw(o), OldObject: raw(old),
+			Object: raw(o), OldObject: raw(old), DryRun: &dryRun,
 		},
 	})
 	if err != nil {
@@ -55,13 +55,14 @@ func updateReview(t *testing.T, old, o *unstructured.Unstructured) []byte {
 }
 
 // poolKinds have one address each, that a claim takes and an update removes. %[1]s is the namespace.
-var poolKinds = map[string]struct{ path, pool, claim, without, full string }{
+var poolKinds = map[string]struct{ path, pool, claim, without, invalid, full string }{
 	"NetworkPool": {
 		"/validate-butler-butlerlabs-dev-v1alpha1-networkpool",
 		"{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: NetworkPool, metadata: {name: made-up, namespace: %[1]s}, spec: {cidr: 10.46.0.0/32}}",
 		"{apiVersion: butler.butlerlabs.dev/v1alpha1, kind: IPAllocation, metadata: {name: a, namespace: %[1]s}, " +
 			"spec: {poolRef: {name: made-up}, tenantClusterRef: {name: web, namespace: team-a}, type: nodes, count: 1}}",
 		"{reserved: [{cidr: 10.46.0.0/32}]}",
+		"{tenantAllocation: {start: 10.46.0.0}}",
 		"1 address requested, 0 free, largest free block 0: release some or enlarge the pool, or wait: 10.46.0.0 is withheld",
 	},
 	"IPPool": {
@@ -69,6 +70,7 @@ var poolKinds = map[string]struct{ path, pool, claim, without, full string }{
 		"{apiVersion: ipam.metal3.io/v1alpha1, kind: IPPool, metadata: {name: made-up, namespace: %[1]s}, spec: {namePrefix: m, pools: [{start: 10.46.1.0, end: 10.46.1.0}]}}",
 		"{apiVersion: ipam.metal3.io/v1alpha1, kind: IPClaim, metadata: {name: a, namespace: %[1]s, annotations: {ipAddress: 10.46.1.0}}, spec: {pool: {name: made-up}}}",
 		"{pools: [{start: 10.46.1.1, end: 10.46.1.1}]}",
+		"{pools: [{start: 10.46.1.1, end: 10.46.1.0}]}",
 		"10.46.1.0 is withheld",
 	},
 	"ProxyIPPool": {
@@ -76,6 +78,7 @@ var poolKinds = map[string]struct{ path, pool, claim, without, full string }{
 		"{apiVersion: novaedge.io/v1alpha1, kind: ProxyIPPool, metadata: {name: made-up-%[1]s}, spec: {addresses: [10.46.2.0], autoAssign: true}}",
 		"{apiVersion: novaedge.io/v1alpha1, kind: ProxyVIP, metadata: {name: a-%[1]s}, spec: {poolRef: {name: made-up-%[1]s}, mode: BGP, ports: [80]}}",
 		"{addresses: [10.46.2.1]}",
+		"{addresses: [10.46.2.9-10.46.2.1]}",
 		"1 address requested, 0 free, largest free block 0: release some or enlarge the pool, or wait: 10.46.2.0 is withheld",
 	},
 }
@@ -94,14 +97,7 @@ func TestNetworkPool_UpdateByAnyCaller(t *testing.T) {
 				}
 				return ""
 			})
-			update := p.DeepCopy()
-			var spec map[string]any
-			if err := yaml.Unmarshal([]byte(tc.without), &spec); err != nil {
-				t.Fatal(err)
-			}
-			for field, value := range spec {
-				update.Object["spec"].(map[string]any)[field] = value
-			}
+			update := changeSpec(t, p, tc.without)
 			version, err := strconv.Atoi(p.GetResourceVersion())
 			if err != nil {
 				t.Fatal(err)
@@ -115,7 +111,7 @@ func TestNetworkPool_UpdateByAnyCaller(t *testing.T) {
 			} {
 				old := p.DeepCopy()
 				change(old)
-				if code, text := send(tc.path, updateReview(t, old, update)); code != 200 {
+				if code, text := send(tc.path, updateReview(t, old, update, false)); code != 200 {
 					t.Errorf("%s: HTTP %d %s", name, code, text)
 				}
 				if err := mayCreate(); err != nil {
@@ -123,7 +119,7 @@ func TestNetworkPool_UpdateByAnyCaller(t *testing.T) {
 				}
 			}
 			suite.Eventually(t, suite.Soon, func(context.Context) error { // the version that is stored, unless the manager writes the status meanwhile
-				if code, text := send(tc.path, updateReview(t, suite.Read(t, admin, p), update)); code != 200 || !strings.Contains(string(text), `"allowed":true`) {
+				if code, text := send(tc.path, updateReview(t, suite.Read(t, admin, p), update, false)); code != 200 || !strings.Contains(string(text), `"allowed":true`) {
 					t.Fatalf("the stored version: HTTP %d %s", code, text)
 				}
 				if err = mayCreate(); err == nil {
@@ -134,4 +130,41 @@ func TestNetworkPool_UpdateByAnyCaller(t *testing.T) {
 			suite.RequireDenied(t, err, 403, tc.full, "as an update of pool "+strings.TrimPrefix(client.ObjectKeyFromObject(p).String(), "/"), "if the update is not stored, it is free again at 20")
 		})
 	}
+}
+
+// The API server repeats an update of a replaced version, but not a dry run of it.
+func TestPool_DryRunOfAnUpdateBesideAStatus(t *testing.T) {
+	ns := namespace(t)
+	send := port(t)
+	for kind, tc := range poolKinds {
+		t.Run(kind, func(t *testing.T) {
+			p := object(t, strings.ReplaceAll(tc.pool, "made-up", "dry-run"), ns)
+			suite.Create(t, admin, p)
+			old := p.DeepCopy()
+			suite.AwaitObject(t, admin, p, func(p *unstructured.Unstructured) string {
+				if p.GetResourceVersion() == old.GetResourceVersion() {
+					return "no status"
+				}
+				return ""
+			})
+			code, text := send(tc.path, updateReview(t, old, changeSpec(t, old, tc.invalid), true))
+			if code != 200 || !strings.Contains(string(text), `"allowed":false`) || !strings.Contains(string(text), `"code":422`) {
+				t.Errorf("HTTP %d %s, want a denial", code, text)
+			}
+		})
+	}
+}
+
+// changeSpec returns a copy of a pool with other values of fields of its spec.
+func changeSpec(t *testing.T, p *unstructured.Unstructured, fields string) *unstructured.Unstructured {
+	t.Helper()
+	var spec map[string]any
+	if err := yaml.Unmarshal([]byte(fields), &spec); err != nil {
+		t.Fatal(err)
+	}
+	changed := p.DeepCopy()
+	for field, value := range spec {
+		changed.Object["spec"].(map[string]any)[field] = value
+	}
+	return changed
 }
