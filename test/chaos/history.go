@@ -16,8 +16,7 @@ type history struct {
 	services map[string]bool // name -> stored, or about to be
 	servicesDone
 	stored *chronicle
-	ended  time.Time // of the load
-	broken []string  // found out on the way
+	broken []string // found out on the way
 }
 
 // pair is a dry run and the same call in earnest, with nothing between them that could make them differ.
@@ -56,13 +55,6 @@ func (h *history) strike(fault, target string) (over func()) {
 		defer h.mu.Unlock()
 		b.over = time.Now()
 	}
-}
-
-// loaded takes down that the load has ended.
-func (h *history) loaded() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ended = time.Now()
 }
 
 func (h *history) blame(format string, args ...any) {

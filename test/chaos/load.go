@@ -271,7 +271,7 @@ func (w *worker) remove(ctx context.Context, anew bool) {
 	}
 	switch o := o.(type) {
 	case *v1alpha1.IPAllocation:
-		if _, shared := cidrs[o.Spec.PoolRef.Name]; shared {
+		if !isOfTrial(o) {
 			again := w.claim(o.Spec.PoolRef.Name)
 			again.Name, again.Spec.Count = o.Name, o.Spec.Count
 			w.create(ctx, again)

@@ -162,7 +162,6 @@ func (r *run) play(ctx context.Context) error {
 	load := r.startLoad(loading)
 	hurt := r.adversary(loading)
 	load.Wait()
-	r.history.loaded()
 	if err := errors.Join(hurt(), ctx.Err(), r.mend(ctx)); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
@@ -73,6 +74,16 @@ func (w *worker) askTrial(pool string, prefix netip.Prefix) *v1alpha1.IPAllocati
 		a.Spec.Count = new(int32(1 + w.random.IntN(4)))
 	}
 	return a
+}
+
+// isOfTrial reports whether a claim's pool is the pool of a trial.
+func isOfTrial(o client.Object) bool {
+	a, is := o.(*v1alpha1.IPAllocation)
+	if !is {
+		return false
+	}
+	_, shared := cidrs[a.Spec.PoolRef.Name]
+	return !shared
 }
 
 // cidrOf a shared pool, or that of the trial.

@@ -53,8 +53,8 @@ type verdict struct {
 	withoutPool, unallocated int // creates while their pool was absent; those of them that were stored without all their ranges
 	restoredWithoutPool      int // claims that were restored before their pool
 
-	gap      time.Duration  // the longest between two answers with a range
-	gapAfter time.Duration  // since the first call
+	gap      time.Duration  // the longest for which creates waited and none was given anything
+	gapAfter time.Duration  // when it began, since the first call
 	failures map[string]int // kind -> how often
 }
 
@@ -81,7 +81,6 @@ func (v *verdict) blame(format string, args ...any) {
 }
 
 func (v *verdict) count() {
-	var given []time.Time
 	for _, a := range v.absences {
 		if a.lost {
 			v.poolsLost++
@@ -111,18 +110,50 @@ func (v *verdict) count() {
 			v.refused++
 		default:
 			v.ok++
-			if c.ended.Before(v.ended) {
-				given = append(given, c.ended)
-			}
 		}
 	}
-	given = append(given, v.ended)
-	slices.SortFunc(given, time.Time.Compare)
-	for i := 1; i < len(given); i++ {
-		if gap := given[i].Sub(given[i-1]); gap > v.gap {
-			v.gap, v.gapAfter = gap, given[i-1].Sub(v.calls[0].began)
+	if len(v.calls) > 0 {
+		gap, began := longestGap(v.calls)
+		v.gap, v.gapAfter = gap, began.Sub(v.calls[0].began)
+	}
+}
+
+// longestGap returns the longest time for which creates waited and none was given
+// anything, and when it began. Time in which no create was under way does not count.
+func longestGap(calls []*call) (gap time.Duration, began time.Time) {
+	type change struct {
+		at      time.Time
+		waiting int // 1 for a create that begins, -1 for one that ends
+		given   bool
+	}
+	var changes []change
+	for _, c := range calls {
+		if !c.dryRun {
+			changes = append(changes, change{at: c.began, waiting: 1}, change{at: c.ended, waiting: -1, given: c.err == nil})
 		}
 	}
+	slices.SortStableFunc(changes, func(a, b change) int { return a.at.Compare(b.at) })
+	var (
+		waiting     int
+		waited      time.Duration
+		last, since time.Time
+	)
+	for i, c := range changes {
+		if waiting > 0 {
+			waited += c.at.Sub(last)
+		}
+		if i == 0 {
+			since = c.at
+		}
+		if waited > gap {
+			gap, began = waited, since
+		}
+		waiting, last = waiting+c.waiting, c.at
+		if c.given {
+			waited, since = 0, c.at
+		}
+	}
+	return gap, began
 }
 
 // answered tells whether the create that made an object was answered with it. A manager's create counts where the object became Ready before it was flagged: one
@@ -298,7 +329,7 @@ func (v *verdict) summary(leaks int, takeovers int64) string {
 	fmt.Fprintf(&b, "%d creates while their pool was absent, %d of them without their ranges, %d of them restored claims\n", v.withoutPool, v.unallocated, v.restoredWithoutPool)
 	fmt.Fprintf(&b, "lost and restored: %d Services after their ProxyVIP, %d before it, %d without it, %d ProxyVIPs alone; %d of them not seen with addresses in %s\n",
 		v.vipFirst, v.serviceFirst, v.serviceOnly, v.vipOnly, v.unsettled, serviceLimit)
-	fmt.Fprintf(&b, "no create was given anything between %.1fs and %.1fs\n", v.gapAfter.Seconds(), (v.gapAfter + v.gap).Seconds())
+	fmt.Fprintf(&b, "creates waited longest after %.1fs: for %.1fs none was given anything\n", v.gapAfter.Seconds(), v.gap.Seconds())
 	fmt.Fprintf(&b, "creates=%d ok=%d failed=%d refused=%d overlaps=%d leaks=%d late_flagged=%d max_gap_s=%.1f takeovers=%d pools_lost=%d services=%d services_lost=%d",
 		v.creates, v.ok, v.failed, v.refused, v.overlaps, leaks, v.lateFlagged, v.gap.Seconds(), takeovers, v.poolsLost, v.made, v.lost)
 	return b.String()

@@ -31,7 +31,6 @@ func tell(t *testing.T, what func(*story)) *story {
 	t.Helper()
 	s := &story{history: newHistory(), t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	what(s)
-	s.ended = s.now.Add(time.Second)
 	return s
 }
 
@@ -62,6 +61,8 @@ func given(owned string) func(*call) {
 func failing(err error) func(*call) { return func(c *call) { c.err, c.open = err, failed(err) } }
 
 func dryRun(c *call) { c.dryRun = true }
+
+func takes(d time.Duration) func(*call) { return func(c *call) { c.ended = c.began.Add(d) } }
 
 // hurt has faults hit managers, from now on for an hour.
 func (s *story) hurt(targets ...string) {
@@ -455,10 +456,12 @@ func TestVerdict_LastLineCountsOutcomes(t *testing.T) {
 		s.stored("d", "10.0.0.2")
 		s.asked("e", given("10.0.0.2"))
 		s.stored("e", "10.0.0.2")
-		s.now = s.now.Add(time.Minute)
+		s.now = s.now.Add(time.Hour) // nobody asks
+		s.asked("f", failing(late), takes(time.Minute))
+		s.asked("g", failing(late), takes(time.Minute))
 	}).judge(anythingFails)
 	lines := strings.Split(v.summary(3, 7), "\n")
-	if want := "creates=5 ok=3 failed=1 refused=1 overlaps=1 leaks=3 late_flagged=1 max_gap_s=60.0 takeovers=7 pools_lost=0 services=0 services_lost=0"; lines[len(lines)-1] != want {
+	if want := "creates=7 ok=3 failed=3 refused=1 overlaps=1 leaks=3 late_flagged=1 max_gap_s=61.0 takeovers=7 pools_lost=0 services=0 services_lost=0"; lines[len(lines)-1] != want {
 		t.Errorf("got  %s\nwant %s", lines[len(lines)-1], want)
 	}
 }
