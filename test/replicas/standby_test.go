@@ -3,7 +3,9 @@ package replicas
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator/journal"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
@@ -138,50 +141,85 @@ func TestFailover_StandbyGrantOfAReplacedLeader(t *testing.T) {
 	}
 }
 
+// smallPool is a pool that a test fills.
+type smallPool struct {
+	namespace, name string
+	free            int // addresses that the test has not requested yet
+	claims          int
+}
+
+// newSmallPools creates pools of 1 to 64 addresses in one namespace.
+func newSmallPools(t *testing.T, n int) (all []*smallPool) {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Logf("sizes of the pools: seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	ns, network := suite.CreateNamespace(t, admin), netip.MustParsePrefix(nextNetwork(16)).Addr().As4()
+	for i := range n {
+		p := &smallPool{namespace: ns, name: fmt.Sprintf("small-%d", i), free: 1 + random.IntN(64)}
+		first := fmt.Sprintf("%d.%d.%d.", network[0], network[1], i)
+		suite.Create(t, admin, &v1alpha1.NetworkPool{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: p.name},
+			Spec:       v1alpha1.NetworkPoolSpec{CIDR: first + "0/24", TenantAllocation: &v1alpha1.TenantAllocation{Start: first + "0", End: fmt.Sprint(first, p.free-1)}},
+		})
+		all = append(all, p)
+	}
+	return all
+}
+
+// take allocates n addresses of a pool, count addresses a claim. Creates that fail are repeated, denied creates are not.
+func (p *smallPool) take(t *testing.T, n, count int) error {
+	for ; n > 0; n -= count {
+		a := load.Claim(p.namespace, fmt.Sprintf("%s-%d", p.name, p.claims))
+		a.Spec.PoolRef.Name, a.Spec.Count = p.name, new(int32(count))
+		for deadline := time.Now().Add(patience); ; {
+			err := admin.Create(t.Context(), a)
+			if apierrors.IsForbidden(err) || err != nil && time.Now().After(deadline) {
+				return fmt.Errorf("%d of %d free addresses of pool %s: %w", count, p.free, p.name, err)
+			} else if err == nil || apierrors.IsAlreadyExists(err) {
+				break
+			}
+		}
+		p.free, p.claims = p.free-count, p.claims+1
+	}
+	return nil
+}
+
 // Pools that are filled right after the leader was killed give all their addresses: the standby grants of the dead leader are of no address of a small pool, nor
 // of the part of a large pool that a small pool offers too.
 func TestFailover_SmallPoolsFillToTheLastAddress(t *testing.T) {
-	free := map[string]int{} // namespace of a pool ->
-	for bits := 26; bits <= 32; bits++ {
-		free[newPool(t, bits)] = 1 << (32 - bits)
-	}
 	network := nextNetwork(16)
-	large, shared := load.NewPool(t, admin, network), load.NewPool(t, admin, strings.Replace(network, "/16", "/27", 1))
-	free[shared] = 32 - 4
-	create := func(ns string, n int) error {
-		for i := range n {
-			a := load.Claim(ns, fmt.Sprintf("c-%d-%d", n, i))
-			for deadline := time.Now().Add(patience); ; {
-				err := admin.Create(t.Context(), a)
-				if apierrors.IsForbidden(err) || err != nil && time.Now().After(deadline) {
-					return fmt.Errorf("create %d of %d in a pool with room: %w", i+1, n, err)
-				} else if err == nil || apierrors.IsAlreadyExists(err) {
-					break
-				}
-			}
+	large := &smallPool{namespace: load.NewPool(t, admin, network), name: "pool", free: 1 << 16}
+	shared := &smallPool{namespace: load.NewPool(t, admin, strings.Replace(network, "/16", "/27", 1)), name: "pool", free: 32 - 4}
+	all := append(newSmallPools(t, 200), shared)
+	inAll := func(fill func(*smallPool) error) {
+		t.Helper()
+		var group errgroup.Group
+		group.SetLimit(32)
+		for _, p := range all {
+			group.Go(func() error { return fill(p) })
 		}
-		return nil
+		if err := group.Wait(); err != nil {
+			t.Error(err)
+		}
 	}
-	if err := create(large, 4); err != nil { // the next creates from the large pool would get the addresses that the small pool offers too
+	if err := large.take(t, 4, 1); err != nil { // the next creates from the large pool would get the addresses that the small pool offers too
 		t.Fatal(err)
 	}
 	was := leader(t)
-	var group errgroup.Group
-	for ns, n := range free {
-		group.Go(func() error { return create(ns, n/3) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	inAll(func(p *smallPool) error { return p.take(t, min(2, p.free-1), 1) }) // each create makes the pool one that is used
 	if err := was.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	defer startAgain(t, was)
-	for ns, n := range free {
-		group.Go(func() error { return create(ns, n-n/3) })
-	}
-	if err := group.Wait(); err != nil {
-		t.Error(err)
-	}
-	suite.RequireDenied(t, admin.Create(t.Context(), load.Claim(shared, "one-more")), http.StatusForbidden, "0 free")
+	inAll(func(p *smallPool) error {
+		const ones = 3
+		if most := p.free - ones; most > 0 {
+			if err := p.take(t, most, most); err != nil {
+				return err
+			}
+		}
+		return p.take(t, p.free, 1)
+	})
+	suite.RequireDenied(t, admin.Create(t.Context(), load.Claim(shared.namespace, "one-more")), http.StatusForbidden, "0 free")
 }
