@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ func (r *run) adversary(ctx context.Context) (wait func() error) {
 			deeds.Go(func() {
 				defer suffers.Unlock()
 				defer a.raise(h.fells)
-				if d.fault != losePool && d.fault != flood { // which explain no failure
+				if !slices.Contains(harmless, d.fault) {
 					defer r.history.strike(d.fault, h.victim)()
 				}
 				err := h.do(ctx)
@@ -156,6 +157,8 @@ func (a *adversary) harm(d deed) harm {
 		return a.toPool(d)
 	case flood:
 		return a.toJournal()
+	case intrude:
+		return a.toDomain(d)
 	default:
 		return a.toOther(d)
 	}

@@ -16,6 +16,8 @@
 //	           webhook-refuse, webhook-stall       another webhook denies every second create, or is slow, after the allocator has responded
 //	           lose-pool                           a pool with owners is deleted and restored from a backup
 //	           flood                               clients in five namespaces fill the journal with creates that a policy denies after the allocator has responded
+//	           intrude                             claims with addresses of the load, in another routing domain, enter the domain of the load: their pools are
+//	                                               made anew there, and their records forged
 //
 // If the selected faults affect only managers, and there are several managers, one manager is always spared: creates must then succeed, which
 // requires a manager that can respond.
@@ -42,6 +44,7 @@
 //
 //   - two objects owned one address at the same time, and both creates succeeded
 //   - two objects with one address were Ready at the same time
+//   - an object was flagged as in conflict, its create succeeded, and no other object of the load had an address of it
 //   - two objects overlap, the create of one of them got no response, and at the end neither object is flagged or deleted
 //   - an address that the IPPool lists as moved to another cluster was allocated to another claim, and no client had removed the address from the
 //     list; or the address is missing from the list at the end

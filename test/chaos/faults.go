@@ -15,8 +15,11 @@ var (
 	managerFaults  = []string{"kill", "freeze", "terminate", "cut-apiserver", "cut-peers", "isolate", "lose-apiserver", "latency", "clock"}
 	gracefulFaults = []string{"terminate", "rolling-restart"}
 	allFaults      = slices.Concat(managerFaults, []string{"rolling-restart",
-		"freeze-apiserver", "kill-apiserver", "freeze-etcd", "kill-etcd", "power-cut", "webhook-refuse", "webhook-stall", losePool, flood})
+		"freeze-apiserver", "kill-apiserver", "freeze-etcd", "kill-etcd", "power-cut", "webhook-refuse", "webhook-stall", losePool, flood, intrude})
 )
+
+// harmless are the faults that explain no failure of a create.
+var harmless = []string{losePool, flood, intrude}
 
 // faultGroups have a name of their own.
 var faultGroups = map[string][]string{"managers": managerFaults, "graceful": gracefulFaults, "all": allFaults}

@@ -53,7 +53,7 @@ type run struct {
 	store   *journal.LeaseStore
 	etcd    *clientv3.Client
 	other   *otherWebhook // nil where no fault is about it
-	eraser  client.Client // of who deletes pools in use; nil where no fault does
+	eraser  client.Client // of the user for whom no webhook is called; nil where no fault needs it
 	history *history
 }
 
@@ -115,8 +115,13 @@ func do(ctx context.Context, o options) (err error) {
 		}
 		defer r.other.Close()
 	}
-	if o.faults.any(losePool) {
+	if o.faults.any(losePool, intrude) {
 		if r.eraser, err = eraser(ctx, s, c); err != nil {
+			return err
+		}
+	}
+	if o.faults.any(intrude) {
+		if err := prepareIntruders(ctx, c); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ const (
 	poolLimit = time.Minute
 )
 
-// poolEraser is the user who may delete a pool in use: the webhooks that deny that are not called for this user.
+// poolEraser is the user who may delete a pool in use, and forge records: no webhook of the allocator is called for this user.
 const poolEraser = "chaos-pool-eraser"
 
 // absence is the time in which a pool was not stored, or may not have been.
@@ -107,27 +107,36 @@ func lostPools() (pools []client.Object) {
 	return pools
 }
 
-// eraser returns the client of poolEraser, and exempts that user from the webhooks that deny the deletion of a pool in use.
+// eraser returns the client of poolEraser, and exempts that user from all webhooks of the allocator.
 func eraser(ctx context.Context, s *sandbox.Sandbox, c client.Client) (client.Client, error) {
-	v := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if err := c.Get(ctx, client.ObjectKey{Name: "butler-ipam"}, v); err != nil {
+	exempt := admissionregistrationv1.MatchCondition{Name: "not-chaos", Expression: fmt.Sprintf("request.userInfo.username != %q", poolEraser)}
+	validating, mutating := &admissionregistrationv1.ValidatingWebhookConfigurationList{}, &admissionregistrationv1.MutatingWebhookConfigurationList{}
+	if err := errors.Join(c.List(ctx, validating), c.List(ctx, mutating)); err != nil {
 		return nil, err
 	}
-	exempted := 0
-	for i := range v.Webhooks {
-		w := &v.Webhooks[i]
-		if slices.ContainsFunc(w.Rules, func(r admissionregistrationv1.RuleWithOperations) bool {
-			return slices.Contains(r.Operations, admissionregistrationv1.Delete)
-		}) {
-			w.MatchConditions = append(w.MatchConditions, admissionregistrationv1.MatchCondition{Name: "not-chaos", Expression: fmt.Sprintf("request.userInfo.username != %q", poolEraser)})
-			exempted++
+	var exempted []string
+	for i := range validating.Items {
+		v := &validating.Items[i]
+		for j := range v.Webhooks {
+			v.Webhooks[j].MatchConditions = append(v.Webhooks[j].MatchConditions, exempt)
 		}
+		if err := c.Update(ctx, v); err != nil {
+			return nil, err
+		}
+		exempted = append(exempted, v.Name)
 	}
-	if exempted == 0 {
-		return nil, errors.New("no webhook is called for a DELETE: nothing denies the deletion of a pool in use")
+	for i := range mutating.Items {
+		m := &mutating.Items[i]
+		for j := range m.Webhooks {
+			m.Webhooks[j].MatchConditions = append(m.Webhooks[j].MatchConditions, exempt)
+		}
+		if err := c.Update(ctx, m); err != nil {
+			return nil, err
+		}
+		exempted = append(exempted, m.Name)
 	}
-	if err := c.Update(ctx, v); err != nil {
-		return nil, err
+	if !slices.Contains(exempted, "butler-ipam") {
+		return nil, fmt.Errorf("the webhooks of the allocator are not among %s: nothing denies the deletion of a pool in use", exempted)
 	}
 	config, err := s.ConfigFor(poolEraser, "system:masters")
 	if err != nil {

@@ -68,6 +68,7 @@ func (h *history) judge(l leeway) *verdict {
 	}
 	v.count()
 	v.judgeOverlaps()
+	v.judgeFlags()
 	v.judgeMoves()
 	v.judgePartial()
 	v.judgeCalls()
@@ -183,6 +184,22 @@ func (v *verdict) judgeOverlaps() {
 	for o := range late {
 		if o.everFlagged {
 			v.lateFlagged++
+		}
+	}
+}
+
+// judgeFlags: a claim of the load that is flagged as in conflict has an address of another claim of the load, or of a claim in another cluster.
+func (v *verdict) judgeFlags() {
+	explained := map[*object]bool{}
+	for _, p := range v.stored.overlaps {
+		explained[p.a], explained[p.b] = true, true
+	}
+	for _, t := range v.stored.trespasses {
+		explained[t.by] = true
+	}
+	for _, o := range v.stored.objects {
+		if o.everFlagged && !explained[o] && v.answered(o) {
+			v.blame("%s was flagged, and nobody else had an address of it", o)
 		}
 	}
 }

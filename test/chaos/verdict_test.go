@@ -428,6 +428,12 @@ func TestVerdict(t *testing.T) {
 			s.hurt("manager-1", "manager-2")
 			s.asked("a", failing(errNoAnswer))
 		}, want: []string{"no fault of a manager explains"}},
+		"a flag for nothing": {story: func(s *story) {
+			s.asked("a", given("10.0.0.1"))
+			s.stored("a", "10.0.0.1", ready)
+			s.stored("a", "10.0.0.1", flagged)
+			s.stored("a", "10.0.0.1", ready)
+		}, want: []string{"nobody else had an address"}},
 		"what was found out on the way": {story: func(s *story) {
 			s.blame("the answer to an update of a says another range")
 		}, want: []string{"an update of a"}},
