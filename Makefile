@@ -196,6 +196,10 @@ test-gitops: controlplane build ## Run the engines of Flux and Argo CD against t
 soak-tenants: controlplane build metallb ## Put mixed load on a tenant for DURATION (30m), timers at a twentieth, and see that it comes to rest each time
 	TENANTS_SOAK='$(or $(DURATION),30m)' $(GO) test ./test/tenants -count=1 -v -timeout 0 -run TestSoak
 
+.PHONY: test-check
+test-check: controlplane build ## Run check RUNS (300) times while clients change Services, claims, pools and Nodes: every error must be true
+	CHECK_RUNS='$(or $(RUNS),300)' $(GO) test ./test/plugin -count=1 -v -timeout 0 -run TestCheck_WhileObjectsChange
+
 .PHONY: test-backoff
 test-backoff: controlplane build $(BIN)/clusterapi ## Refuse the writes for 40 claims of every kind for SETTLE (5m), and count the calls of the minute after that
 	BACKOFF_SETTLE='$(or $(SETTLE),5m)' BACKOFF_WINDOW=1m $(GO) test ./test/backoff -count=1 -v -timeout 20m

@@ -59,17 +59,13 @@ func (a *app) check(ctx context.Context, only []string, grace time.Duration) err
 		return err
 	}
 	o.Warn = nil // the output lists objects that are not checked
-	i, err := cluster.Read(ctx, o, false)
-	if err != nil {
-		return err
-	}
 	checks := cluster.Checks{Grace: grace, Version: version, Create: true}
 	for _, name := range only {
 		checks.Areas = append(checks.Areas, health.Areas[name])
 	}
-	health, err := cluster.Check(ctx, o, i, checks)
+	h, i, err := cluster.Check(ctx, o, checks)
 	if err != nil {
 		return err
 	}
-	return a.printHealth(health, i)
+	return a.printHealth(h, i)
 }

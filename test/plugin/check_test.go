@@ -665,16 +665,20 @@ func (p planter) clusterNetwork() []string {
 	return []string{p.pool("pods", "10.151.0.128/25", p.inDefaultDomain), p.pool("services", "10.97.0.0/24", p.inDefaultDomain, reserves)}
 }
 
+// usedAddress creates users of free addresses that the manager does not watch: the external address of a Node, and the address of a Service whose ProxyVIP is
+// lost.
 func (p planter) usedAddress() []string {
 	p.pool("used", "10.150.0.0/24", p.inDefaultDomain)
 	p.allocation("used", "known", "10.150.0.70", "10.150.0.70")
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker-3"}}
 	suite.Create(p.t, p.client, node)
 	node.Status.Addresses = []corev1.NodeAddress{
-		{Type: corev1.NodeHostName, Address: "worker-3"}, {Type: corev1.NodeInternalIP, Address: "10.150.0.77"}, {Type: corev1.NodeExternalIP, Address: "10.150.0.70"},
+		{Type: corev1.NodeHostName, Address: "worker-3"}, {Type: corev1.NodeInternalIP, Address: "10.150.0.70"}, {Type: corev1.NodeExternalIP, Address: "10.150.0.77"},
+		{Type: corev1.NodeInternalIP, Address: "10.150.0.79"},
 	}
 	p.updateStatus(node)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: p.ns, Name: "web"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}}}
+	service.Annotations = map[string]string{novaedgev1.AnnotationVIPMode: "L2ARP"}
 	suite.Create(p.t, p.client, service)
 	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "10.150.0.78"}}
 	p.updateStatus(service)

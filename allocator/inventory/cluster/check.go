@@ -21,6 +21,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/health"
 	"butlerlabs.dev/ipam/allocator/kinds/poolrecord"
+	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
 // installationTimeout bounds a read of KeepInstallation. The read of the journal alone may take health.JournalRenewal.
@@ -32,23 +33,69 @@ type Checks struct {
 	Grace   time.Duration // after which a waiting claim, a deletion or a rollout is a finding
 	Version string        // of the program, compared with the version of the manager
 	Create  bool          // try a create by a dry run, which reserves nothing
+	again   bool          // only what a second read may show differently
 }
 
 func (c Checks) wants(area string) bool { return len(c.Areas) == 0 || slices.Contains(c.Areas, area) }
 
-// Check reads the installation, and returns the defects of an Inventory and of the installation.
-func Check(ctx context.Context, o Options, i *inventory.Inventory, checks Checks) (health.Report, error) {
+// settling is the pause between the two reads of Check: the manager ends the intermediate states of a change sooner.
+const settling = time.Second
+
+// Check reads the pools, the claims and the installation, and returns their defects and the inventory. The lists of a read are of different times: Check reads
+// again what may look like a defect for this reason, and returns what both reads show.
+func Check(ctx context.Context, o Options, checks Checks) (health.Report, *inventory.Inventory, error) {
+	h, i, err := look(ctx, o, checks)
+	if err != nil {
+		return h, i, err
+	}
+	var doubtful []health.Finding
+	h.Findings = slices.DeleteFunc(h.Findings, func(f health.Finding) bool {
+		if f.IsDoubtful() {
+			doubtful = append(doubtful, f)
+		}
+		return f.IsDoubtful()
+	})
+	if len(doubtful) == 0 {
+		return h, i, nil
+	}
+	checks.again, checks.Areas = true, nil
+	for _, f := range doubtful {
+		checks.Areas = append(checks.Areas, f.Area())
+	}
+	select {
+	case <-ctx.Done():
+		return health.Report{}, nil, ctx.Err()
+	case <-time.After(settling):
+	}
+	second, now, err := look(ctx, o, checks)
+	if err != nil {
+		return health.Report{}, nil, err
+	}
+	h.Findings = append(h.Findings, health.See(doubtful, i).Confirm(second.Findings, now)...)
+	health.SortFindings(h.Findings)
+	h.Passed = append(h.Passed, second.Passed...)
+	for _, line := range second.NotChecked {
+		if !slices.Contains(h.NotChecked, line) {
+			h.NotChecked = append(h.NotChecked, line)
+		}
+	}
+	return h, now, nil
+}
+
+// look reads the pools, the claims and the installation once, and returns their defects and the inventory.
+func look(ctx context.Context, o Options, checks Checks) (health.Report, *inventory.Inventory, error) {
+	i, err := Read(ctx, o, false)
+	if err != nil {
+		return health.Report{}, nil, err
+	}
 	n, err := ReadInstallation(ctx, o, checks)
 	if err != nil {
-		return health.Report{}, err
+		return health.Report{}, nil, err
 	}
 	if checks.Create && checks.wants(health.AreaInstallation) {
 		n.tryCreates(ctx, i)
 	}
-	if err := ctx.Err(); err != nil {
-		return health.Report{}, err
-	}
-	return n.Check(i), nil
+	return n.Check(i), i, ctx.Err()
 }
 
 // Installation contains the objects beside pools and claims that show defects: Clusters, Nodes, Services, and the objects of the manager. An Installation is
@@ -58,6 +105,45 @@ type Installation struct {
 	checks Checks
 	client *rest.RESTClient
 	parts  []part // in the order of the output
+
+	kept *kept // nil if the installation is checked only once
+}
+
+// kept confirms the addresses in use of an installation that is kept for some time, and is checked with later inventories: a finding that the first check of
+// the installation before does not show either may be the result of the time between both reads.
+type kept struct {
+	before health.Seen // findings of the first check of the installation before
+
+	mu   sync.Mutex
+	seen health.Seen // findings of the first check; nil before
+}
+
+// firstSeen returns the findings of the first check; nil without a check.
+func (k *kept) firstSeen() health.Seen {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.seen
+}
+
+// confirm removes the findings about addresses in use that are not confirmed yet, and lists them as not checked.
+func (k *kept) confirm(h *health.Report, i *inventory.Inventory) {
+	var used []health.Finding
+	h.Findings = slices.DeleteFunc(h.Findings, func(f health.Finding) bool {
+		if f.ID == health.UsedAddress.ID {
+			used = append(used, f)
+		}
+		return f.ID == health.UsedAddress.ID
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.seen == nil {
+		k.seen = health.See(used, i)
+	}
+	confirmed := k.before.Confirm(used, i)
+	h.Findings = append(h.Findings, confirmed...)
+	if more := len(used) - len(confirmed); more > 0 {
+		h.NotChecked = append(h.NotChecked, fmt.Sprintf("%s of Nodes and Services (until the next read of both)", allocator.Counted(more, "address")))
+	}
 }
 
 // part returns the findings that need both an inventory and a part of an installation.
@@ -78,7 +164,7 @@ func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installat
 		n.readNetworks(ctx)
 		n.readMovedRecords(ctx)
 	}
-	if checks.wants(health.AreaInstallation) {
+	if checks.wants(health.AreaInstallation) && !checks.again {
 		n.readJournal(ctx)
 		n.readWebhooks(ctx)
 		n.readReplicas(ctx)
@@ -89,7 +175,8 @@ func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installat
 	return n, nil
 }
 
-// KeepInstallation returns a function that reads an installation and returns the result again until the result is older than life. The function is safe for
+// KeepInstallation returns a function that reads an installation and returns the result again until the result is older than life. An address in use is a finding
+// from the second read on. The function is safe for
 // concurrent use: concurrent callers wait for a single read, which ends after at most installationTimeout.
 func KeepInstallation(o Options, checks Checks, life time.Duration) func(context.Context) (*Installation, error) {
 	var mu sync.Mutex
@@ -104,10 +191,15 @@ func KeepInstallation(o Options, checks Checks, life time.Duration) func(context
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), installationTimeout) // other callers wait for the read: the end of ctx must not cancel the read
 		defer cancel()
 		n, err := ReadInstallation(ctx, o, checks)
-		if err == nil {
-			last, read = n, time.Now()
+		if err != nil {
+			return nil, err
 		}
-		return n, err
+		n.kept = &kept{}
+		if last != nil {
+			n.kept.before = last.kept.firstSeen()
+		}
+		last, read = n, time.Now()
+		return n, nil
 	}
 }
 
@@ -119,6 +211,9 @@ func (n *Installation) Check(i *inventory.Inventory) health.Report {
 		h.Passed, h.Findings, h.NotChecked = append(h.Passed, p.Passed...), append(h.Findings, p.Findings...), append(h.NotChecked, p.NotChecked...)
 	}
 	h.Findings = slices.DeleteFunc(h.Findings, func(f health.Finding) bool { return !n.checks.wants(f.Area()) })
+	if n.kept != nil {
+		n.kept.confirm(&h, i)
+	}
 	health.SortFindings(h.Findings)
 	return h
 }
@@ -230,22 +325,20 @@ func (n *Installation) readClusters(ctx context.Context) {
 	})
 }
 
-// readUses reads the addresses of Nodes and of Services of type LoadBalancer.
+// readUses reads the addresses of Nodes and of Services.
 func (n *Installation) readUses(ctx context.Context) {
 	var uses []health.Use
 	var networks []health.Network
-	var owned []health.OwnedUse
-	use := func(address, by, service string) {
-		if r, err := allocator.ParseRange(address); err == nil && r.First == r.Last {
-			uses = append(uses, health.Use{Address: r, By: by})
-			owned = append(owned, health.OwnedUse{Use: uses[len(uses)-1], Service: service})
+	use := func(u health.Use, address string) {
+		if a, err := netip.ParseAddr(address); err == nil { // not a host name
+			u.Address = allocator.Range{First: a.Unmap(), Last: a.Unmap()}
+			uses = append(uses, u)
 		}
 	}
+	// The manager avoids the addresses that it watches: those of SourceOf in reconcilers/tenants/platform.
 	listOf(ctx, n, "Nodes", "", func(node corev1.Node) {
 		for _, a := range node.Status.Addresses {
-			if _, err := netip.ParseAddr(a.Address); err == nil { // not a host name
-				use(a.Address, "Node "+node.Name, "")
-			}
+			use(health.Use{By: "Node " + node.Name, UID: string(node.UID), Avoided: a.Type == corev1.NodeInternalIP}, a.Address)
 		}
 		for _, cidr := range node.Spec.PodCIDRs {
 			if r, err := allocator.ParseRange(cidr); err == nil {
@@ -254,18 +347,22 @@ func (n *Installation) readUses(ctx context.Context) {
 		}
 	}, "api", "v1", "nodes")
 	listOf(ctx, n, "Services", "", func(s corev1.Service) {
-		name := s.Namespace + "/" + s.Name
+		u := health.Use{By: "Service " + s.Namespace + "/" + s.Name, UID: string(s.UID), Service: s.Namespace + "/" + s.Name}
+		_, requestsVIP := s.Annotations[novaedgev1.AnnotationVIPMode]
+		u.Avoided = !requestsVIP && s.Spec.Type == corev1.ServiceTypeLoadBalancer
 		for _, ingress := range s.Status.LoadBalancer.Ingress {
-			use(ingress.IP, "Service "+name, name)
+			use(u, ingress.IP)
 		}
+		u.Avoided = s.Spec.Type != corev1.ServiceTypeExternalName
 		for _, external := range s.Spec.ExternalIPs {
-			use(external, "Service "+name, name)
+			use(u, external)
 		}
 	}, "api", "v1", "services")
+	owned := uses
 	handed, err := n.readAddressPools(ctx)
 	if err != nil { // which claims are MetalLB's is not known
 		n.leaveOut("IPAddressPools of MetalLB", reasonOf(err))
-		owned = slices.DeleteFunc(owned, func(u health.OwnedUse) bool { return u.Service != "" })
+		owned = slices.DeleteFunc(slices.Clone(uses), func(u health.Use) bool { return u.Service != "" })
 	}
 	n.add(func(i *inventory.Inventory) health.Report {
 		return healthOf(slices.Concat(health.CheckUses(i, uses), health.CheckOwnedUses(i, owned, handed), health.CheckNetworks(i, networks)), "")

@@ -107,6 +107,8 @@ type Finding struct {
 	Objects []inventory.Key // affected objects; may be empty
 	Message string
 	Remedy  string
+
+	user string // user of an address in use, with the UID; "" for another defect
 }
 
 // Report is the result of a check.
@@ -140,6 +142,48 @@ func Check(i *inventory.Inventory, grace time.Duration) (r Report) {
 	}
 	SortFindings(r.Findings)
 	return r
+}
+
+// IsDoubtful reports whether a finding may be the result of reads at different times: the defect concerns several objects, or an object and its pool. A second
+// read confirms the finding, see Confirm.
+func (f Finding) IsDoubtful() bool { return f.Area() != AreaInstallation || f.ID == CreateFails.ID }
+
+// Seen identifies the findings of a read.
+type Seen map[string]bool
+
+// See returns the Seen of findings about an inventory.
+func See(list []Finding, i *inventory.Inventory) Seen {
+	seen := Seen{}
+	for _, f := range list {
+		seen[f.identity(i)] = true
+	}
+	return seen
+}
+
+// Confirm returns the findings of a later read about an inventory that the first read shows too: the same defect of the same objects, which have not been
+// created again between the reads. Other findings may be the result of reads at different times, such as a Service that was read after the creation of its
+// ProxyVIP, and ProxyVIPs that were read before.
+func (s Seen) Confirm(list []Finding, i *inventory.Inventory) (confirmed []Finding) {
+	for _, f := range list {
+		if s[f.identity(i)] {
+			confirmed = append(confirmed, f)
+		}
+	}
+	return confirmed
+}
+
+// identity returns a text that two findings have in common if they are about the same defect of the same objects.
+func (f Finding) identity(i *inventory.Inventory) string {
+	text := f.ID + " " + f.user
+	for _, k := range f.Objects {
+		text += " " + inventory.TitleOf(k)
+		if c := i.Claim(k); c != nil {
+			text += " " + c.UID
+		} else if p := i.Pool(k); p != nil {
+			text += " " + string(p.Object.GetUID())
+		}
+	}
+	return text
 }
 
 // SortFindings sorts findings by identifier, object and message.

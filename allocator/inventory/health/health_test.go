@@ -171,8 +171,9 @@ var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 		i.Add(allocation("a", "10.0.0.0", "10.0.0.1", ready))
 		i.Add(allocation("b", "10.0.0.7", "10.0.0.7", ready, func(a *butlerv1.IPAllocation) { a.Spec.PoolRef.Name = "red" }))
 		found := CheckUses(i, []Use{
-			{rangeOf("10.0.0.1"), "Node owner"}, {rangeOf("10.0.0.200"), "Node reserved"}, {rangeOf("10.0.0.5"), "Node worker"},
-			{rangeOf("10.0.0.7"), "Node in another domain"}, {rangeOf("192.0.2.1"), "Node elsewhere"},
+			{Address: rangeOf("10.0.0.1"), By: "Node owner"}, {Address: rangeOf("10.0.0.200"), By: "Node reserved"}, {Address: rangeOf("10.0.0.5"), By: "Node worker"},
+			{Address: rangeOf("10.0.0.7"), By: "Node in another domain"}, {Address: rangeOf("192.0.2.1"), By: "Node elsewhere"},
+			{Address: rangeOf("10.0.0.6"), By: "Node that the manager watches", Avoided: true},
 		})
 		if len(found) == 1 && strings.HasPrefix(found[0].Message, "Node worker uses 10.0.0.5,") {
 			return found
@@ -420,7 +421,7 @@ func BenchmarkCheck(b *testing.B) {
 		a := allocation(fmt.Sprint("claim-", n), address, address, ready)
 		a.UID = types.UID(a.Name)
 		i.Add(a)
-		uses = append(uses, Use{rangeOf(fmt.Sprintf("10.0.%d.%d", n/128, 2*(n%128)+1)), "Node"})
+		uses = append(uses, Use{Address: rangeOf(fmt.Sprintf("10.0.%d.%d", n/128, 2*(n%128)+1)), By: "Node"})
 	}
 	for b.Loop() {
 		if found := len(Check(i, grace).Findings) + len(CheckUses(i, uses)); found < len(uses) {
@@ -458,7 +459,7 @@ func TestCheckOwnedUses(t *testing.T) {
 		{"10.0.0.130", "ns/web", true},  // MetalLB assigns others, too
 		{"10.0.0.200", "ns/web", false}, // free
 		{"10.0.0.65", "ns/web", false},  // owned in a routing domain that need not be the cluster's
-		{"10.9.0.1", "ns/web", true},    // in the only one that offers the address
+		{"10.9.0.1", "ns/web", false},   // also if it is the only one that offers the address
 		{"10.1.0.1", "ns/web", false},   // its ProxyVIP
 		{"10.1.0.1", "ns/other", true},  // of another Service
 		{"10.1.0.2", "ns/other", false}, // of no Service
@@ -468,9 +469,84 @@ func TestCheckOwnedUses(t *testing.T) {
 		if tc.service != "" {
 			by = "Service " + tc.service
 		}
-		found := CheckOwnedUses(i, []OwnedUse{{Use{rangeOf(tc.address), by}, tc.service}}, handed)
+		found := CheckOwnedUses(i, []Use{{Address: rangeOf(tc.address), By: by, Service: tc.service}}, handed)
 		if got := len(found) == 1 && found[0].Defect == UsedAddress && strings.HasPrefix(found[0].Message, by+" uses "+tc.address+", which "); len(found) > 1 || got != tc.reported {
 			t.Errorf("%s of %s: %+v, want a finding: %t", tc.address, by, found, tc.reported)
 		}
+	}
+}
+
+// Nodes and Services are compared with the pools in the routing domain of their network: the default routing domain, or the only one.
+func TestCheckUses_RoutingDomain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		domains  []string
+		reported string // routing domain of the reported pool
+	}{
+		"default":                  {[]string{""}, "pool-"},
+		"default and another":      {[]string{"red", ""}, "pool-"},
+		"only one":                 {[]string{"red"}, "pool-red"},
+		"several, without default": {[]string{"red", "blue"}, ""},
+	} {
+		i := inventory.New(now, nil)
+		for _, domain := range tc.domains {
+			i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) {
+				p.Name, p.UID, p.Spec.RoutingDomain = "pool-"+domain, types.UID("pool-"+domain), domain
+			}))
+		}
+		found := slices.Concat(CheckUses(i, []Use{{Address: rangeOf("10.0.0.9"), By: "Node n"}}), CheckNetworks(i, []Network{{"the Services", rangeOf("10.0.0.0/28")}}))
+		var objects []string
+		for _, f := range found {
+			objects = append(objects, f.Objects[0].Name)
+		}
+		want := []string{tc.reported, tc.reported}
+		if tc.reported == "" {
+			want = nil
+		}
+		if !slices.Equal(objects, want) {
+			t.Errorf("%s: findings about %q, want %q", name, objects, want)
+		}
+	}
+	i := inventory.New(now, nil)
+	i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.Name = "default" }))
+	i.Add(changedPool("10.9.0.0/24", func(p *butlerv1.NetworkPool) { p.Name, p.UID, p.Spec.RoutingDomain = "red", "red", "red" }))
+	if found := CheckUses(i, []Use{{Address: rangeOf("10.9.0.9"), By: "Node n"}}); len(found) > 0 {
+		t.Errorf("the pool of another routing domain: %+v", found)
+	}
+}
+
+// A second read confirms a finding only about the same objects, not about new objects of the same names.
+func TestSeen_Confirm(t *testing.T) {
+	read := func(uid types.UID, user string) (*inventory.Inventory, []Finding) {
+		i := inventory.New(now, nil)
+		i.Add(changedPool("10.0.0.0/24", func(p *butlerv1.NetworkPool) { p.UID = "pool-" + uid }))
+		i.Add(allocation("a", "", "", func(a *butlerv1.IPAllocation) { a.UID = "a-" + uid }))
+		use := Use{Address: rangeOf("10.0.0.5"), By: "Service ns/web", UID: user, Service: "ns/web"}
+		return i, append(Check(i, grace).Findings, CheckUses(i, []Use{use})...)
+	}
+	before, first := read("1", "1")
+	if len(first) != 2 {
+		t.Fatalf("%+v", first)
+	}
+	seen := See(first, before)
+	for name, tc := range map[string]struct {
+		uid  types.UID
+		user string
+		want []Defect
+	}{
+		"the same":                          {"1", "1", []Defect{NoAddress, UsedAddress}},
+		"another Service":                   {"1", "2", []Defect{NoAddress}},
+		"claim and pool were created again": {"2", "1", nil},
+	} {
+		now, second := read(tc.uid, tc.user)
+		var got []Defect
+		for _, f := range seen.Confirm(second, now) {
+			got = append(got, f.Defect)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+	if found := seen.Confirm(nil, before); len(found) > 0 {
+		t.Errorf("findings of the first read only: %+v", found)
 	}
 }

@@ -3,7 +3,6 @@ package health
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"sort"
 	"strings"
@@ -181,94 +180,100 @@ func (u poolUse) remedy() string {
 type Use struct {
 	Address allocator.Range // range of one address
 	By      string          // "Node worker-3"
+	UID     string          // of the user
+	Service string          // namespace/name; "" for a Node
+	Avoided bool            // the manager does not allocate the address, as it watches this use
 }
 
-// CheckUses lists the used addresses that a pool may allocate to a claim. The network of Nodes and Services may be any routing domain. A used address is
-// reported if a pool offers the address, and the address is free in every routing domain with such a pool.
-func CheckUses(i *inventory.Inventory, uses []Use) (list []Finding) {
-	free, accounted := map[netip.Addr]*inventory.Pool{}, map[netip.Addr]bool{}
+// clusterDomain returns the routing domain of the network of the cluster: the default routing domain, or the only one. Of several routing domains with names,
+// none is known to be that of the cluster.
+func clusterDomain(i *inventory.Inventory) (domain string, known bool) {
+	domains := i.Domains() // the default routing domain is the first
+	if len(domains) == 0 || len(domains) > 1 && domains[0] != "" {
+		return "", false
+	}
+	return domains[0], true
+}
+
+// usedIn returns the states of used addresses in each routing domain: routing domain -> segments in address order.
+func usedIn(i *inventory.Inventory, uses []Use) map[string][]state.Segment {
+	var used []allocator.Range
+	for _, use := range uses {
+		used = append(used, use.Address)
+	}
+	segments := map[string][]state.Segment{}
 	for _, domain := range i.Domains() {
-		pools := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return p.Domain != domain })
-		offering := map[netip.Addr]*inventory.Pool{}
-		var offered []allocator.Range
-		for _, use := range uses {
-			for _, p := range pools {
-				if slices.ContainsFunc(p.Ranges, use.Address.Overlaps) {
-					offering[use.Address.First] = p
-					offered = append(offered, use.Address)
-					break
-				}
+		segments[domain] = i.Segments(domain, used)
+	}
+	return segments
+}
+
+// segmentOf returns the segment with a used address.
+func segmentOf(segments []state.Segment, use Use) state.Segment {
+	return segments[sort.Search(len(segments), func(n int) bool { return !segments[n].Range.Last.Less(use.Address.First) })]
+}
+
+// CheckUses lists the used addresses that a pool in the routing domain of the cluster may allocate to a claim. An address that a claim of any routing domain owns
+// is not reported: the claim may be that of the user.
+func CheckUses(i *inventory.Inventory, uses []Use) (list []Finding) {
+	domain, known := clusterDomain(i)
+	pools := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return p.Domain != domain })
+	segments := usedIn(i, uses)
+	isOwned := func(use Use) bool {
+		for _, in := range segments {
+			if segmentOf(in, use).State == state.SegmentOwned {
+				return true
 			}
 		}
-		segments := i.Segments(domain, offered)
-		for address, p := range offering {
-			n := sort.Search(len(segments), func(n int) bool { return !segments[n].Range.Last.Less(address) })
-			if segments[n].State == state.SegmentFree {
-				free[address] = p
-			} else {
-				accounted[address] = true
-			}
-		}
+		return false
 	}
 	for _, use := range uses {
-		if p := free[use.Address.First]; p != nil && !accounted[use.Address.First] {
-			list = append(list, newFinding(UsedAddress, []inventory.Key{p.Key}, "reserve the address in the pool, or create a claim that requests it",
-				"%s uses %s, which is free and offered by %s", use.By, use.Address, inventory.TitleOf(p.Key)))
+		if use.Avoided || !known || segmentOf(segments[domain], use).State != state.SegmentFree || isOwned(use) {
+			continue
+		}
+		offers := func(p *inventory.Pool) bool { return slices.ContainsFunc(p.Ranges, use.Address.Overlaps) }
+		if n := slices.IndexFunc(pools, offers); n >= 0 {
+			list = append(list, use.newFinding(pools[n].Key, "reserve the address in the pool, or create a claim that requests it", "%s uses %s, which is free and offered by %s"))
 		}
 	}
 	SortFindings(list)
 	return list
 }
 
-// OwnedUse is an address in use that a claim may own.
-type OwnedUse struct {
-	Use
-	Service string // namespace/name; "" for a Node
+// newFinding returns a finding about an address in use. format takes the user, the address, and the title of the pool or claim.
+func (u Use) newFinding(k inventory.Key, remedy, format string) Finding {
+	f := newFinding(UsedAddress, []inventory.Key{k}, remedy, format, u.By, u.Address, inventory.TitleOf(k))
+	f.user = u.UID + " " + u.Address.String()
+	return f
 }
 
-// CheckOwnedUses lists the used addresses that a claim of another user owns. Each entry of handed has the addresses of an IPAddressPool by which MetalLB of
-// the cluster assigns addresses to Services. The user of an address is the user of the claim in these cases:
+// CheckOwnedUses lists the used addresses that a claim of another user owns in the routing domain of the cluster. Each entry of handed has the addresses of an
+// IPAddressPool by which MetalLB of the cluster assigns addresses to Services. The user of an address is the user of the claim in these cases:
 //
 //	a Node uses the address        and the claim is not for a virtual address: the claim is for nodes or machines
 //	a Service uses the address     and the claim is the ProxyVIP of the Service, or a ProxyVIP of no Service
 //	a Service uses the address     and the claim owns all addresses of an IPAddressPool that has the address
 //
-// The cluster may be in any routing domain. A claim in the default routing domain, or in the only routing domain whose pools offer the address, is reported.
-func CheckOwnedUses(i *inventory.Inventory, uses []OwnedUse, handed [][]allocator.Range) (list []Finding) {
-	var used []allocator.Range
+// An address that a claim of the user owns in any routing domain is not reported.
+func CheckOwnedUses(i *inventory.Inventory, uses []Use, handed [][]allocator.Range) (list []Finding) {
+	domain, known := clusterDomain(i)
+	segments := usedIn(i, uses)
 	for _, use := range uses {
-		used = append(used, use.Address)
-	}
-	type owner struct {
-		*inventory.Claim
-		domain string
-	}
-	owners, offering := map[netip.Addr][]owner{}, map[netip.Addr]int{} // offering counts routing domains
-	for _, domain := range i.Domains() {
-		for _, g := range i.Segments(domain, used) {
-			if c := i.Claim(g.Object); g.State == state.SegmentOwned && c != nil {
-				for a := range g.Range.Addresses() {
-					owners[a] = append(owners[a], owner{c, domain})
-				}
+		var other *inventory.Claim // in the routing domain of the cluster
+		accounted := false
+		for in := range segments {
+			g := segmentOf(segments[in], use)
+			c := i.Claim(g.Object)
+			switch {
+			case c == nil || g.State != state.SegmentOwned:
+			case isUserOf(c, use, handed):
+				accounted = true
+			case known && in == domain:
+				other = c
 			}
 		}
-		pools := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return p.Domain != domain })
-		for _, r := range allocator.Union(used) {
-			for a := range r.Addresses() {
-				at := allocator.Range{First: a, Last: a}
-				if slices.ContainsFunc(pools, func(p *inventory.Pool) bool { return slices.ContainsFunc(p.Ranges, at.Overlaps) }) {
-					offering[a]++
-				}
-			}
-		}
-	}
-	for _, use := range uses {
-		for _, c := range owners[use.Address.First] {
-			if c.domain != "" && offering[use.Address.First] > 1 || isUserOf(c.Claim, use, handed) {
-				continue
-			}
-			list = append(list, newFinding(UsedAddress, []inventory.Key{c.Key}, "give one of the two users another address",
-				"%s uses %s, which %s owns for another user", use.By, use.Address, inventory.TitleOf(c.Key)))
+		if other != nil && !accounted {
+			list = append(list, use.newFinding(other.Key, "give one of the two users another address", "%s uses %s, which %s owns for another user"))
 		}
 	}
 	SortFindings(list)
@@ -276,7 +281,7 @@ func CheckOwnedUses(i *inventory.Inventory, uses []OwnedUse, handed [][]allocato
 }
 
 // isUserOf reports whether the user of an address is the user of the claim that owns the address.
-func isUserOf(c *inventory.Claim, use OwnedUse, handed [][]allocator.Range) bool {
+func isUserOf(c *inventory.Claim, use Use, handed [][]allocator.Range) bool {
 	switch {
 	case use.Service == "":
 		return c.Purpose != inventory.PurposeVIP
@@ -294,10 +299,12 @@ type Network struct {
 	Range allocator.Range
 }
 
-// CheckNetworks lists the pools of the default routing domain that offer addresses of a network of the cluster. Reserved addresses do not count as offered.
+// CheckNetworks lists the pools in the routing domain of the cluster that offer addresses of a network of the cluster. Reserved addresses do not count as
+// offered.
 func CheckNetworks(i *inventory.Inventory, networks []Network) (list []Finding) {
+	domain, known := clusterDomain(i)
 	for _, p := range i.Pools() {
-		if p.Domain != "" {
+		if p.Domain != domain || !known {
 			continue
 		}
 		for _, network := range networks {
