@@ -67,7 +67,7 @@ func (d *deps) reportIndexesUnlisted(p client.Object, unlisted int) {
 }
 
 func (d *deps) reportStatusTooLarge(p client.Object, err error) {
-	d.Events.Warning(p, eventStatusTooLarge, "the pool is too large for etcd, so its status is not written, and releases have no record in it: remove large annotations, or shorten its spec: "+fieldtext.Shorten(err.Error()))
+	d.Events.Warning(p, eventStatusTooLarge, "the pool is too large for etcd, so its status is not written, and releases have no record in it: remove large labels and annotations, or shorten its spec: "+fieldtext.Shorten(err.Error()))
 }
 
 func (d *deps) reportWaitsForOwners(p client.Object, owners string) {
