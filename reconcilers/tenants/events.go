@@ -2,6 +2,7 @@ package tenants
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -13,6 +14,7 @@ import (
 
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants/allocations"
+	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
 	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
 )
 
@@ -87,7 +89,7 @@ func changesOnlyMessage(before, after *v1alpha1.TenantCluster) bool {
 // changesPolicy reports whether a ProviderConfig may mean another policy than before.
 func changesPolicy(before, after client.Object) bool {
 	return before.GetUID() != after.GetUID() || before.GetGeneration() != after.GetGeneration() ||
-		before.GetAnnotations()[v1alpha1.AnnotationNodeAddresses] != after.GetAnnotations()[v1alpha1.AnnotationNodeAddresses]
+		slices.ContainsFunc(plan.PolicyAnnotations, func(name string) bool { return before.GetAnnotations()[name] != after.GetAnnotations()[name] })
 }
 
 // mayHaveMoreRoom reports whether a pool may have room for tenants that wait.

@@ -34,3 +34,32 @@ func TestChangesOnlyMessage(t *testing.T) {
 		}
 	}
 }
+
+func TestChangesPolicy(t *testing.T) {
+	provider := func(changes ...func(*v1alpha1.ProviderConfig)) *v1alpha1.ProviderConfig {
+		p := &v1alpha1.ProviderConfig{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1", Generation: 1}}
+		for _, change := range changes {
+			change(p)
+		}
+		return p
+	}
+	annotated := func(name, value string) *v1alpha1.ProviderConfig {
+		return provider(func(p *v1alpha1.ProviderConfig) { p.Annotations = map[string]string{name: value} })
+	}
+	for name, tc := range map[string]struct {
+		after *v1alpha1.ProviderConfig
+		want  bool
+	}{
+		"nothing":                 {provider(), false},
+		"status":                  {provider(func(p *v1alpha1.ProviderConfig) { p.Status.Capacity = &v1alpha1.ProviderCapacity{} }), false},
+		"another annotation":      {annotated("a", "b"), false},
+		"spec":                    {provider(func(p *v1alpha1.ProviderConfig) { p.Generation = 2 }), true},
+		"another object":          {provider(func(p *v1alpha1.ProviderConfig) { p.UID = "2" }), true},
+		"nodes from elsewhere":    {annotated(v1alpha1.AnnotationNodeAddresses, v1alpha1.NodeAddressesExternal), true},
+		"tenants without ingress": {annotated(v1alpha1.AnnotationIngressDisabled, string(v1alpha1.IngressDisabledHeadroom)), true},
+	} {
+		if got := changesPolicy(provider(), tc.after); got != tc.want {
+			t.Errorf("%s: want %t, got %t", name, tc.want, got)
+		}
+	}
+}

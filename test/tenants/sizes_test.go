@@ -56,3 +56,31 @@ func TestInitialAllocation_Sizes(t *testing.T) {
 		}
 	}
 }
+
+// An elastic tenant without ingress has no load balancer addresses at rest, or headroom for its own Services, as the ProviderConfig chooses.
+func TestInitialAllocation_IngressDisabled(t *testing.T) {
+	pool(t, "headroom", "10.55.0.0/24", "10.55.0.0", "10.55.0.7")
+	p := provider(t, "headroom", `{mode: ipam, poolRefs: [{name: headroom}], loadBalancer: {allocationMode: elastic, initialPoolSize: 3}}`, false)
+	ns := suite.CreateNamespace(t, admin)
+	rest := tenant(t, ns, "rest", "headroom", ", addons: {ingress: {enabled: false}}")
+	suite.CreateForTest(t, admin, rest)
+	if message := networkReady(t, rest, metav1.ConditionTrue, v1alpha1.ReasonReady); message != "the tenant needs no initial addresses" {
+		t.Errorf("the condition says %q", message)
+	}
+	has(t, rest)
+	// Butler's own CRD has no field ingressDisabled.
+	suite.Change(t, admin, p, func(p *v1alpha1.ProviderConfig) { p.Annotations[v1alpha1.AnnotationIngressDisabled] = "headroom" })
+	has(t, rest, ns+"-rest-lb 10.55.0.0-10.55.0.2")
+	suite.Change(t, admin, p, func(p *v1alpha1.ProviderConfig) {
+		p.Spec.Network.LoadBalancer.IngressDisabled = v1alpha1.IngressDisabledNone
+	})
+	none := tenant(t, ns, "none", "headroom", ", addons: {ingress: {enabled: false}}")
+	suite.CreateForTest(t, admin, none)
+	networkReady(t, none, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	has(t, none)
+	has(t, rest, ns+"-rest-lb 10.55.0.0-10.55.0.2")
+	suite.Change(t, admin, p, func(p *v1alpha1.ProviderConfig) {
+		p.Spec.Network.LoadBalancer.IngressDisabled = v1alpha1.IngressDisabledHeadroom
+	})
+	has(t, none, ns+"-none-lb 10.55.0.3-10.55.0.5")
+}

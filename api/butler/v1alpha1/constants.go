@@ -94,6 +94,9 @@ const (
 	// AnnotationNodeAddresses on a ProviderConfig, with the value NodeAddressesExternal, declares that nodes get their addresses elsewhere, for instance
 	// from DHCP: tenants then get no IPAllocation of type nodes.
 	AnnotationNodeAddresses = "butler.butlerlabs.dev/node-addresses"
+	// AnnotationIngressDisabled on a ProviderConfig is an IngressDisabledMode, for clusters with Butler's own CRD, which has no field
+	// spec.network.loadBalancer.ingressDisabled. The field has precedence.
+	AnnotationIngressDisabled = "butler.butlerlabs.dev/ingress-disabled"
 )
 
 // NodeAddressesExternal is a value of AnnotationNodeAddresses.

@@ -24,6 +24,17 @@ const (
 	LBAllocationElastic LBAllocationMode = "elastic"
 )
 
+// IngressDisabledMode selects the first load balancer addresses of elastic tenants whose ingress is disabled.
+// +kubebuilder:validation:Enum=none;headroom
+type IngressDisabledMode string
+
+const (
+	// IngressDisabledNone is no block: the first Service gets addresses on demand.
+	IngressDisabledNone IngressDisabledMode = "none"
+	// IngressDisabledHeadroom is the block of the other elastic tenants, as headroom for the tenant's own Services.
+	IngressDisabledHeadroom IngressDisabledMode = "headroom"
+)
+
 // ScopeType selects the teams that may use a ProviderConfig.
 // +kubebuilder:validation:Enum=platform;team
 type ScopeType string
@@ -185,6 +196,11 @@ type ProviderLoadBalancer struct {
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
 	GrowthIncrement *int32 `json:"growthIncrement,omitempty"`
+
+	// ingressDisabled is what an elastic tenant with spec.addons.ingress.enabled false gets first: "none", no block before a Service requests an address, or
+	// "headroom", a block of initialPoolSize like other tenants. The default is the annotation butler.butlerlabs.dev/ingress-disabled, and then none.
+	// +optional
+	IngressDisabled IngressDisabledMode `json:"ingressDisabled,omitempty"`
 }
 
 // TenantQuota is the maximum number of addresses of a tenant. A tenant keeps its addresses when a quota is lowered.

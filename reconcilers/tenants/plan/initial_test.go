@@ -19,8 +19,9 @@ func TestMissingBlocks(t *testing.T) {
 		"b": read[v1alpha1.NetworkPool](t, `{spec: {cidr: 10.41.0.0/24, tenantAllocation: {defaults: {nodesPerTenant: 3, lbPoolPerTenant: 4}}}}`),
 	}
 	const (
-		elastic = `{mode: ipam, poolRefs: [{name: a}, {name: b}], loadBalancer: {allocationMode: elastic}}`
-		static  = `{mode: ipam, poolRefs: [{name: a}, {name: b}]}`
+		elastic  = `{mode: ipam, poolRefs: [{name: a}, {name: b}], loadBalancer: {allocationMode: elastic}}`
+		headroom = `{mode: ipam, poolRefs: [{name: a}, {name: b}], loadBalancer: {allocationMode: elastic, ingressDisabled: headroom}}`
+		static   = `{mode: ipam, poolRefs: [{name: a}, {name: b}]}`
 	)
 	candidates := func(a, b int32) []plan.Candidate { return []plan.Candidate{{"a", a}, {"b", b}} }
 	nodes := plan.MissingBlock{Kind: v1alpha1.TypeNodes, Candidates: candidates(5, 3)}
@@ -51,6 +52,8 @@ func TestMissingBlocks(t *testing.T) {
 		"static, default of the CRD":            {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}], loadBalancer: {defaultPoolSize: 8}}`, want: []plan.MissingBlock{nodes, ofPools}},
 		"elastic":                               {network: elastic, tenant: plan.Tenant{Ingress: true}, want: []plan.MissingBlock{nodes, lb(2)}},
 		"elastic, no ingress":                   {network: elastic, want: []plan.MissingBlock{nodes}},
+		"elastic, no ingress, headroom":         {network: headroom, want: []plan.MissingBlock{nodes, lb(2)}},
+		"static, no ingress, headroom":          {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}], loadBalancer: {ingressDisabled: headroom}}`, want: []plan.MissingBlock{nodes, ofPools}},
 		"elastic, number of the tenant":         {network: elastic, tenant: plan.Tenant{LBPoolSize: 4}, want: []plan.MissingBlock{nodes, lb(4)}},
 		"static, number of the tenant":          {network: static, tenant: plan.Tenant{LBPoolSize: 4, Ingress: true}, want: []plan.MissingBlock{nodes, lb(4)}},
 		"quotas":                                {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}], quotaPerTenant: {maxNodeIPs: 4, maxLoadBalancerIPs: 6}}`, tenant: plan.Tenant{LBPoolSize: 10}, want: []plan.MissingBlock{{Kind: v1alpha1.TypeNodes, Candidates: candidates(4, 3)}, lb(6)}},

@@ -26,12 +26,16 @@ type Policy struct {
 	Nodes   bool     // node addresses come from the pools too
 	Elastic bool     // load balancers get more addresses on demand
 
+	Headroom    bool  // an elastic tenant without ingress has an initial block for load balancers too
 	InitialSize int32 // addresses of the initial block for load balancers
 	Increment   int32 // addresses of a growth block, at least
 
 	MaxNodes         int32 // quota for node addresses; MaxInt32 without a quota
 	MaxLoadBalancers int32 // quota for load balancer addresses; MaxInt32 without a quota
 }
+
+// PolicyAnnotations are the annotations of a ProviderConfig on which its policy depends.
+var PolicyAnnotations = []string{v1alpha1.AnnotationNodeAddresses, v1alpha1.AnnotationIngressDisabled}
 
 // PolicyOf returns the policy of a ProviderConfig, with or without the defaults of the CRD.
 func PolicyOf(c *v1alpha1.ProviderConfig) Policy {
@@ -53,6 +57,8 @@ func PolicyOf(c *v1alpha1.ProviderConfig) Policy {
 			p.InitialSize = ptr.Deref(lb.InitialPoolSize, defaultInitialSize)
 		}
 		p.Increment = ptr.Deref(lb.GrowthIncrement, defaultIncrement)
+		mode := cmp.Or(lb.IngressDisabled, v1alpha1.IngressDisabledMode(c.Annotations[v1alpha1.AnnotationIngressDisabled]))
+		p.Headroom = mode == v1alpha1.IngressDisabledHeadroom
 	}
 	if q := n.QuotaPerTenant; q != nil {
 		p.MaxNodes = ptr.Deref(q.MaxNodeIPs, math.MaxInt32)
@@ -79,7 +85,7 @@ func sortPools(refs []v1alpha1.PoolReference) []string {
 // initialLoadBalancers returns how many addresses the initial block for load balancers has before the quota, the first of:
 //
 //	tenant with lbPoolSize                                        lbPoolSize
-//	elastic tenant without ingress                                0: no Service of the platform needs an address, and growth serves the tenant's own
+//	elastic tenant without ingress, unless Headroom               0: no Service of the platform needs an address, and growth serves the tenant's own
 //	static tenant, ProviderConfig with the default of the CRD     the default of the pool, which may be nil
 //	other tenants                                                 the number of the ProviderConfig
 //
@@ -88,7 +94,7 @@ func (p Policy) initialLoadBalancers(t Tenant, pool *v1alpha1.NetworkPool) int32
 	switch {
 	case t.LBPoolSize > 0:
 		return t.LBPoolSize
-	case p.Elastic && !t.Ingress:
+	case p.Elastic && !t.Ingress && !p.Headroom:
 		return 0
 	case !p.Elastic && p.InitialSize == DefaultPoolSize:
 		return butler.RequestedCount(&v1alpha1.IPAllocation{Spec: v1alpha1.IPAllocationSpec{Type: v1alpha1.TypeLoadBalancer}}, pool)

@@ -39,6 +39,18 @@ func TestPolicyOf(t *testing.T) {
 			config: `{spec: {provider: a, network: {mode: ipam, poolRefs: [{name: c, priority: 10}, {name: a}, {name: d, priority: 10}, {name: b, priority: 0}, {name: z, priority: -1}, {name: a, priority: 3}]}}}`,
 			want:   with(func(p *plan.Policy) { p.Pools = []string{"z", "a", "b", "c", "d"} }),
 		},
+		"first block without ingress": {
+			config: `{spec: {provider: a, network: {mode: ipam, loadBalancer: {allocationMode: elastic, ingressDisabled: headroom}}}}`,
+			want:   with(func(p *plan.Policy) { p.Elastic, p.InitialSize, p.Headroom = true, 2, true }),
+		},
+		"first block without ingress, by Butler's CRD": {
+			config: `{metadata: {annotations: {butler.butlerlabs.dev/ingress-disabled: headroom}}, spec: {provider: a, network: {mode: ipam, loadBalancer: {allocationMode: elastic}}}}`,
+			want:   with(func(p *plan.Policy) { p.Elastic, p.InitialSize, p.Headroom = true, 2, true }),
+		},
+		"the field before the annotation": {
+			config: `{metadata: {annotations: {butler.butlerlabs.dev/ingress-disabled: headroom}}, spec: {provider: a, network: {mode: ipam, loadBalancer: {allocationMode: elastic, ingressDisabled: none}}}}`,
+			want:   with(func(p *plan.Policy) { p.Elastic, p.InitialSize = true, 2 }),
+		},
 		"nodes from elsewhere": {
 			config: `{metadata: {annotations: {butler.butlerlabs.dev/node-addresses: external}}, spec: {provider: a, network: {mode: ipam}}}`,
 			want:   with(func(p *plan.Policy) { p.Nodes = false }),
