@@ -53,7 +53,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		Options: o, client: mgr.GetClient(), platform: o.Platform, secrets: secrets,
 		allocations: allocations.Store{Client: mgr.GetClient(), Live: o.Platform.Live, Namespace: o.Namespace},
 		status:      report.StatusWriter{Client: mgr.GetClient(), Live: o.Platform.Live},
-		events:      report.Events{Recorder: o.Recorder}, metrics: report.NewMetrics(o.Registry),
+		events:      report.Events{Recorder: o.Recorder, Log: o.Log}, metrics: report.NewMetrics(o.Registry),
 	}
 	return mgr.Add(flow.OnEveryReplica(func(ctx context.Context) error { return d.runControllers(ctx, mgr) }))
 }

@@ -37,6 +37,7 @@ var elsewhere = []outside{
 	{"cmd/kubectl-ipam/README.md", regexp.MustCompile(`^check-roles\.yaml$|^kubectl create .*check`),
 		"is executed by the test of the roles", "test/plugin/check_test.go"},
 	{"reconcilers/tenants/README.md", regexp.MustCompile(`\bold-(tenant|pool|provider)\b`), "needs the control plane of a tenant", "test/tenants/existing_test.go"},
+	{"reconcilers/tenants/README.md", regexp.MustCompile(`^kubectl logs `), "needs a node", "test/tenants/elastic_test.go"},
 	{"README.md", regexp.MustCompile(`^make image `), "writes the image from a build of its own", "test/cluster"},
 	{"README.md", regexp.MustCompile(`^skopeo `), "needs a registry", "test/tools/image"},
 }

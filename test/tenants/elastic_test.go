@@ -1,10 +1,13 @@
 package tenants
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +121,48 @@ func TestGrowth_ServicesTogetherAndShrink(t *testing.T) {
 	offers(t, "10.21.0.0-10.21.0.1")
 	free(t, p, 254)
 	hears(t, c, "LoadBalancerIPsReleased", "10.21.0.2-10.21.0.6 released to pool five")
+	logged(t, c,
+		`Initial allocation five [10.21.0.0-10.21.0.1] the tenant is new, or its initial addresses were missing`,
+		`MetalLB pool written default-pool [10.21.0.0-10.21.0.1] added 10.21.0.0-10.21.0.1`,
+		`Growth five [10.21.0.2-10.21.0.6] waiting Services need 5 addresses more`,
+		`MetalLB pool written default-pool [10.21.0.0-10.21.0.1, 10.21.0.2-10.21.0.6] added 10.21.0.2-10.21.0.6`,
+		`MetalLB pool written default-pool [10.21.0.0-10.21.0.1] removed 10.21.0.2-10.21.0.6`,
+		`Shrink five [10.21.0.2-10.21.0.6] no Service has used the addresses for 10s`,
+	)
+}
+
+// guideFilter is the filter of Butler's operations guide for log lines about addresses: grep -i -E "ipam|alloc|growth|shrink|metallb".
+var guideFilter = regexp.MustCompile(`(?i)ipam|alloc|growth|shrink|metallb`)
+
+// logged waits until the lines of the managers about a tenant's addresses that the filter of the operations guide passes are exactly these, in order: change,
+// pool, range and reason.
+func logged(t *testing.T, c *v1alpha1.TenantCluster, want ...string) {
+	t.Helper()
+	suite.Eventually(t, suite.Soon, func(context.Context) error {
+		type line struct{ TS, Logger, Msg, Pool, Tenant, Range, Reason string }
+		var lines []line
+		for _, m := range cluster.Managers() {
+			text, err := os.ReadFile(m.LogPath())
+			if err != nil {
+				return err
+			}
+			for content := range bytes.Lines(text) {
+				var l line
+				if json.Unmarshal(content, &l) == nil && l.Logger == "tenants" && l.Tenant == c.Namespace+"/"+c.Name && guideFilter.Match(content) {
+					lines = append(lines, l)
+				}
+			}
+		}
+		slices.SortStableFunc(lines, func(a, b line) int { return strings.Compare(a.TS, b.TS) })
+		var got []string
+		for _, l := range lines {
+			got = append(got, fmt.Sprintf("%s %s [%s] %s", l.Msg, l.Pool, l.Range, l.Reason))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("lines of %s/%s (-want +got):\n%s", c.Namespace, c.Name, diff)
+		}
+		return nil
+	})
 }
 
 // poolWrites is how often the tenant's MetalLB pool was written.

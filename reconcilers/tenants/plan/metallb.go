@@ -30,16 +30,16 @@ func ParsePoolEntries(entries []string) []allocator.Range {
 	return ranges
 }
 
-// DescribeDrift returns which entries of a pool another writer added or removed; "" for no difference but the order.
-func DescribeDrift(written, found []string) string {
+// DescribeChange returns which entries of a pool were added or removed; "" for no difference but the order.
+func DescribeChange(before, after []string) string {
 	var changes []string
-	for _, e := range found {
-		if !slices.Contains(written, e) {
+	for _, e := range after {
+		if !slices.Contains(before, e) {
 			changes = append(changes, "added "+e)
 		}
 	}
-	for _, e := range written {
-		if !slices.Contains(found, e) {
+	for _, e := range before {
+		if !slices.Contains(after, e) {
 			changes = append(changes, "removed "+e)
 		}
 	}

@@ -21,7 +21,7 @@ func TestFormatPoolEntries(t *testing.T) {
 	}
 }
 
-func TestDescribeDrift(t *testing.T) {
+func TestDescribeChange(t *testing.T) {
 	written := []string{"10.40.0.8-10.40.0.9", "10.40.0.12-10.40.0.12"}
 	cases := map[string]struct {
 		found []string
@@ -35,7 +35,7 @@ func TestDescribeDrift(t *testing.T) {
 		"all removed":    {nil, "removed 10.40.0.8-10.40.0.9, removed 10.40.0.12-10.40.0.12"},
 	}
 	for name, tc := range cases {
-		if got := plan.DescribeDrift(written, tc.found); got != tc.want {
+		if got := plan.DescribeChange(written, tc.found); got != tc.want {
 			t.Errorf("%s: want %q, got %q", name, tc.want, got)
 		}
 	}

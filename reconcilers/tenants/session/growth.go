@@ -117,7 +117,7 @@ func (g *growth) allocate(ctx context.Context, pools []string) (allocated int32,
 		}
 		known[result.Allocation.Name] = true
 		g.Metrics.CountGrowth(g.name, candidate.Count)
-		g.Events.RecordGrowth(g.cluster, result.Allocation)
+		g.Events.RecordGrowth(g.cluster, result.Allocation, g.decision.Need)
 		return true, nil
 	})
 	return allocated, refusals, err
@@ -157,7 +157,9 @@ type writtenCondition struct {
 
 // writeAvailable writes condition LoadBalancerIPsAvailable.
 func (s *session) writeAvailable(ctx context.Context, c metav1.Condition) error {
-	return s.writeCondition(ctx, report.OwnerGrowth, c, &s.available, s.Events.RecordGrowthPrevented)
+	return s.writeCondition(ctx, report.OwnerGrowth, c, &s.available, func(cluster *v1alpha1.TenantCluster, c metav1.Condition) {
+		s.boundedEvents().RecordGrowthPrevented(cluster, c)
+	})
 }
 
 // writeCondition writes a condition, the only one of a field manager, if it differs from the stored condition, and records an event if its reason is new.

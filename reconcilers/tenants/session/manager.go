@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,6 +92,7 @@ func (m *Manager) startLocked(name types.NamespacedName, c *v1alpha1.TenantClust
 	ctx, cancel := context.WithCancel(m.ctx)
 	s := &session{
 		Deps: m.Deps, name: name, uid: c.UID, cancel: cancel, done: make(chan struct{}), triggered: make(chan struct{}, 1), waiting: m.waiting,
+		lines:       rate.NewLimiter(rate.Every(lineInterval), lineBurst),
 		credentials: remote.NewCredentials(m.Secrets, types.NamespacedName{Namespace: c.Status.TenantNamespace, Name: kubeconfig.SecretName(c.Name)}),
 	}
 	before := m.stopping[name]

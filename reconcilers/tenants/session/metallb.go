@@ -1,11 +1,14 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -22,6 +25,21 @@ type writtenPool struct {
 	version uint64   // resourceVersion after the write
 }
 
+// Bounds of the log lines that a tenant can cause again and again, by changes of MetalLB's objects, which are reverted, and of Services beyond its quota.
+const (
+	lineInterval = 10 * time.Second
+	lineBurst    = 30
+)
+
+// boundedEvents returns Events to record one of these changes, without its log line beyond the bounds.
+func (s *session) boundedEvents() report.Events {
+	e := s.Events
+	if !s.lines.AllowN(s.Now(), 1) {
+		e.Log = logr.Discard()
+	}
+	return e
+}
+
 // syncMetalLB makes the tenant's IPAddressPool offer exactly the ranges of a decision, and the L2Advertisement announce the pool. Without ranges the pool is
 // deleted, because MetalLB rejects a pool without addresses.
 func (s *session) syncMetalLB(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, decision plan.Decision) error {
@@ -33,7 +51,7 @@ func (s *session) syncMetalLB(ctx context.Context, c *remote.Connection, cluster
 	observed := c.PoolVersion() >= s.written.version // the mirror includes the last write
 	if drift := s.findDrift(pool, observed); drift != "" {
 		s.Metrics.CountDrift(s.name)
-		s.Events.RecordDrift(cluster, drift)
+		s.boundedEvents().RecordDrift(cluster, entriesOf(pool), drift)
 	}
 	if len(entries) == 0 {
 		return s.deletePool(ctx, c, cluster, pool)
@@ -54,7 +72,7 @@ func (s *session) findDrift(pool *unstructured.Unstructured, observed bool) stri
 		return "IPAddressPool " + plan.MetalLBPool + " was deleted"
 	}
 	var changes []string
-	if d := plan.DescribeDrift(s.written.entries, remote.PoolEntries(pool)); d != "" {
+	if d := plan.DescribeChange(s.written.entries, remote.PoolEntries(pool)); d != "" {
 		changes = append(changes, d)
 	}
 	for _, f := range poolFlags {
@@ -99,6 +117,10 @@ func (s *session) writePool(ctx context.Context, c *remote.Connection, cluster *
 	case !observed && slices.Equal(s.written.entries, entries):
 		return nil // written, and not observed yet
 	}
+	before := entriesOf(pool)
+	if !observed {
+		before = s.written.entries
+	}
 	list := make([]any, len(entries))
 	for i, e := range entries {
 		list[i] = e
@@ -113,7 +135,8 @@ func (s *session) writePool(ctx context.Context, c *remote.Connection, cluster *
 	}
 	s.written = writtenPool{entries, object.ResourceVersion(stored)}
 	s.Metrics.CountSync(s.name)
-	s.Events.RecordPoolWritten(cluster, entries)
+	change := cmp.Or(plan.DescribeChange(before, entries), "its other fields were corrected")
+	s.boundedEvents().RecordPoolWritten(cluster, entries, change)
 	return nil
 }
 
@@ -136,7 +159,7 @@ func (s *session) writeAdvertisement(ctx context.Context, c *remote.Connection, 
 	if s.advertised && !s.advertisementDrift {
 		s.advertisementDrift = true
 		s.Metrics.CountDrift(s.name)
-		s.Events.RecordDrift(cluster, fmt.Sprintf("L2Advertisement %s %s", remote.AdvertisementName, drift))
+		s.boundedEvents().RecordDrift(cluster, s.written.entries, fmt.Sprintf("L2Advertisement %s %s", remote.AdvertisementName, drift))
 	}
 	return c.ApplyAdvertisement(ctx, names...)
 }
@@ -153,9 +176,17 @@ func (s *session) deletePool(ctx context.Context, c *remote.Connection, cluster 
 	if err == nil {
 		s.written = writtenPool{}
 		s.Metrics.CountSync(s.name)
-		s.Events.RecordPoolWritten(cluster, nil)
+		s.boundedEvents().RecordPoolWritten(cluster, nil, plan.DescribeChange(entriesOf(pool), nil))
 	}
 	return err
+}
+
+// entriesOf returns the entries of a pool; none if the pool does not exist.
+func entriesOf(pool *unstructured.Unstructured) []string {
+	if pool == nil {
+		return nil
+	}
+	return remote.PoolEntries(pool)
 }
 
 func sortedCopy(list []string) []string {

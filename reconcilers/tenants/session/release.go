@@ -31,7 +31,7 @@ func (r *release) releaseIdle(ctx context.Context, names []string) error {
 		if err == nil && !used {
 			err = r.deleteBlock(ctx, b.Name, func(a *v1alpha1.IPAllocation) {
 				r.Metrics.CountShrink(r.name, b.Range.Size())
-				r.Events.RecordShrink(r.cluster, a)
+				r.Events.RecordShrink(r.cluster, a, r.Timing.ShrinkAfter)
 			})
 		}
 		errs = append(errs, err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,7 +42,8 @@ type session struct {
 	outageReported bool
 	observed       observations
 	written        writtenPool
-	advertised     bool // the tenant's L2Advertisement has named the pool
+	lines          *rate.Limiter // log lines of boundedEvents
+	advertised     bool          // the tenant's L2Advertisement has named the pool
 	// advertisementDrift: a change by another writer was recorded, and the advertisement has not been observed to be correct since.
 	advertisementDrift bool
 	denial             denial
