@@ -39,7 +39,7 @@ func (d *deps) watchTenants(ctx context.Context, shared cache.Cache, q *queues, 
 		if before == nil || !changesOnlyMessage(before.(*v1alpha1.TenantCluster), o.(*v1alpha1.TenantCluster)) {
 			q.tenants.Add(requestFor(o))
 		}
-		if before == nil || before.GetUID() != o.GetUID() {
+		if before == nil || before.GetUID() != o.GetUID() || !equality.Semantic.DeepEqual(before.(*v1alpha1.TenantCluster).Spec.TeamRef, o.(*v1alpha1.TenantCluster).Spec.TeamRef) {
 			q.addAllocations(ctx, d, o.(*v1alpha1.TenantCluster))
 		}
 	}); err != nil {

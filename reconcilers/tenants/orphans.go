@@ -22,7 +22,7 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status,verbs=patch
 
-// orphanReconciler records the UID of the TenantCluster of each allocation, and deletes the allocation OrphanAfter after the TenantCluster is gone.
+// orphanReconciler records the UID and the team of the TenantCluster of each allocation, and deletes the allocation OrphanAfter after the TenantCluster is gone.
 type orphanReconciler struct {
 	*deps
 	deletes  *rate.Limiter
@@ -55,16 +55,17 @@ func (r *orphanReconciler) Reconcile(ctx context.Context, req reconcile.Request)
 	if err := r.client.Get(ctx, req.NamespacedName, a); err != nil || a.DeletionTimestamp != nil || a.Spec.TenantClusterRef.Name == "" {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	uid, err := r.findTenantUID(ctx, a.Spec.TenantClusterRef, a.Annotations[v1alpha1.AnnotationTenantUID])
+	t, err := r.findTenant(ctx, a.Spec.TenantClusterRef, a.Annotations[v1alpha1.AnnotationTenantUID])
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	relation, at := plan.RelationOf(r.useOwnClock(a), uid, r.OrphanAfter, r.Now())
+	relation, at := plan.RelationOf(r.useOwnClock(a), t.UID, r.OrphanAfter, r.Now())
 	ref := a.Spec.TenantClusterRef
 	switch relation {
-	case plan.Unrecorded:
-		return reconcile.Result{}, r.recordTenantUID(ctx, a, uid)
-	case plan.Owned:
+	case plan.Unrecorded, plan.Owned:
+		if written, err := r.recordTenant(ctx, a, t); written || err != nil {
+			return reconcile.Result{}, err // the event of the write queues the allocation again
+		}
 		return reconcile.Result{}, r.writeMissing(ctx, a, "", "")
 	case plan.TenantUnknown:
 		return reconcile.Result{}, r.writeMissing(ctx, a, v1alpha1.ReasonTenantNeverSeen,
@@ -137,24 +138,25 @@ func (r *orphanReconciler) useOwnClock(a *v1alpha1.IPAllocation) *v1alpha1.IPAll
 	return a
 }
 
-// findTenantUID returns the UID of the TenantCluster of a name, "" if the TenantCluster does not exist. The API server is read before an
-// allocation is treated as orphaned; an ambiguous answer, for example while the CRD is not served, is an error.
-func (r *orphanReconciler) findTenantUID(ctx context.Context, ref v1alpha1.NamespacedObjectReference, recorded string) (string, error) {
+// findTenant returns the tenant of a name, without a UID if the TenantCluster does not exist. The API server is read before an allocation is treated as
+// orphaned; an ambiguous answer, for example while the CRD is not served, is an error.
+func (r *orphanReconciler) findTenant(ctx context.Context, ref v1alpha1.NamespacedObjectReference, recorded string) (plan.Tenant, error) {
 	name := client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
 	c := &v1alpha1.TenantCluster{}
-	if r.platform.Get(ctx, name, c) == nil && (recorded == "" || recorded == string(c.UID)) {
-		return string(c.UID), nil
+	if r.platform.Get(ctx, name, c) != nil || recorded != "" && recorded != string(c.UID) {
+		c = &v1alpha1.TenantCluster{}
+		switch err := r.platform.Live.Get(ctx, name, c); {
+		case err == nil:
+		case !apierrors.IsNotFound(err):
+			return plan.Tenant{}, err
+		case !isObjectMissing(err, name.Name) || !r.platform.DefinesTenantClusters(ctx):
+			return plan.Tenant{}, fmt.Errorf("TenantCluster %s: the API server does not serve the kind: %w", name, err)
+		default:
+			return plan.Tenant{}, nil
+		}
 	}
-	c = &v1alpha1.TenantCluster{}
-	switch err := r.platform.Live.Get(ctx, name, c); {
-	case err == nil:
-		return string(c.UID), nil
-	case !apierrors.IsNotFound(err):
-		return "", err
-	case !isObjectMissing(err, name.Name) || !r.platform.DefinesTenantClusters(ctx):
-		return "", fmt.Errorf("TenantCluster %s: the API server does not serve the kind: %w", name, err)
-	}
-	return "", nil
+	t, _ := plan.TenantOf(c)
+	return t, nil
 }
 
 // isObjectMissing reports whether a NotFound error is about the object, rather than about the kind.
@@ -163,11 +165,27 @@ func isObjectMissing(err error, name string) bool {
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name && len(status.Status().Details.Causes) == 0
 }
 
-func (r *orphanReconciler) recordTenantUID(ctx context.Context, a *v1alpha1.IPAllocation, uid string) error {
+// recordTenant writes the UID and the team of the tenant to an allocation, and reports whether one was missing.
+func (r *orphanReconciler) recordTenant(ctx context.Context, a *v1alpha1.IPAllocation, t plan.Tenant) (written bool, err error) {
+	recorded := a.Annotations[v1alpha1.AnnotationTenantUID] == t.UID
+	if team := plan.NeedsTeam(t, a); recorded && !team {
+		return false, nil
+	} else if team {
+		stored := &v1alpha1.IPAllocation{} // with managedFields
+		if err := r.platform.Live.Get(ctx, client.ObjectKeyFromObject(a), stored); err != nil || stored.ResourceVersion != a.ResourceVersion {
+			return true, client.IgnoreNotFound(err) // the event of the later version queues the allocation again
+		}
+		if a = stored; recorded && !plan.NeedsTeam(t, a) {
+			return false, nil
+		}
+	}
 	before := a.DeepCopy()
-	metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationTenantUID, uid)
-	err := r.client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	return write.IgnoreStale(ctx, r.platform.Live, before, err)
+	metav1.SetMetaDataAnnotation(&a.ObjectMeta, v1alpha1.AnnotationTenantUID, t.UID)
+	if plan.NeedsTeam(t, a) {
+		metav1.SetMetaDataLabel(&a.ObjectMeta, v1alpha1.LabelTeam, t.TeamLabel())
+	}
+	err = r.client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return true, write.IgnoreStale(ctx, r.platform.Live, before, err)
 }
 
 // writeMissing writes condition TenantClusterMissing, or removes it if reason is "".

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
@@ -109,13 +110,22 @@ func FormatCIDR(r allocator.Range) string {
 	return ""
 }
 
+// TeamLabel returns label team for the allocations of a TenantCluster: the name of its team, else its namespace, as for a TenantCluster that is not known. A
+// name that is no label value counts as no name: Butler's own CRD does not check names.
+func TeamLabel(team, namespace string) string {
+	if label := object.LabelValue(team); label != "" && len(validation.IsValidLabelValue(label)) == 0 {
+		return label
+	}
+	return object.LabelValue(namespace)
+}
+
 // FindMissingLabels returns the labels to add to an allocation: pool, tenant, team, type and, outside the default space, routing domain. Labels written by
 // the author stay unchanged.
 func FindMissingLabels(a *v1alpha1.IPAllocation, space string) map[string]string {
 	missing := map[string]string{
 		v1alpha1.LabelNetworkPool:    object.LabelValue(a.Spec.PoolRef.Name),
 		v1alpha1.LabelTenant:         object.LabelValue(a.Spec.TenantClusterRef.Name),
-		v1alpha1.LabelTeam:           object.LabelValue(a.Spec.TenantClusterRef.Namespace),
+		v1alpha1.LabelTeam:           TeamLabel("", a.Spec.TenantClusterRef.Namespace),
 		v1alpha1.LabelAllocationType: string(a.Spec.Type),
 	}
 	if space != "" {

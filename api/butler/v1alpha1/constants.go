@@ -8,7 +8,7 @@ const (
 	LabelNetworkPool = "butler.butlerlabs.dev/network-pool"
 	// LabelTenant is the name of the TenantCluster that an IPAllocation is for.
 	LabelTenant = "butler.butlerlabs.dev/tenant"
-	// LabelTeam is the namespace of the TenantCluster, or the name of a team set by the author.
+	// LabelTeam is the team of the TenantCluster (spec.teamRef), else the namespace of the TenantCluster, or the name of a team set by the author.
 	LabelTeam = "butler.butlerlabs.dev/team"
 	// LabelAllocationType repeats spec.type.
 	LabelAllocationType = "butler.butlerlabs.dev/allocation-type"

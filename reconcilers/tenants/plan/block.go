@@ -116,6 +116,7 @@ func NewAllocation(t Tenant, kind v1alpha1.IPAllocationType, role, namespace, na
 		a.Spec.Count = &count
 	}
 	a.Labels = butler.FindMissingLabels(a, "")
+	a.Labels[v1alpha1.LabelTeam] = t.TeamLabel()
 	a.Labels[v1alpha1.LabelAllocationRole] = role
 	a.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedByIPAM
 	return a

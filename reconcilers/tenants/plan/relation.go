@@ -1,14 +1,18 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
@@ -53,6 +57,42 @@ func RelationOf(a *v1alpha1.IPAllocation, uid string, orphanAfter time.Duration,
 		return Orphaned, at
 	}
 	return Abandoned, time.Time{}
+}
+
+// NeedsTeam reports whether label team of an allocation must become the label of its tenant, because the present value is not from an author:
+//
+//	allocation created by IPAM   every other value
+//	other allocations            no value, or the namespace of the TenantCluster, which the webhooks write without knowledge of the TenantCluster;
+//	                             but not if isDeclared
+func NeedsTeam(t Tenant, a *v1alpha1.IPAllocation) bool {
+	label, labelled := a.Labels[v1alpha1.LabelTeam]
+	if label == t.TeamLabel() {
+		return false
+	}
+	return !labelled || a.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByIPAM || label == butler.TeamLabel("", t.Namespace) && !isDeclared(a, v1alpha1.LabelTeam)
+}
+
+// isDeclared reports whether a manifest that a tool may apply again has a label of an object: another value would not last. The answer is complete for an
+// object read from the API server: the informers have no managedFields.
+func isDeclared(o metav1.Object, label string) bool {
+	for _, entry := range o.GetManagedFields() {
+		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.FieldsV1 != nil && hasField(entry.FieldsV1.GetRawBytes(), "f:metadata", "f:labels", "f:"+label) {
+			return true
+		}
+	}
+	return hasField([]byte(o.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), "metadata", "labels", label)
+}
+
+// hasField reports whether a JSON document has a field.
+func hasField(document []byte, path ...string) bool {
+	for _, name := range path {
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(document, &fields) != nil || fields[name] == nil {
+			return false
+		}
+		document = fields[name]
+	}
+	return true
 }
 
 // ReasonNotToRelease returns why the blocks of a deleted tenant must not be released yet; "" if the release may begin. machines is the number of the tenant's

@@ -1,12 +1,15 @@
 package plan_test
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"butlerlabs.dev/ipam/allocator/kinds/object"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
 )
@@ -72,5 +75,53 @@ func TestReasonNotToRelease(t *testing.T) {
 		if got := plan.ReasonNotToRelease(blocks, tc.machines, tc.addresses); got != tc.want {
 			t.Errorf("%s: want %q, got %q", name, tc.want, got)
 		}
+	}
+}
+
+func TestNeedsTeam(t *testing.T) {
+	tenant := plan.Tenant{Namespace: "ns", Name: "web", Team: "backend"}
+	const applied = `{metadata: {labels: {butler.butlerlabs.dev/team: ns}, managedFields: [{manager: flux, operation: %s, fieldsV1: {"f:metadata": {"f:labels": {%q: {}}}}}]}}`
+	for name, tc := range map[string]struct {
+		tenant     plan.Tenant
+		allocation string
+		want       bool
+	}{
+		"none":                             {tenant, `{}`, true},
+		"the webhooks' value":              {tenant, `{metadata: {labels: {butler.butlerlabs.dev/team: ns}}}`, true},
+		"the team":                         {tenant, `{metadata: {labels: {butler.butlerlabs.dev/team: backend}}}`, false},
+		"the author's":                     {tenant, `{metadata: {labels: {butler.butlerlabs.dev/team: other}}}`, false},
+		"the author's, empty":              {tenant, `{metadata: {labels: {butler.butlerlabs.dev/team: ""}}}`, false},
+		"IPAM's, of another team":          {tenant, `{metadata: {labels: {butler.butlerlabs.dev/team: other, app.kubernetes.io/managed-by: butler-ipam}}}`, true},
+		"IPAM's":                           {tenant, `{metadata: {labels: {butler.butlerlabs.dev/team: backend, app.kubernetes.io/managed-by: butler-ipam}}}`, false},
+		"applied":                          {tenant, fmt.Sprintf(applied, "Apply", "f:butler.butlerlabs.dev/team"), false},
+		"another label applied":            {tenant, fmt.Sprintf(applied, "Apply", "f:other"), true},
+		"updated":                          {tenant, fmt.Sprintf(applied, "Update", "f:butler.butlerlabs.dev/team"), true},
+		"applied by the client":            {tenant, `{metadata: {labels: {butler.butlerlabs.dev/team: ns}, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"metadata":{"labels":{"butler.butlerlabs.dev/team":"ns"}}}'}}}`, false},
+		"applied by the client, without":   {tenant, `{metadata: {labels: {butler.butlerlabs.dev/team: ns}, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{"metadata":{"labels":{"a":"b"}}}'}}}`, true},
+		"applied by the client, no JSON":   {tenant, `{metadata: {labels: {butler.butlerlabs.dev/team: ns}, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{'}}}`, true},
+		"tenant without a team":            {plan.Tenant{Namespace: "ns"}, `{metadata: {labels: {butler.butlerlabs.dev/team: ns}}}`, false},
+		"tenant without a team, unlabeled": {plan.Tenant{Namespace: "ns"}, `{}`, true},
+	} {
+		if got := plan.NeedsTeam(tc.tenant, read[v1alpha1.IPAllocation](t, tc.allocation)); got != tc.want {
+			t.Errorf("%s: want %t, got %t", name, tc.want, got)
+		}
+	}
+}
+
+func TestTenantOf_TeamLabel(t *testing.T) {
+	long := strings.Repeat("team.", 30) + "x"
+	for team, want := range map[string]string{"": "ns", "backend": "backend", "a.b": "a.b", long: object.LabelValue(long), "Team A": "ns"} {
+		c := read[v1alpha1.TenantCluster](t, `{metadata: {namespace: ns, name: web}, spec: {teamRef: {name: "`+team+`"}}}`)
+		tenant, err := plan.TenantOf(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := plan.NewAllocation(tenant, v1alpha1.TypeNodes, "initial", "butler-system", "a", "p", 0)
+		if got := a.Labels["butler.butlerlabs.dev/team"]; got != want || plan.NeedsTeam(tenant, a) {
+			t.Errorf("team %q: label %q, want %q", team, got, want)
+		}
+	}
+	if tenant, _ := plan.TenantOf(read[v1alpha1.TenantCluster](t, `{metadata: {namespace: ns}}`)); tenant.TeamLabel() != "ns" {
+		t.Errorf("no team: label %q", tenant.TeamLabel())
 	}
 }
