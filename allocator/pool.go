@@ -141,6 +141,20 @@ func (p *Pool) Stats() Stats {
 // Available returns the number of free addresses, as Stats does.
 func (p *Pool) Available() int64 { return p.availableNumber().int64() }
 
+// Free lists the free runs, in address order. The cost grows with their number.
+func (p *Pool) Free() []Range {
+	runs := make([]span, 0, p.runs.count)
+	for at := (place{}); ; at = p.runs.placeAfter(at, 1) {
+		run := p.runs.itemAt(at)
+		if run == nil {
+			break
+		}
+		runs = append(runs, *run)
+	}
+	slices.SortFunc(runs, span.compare)
+	return asRanges(runs)
+}
+
 // CountOffered counts the addresses of disjoint ranges that are in the window and not blocked in the space, with an owner or without. The count saturates at
 // MaxInt64.
 func (p *Pool) CountOffered(ranges ...Range) (n int64) {

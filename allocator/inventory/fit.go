@@ -10,9 +10,6 @@ import (
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 )
 
-// maxFit bounds the number of sets that CountFits and FitAcross allocate set by set.
-const maxFit = 200_000
-
 // manyDigits is the number of sets from which Fit.Text returns a power of two in place of digits.
 const manyDigits = 1 << 53
 
@@ -21,10 +18,8 @@ type Fit struct {
 	Sets int64
 	// Exact is the number of sets as a float64, because the number may exceed an int64.
 	Exact float64
-	// AtLeast reports that Sets is a lower bound, for one of two reasons:
-	//
-	//   - the count ended at maxFit; Left is not known
-	//   - the number of sets exceeds MaxInt64
+	// AtLeast reports that Sets is a lower bound: see allocator.SetCount. Left is not known then, and beyond MaxInt64 free addresses, unless a set
+	// has one range.
 	AtLeast bool
 	// Left is the number of free addresses that the sets leave unused. Unfragmented is the number of sets that would fit if the free addresses were one block.
 	Left, Unfragmented int64
@@ -32,7 +27,7 @@ type Fit struct {
 	Largest int64
 }
 
-// Text returns the number of sets for messages: "76", "at least 200000" or "about 2^62".
+// Text returns the number of sets for messages: "76", "at least 50000" or "about 2^62".
 func (f Fit) Text() string {
 	switch {
 	case f.Exact >= manyDigits:
@@ -76,20 +71,17 @@ func CountFits(free []allocator.Range, policy allocator.Policy, sizes []int64) (
 		f.countBlocks(free, perSet)
 		return f, nil
 	}
-	pool := allocator.NewSpace().SetPool("free", free, nil)
-	for owner := allocator.OwnerID(1); ; owner++ {
-		if f.Exact = float64(f.Sets); f.Sets == maxFit {
-			f.AtLeast = true
-			return f, nil
-		}
-		for _, size := range sizes {
-			if _, err := pool.Allocate(size, policy, owner); err != nil {
-				f.Left = available - f.Sets*perSet
-				return f, nil //nolint:nilerr // the pool is full: this ends the count
-			}
-		}
-		f.Sets++
+	set := make([][]allocator.Choice, len(sizes))
+	from := &allocator.Vacancy{Free: free, Policy: policy}
+	for n, size := range sizes {
+		set[n] = []allocator.Choice{{Vacancy: from, Size: size}}
 	}
+	count := allocator.CountSets(set)
+	f.Sets, f.Exact, f.AtLeast = count.Sets, float64(count.Sets), count.AtLeast
+	if !f.AtLeast && available < math.MaxInt64 {
+		f.Left = available - f.Sets*perSet
+	}
+	return f, nil
 }
 
 // countBlocks counts the ranges of one size that fit into blocks of free addresses.

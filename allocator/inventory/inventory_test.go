@@ -129,8 +129,8 @@ func TestFits_EqualsWhatIsAllocated(t *testing.T) {
 	}
 }
 
-// FitAcross returns the number of sets that the state machine of the manager allocates if each range of a set is requested from pool after pool.
-func TestFitAcross_EqualsWhatIsAllocated(t *testing.T) {
+// allocator.CountSets returns for the vacancies of pools the number of sets that the state machine of the manager allocates if each range of a set is requested from pool after pool.
+func TestVacancy_CountEqualsWhatIsAllocated(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	pool := func(name, cidr, domain string) *butlerv1.NetworkPool {
 		p := newPool(cidr)
@@ -145,31 +145,33 @@ func TestFitAcross_EqualsWhatIsAllocated(t *testing.T) {
 		for _, p := range []*butlerv1.NetworkPool{pool("shares", "10.0.0.64/26", ""), pool("other", "10.0.0.64/26", "red"), paused} {
 			i.Add(p)
 		}
-		var set [][]Candidate
+		pools, vacancies := map[*allocator.Vacancy]*Pool{}, make([]*allocator.Vacancy, 4)
+		for n, p := range i.Pools() {
+			vacancies[n] = i.Vacancy(p)
+			pools[vacancies[n]] = p
+		}
+		var set [][]allocator.Choice
 		for range 1 + random.IntN(2) {
-			candidates := []Candidate{}
+			choices := []allocator.Choice{}
 			for _, n := range random.Perm(4)[:1+random.IntN(4)] {
-				candidates = append(candidates, Candidate{i.Pools()[n], 1 + random.Int64N(12)})
+				choices = append(choices, allocator.Choice{Vacancy: vacancies[n], Size: 1 + random.Int64N(12)})
 			}
-			set = append(set, candidates)
+			set = append(set, choices)
 		}
-		predicted, err := i.FitAcross(set)
-		if err != nil {
-			t.Fatal(err)
-		}
-		granted, waitsFor := int64(0), (*Pool)(nil)
-		var next []*Pool
+		predicted := allocator.CountSets(set)
+		granted, waitsFor := int64(0), (*allocator.Vacancy)(nil)
+		var next []*allocator.Vacancy
 		grant := func(n int) bool {
 			for m, c := range set[n] {
 				claim := Key{Resource: butler.ResourceIPAllocation, Namespace: "ns", Name: fmt.Sprint("new-", granted, "-", n, "-", m)}
-				_, err := i.state.Grant(now, state.Request{Claim: claim, Pool: c.Pool.Key, Ranges: []state.RangeRequest{{Count: c.Size}}})
+				_, err := i.state.Grant(now, state.Request{Claim: claim, Pool: pools[c.Vacancy].Key, Ranges: []state.RangeRequest{{Count: c.Size}}})
 				if full := (*allocator.ExhaustedError)(nil); errors.As(err, &full) {
 					continue
 				}
 				if err != nil {
-					waitsFor = c.Pool
+					waitsFor = c.Vacancy
 				} else if granted == 0 {
-					next = append(next, c.Pool)
+					next = append(next, c.Vacancy)
 				}
 				return err == nil
 			}
@@ -194,9 +196,6 @@ func TestFitAcross_EqualsWhatIsAllocated(t *testing.T) {
 	}
 	if waited == 0 || waited == 300 {
 		t.Errorf("%d of 300 rounds end at the paused pool", waited)
-	}
-	if _, err := New(now, nil).FitAcross(nil); err == nil {
-		t.Error("a tenant without addresses fits")
 	}
 }
 

@@ -170,6 +170,14 @@ func (i *Inventory) Free(p *Pool, least int64) (list []allocator.Range) {
 	return list
 }
 
+// Vacancy returns the free addresses of a pool for allocator.CountSets.
+func (i *Inventory) Vacancy(p *Pool) *allocator.Vacancy {
+	return &allocator.Vacancy{Domain: p.Domain, Free: i.Free(p, 1), Policy: p.converted.Policy, Waits: !p.Serves()}
+}
+
+// Serves reports whether the pool, while it has room, allocates addresses to claims without a requested address.
+func (p *Pool) Serves() bool { return !p.Paused && !p.Manual && !p.Deleting && p.Fault == "" }
+
 // Total counts addresses by state.
 type Total map[state.SegmentState]int64
 

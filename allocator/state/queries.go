@@ -185,6 +185,17 @@ func (s *State) Usage(k Key) (Usage, bool) {
 	return Usage{Stats: p.core.Stats(), Claims: len(s.ownersByPool[k]), Granted: granted}, true
 }
 
+// FreeIn lists the blocks of free addresses of a pool, which Usage counts, in address order; false if the pool is not known. The cost grows with the number of
+// blocks.
+func (s *State) FreeIn(k Key) ([]allocator.Range, bool) {
+	p := s.pools[k]
+	if p == nil {
+		return nil, false
+	}
+	s.space(p.Space).blockAvoided()
+	return p.core.Free(), true
+}
+
 // countGranted counts the addresses of a pool that are granted, through this pool or a second pool, to claims that have not been observed. until is when the
 // first of these grants expires, by the clock of recorded times; zero if no commit of these grants has landed. The cost grows with the number of open
 // grants.

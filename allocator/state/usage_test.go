@@ -11,18 +11,24 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// checkUsage verifies that the granted addresses of each pool are those of the segments in that state.
+// checkUsage verifies that the granted and the free addresses of each pool are those of the segments in these states.
 func (s *State) checkUsage() error {
 	for k, p := range s.pools {
-		var granted []allocator.Range
+		var granted, free []allocator.Range
 		for _, g := range s.Segments(p.Space, allocator.Subtract(p.Window, s.blockedIn(p.Space))) {
 			if g.State == SegmentGranted {
 				granted = append(granted, g.Range)
+			}
+			if g.State == SegmentFree {
+				free = append(free, g.Range)
 			}
 		}
 		u, _ := s.Usage(k)
 		if want := allocator.Total(granted); u.Granted != want || u.Granted > u.Allocated {
 			return fmt.Errorf("pool %s: %d of %d allocated addresses are granted, the segments have %d", k, u.Granted, u.Allocated, want)
+		}
+		if got, _ := s.FreeIn(k); !slices.Equal(got, allocator.Union(free)) || allocator.Total(got) != u.Available {
+			return fmt.Errorf("pool %s: %v are free, the segments have %v, and the usage %d addresses", k, got, free, u.Available)
 		}
 	}
 	return nil

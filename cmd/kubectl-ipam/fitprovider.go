@@ -76,26 +76,23 @@ func newProviderFit(i *inventory.Inventory, c *butlerv1.ProviderConfig, namespac
 	if err != nil {
 		return f, fmt.Errorf("%s: %w", provider, err)
 	}
-	set := make([][]inventory.Candidate, len(blocks))
-	for n, b := range blocks {
-		for _, candidate := range b.Candidates {
-			set[n] = append(set[n], inventory.Candidate{Pool: i.Pool(butler.NetworkPoolKey(namespace, candidate.Pool)), Size: int64(candidate.Count)})
-		}
+	if len(blocks) == 0 {
+		return f, fmt.Errorf("%s: a tenant needs no addresses of these sizes", provider)
 	}
-	fit, err := i.FitAcross(set)
-	if err != nil {
-		return f, err
+	vacancies := map[string]*allocator.Vacancy{}
+	for name := range pools {
+		vacancies[name] = i.Vacancy(i.Pool(butler.NetworkPoolKey(namespace, name)))
 	}
-	f.Fits, f.AtLeast = fit.Sets, fit.AtLeast
-	if fit.WaitsFor != nil {
-		f.WaitsFor = report.NewObject(fit.WaitsFor.Key)
+	count := tenantplan.CountTenants(blocks, vacancies)
+	f.Fits, f.AtLeast = count.Tenants, count.AtLeast
+	if count.WaitsFor != "" {
+		f.WaitsFor = report.NewObject(butler.NetworkPoolKey(namespace, count.WaitsFor))
 	}
-	if fit.Sets == 0 {
-		f.Lacks = string(blocks[len(fit.Next)].Kind)
+	if f.Fits == 0 {
+		f.Lacks = string(blocks[len(count.Next)].Kind)
 	} else {
-		for n, p := range fit.Next {
-			at := slices.IndexFunc(set[n], func(c inventory.Candidate) bool { return c.Pool == p })
-			f.Next = append(f.Next, report.TenantRange{Type: string(blocks[n].Kind), Size: set[n][at].Size, Pool: report.NewObject(p.Key)})
+		for n, c := range count.Next {
+			f.Next = append(f.Next, report.TenantRange{Type: string(blocks[n].Kind), Size: int64(c.Count), Pool: report.NewObject(butler.NetworkPoolKey(namespace, c.Pool))})
 		}
 	}
 	for _, name := range policy.Pools {
@@ -229,6 +226,9 @@ func sizesText(sizes map[string]int64) string {
 	return strings.Join(parts, ",")
 }
 
+// manyFit is the number from which tenants that fit are counted as a power of two.
+const manyFit = 1 << 53
+
 // explainProviderFit returns a sentence with the number of tenants that fit, and the pools of the next tenant.
 func explainProviderFit(f report.ProviderFit) string {
 	switch {
@@ -238,7 +238,10 @@ func explainProviderFit(f report.ProviderFit) string {
 		return fmt.Sprintf("none fits: no pool has room for %s", f.Lacks)
 	}
 	count := allocator.Counted(f.Fits, "more tenant")
-	if f.AtLeast {
+	switch {
+	case f.Fits >= manyFit:
+		count = allocator.About(float64(f.Fits)) + " more tenants"
+	case f.AtLeast:
 		count = "at least " + count
 	}
 	text := fmt.Sprintf("%s %s; the next tenant gets addresses of %s", count, allocator.Agree(f.Fits, "fits", "fit"), f.Next[0].Pool)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
+	tenantplan "butlerlabs.dev/ipam/reconcilers/tenants/plan"
 )
 
 // parse reads an object from YAML and sets its name.
@@ -29,6 +32,16 @@ func parse[T any, P interface {
 	o.SetUID(types.UID(name))
 	o.SetResourceVersion("1")
 	return o
+}
+
+// estimate returns the capacity in the status of a ProviderConfig, for pools in the namespace tenants.
+func estimate(i *inventory.Inventory, c *butlerv1.ProviderConfig) butlerv1.ProviderCapacity {
+	pools, free := map[string]*butlerv1.NetworkPool{}, map[string][]allocator.Range{}
+	for _, p := range i.Pools() {
+		pools[p.Key.Name], free[p.Key.Name] = p.Object.(*butlerv1.NetworkPool), i.Free(p, 1)
+	}
+	capacity, _ := tenantplan.EstimateCapacity(tenantplan.PolicyOf(c), pools, free)
+	return capacity
 }
 
 func TestProviderFit(t *testing.T) {
@@ -89,9 +102,14 @@ func TestProviderFit(t *testing.T) {
 			rows:    []string{"invalid 0 0 nodes=5,loadbalancer=8 0", "large 0 64 nodes=3,loadbalancer=4 9"},
 			text:    "none fits: the next tenant waits for addresses for nodes of NetworkPool tenants/invalid",
 		},
+		"IPv6, default sizes": {
+			network: `{mode: ipam, poolRefs: [{name: v6}, {name: large}]}`,
+			rows:    []string{"v6 0 9223372036854775807 nodes=5,loadbalancer=8 1418980313362273201", "large 0 64 nodes=3,loadbalancer=4 9"},
+			text:    "about 2^60.3 more tenants fit; the next tenant gets addresses of NetworkPool tenants/v6",
+		},
 		"IPv6": {
 			network: `{mode: ipam, poolRefs: [{name: v6}]}`, tenant: "loadbalancer=4",
-			rows: []string{"v6 0 9223372036854775807 loadbalancer=4 4611686018427387904"}, text: "at least 200000 more tenants fit; the next tenant gets addresses of NetworkPool tenants/v6",
+			rows: []string{"v6 0 9223372036854775807 loadbalancer=4 4611686018427387904"}, text: "about 2^62 more tenants fit; the next tenant gets addresses of NetworkPool tenants/v6",
 		},
 		"cloud":    {network: `{mode: cloud, poolRefs: [{name: small}]}`, err: "spec.network.mode is not ipam"},
 		"no nodes": {network: `{mode: ipam, poolRefs: [{name: small}]}`, annotations: `{butler.butlerlabs.dev/node-addresses: external}`, tenant: "nodes=5", err: "omit nodes in --tenant"},
@@ -120,6 +138,11 @@ func TestProviderFit(t *testing.T) {
 			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if tc.tenant == "" {
+				if capacity := estimate(i, c); int64(capacity.EstimatedTenants) != min(f.Fits, math.MaxInt32) {
+					t.Errorf("the status of the ProviderConfig has %d further tenants, and fit %d", capacity.EstimatedTenants, f.Fits)
+				}
 			}
 			var rows []string
 			for _, p := range f.Pools {

@@ -87,7 +87,7 @@ func TestOperationsGuide_Example(t *testing.T) {
 			got, events = append(got, r), nil
 		}
 		if n == 8 {
-			capacity, _ := plan.EstimateCapacity(policy, pools)
+			capacity, _ := plan.EstimateCapacity(policy, pools, map[string][]allocator.Range{"lb": pool.Free()})
 			if want := (v1alpha1.ProviderCapacity{AvailableIPs: 16, EstimatedTenants: 8}); capacity != want {
 				t.Errorf("capacity with 8 tenants: want %+v, got %+v", want, capacity)
 			}

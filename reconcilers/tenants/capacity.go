@@ -7,6 +7,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
 	"butlerlabs.dev/ipam/reconcilers/tenants/platform"
@@ -35,12 +37,14 @@ func (r *capacityReconciler) Reconcile(ctx context.Context, req reconcile.Reques
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	free := map[string][]allocator.Range{}
 	for _, name := range plan.UsablePools(policy, pools) {
-		if pools[name].Status.ObservedGeneration == 0 {
+		known := false
+		if free[name], known = r.Ledger.FreeIn(butler.NetworkPoolKey(r.Namespace, name)); !known {
 			return reconcile.Result{}, nil // the first status of a new pool queues its ProviderConfigs again
 		}
 	}
-	capacity, available := plan.EstimateCapacity(policy, pools)
+	capacity, available := plan.EstimateCapacity(policy, pools, free)
 	content, changed := report.ConditionFields(p.Status.Conditions, available, r.Wall())
 	if !changed && p.Status.Capacity != nil && *p.Status.Capacity == capacity {
 		return reconcile.Result{}, nil

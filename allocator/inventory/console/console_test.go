@@ -433,7 +433,7 @@ func TestHandler_BoundsQueries(t *testing.T) {
 		"/fit?count=1&nodes=1&" + vlan40:                             {400, "give the size of a range in count"},
 		"/fit?count=2147483647&pool=NetworkPool/ns/v6":               {200, " more fit"},
 		"/fit?count=4&pool=NetworkPool/ns/v6":                        {200, "About 2^62 more fit.</strong></p>"},
-		"/fit?nodes=1&loadbalancer=1&pool=NetworkPool/ns/v6":         {200, "At least 200000 more fit"},
+		"/fit?nodes=1&loadbalancer=1&pool=NetworkPool/ns/v6":         {200, "About 2^63 more fit"},
 		"/pool?in=0.0.0.0/0&" + vlan40:                               {200, "Map of 10.40.0.0/26"},
 		"/pool?pool=ippool/ns/MACHINES&in=192.168.7.0-192.168.7.200": {200, "Map of 192.168.7.0/29"},
 	} {

@@ -262,11 +262,13 @@ type ProviderConfigStatus struct {
 // ProviderCapacity is the free capacity of the NetworkPools of a provider. Counts saturate at the largest int32.
 // +kubebuilder:pruning:PreserveUnknownFields
 type ProviderCapacity struct {
-	// availableIPs is the number of free addresses of the pools.
+	// availableIPs is the number of free addresses of the pools. An address that several pools offer counts once.
 	// +optional
 	AvailableIPs int32 `json:"availableIPs"`
 
-	// estimatedTenants is the number of further tenants that can get their initial addresses.
+	// estimatedTenants is the number of further tenants that get all of their initial addresses, if they have ingress and no sizes of their own: each takes
+	// the sizes of the first pools with room, as "kubectl ipam fit --provider" counts. It is a lower bound for more than 50,000 tenants of pools with common
+	// addresses, and for pools in very many pieces.
 	// +optional
 	EstimatedTenants int32 `json:"estimatedTenants"`
 }

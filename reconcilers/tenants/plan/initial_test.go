@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/tenants/plan"
 )
@@ -166,38 +167,73 @@ func TestAllocateParts_ErrorEndsSearch(t *testing.T) {
 }
 
 func TestEstimateCapacity(t *testing.T) {
-	pool := func(available int64) *v1alpha1.NetworkPool {
-		p := read[v1alpha1.NetworkPool](t, `{spec: {cidr: 10.40.0.0/24, tenantAllocation: {defaults: {nodesPerTenant: 3, lbPoolPerTenant: 9}}}}`)
-		p.Status.AvailableIPs = available
-		return p
+	pool := func(text string) *v1alpha1.NetworkPool { return read[v1alpha1.NetworkPool](t, text) }
+	const nine = `{spec: {cidr: 10.40.0.0/24, tenantAllocation: {defaults: {nodesPerTenant: 3, lbPoolPerTenant: 9}}}}`
+	pools := map[string]*v1alpha1.NetworkPool{
+		"a": pool(nine), "b": pool(nine), "full": pool(nine), "huge": pool(nine),
+		"one":     pool(`{spec: {cidr: 10.41.0.0/24, tenantAllocation: {defaults: {nodesPerTenant: 1, lbPoolPerTenant: 1}}}}`),
+		"default": pool(`{spec: {cidr: 10.42.0.0/24}}`),
+		"window":  pool(nine),
+		"red":     pool(`{spec: {cidr: 10.40.0.0/24, routingDomain: red, tenantAllocation: {defaults: {nodesPerTenant: 3, lbPoolPerTenant: 9}}}}`),
+		"paused":  pool(`{metadata: {annotations: {cluster.x-k8s.io/paused: ""}}, spec: {cidr: 10.43.0.0/24}}`),
+		"pieces":  pool(nine),
 	}
-	pools := map[string]*v1alpha1.NetworkPool{"a": pool(30), "b": pool(10), "full": pool(0), "huge": pool(1<<63 - 1)}
+	free := map[string][]allocator.Range{}
+	for name, texts := range map[string][]string{
+		"a": {"10.40.0.0-10.40.0.29"}, "b": {"10.40.0.100-10.40.0.109"}, "huge": {"2001:db8::/64"}, "one": {"10.41.0.4-10.41.0.5"},
+		"default": {"10.42.0.8-10.42.0.39"}, "window": {"10.40.0.0-10.40.0.29"}, "red": {"10.40.0.0-10.40.0.29"}, "paused": {"10.43.0.0/24"},
+		"pieces": {"10.40.0.0-10.40.0.7", "10.40.0.16-10.40.0.23", "10.40.0.32-10.40.0.39"},
+	} {
+		for _, text := range texts {
+			free[name] = append(free[name], rangeOf(t, text))
+		}
+	}
+	const addPool = "add a NetworkPool to spec.network.poolRefs"
 	cases := map[string]struct {
 		network             string
 		external            bool
 		available, tenants  int32
-		status              metav1.ConditionStatus
-		reason, wantMessage string
+		reason, wantMessage string // "" for PoolAvailable
 	}{
-		"static":           {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}]}`, available: 40, tenants: 3, status: "True", reason: "PoolAvailable", wantMessage: "40 IPs, ~3 tenants"},
-		"elastic":          {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}], loadBalancer: {allocationMode: elastic}}`, available: 40, tenants: 8, status: "True", reason: "PoolAvailable", wantMessage: "40 IPs, ~8 tenants"},
-		"without nodes":    {network: `{mode: ipam, poolRefs: [{name: a}], loadBalancer: {allocationMode: elastic}}`, external: true, available: 30, tenants: 15, status: "True", reason: "PoolAvailable", wantMessage: "30 IPs, ~15 tenants"},
-		"within quotas":    {network: `{mode: ipam, poolRefs: [{name: a}], quotaPerTenant: {maxNodeIPs: 1, maxLoadBalancerIPs: 4}}`, available: 30, tenants: 6, status: "True", reason: "PoolAvailable", wantMessage: "30 IPs, ~6 tenants"},
-		"no pool named":    {network: `{mode: ipam}`, status: "False", reason: "ValidationFailed", wantMessage: "the ProviderConfig names no NetworkPool: add a NetworkPool to spec.network.poolRefs"},
-		"no pool exists":   {network: `{mode: ipam, poolRefs: [{name: x}, {name: z}]}`, status: "False", reason: "PoolNotFound", wantMessage: "none of the NetworkPools of the ProviderConfig exists: create x or z"},
-		"full":             {network: `{mode: ipam, poolRefs: [{name: full}]}`, status: "False", reason: "PoolExhausted", wantMessage: "no address is free: grow a NetworkPool, or add another to spec.network.poolRefs"},
-		"no default sizes": {network: `{mode: ipam, poolRefs: [{name: a}], loadBalancer: {defaultPoolSize: 0}}`, external: true, available: 30, tenants: 30, status: "True", reason: "PoolAvailable", wantMessage: "30 IPs, ~30 tenants"},
-		"more than int64":  {network: `{mode: ipam, poolRefs: [{name: huge}, {name: a}]}`, available: 1<<31 - 1, tenants: 1<<31 - 1, status: "True", reason: "PoolAvailable", wantMessage: "2^63 IPs or more, for any number of tenants"},
+		"static":        {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}]}`, available: 40, tenants: 3, wantMessage: "40 IPs, ~3 tenants"},
+		"elastic":       {network: `{mode: ipam, poolRefs: [{name: a}, {name: b}], loadBalancer: {allocationMode: elastic}}`, available: 40, tenants: 8, wantMessage: "40 IPs, ~8 tenants"},
+		"without nodes": {network: `{mode: ipam, poolRefs: [{name: a}], loadBalancer: {allocationMode: elastic}}`, external: true, available: 30, tenants: 15, wantMessage: "30 IPs, ~15 tenants"},
+		"within quotas": {network: `{mode: ipam, poolRefs: [{name: a}], quotaPerTenant: {maxNodeIPs: 1, maxLoadBalancerIPs: 4}}`, available: 30, tenants: 6, wantMessage: "30 IPs, ~6 tenants"},
+		"pools with other defaults": { // 34 addresses are enough for 17 tenants of the first pool
+			network: `{mode: ipam, poolRefs: [{name: one}, {name: default}]}`, available: 34, tenants: 3, wantMessage: "34 IPs, ~3 tenants",
+		},
+		"the tenants of each pool": { // one tenant needs 13 addresses of the first pool, the other pool has room for one more
+			network: `{mode: ipam, poolRefs: [{name: default}, {name: one}]}`, available: 34, tenants: 3, wantMessage: "34 IPs, ~3 tenants",
+		},
+		"fragmented": {network: `{mode: ipam, poolRefs: [{name: pieces}]}`, available: 24, wantMessage: "24 IPs, ~0 tenants; no pool has room for a tenant's addresses for loadbalancer"},
+		"common addresses count once": {
+			network: `{mode: ipam, poolRefs: [{name: a}, {name: window}]}`, available: 30, tenants: 2, wantMessage: "30 IPs, ~2 tenants",
+		},
+		"equal addresses of two routing domains": {
+			network: `{mode: ipam, poolRefs: [{name: a}, {name: red}]}`, available: 60, tenants: 5, wantMessage: "60 IPs, ~5 tenants",
+		},
+		"paused": {
+			network:   `{mode: ipam, poolRefs: [{name: a}, {name: paused}, {name: b}]}`,
+			available: 296, tenants: 2, wantMessage: "296 IPs, ~2 tenants; then tenants wait for NetworkPool paused, which is paused or invalid",
+		},
+		"no pool named":    {network: `{mode: ipam}`, reason: "ValidationFailed", wantMessage: "the ProviderConfig names no NetworkPool: " + addPool},
+		"no pool exists":   {network: `{mode: ipam, poolRefs: [{name: x}, {name: z}]}`, reason: "PoolNotFound", wantMessage: "none of the NetworkPools of the ProviderConfig exists: create x or z"},
+		"full":             {network: `{mode: ipam, poolRefs: [{name: full}]}`, reason: "PoolExhausted", wantMessage: "no address is free: grow a NetworkPool, or add another to spec.network.poolRefs"},
+		"no default sizes": {network: `{mode: ipam, poolRefs: [{name: a}], loadBalancer: {defaultPoolSize: 0}}`, external: true, available: 30, tenants: 1<<31 - 1, wantMessage: "30 IPs, 2^31 tenants or more"},
+		"more than int64":  {network: `{mode: ipam, poolRefs: [{name: huge}, {name: a}]}`, available: 1<<31 - 1, tenants: 1<<31 - 1, wantMessage: "2^63 IPs or more, 2^31 tenants or more"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := policy(t, tc.network)
 			p.Nodes = !tc.external
-			got, condition := plan.EstimateCapacity(p, pools)
+			got, condition := plan.EstimateCapacity(p, pools, free)
 			if diff := cmp.Diff(v1alpha1.ProviderCapacity{AvailableIPs: tc.available, EstimatedTenants: tc.tenants}, got); diff != "" {
 				t.Errorf("capacity (-want +got):\n%s", diff)
 			}
-			want := metav1.Condition{Type: "PoolAvailable", Status: tc.status, Reason: tc.reason, Message: tc.wantMessage}
+			want := metav1.Condition{Type: "PoolAvailable", Status: "False", Reason: tc.reason, Message: tc.wantMessage}
+			if tc.reason == "" {
+				want.Status, want.Reason = "True", "PoolAvailable"
+			}
 			if diff := cmp.Diff(want, condition); diff != "" {
 				t.Errorf("condition (-want +got):\n%s", diff)
 			}
