@@ -78,6 +78,8 @@ type Claim struct {
 	UnreadySince  time.Time // since when the claim is not Ready, if the status records the time; otherwise Created
 	TenantMissing bool      // the TenantCluster of an IPAllocation does not exist
 	AddressObject Key       // address object in the status of the claim; zero if the status names no address object
+
+	object metav1.Object
 }
 
 // AnnotationDescription is the Kubernetes annotation for a description of an object.
@@ -178,7 +180,7 @@ func newClaim(c state.Claim, d description) *Claim {
 	described := &Claim{
 		Key: c.Key, UID: c.UID, Pool: c.Pool, Domain: c.Space, DomainGranted: c.SpaceGranted, Ranges: c.Ranges, Purpose: d.purpose, Tenant: d.tenant, Reason: d.reason, Created: c.Created,
 		Since: c.Created, Team: d.object.GetLabels()[butlerv1.LabelTeam], Origin: d.object.GetAnnotations()[butlerv1.AnnotationOrigin], OwnerClaim: c.OwnerClaim,
-		Description: d.object.GetAnnotations()[AnnotationDescription], Mode: d.mode, Ports: d.ports,
+		Description: d.object.GetAnnotations()[AnnotationDescription], Mode: d.mode, Ports: d.ports, object: d.object,
 	}
 	described.Role = d.object.GetLabels()[butlerv1.LabelAllocationRole]
 	described.IdleSince, _ = time.Parse(time.RFC3339, d.object.GetAnnotations()[butlerv1.AnnotationIdleSince]) // zero if the annotation cannot be parsed
@@ -246,14 +248,14 @@ func (i *Inventory) Stored() iter.Seq2[Key, *Claim] { return maps.All(i.claims) 
 // OwnershipOf returns the ownership of the claim or address object with this UID.
 func (i *Inventory) OwnershipOf(uid string) state.Ownership { return i.state.OwnershipOf(uid) }
 
-// Claims lists the claims, without address objects, by pool and first address. Claims without a range follow the other claims of their pool. If the pool of a
-// claim does not exist and the status has no reason, as for an IPClaim, Claims sets the reason.
+// Claims lists the claims, without address objects, by pool and first address. Claims without a range follow the other claims of their pool. Claims sets the
+// reason of a claim that is not Ready, see ReasonOf.
 func (i *Inventory) Claims() []*Claim {
 	list := slices.DeleteFunc(slices.Collect(maps.Values(i.claims)), func(c *Claim) bool { return c.OwnerClaim != (Key{}) })
 	for n, c := range list {
-		if c.Reason == "" && i.LacksPool(c) {
+		if reason := i.ReasonOf(c); reason != c.Reason {
 			explained := *c
-			explained.Reason = WaitsFor(c.Pool)
+			explained.Reason = reason
 			list[n] = &explained
 		}
 	}

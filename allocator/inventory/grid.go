@@ -130,11 +130,44 @@ func (i *Inventory) Grid(p *Pool, network allocator.Range, shift int) []Sign {
 	return squares
 }
 
+// ShiftFor returns the least shift with which a range has at most 1<<most squares. A square has 1<<shift addresses.
+func ShiftFor(r allocator.Range, most int) int {
+	high, low := difference(r.Last, r.First)
+	length := bits.Len64(low)
+	if high > 0 {
+		length = 64 + bits.Len64(high)
+	}
+	return max(0, length-most)
+}
+
+// SquareAt returns the first address of a square, see squareOf. Precondition: the address exists.
+func SquareAt(first netip.Addr, square, shift int) netip.Addr {
+	a := first.As16()
+	low, high := uint64(square)<<shift, uint64(square)>>(64-shift)
+	if shift >= 64 {
+		low, high = 0, uint64(square)<<(shift-64)
+	}
+	low, carry := bits.Add64(binary.BigEndian.Uint64(a[8:]), low, 0)
+	high, _ = bits.Add64(binary.BigEndian.Uint64(a[:8]), high, carry)
+	binary.BigEndian.PutUint64(a[8:], low)
+	binary.BigEndian.PutUint64(a[:8], high)
+	if at := netip.AddrFrom16(a); first.Is4() {
+		return at.Unmap()
+	}
+	return netip.AddrFrom16(a)
+}
+
+// difference returns a - b.
+func difference(a, b netip.Addr) (high, low uint64) {
+	x, y := a.As16(), b.As16()
+	low, borrow := bits.Sub64(binary.BigEndian.Uint64(x[8:]), binary.BigEndian.Uint64(y[8:]), 0)
+	high, _ = bits.Sub64(binary.BigEndian.Uint64(x[:8]), binary.BigEndian.Uint64(y[:8]), borrow)
+	return high, low
+}
+
 // squareOf returns the index of the square that contains an address. The first square begins at first, and each square has 1<<shift addresses.
 func squareOf(first, address netip.Addr, shift int) int {
-	a, b := address.As16(), first.As16()
-	low, borrow := bits.Sub64(binary.BigEndian.Uint64(a[8:]), binary.BigEndian.Uint64(b[8:]), 0)
-	high, _ := bits.Sub64(binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(b[:8]), borrow)
+	high, low := difference(address, first)
 	if shift >= 64 {
 		return int(high >> (shift - 64))
 	}

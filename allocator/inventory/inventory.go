@@ -42,6 +42,7 @@ type Inventory struct {
 	claims      map[Key]*Claim
 	unread      map[string]string // resource -> the only namespace that was read; "" if no namespace was read
 	anonymous   *anonymous        // hidden objects; nil without restriction
+	clusters    Clusters
 }
 
 // New returns an Inventory without objects. grants are the entries of the journal, read before the objects; nil if the journal could not be read.

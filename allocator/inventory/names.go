@@ -61,6 +61,59 @@ func IsNamedWithKind(k Key, text string) bool {
 	return IsKind(k, kind) && (strings.EqualFold(name, k.Name) || strings.EqualFold(name, NameOf(k)))
 }
 
+// ArgumentOf returns an argument that names a pool and no other pool of the Inventory: the first of NAMESPACE/NAME and KIND/NAMESPACE/NAME (see IsNamed).
+func (i *Inventory) ArgumentOf(pool Key) string {
+	arguments := []string{NameOf(pool), KindOf(pool) + "/" + NameOf(pool)}
+	for _, argument := range arguments {
+		if !slices.ContainsFunc(i.Pools(), func(p *Pool) bool { return p.Key != pool && IsNamed(p.Key, argument) }) {
+			return argument
+		}
+	}
+	return arguments[1]
+}
+
+// Nearest returns the names that a person may have meant by a text: those within the least number of changed characters, of at most two and a third of the text.
+// Case does not matter.
+func Nearest(text string, names []string) (nearest []string) {
+	least := min(2, len([]rune(text))/3)
+	for _, name := range names {
+		switch changed := distance(strings.ToLower(text), strings.ToLower(name)); {
+		case changed < least:
+			nearest, least = []string{name}, changed
+		case changed == least && changed > 0:
+			nearest = append(nearest, name)
+		}
+	}
+	slices.Sort(nearest)
+	return slices.Compact(nearest)
+}
+
+// distance counts the characters to insert, remove or replace, and the neighbouring characters to exchange, that turn a text into another.
+func distance(x, y string) int {
+	a, b := []rune(x), []rune(y)
+	rows := make([][]int, len(a)+1)
+	for n := range rows {
+		rows[n] = make([]int, len(b)+1)
+		rows[n][0] = n
+	}
+	for m := range rows[0] {
+		rows[0][m] = m
+	}
+	for n := 1; n <= len(a); n++ {
+		for m := 1; m <= len(b); m++ {
+			replaced := rows[n-1][m-1]
+			if a[n-1] != b[m-1] {
+				replaced++
+			}
+			rows[n][m] = min(rows[n-1][m]+1, rows[n][m-1]+1, replaced)
+			if n > 1 && m > 1 && a[n-1] == b[m-2] && a[n-2] == b[m-1] {
+				rows[n][m] = min(rows[n][m], rows[n-2][m-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}
+
 // CompareKeys orders objects by resource, namespace and name.
 func CompareKeys(x, y Key) int {
 	return cmp.Or(strings.Compare(x.Resource, y.Resource), strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))

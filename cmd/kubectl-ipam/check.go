@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
 	"butlerlabs.dev/ipam/allocator/inventory/health"
 )
@@ -28,7 +29,7 @@ func (a *app) newCheck() *cobra.Command {
   installation  leader, journal and its grants, webhooks, certificates, endpoints, versions; a create by a dry run, with its duration
 
 The command reads API objects only, and changes nothing: the dry run reserves no address. Each finding has an identifier, which the README
-of this command explains. What you may not read is listed as not checked. The exit code is 0 without findings, 1 with findings, and 2 if
+of this command explains. What you may not read is listed as not checked. The flags -n and --domain select findings about pools and claims. The exit code is 0 without findings, 1 with findings, and 2 if
 the command fails.`,
 		Example: `  kubectl ipam check
   kubectl ipam check --only addresses,pools
@@ -67,5 +68,22 @@ func (a *app) check(ctx context.Context, only []string, grace time.Duration) err
 	if err != nil {
 		return err
 	}
+	h.Findings = slices.DeleteFunc(h.Findings, func(f health.Finding) bool { return !a.selectsFinding(i, f) })
 	return a.printHealth(h, i)
+}
+
+// selectsFinding reports whether the flags -n and --domain select an object of a finding. They select every finding about the installation.
+func (a *app) selectsFinding(i *inventory.Inventory, f health.Finding) bool {
+	if len(f.Objects) == 0 || f.Area() == health.AreaInstallation {
+		return true
+	}
+	return slices.ContainsFunc(f.Objects, func(k inventory.Key) bool {
+		if c := i.Claim(k); c != nil {
+			return a.selects(k, c.Domain)
+		}
+		if p := i.Pool(k); p != nil {
+			return a.selects(k, p.Domain)
+		}
+		return a.selects(k, a.domain)
+	})
 }

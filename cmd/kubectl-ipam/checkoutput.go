@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"butlerlabs.dev/ipam/allocator"
@@ -23,7 +24,9 @@ func (a *app) printHealth(h health.Report, i *inventory.Inventory) error {
 	case "csv", "name":
 		err = findingList(item.Findings).print(a)
 	default:
-		_, err = fmt.Fprint(a.out, healthText(item, a.isTerminal(), len(i.Claims()), len(i.Pools())))
+		claims := slices.DeleteFunc(i.Claims(), func(c *inventory.Claim) bool { return !a.selects(c.Key, c.Domain) })
+		pools := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return !a.selects(p.Key, p.Domain) })
+		_, err = fmt.Fprint(a.out, healthText(item, a.isTerminal(), len(claims), len(pools)))
 	}
 	if err == nil && len(item.Findings) > 0 {
 		return findings{}

@@ -60,6 +60,7 @@ func (a *app) newClaims() *cobra.Command {
 		only[s.state] = flags.Bool(strings.ToLower(string(s.state)), false, s.help)
 	}
 	_ = cmd.RegisterFlagCompletionFunc("pool", a.completePools)
+	_ = cmd.RegisterFlagCompletionFunc("tenant", a.completeBy(tenantNamesOf, false))
 	return cmd
 }
 
@@ -72,7 +73,7 @@ func (a *app) poolFilter(i *inventory.Inventory, pool string) (func(*inventory.C
 	if err == nil {
 		return func(c *inventory.Claim) bool { return c.Pool == p.Key }, nil
 	}
-	if slices.ContainsFunc(i.Pools(), func(p *inventory.Pool) bool { return inventory.IsNamed(p.Key, pool) && a.inDomain(p.Domain) }) {
+	if slices.ContainsFunc(i.Pools(), func(p *inventory.Pool) bool { return inventory.IsNamed(p.Key, pool) && a.selects(p.Key, p.Domain) }) {
 		return nil, err // several pools have the name
 	}
 	waits := func(c *inventory.Claim) bool {
@@ -110,7 +111,7 @@ func tenantsNamed(i *inventory.Inventory, name string) (tenants []string) {
 
 func (a *app) claimList(i *inventory.Inventory, selects func(*inventory.Claim) bool) list[report.Claim] {
 	l := list[report.Claim]{
-		kind: report.KindClaimList, empty: "no claims", name: func(c report.Claim) string { return kubectlName(c.Object) },
+		kind: report.KindClaimList, empty: "no claims" + a.inWhichNamespace(claimNamespaces(i)), name: func(c report.Claim) string { return kubectlName(c.Object) },
 		columns: []column[report.Claim]{
 			{"NAMESPACE", false, func(c report.Claim) string { return c.Namespace }},
 			{"KIND", false, func(c report.Claim) string { return c.Kind }},

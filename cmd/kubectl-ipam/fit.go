@@ -80,6 +80,7 @@ The exit code is 1 if none fits, and 2 if the command fails.`,
 	cmd.Flags().Int64Var(&count, "count", 0, "`number` of addresses of one range")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "`sizes` of the ranges of one tenant, as in nodes=5,loadbalancer=8")
 	cmd.Flags().StringVar(&provider, "provider", "", "`name` of a ProviderConfig, or NAMESPACE/NAME: count the tenants that fit into its NetworkPools")
+	_ = cmd.RegisterFlagCompletionFunc("provider", a.completeProviders)
 	cmd.MarkFlagsMutuallyExclusive("count", "tenant")
 	cmd.MarkFlagsMutuallyExclusive("count", "provider")
 	return cmd
@@ -138,7 +139,7 @@ func (a *app) printFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64,
 	var err error
 	switch {
 	case a.output == "json" || a.output == "yaml":
-		err = a.printDocument(report.NewFit(p, sizes, fit))
+		err = a.printDocument(report.NewFit(i, p, sizes, fit))
 	case fit.Sets == 0:
 		u := i.Usage(p.Key)
 		_, err = fmt.Fprintf(a.out, "none: %s free, largest block %s%s\n", allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree), soonFreeText(i, p))

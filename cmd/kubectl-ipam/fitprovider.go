@@ -23,13 +23,18 @@ import (
 // defaultTenantsNamespace is the default of the manager's flag --tenants-namespace.
 const defaultTenantsNamespace = "butler-system"
 
+// tenantsNamespace returns the namespace of the ProviderConfigs and NetworkPools of tenants.
+func (a *app) tenantsNamespace() string {
+	return cmp.Or(a.overrides.Context.Namespace, defaultTenantsNamespace)
+}
+
 // fitProvider prints how many tenants fit into the NetworkPools of a ProviderConfig. tenant contains the ranges of a tenant; nil means the ranges that the
 // manager allocates.
 func (a *app) fitProvider(ctx context.Context, provider string, tenant []tenantRange) error {
 	if a.domainSet {
 		return errors.New("--domain and --provider: use one of them; the ProviderConfig names the pools")
 	}
-	namespace := cmp.Or(a.overrides.Context.Namespace, defaultTenantsNamespace)
+	namespace := a.tenantsNamespace()
 	of, name, found := strings.Cut(provider, "/")
 	if !found {
 		of, name = namespace, provider
@@ -138,8 +143,7 @@ func newProviderPool(i *inventory.Inventory, k inventory.Key, blocks []tenantpla
 		item.Note = "does not exist, or you may not read it"
 		return item, nil
 	}
-	u := i.Usage(k)
-	item.Free, item.LargestFree, item.Exact = u.Available, u.LargestFree, u.Exact
+	item.SetNumbers(i, k)
 	var sizes []int64
 	for _, b := range blocks {
 		for _, candidate := range b.Candidates {

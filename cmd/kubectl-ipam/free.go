@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"butlerlabs.dev/ipam/allocator"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 )
 
 // rangeItem is a range in the output.
@@ -15,11 +16,13 @@ type rangeItem struct {
 	Last  string `json:"last"`
 	Size  int64  `json:"size"` // number of addresses; saturates at the largest int64
 
+	Digits report.Digits `json:"exact,omitempty"`
+
 	exact allocator.Range
 }
 
 func newRangeItem(r allocator.Range) rangeItem {
-	return rangeItem{Range: r.String(), First: r.First.String(), Last: r.Last.String(), Size: r.Size(), exact: r}
+	return rangeItem{Range: r.String(), First: r.First.String(), Last: r.Last.String(), Size: r.Size(), Digits: report.DigitsOf("size", r), exact: r}
 }
 
 func (a *app) newFree() *cobra.Command {

@@ -84,6 +84,7 @@ Here --as is not the flag of kubectl that impersonates a user.`,
 	cmd.MarkFlagsMutuallyExclusive("manifests", "apply")
 	_ = cmd.MarkFlagRequired("to")
 	_ = cmd.RegisterFlagCompletionFunc("to", a.completePools)
+	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{string(butlerv1.TypeNodes), string(butlerv1.TypeLoadBalancer)}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("tenant-names", cobra.FixedCompletions(tenantNames, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(addressfile.Formats, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions(as, cobra.ShellCompDirectiveNoFileComp))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
 	"butlerlabs.dev/ipam/allocator/inventory/cluster"
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/inventory/safetext"
 )
 
@@ -37,7 +39,7 @@ func (a *app) config() (*rest.Config, error) {
 func (a *app) options() (cluster.Options, error) {
 	config, err := a.config()
 	p := newProgress(a.raw.err, time.Now)
-	report := func(objects int, done bool) {
+	step := func(objects int, done bool) {
 		text := "read " + allocator.Counted(objects, "object")
 		if done {
 			p.end(text)
@@ -45,7 +47,7 @@ func (a *app) options() (cluster.Options, error) {
 		}
 		p.step(objects, 0, text)
 	}
-	return cluster.Options{Config: config, Namespace: a.namespace(), ManagerNamespace: a.managerNamespace, Now: a.now, Warn: a.warn, Progress: report}, err
+	return cluster.Options{Config: config, Namespace: a.namespace(), ManagerNamespace: a.managerNamespace, Now: a.now, Warn: a.warn, Progress: step}, err
 }
 
 // load reads the pools, the claims and the journal.
@@ -72,6 +74,26 @@ func (a *app) warnOfHiddenOwners(i *inventory.Inventory, p *inventory.Pool) {
 	if note := i.NoteOfHiddenOwners(p); note != "" {
 		a.warn("%s: %s", inventory.TitleOf(p.Key), note)
 	}
+}
+
+// inWhichNamespace returns the namespace of the flags for the end of a sentence about a list without items, and the namespaces that the author may mean: those of
+// a similar name, or, if no object is in the namespace, some of those with objects. The result is "" without the flag.
+func (a *app) inWhichNamespace(used []string) string {
+	namespace := a.overrides.Context.Namespace
+	if a.allNamespaces || namespace == "" {
+		return ""
+	}
+	text := fmt.Sprintf(" in namespace %q", namespace)
+	if slices.Contains(used, namespace) {
+		return text
+	}
+	if nearest := inventory.Nearest(namespace, used); len(nearest) > 0 {
+		return fmt.Sprintf("%s: did you mean %s?", text, report.Listed(nearest, 3))
+	}
+	if len(used) > 0 {
+		text += ": others have some, as " + report.Listed(used, 3)
+	}
+	return text
 }
 
 // selects reports whether the flags select an object in a namespace.

@@ -16,9 +16,8 @@ import (
 
 const (
 	mapWidth  = 32 // signs in a row
-	mapBits   = 10
-	mapSigns  = 1 << mapBits // bound of the signs of a map
-	groupSize = 8            // signs between two blanks
+	mapBits   = 10 // binary logarithm of the bound of the signs of a map
+	groupSize = 8  // signs between two blanks
 	// gridLimit is the largest shift with which a map is a grid by default. A sign of a grid has 1<<shift addresses.
 	gridLimit = 3
 )
@@ -54,9 +53,6 @@ contains all addresses that are neither free nor reserved.`,
 			if a.output != "table" && a.output != "wide" || ranges || !grid && (network.First.Is6() || shiftFor(network) > gridLimit) || tenant != "" {
 				return a.printRanges(i, p, network, segments, tenant, others)
 			}
-			if network.First.Is6() {
-				return fmt.Errorf("--grid: %s is an IPv6 network: use --ranges", network)
-			}
 			if part := gridStart(i, p, network); in == "" && part != network {
 				shown = fmt.Sprintf("%s of %s (another part: --in RANGE)", report.NetworkText(part), shown)
 				network, segments = part, i.Segments(p.Domain, report.Offered(p, part))
@@ -70,6 +66,7 @@ contains all addresses that are neither free nor reserved.`,
 	flags.BoolVar(&ranges, "ranges", false, "list ranges instead of a grid")
 	flags.BoolVar(&grid, "grid", false, "draw a grid, however many addresses a sign has")
 	cmd.MarkFlagsMutuallyExclusive("ranges", "grid")
+	_ = cmd.RegisterFlagCompletionFunc("tenant", a.completeBy(tenantNamesOf, false))
 	return cmd
 }
 
@@ -109,7 +106,7 @@ func otherNetworksLine(others []string) string {
 // gridStart returns the part of a network that a grid shows without --in:
 //
 //   - the network, if its grid has at most 1<<gridLimit addresses per sign
-//   - otherwise the smallest part with every address that is neither free nor reserved, but at least mapSigns addresses
+//   - otherwise the smallest part with every address that is neither free nor reserved, but at least 1<<mapBits addresses
 func gridStart(i *inventory.Inventory, p *inventory.Pool, network allocator.Range) allocator.Range {
 	if shiftFor(network) <= gridLimit {
 		return network
@@ -119,12 +116,7 @@ func gridStart(i *inventory.Inventory, p *inventory.Pool, network allocator.Rang
 }
 
 // shiftFor returns the binary logarithm of the number of addresses per sign.
-func shiftFor(network allocator.Range) (shift int) {
-	for network.Size()>>shift > mapSigns {
-		shift++
-	}
-	return shift
-}
+func shiftFor(network allocator.Range) int { return inventory.ShiftFor(network, mapBits) }
 
 func (a *app) printGrid(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, shown string, segments []state.Segment, others []string) error {
 	shift := shiftFor(network)
@@ -134,7 +126,13 @@ func (a *app) printGrid(i *inventory.Inventory, p *inventory.Pool, network alloc
 	if line := otherNetworksLine(others); line != "" {
 		fmt.Fprintln(&text, line)
 	}
-	width, previous, repeated := len(network.Last.String()), "", 0
+	width, previous, repeated := 0, "", 0
+	if network.First.Is4() {
+		width = len(network.Last.String())
+	}
+	for n := 0; n < len(squares); n += mapWidth {
+		width = max(width, len(inventory.SquareAt(network.First, n, shift).String()))
+	}
 	flush := func() {
 		if repeated > 0 {
 			fmt.Fprintf(&text, "%*s  (%s like this)\n", width, "", allocator.Counted(repeated, "more row"))
@@ -143,7 +141,7 @@ func (a *app) printGrid(i *inventory.Inventory, p *inventory.Pool, network alloc
 	}
 	row := 0
 	for signs := range slices.Chunk(squares, mapWidth) {
-		first, _ := network.At(int64(row*mapWidth) << shift)
+		first := inventory.SquareAt(network.First, row*mapWidth, shift)
 		row++
 		line := a.signs(signs)
 		if row > 1 && line == previous {
@@ -161,8 +159,11 @@ func (a *app) printGrid(i *inventory.Inventory, p *inventory.Pool, network alloc
 }
 
 func oneSignIs(shift int) string {
-	if shift == 0 {
+	switch {
+	case shift == 0:
 		return "one sign is an address"
+	case shift > 32:
+		return fmt.Sprintf("one sign is 2^%d addresses", shift)
 	}
 	return fmt.Sprintf("one sign is %d addresses", int64(1)<<shift)
 }

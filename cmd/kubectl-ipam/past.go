@@ -41,8 +41,11 @@ func (a *app) past(ctx context.Context, argument, log, at string) error {
 	}
 	var when historyrecord.Period
 	if at != "" {
-		if when, err = historyrecord.ParsePeriod(at); err != nil {
-			return fmt.Errorf("--at=%s: write a time as 2026-11-24T15:00:00Z", at)
+		if when, err = historyrecord.ParsePeriod(at, a.now()); err != nil {
+			return fmt.Errorf(`--at=%s: write a time as 2026-11-24T15:00:00Z or "2026-11-24 15:00" (UTC), or a duration before now as 90m`, at)
+		}
+		if _, err := time.Parse(time.RFC3339, at); err != nil {
+			_, _ = fmt.Fprintf(a.err, "--at is %s, until %s\n", when.Begin.Format(time.RFC3339), when.End.Format(time.RFC3339))
 		}
 	}
 	var history historyrecord.History

@@ -55,6 +55,7 @@ The exit code is 1 if the change would be denied, and 2 if the command fails.`,
 	flags.StringSliceVar(&change.Ranges, "ranges", nil, "set spec.tenantAllocation.ranges to these `ranges`, as FIRST-LAST")
 	flags.BoolVar(&deletes, "delete", false, "delete the pool")
 	flags.StringVar(&out, "out", "", "write the change as a patch to this new `file`, for kubectl patch --type=merge --patch-file")
+	_ = cmd.RegisterFlagCompletionFunc("unreserve", a.completeReserved)
 	cmd.MarkFlagsOneRequired("reserve", "unreserve", "cidr", "ranges", "delete")
 	for _, flag := range []string{"reserve", "unreserve", "cidr", "ranges"} {
 		cmd.MarkFlagsMutuallyExclusive("delete", flag)

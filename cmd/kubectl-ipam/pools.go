@@ -35,7 +35,7 @@ addresses are not part of the size; addresses in cooldown are not free.`,
 
 func (a *app) poolList(i *inventory.Inventory) list[report.Pool] {
 	l := list[report.Pool]{
-		kind: report.KindPoolList, empty: "no pools",
+		kind: report.KindPoolList, empty: "no pools" + a.inWhichNamespace(poolNamespaces(i)),
 		name: func(p report.Pool) string { return kubectlName(p.Object) },
 		columns: []column[report.Pool]{
 			{"POOL", false, func(p report.Pool) string { return p.Qualified }},

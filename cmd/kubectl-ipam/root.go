@@ -83,10 +83,12 @@ may not list in all namespaces are read in one namespace: that of the flag -n, o
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	cobra.AddTemplateFunc("withoutFlagsOfKubectl", withoutFlagsOfKubectl)
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{.InheritedFlags.FlagUsages |", "{{withoutFlagsOfKubectl .InheritedFlags |", 1))
+	a.completePersistentFlags(root)
 	root.AddCommand(a.newPools(), a.newMap(), a.newFree(), a.newWho(), a.newClaims(), a.newFit(), a.newPlan(), a.newCheck(), a.newImport(), a.newExport(), a.newUI(), a.newVersion())
 	for _, cmd := range root.Commands() {
+		completeFlags(cmd)
 		if strings.Contains(cmd.Use, " POOL") {
-			cmd.Long += "\n\nPOOL is NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. If several pools have the name, the namespace of the flag -n selects one."
+			cmd.Long += "\n\nPOOL is NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. The flag -n restricts NAME and KIND/NAME to a namespace. If several pools have the name, the namespace of your kubeconfig selects one."
 		}
 	}
 	return root
@@ -185,13 +187,15 @@ func (a *app) loadPool(ctx context.Context, argument string) (*inventory.Invento
 	return i, p, err
 }
 
-// findPool returns the pool with the name in an argument: NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. If several pools have the name, findPool
-// returns the pool in the namespace of the flags.
+// findPool returns the pool with the name in an argument: NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. The flag -n restricts an argument without
+// NAMESPACE. If several pools have the name, findPool returns the pool in the namespace of the flags or of the kubeconfig.
 func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool, error) {
 	if parts := strings.Split(argument, "/"); len(parts) > 3 || len(parts) == 3 && !isPoolKind(parts[0]) {
 		return nil, fmt.Errorf("pool %q: write NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME", argument)
 	}
-	found := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return !inventory.IsNamed(p.Key, argument) || !a.inDomain(p.Domain) })
+	found := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool {
+		return !inventory.IsNamed(p.Key, argument) || !a.inDomain(p.Domain) || !a.selects(p.Key, p.Domain) && !namesNamespace(p.Key, argument)
+	})
 	if len(found) > 1 {
 		if here := slices.DeleteFunc(slices.Clone(found), func(p *inventory.Pool) bool { return p.Key.Namespace != a.namespace() }); len(here) == 1 {
 			return here[0], nil
@@ -203,31 +207,50 @@ func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool
 		return nil, fmt.Errorf("%d pools are named %q: write %s", len(found), argument, strings.Join(names, ", or "))
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no pool %q among those that you may read: list them with kubectl ipam pools", argument)
+		return nil, a.noPool(i, argument)
 	}
 	return found[0], nil
+}
+
+// namesNamespace reports whether an argument contains the namespace of an object that it names.
+func namesNamespace(k inventory.Key, argument string) bool {
+	return k.Namespace != "" && strings.HasSuffix(strings.ToLower("/"+argument), strings.ToLower("/"+inventory.NameOf(k)))
+}
+
+// noPool returns the error for an argument that names no pool. The error names the pools that the author may mean: those of the name elsewhere, or of a similar name.
+func (a *app) noPool(i *inventory.Inventory, argument string) error {
+	where := a.inWhichDomain()
+	if n := a.overrides.Context.Namespace; n != "" && !a.allNamespaces && !strings.Contains(argument, "/") {
+		where = fmt.Sprintf(" in namespace %q%s", n, where)
+	}
+	var elsewhere, names []string
+	meant := map[string][]string{} // name -> arguments
+	for _, p := range i.Pools() {
+		full := i.ArgumentOf(p.Key)
+		switch {
+		case inventory.IsNamed(p.Key, argument) && !a.inDomain(p.Domain):
+			elsewhere = append(elsewhere, fmt.Sprintf("%s of routing domain %q", full, p.Domain))
+		case inventory.IsNamed(p.Key, argument), strings.EqualFold(p.Key.Name, argument[strings.LastIndex(argument, "/")+1:]):
+			elsewhere = append(elsewhere, full)
+		}
+		for _, name := range []string{p.Key.Name, inventory.NameOf(p.Key)} {
+			names, meant[name] = append(names, name), append(meant[name], full)
+		}
+	}
+	if len(elsewhere) == 0 {
+		for _, name := range inventory.Nearest(argument, names) {
+			elsewhere = append(elsewhere, meant[name]...)
+		}
+	}
+	text := fmt.Sprintf("no pool %q%s among those that you may read", argument, where)
+	if slices.Sort(elsewhere); len(elsewhere) > 0 {
+		return fmt.Errorf("%s: did you mean %s?", text, report.Listed(slices.Compact(elsewhere), 3))
+	}
+	return fmt.Errorf("%s: list them with kubectl ipam pools", text)
 }
 
 func isPoolKind(name string) bool {
 	return slices.ContainsFunc([]string{butler.ResourceNetworkPool, metal3.ResourceIPPool, novaedge.ResourceProxyIPPool}, func(resource string) bool {
 		return inventory.IsKind(inventory.Key{Resource: resource}, name)
 	})
-}
-
-// completePools completes the name of a pool.
-func (a *app) completePools(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	i, err := a.loadPools(cmd.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for _, p := range i.Pools() {
-		if name := inventory.NameOf(p.Key); strings.HasPrefix(name, prefix) {
-			names = append(names, name+"\t"+inventory.KindOf(p.Key))
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

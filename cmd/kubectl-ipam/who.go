@@ -19,7 +19,7 @@ import (
 func (a *app) newWho() *cobra.Command {
 	var at, log string
 	cmd := &cobra.Command{
-		Use: "who ADDRESS | RANGE | CIDR | TENANT | KIND/[NAMESPACE/]NAME", Short: "Show who owns an address", Args: cobra.ExactArgs(1),
+		Use: "who ADDRESS | RANGE | CIDR | TENANT | KIND/[NAMESPACE/]NAME", Short: "Show who owns an address", Args: cobra.ExactArgs(1), ValidArgsFunction: a.completeOwners,
 		Long: `Show the owner of an address in every routing domain, or that the address is free, reserved, granted or in cooldown, with the pools that offer the address and its
 recorded releases. If the pool of the owner does not exist, or does not offer the address, the output says so.
 
@@ -34,6 +34,7 @@ without --at, show all owners in the log.`,
   kubectl ipam who team-1/web
   kubectl ipam who ipallocation/butler-system/web-nodes -o json
   kubectl ipam who 10.40.1.60 --at 2026-11-24T15:00:00Z
+  kubectl ipam who 10.40.1.60 --at 90m
   kubectl ipam who 10.40.1.60 --log manager.log
   kubectl ipam who 10.40.1.60 --log - --at 2026-11-24T15:00:00Z`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +60,7 @@ without --at, show all owners in the log.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&at, "at", "", "`time` of the question, in RFC 3339: only the owners at that time; without a fraction, all owners in that second")
+	cmd.Flags().StringVar(&at, "at", "", "`time` of the question: only the owners at that time, as 2026-11-24T15:00:00Z (all owners in that second), \"2026-11-24 15:00\" in UTC, or 90m ago")
 	cmd.Flags().StringVar(&log, "log", "", "`file` with the log of the manager, - for standard input; without the flag, --at reads AllocationHistories")
 	return cmd
 }
@@ -86,7 +87,8 @@ func (a *app) answer(i *inventory.Inventory, argument string) (items []report.Se
 			waiting = append(waiting, waitingText(c))
 		}
 	}
-	switch tenants := tenantsNamed(i, argument); {
+	tenants, named := tenantsNamed(i, argument), a.claimsNamed(i, argument)
+	switch {
 	case len(items) > 0:
 		return items, nil
 	case len(waiting) > 0:
@@ -95,8 +97,39 @@ func (a *app) answer(i *inventory.Inventory, argument string) (items []report.Se
 		return nil, invalid
 	case len(tenants) > 0:
 		return nil, fmt.Errorf("%q is the name of a tenant without its namespace: write %s", argument, report.Listed(tenants, 3))
+	case len(named) > 0:
+		return nil, fmt.Errorf("%q is the name of a claim without its kind: write %s", argument, report.Listed(named, 3))
+	}
+	if nearest := inventory.Nearest(argument, a.ownerArguments(i)); len(nearest) > 0 {
+		return nil, fmt.Errorf("no tenant or claim is named %q%s: did you mean %s?", argument, a.inWhichDomain(), report.Listed(nearest, 3))
 	}
 	return nil, fmt.Errorf("%q is no address, range or network, and no tenant (namespace/name) or claim (kind/namespace/name) has this name%s", argument, a.inWhichDomain())
+}
+
+// claimArgument returns an argument that names a claim: kind/namespace/name.
+func claimArgument(c *inventory.Claim) string {
+	return strings.ToLower(inventory.KindOf(c.Key)) + "/" + inventory.NameOf(c.Key)
+}
+
+// claimsNamed lists the arguments of the claims with a name, or with a namespace and a name, in any kind.
+func (a *app) claimsNamed(i *inventory.Inventory, name string) (arguments []string) {
+	for _, c := range i.Claims() {
+		if a.inDomain(c.Domain) && (strings.EqualFold(c.Key.Name, name) || strings.EqualFold(inventory.NameOf(c.Key), name)) {
+			arguments = append(arguments, claimArgument(c))
+		}
+	}
+	return arguments
+}
+
+// ownerArguments lists the tenants, and the arguments of the claims.
+func (a *app) ownerArguments(i *inventory.Inventory) []string {
+	arguments := tenantNamesOf(i)
+	for _, c := range i.Claims() {
+		if a.inDomain(c.Domain) {
+			arguments = append(arguments, claimArgument(c))
+		}
+	}
+	return arguments
 }
 
 // waitingText describes a claim without addresses, with the reason.

@@ -33,6 +33,14 @@ func TestCompletion_ThroughKubectl(t *testing.T) {
 	if got := complete("map", ns+"/"); !strings.HasPrefix(got, ns+"/completed\tNetworkPool\n") {
 		t.Errorf("the pools of namespace %s are completed to %q", ns, got)
 	}
+	for _, args := range [][]string{{"map", "complet"}, {"map", "-n", ns, ""}, {"claims", "--pool", "complet"}} {
+		if got := complete(args...); !strings.HasPrefix(got, "completed\tNetworkPool\n") {
+			t.Errorf("%q is completed to %q", args, got)
+		}
+	}
+	if got := complete("pools", "--domain", ns[:len(ns)-1]); !strings.HasPrefix(got, ns+"\n") {
+		t.Errorf("the routing domain is completed to %q", got)
+	}
 	if got := complete("pools", "--output", "j"); !strings.Contains(got, "\njson\n") {
 		t.Errorf("the format is completed to %q", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ipamv1 "sigs.k8s.io/cluster-api/api/ipam/v1beta2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -184,4 +185,24 @@ func TestPools_PercentageAndNotes(t *testing.T) {
 		}
 		return fmt.Errorf("no condition has the percentage: %v", p.Status.Conditions)
 	})
+}
+
+// A claim that waits for a Cluster has no reason in its status. The commands and the page name the Cluster.
+func TestClaims_WaitForCluster(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	kind := suite.Kinds[2]
+	waits := kind.Claim(ns, "waits", "").(*ipamv1.IPAddressClaim)
+	waits.Spec.ClusterName = "nope"
+	suite.Create(t, admin, kind.Pool(ns, "10.0.0.1", "10.0.0.9"), waits)
+	const reason = "Cluster nope of IPAddressClaim waits does not exist"
+	if r := ipam(t, "claims", "-n", ns); !strings.Contains(r.stdout, reason) {
+		t.Errorf("claims: %s%s", r.stdout, r.stderr)
+	}
+	if got := failure(t, "who", "ipaddressclaim/"+ns+"/waits"); !strings.Contains(got, reason) {
+		t.Errorf("who: %s", got)
+	}
+	if r := ipam(t, "check", "-n", ns, "--grace", "0s", "--only", "addresses"); strings.Count(r.stdout, "WARNING") != 1 || !strings.Contains(r.stdout, "WARNING IPAM109 ") {
+		t.Errorf("check: %s%s", r.stdout, r.stderr)
+	}
+	startUI(t, cluster.Kubeconfig()).eventually(t, "/claims?tenant="+ns+"/nope", reason, true)
 }

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"butlerlabs.dev/ipam/allocator"
 	"butlerlabs.dev/ipam/allocator/inventory"
@@ -311,9 +310,7 @@ func collect[T any](into *[]T) func(T) { return func(item T) { *into = append(*i
 
 // readClusters reads the Clusters of Cluster API. An error matters only if claims name Clusters.
 func (n *Installation) readClusters(ctx context.Context) {
-	stored := map[string]bool{}
-	each := func(o metav1.PartialObjectMetadata) { stored[o.Namespace+"/"+o.Name] = true }
-	err := listPages(ctx, n.client, "", each, "apis", clusterv1.GroupVersion.Group, clusterv1.GroupVersion.Version, "clusters")
+	stored, err := listClusters(ctx, n.client)
 	n.add(func(i *inventory.Inventory) health.Report {
 		switch {
 		case len(health.Clusters(i)) == 0:

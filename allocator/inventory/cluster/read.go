@@ -38,6 +38,9 @@ func Read(ctx context.Context, o Options, poolsOnly bool) (*inventory.Inventory,
 			return nil, err
 		}
 	}
+	if err := addClusters(ctx, client, r.inventory); err != nil {
+		o.warn("the reasons of claims that wait for Clusters are not shown: %v", err)
+	}
 	r.report(true)
 	for _, warning := range describeLeftOut(o.User, r.inventory.LeftOut(), r.complete) {
 		o.warn("%s", warning)

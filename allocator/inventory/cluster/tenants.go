@@ -84,6 +84,20 @@ func ReadProvider(ctx context.Context, o Options, namespace, name string) (*butl
 	return c, nil
 }
 
+// ListProviders lists the names of the ProviderConfigs, as NAMESPACE/NAME: those of all namespaces, or those of the namespace of the options.
+func ListProviders(ctx context.Context, o Options) (names []string, err error) {
+	client, err := rest.UnversionedRESTClientFor(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("access to the cluster: %w", err)
+	}
+	each := func(c metav1.PartialObjectMetadata) { names = append(names, c.Namespace+"/"+c.Name) }
+	err = listPages(ctx, client, "", each, path(resourceProviderConfig.GroupVersionResource, "")...)
+	if apierrors.IsForbidden(err) {
+		err = listPages(ctx, client, "", each, path(resourceProviderConfig.GroupVersionResource, o.Namespace)...)
+	}
+	return names, err
+}
+
 // Tenant returns the stored objects of a tenant beside its claims, without objects that the reader may not list.
 func (f *TenantFeed) Tenant(scope Scope, namespace, name string) (t inventory.Tenant) {
 	if c := f.find(scope, namespace, name); c != nil {

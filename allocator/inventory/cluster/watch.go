@@ -27,6 +27,8 @@ const (
 	freshness = time.Second
 	// problemLife is the time for which an object with invalid content is reported.
 	problemLife = time.Minute
+	// clustersLife is the time for which the Clusters of Cluster API are not listed again.
+	clustersLife = 10 * time.Second
 	// retryMissing is the interval of the attempts to watch a resource that is not installed.
 	retryMissing = 10 * time.Second
 	// maxScopes bounds the number of inventories kept for reuse: an inventory of 30,000 claims takes about 60 MB.
@@ -37,10 +39,14 @@ const (
 type Feed struct {
 	Options
 	client  dynamic.Interface
+	reader  *rest.RESTClient
 	changes atomic.Int64
 	leases  *journal.LeaseStore // nil if the user may not read the journal
 	built   map[string]built    // key of a Scope -> inventory
 	contact contact
+
+	clusters     inventory.Clusters // nil if the user may not list the Clusters
+	clustersRead time.Time
 
 	mu      sync.Mutex
 	watched []*watched        // pools first
@@ -85,7 +91,7 @@ func Watch(ctx context.Context, o Options) (feed *Feed, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("access to the cluster: %w", err)
 	}
-	f := &Feed{Options: o, client: client, built: map[string]built{}, leftOut: map[string]string{}}
+	f := &Feed{Options: o, client: client, reader: readiness, built: map[string]built{}, leftOut: map[string]string{}}
 	f.contact.record(time.Now(), "")
 	if f.leases, err = journal.NewLeaseStore(o.Config, o.ManagerNamespace, journalTimeout); err != nil {
 		return nil, err
@@ -312,11 +318,31 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 			}
 		}
 	}
+	if scope == nil {
+		if err := f.addClusters(ctx, i); err != nil {
+			warnings = append(warnings, fmt.Sprintf("the reasons of claims that wait for Clusters are not shown: %v", err))
+		}
+	}
 	if len(f.built) >= maxScopes {
 		clear(f.built)
 	}
 	f.built[key] = built{i, changes, now}
 	return i, warnings, nil
+}
+
+// addClusters adds the Clusters to an inventory, as Read does. The Clusters are listed at most once in clustersLife.
+func (f *Feed) addClusters(ctx context.Context, i *inventory.Inventory) error {
+	if now := f.Now(); i.NamesCluster() && now.Sub(f.clustersRead) >= clustersLife {
+		ctx, cancel := context.WithTimeout(ctx, journalTimeout)
+		defer cancel()
+		stored, err := listClusters(ctx, f.reader)
+		if err != nil && !apierrors.IsForbidden(err) {
+			return err
+		}
+		f.clusters, f.clustersRead = stored, now
+	}
+	i.SetClusters(f.clusters)
+	return nil
 }
 
 // warning returns a text for a reader about an object with invalid content; "" without such an object.

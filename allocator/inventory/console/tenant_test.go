@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +92,7 @@ func TestTenant_SeveralRoutingDomains(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []report.TenantAddresses{{Purpose: "nodes", Count: 10, Ranges: 2}, {Purpose: "loadbalancer", Count: 16, Ranges: 2}}
-	if !slices.Equal(item.Addresses, want) {
+	if !reflect.DeepEqual(item.Addresses, want) {
 		t.Errorf("%+v, want %+v", item.Addresses, want)
 	}
 	page := mustGet(t, h, "/tenant?tenant=team-1/web")

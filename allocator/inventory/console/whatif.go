@@ -120,7 +120,7 @@ func (r *request) fit() (*answer, error) {
 		return nil, badRequest("%v", err)
 	}
 	u := r.Usage(p.Key)
-	page := fitPage{report.NewFit(p, sizes, fit), form, fit.IsPrecise(), capitalized(fit.Text()), allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree)}
+	page := fitPage{report.NewFit(r.Inventory, p, sizes, fit), form, fit.IsPrecise(), capitalized(fit.Text()), allocator.Amount(u.Available, u.Exact.Available), allocator.Amount(u.LargestFree, u.Exact.LargestFree)}
 	return &answer{template: "fit.html", title: "Fit: " + inventory.NameOf(p.Key), data: page, also: []format{formatJSON}, document: page.Fit}, nil
 }
 

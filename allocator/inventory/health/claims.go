@@ -35,7 +35,7 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 	}
 	o, lost := i.OwnershipOf(c.UID), i.FindNotOffered(c)
 	unready := i.Now().Sub(c.UnreadySince).Round(time.Second)
-	reason := cmp.Or(c.Reason, "its status has no reason")
+	reason, wait := cmp.Or(i.ReasonOf(c), "its status has no reason"), i.WaitOf(c)
 	switch {
 	case o.Conflict != nil && c.State == inventory.ClaimReady:
 		add(TwoOwners, "stop one of the two users, then kubectl delete "+kubectlName(c.Key)+", or the other claim", "is Ready, and so is the owner of its address: %s", o.Conflict.SeenFrom(c.Key.Place()))
@@ -55,6 +55,11 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 			"owns %s, and its pool, %s, does not exist%s", formatRanges(c.Ranges), inventory.TitleOf(c.Pool), namesakesOf(i, c.Pool))
 	case lost != nil:
 		add(NotOffered, "change its pool so that it offers the addresses again, or kubectl delete "+kubectlName(c.Key)+", when nothing uses them", "owns %s, and %v", formatRanges(c.Ranges), lost)
+	case wait != nil && wait.Missing && i.LacksCluster(c): // see CheckClusters
+	case wait != nil && wait.Missing && unready >= grace:
+		add(NoAddress, "create the Cluster, or correct its name", "has no address for %s: %s", unready, reason)
+	case wait != nil && unready >= grace:
+		add(NoAddress, "end the pause, unless it is intended", "has no address for %s: %s", unready, reason)
 	case c.State == inventory.ClaimPending && unready >= grace:
 		add(NoAddress, "release addresses of its pool, or enlarge the pool, unless the reason is another", "has no address for %s: %s", unready, reason)
 	case c.State != inventory.ClaimReady && c.State != inventory.ClaimPending && unready >= grace:
@@ -100,10 +105,10 @@ func Clusters(i *inventory.Inventory) (names []string) {
 	return slices.Compact(names)
 }
 
-// CheckClusters lists the claims that name a missing Cluster. stored contains the stored Clusters, as namespace/name.
-func CheckClusters(i *inventory.Inventory, stored map[string]bool, grace time.Duration) (list []Finding) {
+// CheckClusters lists the claims that name a missing Cluster.
+func CheckClusters(i *inventory.Inventory, stored inventory.Clusters, grace time.Duration) (list []Finding) {
 	for _, c := range i.Stored() {
-		if c.Purpose == inventory.PurposeMachine && c.Tenant != "" && !stored[c.Tenant] && c.State != inventory.ClaimDeleting && i.Now().Sub(c.Created) >= grace {
+		if _, there := stored[c.Tenant]; c.Purpose == inventory.PurposeMachine && c.Tenant != "" && !there && c.State != inventory.ClaimDeleting && i.Now().Sub(c.Created) >= grace {
 			list = append(list, newFinding(TenantMissing, []inventory.Key{c.Key}, "create the Cluster, or kubectl delete "+kubectlName(c.Key),
 				"%s is for Cluster %s, which does not exist", inventory.TitleOf(c.Key), c.Tenant))
 		}

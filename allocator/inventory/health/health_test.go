@@ -134,10 +134,10 @@ var defectsOfObjects = map[Defect]func(*inventory.Inventory) []Finding{
 	TenantMissing: func(i *inventory.Inventory) []Finding {
 		i.Add(ipPool(unchanged))
 		i.Add(ipClaim("10.1.0.1"))
-		if !slices.Equal(Clusters(i), []string{"ns/web"}) || len(CheckClusters(i, map[string]bool{"ns/web": true}, grace)) > 0 {
+		if !slices.Equal(Clusters(i), []string{"ns/web"}) || len(CheckClusters(i, inventory.Clusters{"ns/web": {}}, grace)) > 0 {
 			return nil
 		}
-		return CheckClusters(i, map[string]bool{"ns/another": true}, grace)
+		return CheckClusters(i, inventory.Clusters{"ns/another": {}}, grace)
 	},
 	LeakedGrant: func(i *inventory.Inventory) []Finding {
 		open := journal.Entry{Token: journal.Token{7}, Resource: "ipallocations.butler.butlerlabs.dev", Namespace: "ns", NameHash: 1}
@@ -548,5 +548,54 @@ func TestSeen_Confirm(t *testing.T) {
 	}
 	if found := seen.Confirm(nil, before); len(found) > 0 {
 		t.Errorf("findings of the first read only: %+v", found)
+	}
+}
+
+// A claim that waits for a Cluster has one finding, with the remedy for its reason. The finding about a missing Cluster of a claim is IPAM109.
+func TestCheckClaim_WaitsForCluster(t *testing.T) {
+	claim := func() *metal3v1.IPClaim {
+		c := ipClaim("")
+		c.Annotations, c.Status.Address = nil, nil
+		return c
+	}
+	for name, tc := range map[string]struct {
+		pool     func(*metal3v1.IPPool)
+		clusters inventory.Clusters
+		want     string
+	}{
+		"Cluster of the claim is missing": {func(p *metal3v1.IPPool) { p.Spec.ClusterName = ptr.To("web") }, inventory.Clusters{}, "IPAM109 create the Cluster, or kubectl delete -n ns ipclaims.ipam.metal3.io machine"},
+		"Cluster of the pool is missing":  {func(p *metal3v1.IPPool) { p.Spec.ClusterName = ptr.To("other") }, inventory.Clusters{"ns/web": {}}, "IPAM104 create the Cluster, or correct its name"},
+		"Cluster is paused":               {func(p *metal3v1.IPPool) { p.Spec.ClusterName = ptr.To("web") }, inventory.Clusters{"ns/web": {Paused: true}}, "IPAM104 end the pause, unless it is intended"},
+		"pool is paused":                  {func(p *metal3v1.IPPool) { p.Annotations["cluster.x-k8s.io/paused"] = "" }, inventory.Clusters{"ns/web": {}}, "IPAM104 end the pause, unless it is intended"},
+		"no reason":                       {unchanged[*metal3v1.IPPool], inventory.Clusters{"ns/web": {}}, "IPAM104 release addresses of its pool, or enlarge the pool, unless the reason is another"},
+	} {
+		i := inventory.New(now, nil)
+		i.SetClusters(tc.clusters)
+		i.Add(ipPool(tc.pool))
+		i.Add(claim())
+		var got []string
+		for _, f := range append(Check(i, grace).Findings, CheckClusters(i, tc.clusters, grace)...) {
+			got = append(got, f.ID+" "+f.Remedy)
+		}
+		if !slices.Equal(got, []string{tc.want}) {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// A remedy names a pool by an argument that names no other pool.
+func TestCheck_RemedyNamesOnePool(t *testing.T) {
+	i := inventory.New(now, nil)
+	i.Add(changedPool("10.0.0.0/30", func(p *butlerv1.NetworkPool) { p.DeletionTimestamp = &old }))
+	i.Add(ipPool(func(p *metal3v1.IPPool) { p.Name = "pool" }))
+	i.Add(allocation("a", "10.0.0.0", "10.0.0.3", ready))
+	found := Check(i, grace).Findings
+	if len(found) != 2 {
+		t.Fatalf("%+v", found)
+	}
+	for _, f := range found {
+		if !strings.HasSuffix(f.Remedy, "kubectl ipam claims --pool NetworkPool/ns/pool") {
+			t.Errorf("%s: %s", f.ID, f.Remedy)
+		}
 	}
 }

@@ -59,7 +59,7 @@ func checkPool(i *inventory.Inventory, p *inventory.Pool, grace time.Duration) (
 func checkPoolOwners(i *inventory.Inventory, p *inventory.Pool, grace time.Duration, add func(d Defect, remedy, format string, values ...any)) {
 	owners := i.StayingOwners(p.Key)
 	if p.Deleting && len(owners) > 0 {
-		add(PoolWaits, "delete its claims: kubectl ipam claims --pool "+inventory.NameOf(p.Key), "is being deleted while %s %s addresses of it", allocator.Counted(len(owners), "object"), allocator.Agree(len(owners), "owns", "own"))
+		add(PoolWaits, "delete its claims: kubectl ipam claims --pool "+i.ArgumentOf(p.Key), "is being deleted while %s %s addresses of it", allocator.Counted(len(owners), "object"), allocator.Agree(len(owners), "owns", "own"))
 	}
 	isOld := func(o state.Owner) bool { c := i.Claim(o.Key); return c != nil && i.Now().Sub(c.Created) >= grace }
 	if finalizer := poolFinalizers[p.Key.Resource]; !p.Deleting && !slices.Contains(p.Object.GetFinalizers(), finalizer) && slices.ContainsFunc(owners, isOld) {
@@ -110,9 +110,9 @@ func checkCapacity(i *inventory.Inventory, p *inventory.Pool, add func(d Defect,
 	case u.Total == 0:
 		add(OnlyReserved, "correct its ranges or its reservations", "offers no address: all are reserved")
 	case available == 0:
-		add(Full, use.remedy(), "is full: %d of %d addresses are allocated%s%s", allocated, u.Total, use.text(i.Now()), hidden)
+		add(Full, use.remedy(i), "is full: %d of %d addresses are allocated%s%s", allocated, u.Total, use.text(i.Now()), hidden)
 	case u.Utilization() >= nearlyFull || available < u.Available && float64(u.Total-available) >= nearlyFull*float64(u.Total):
-		add(NearlyFull, use.remedy(), "has %d free addresses of %d%s%s", available, u.Total, use.text(i.Now()), hidden)
+		add(NearlyFull, use.remedy(i), "has %d free addresses of %d%s%s", available, u.Total, use.text(i.Now()), hidden)
 	}
 	pool, ok := p.Object.(*butlerv1.NetworkPool)
 	if !ok {
@@ -121,7 +121,7 @@ func checkCapacity(i *inventory.Inventory, p *inventory.Pool, add func(d Defect,
 	for _, purpose := range []butlerv1.IPAllocationType{butlerv1.TypeNodes, butlerv1.TypeLoadBalancer} {
 		size := int64(butler.RequestedCount(&butlerv1.IPAllocation{Spec: butlerv1.IPAllocationSpec{Type: purpose}}, pool))
 		if u.Available >= size && size > u.LargestFree {
-			add(Fragmented, "enlarge the pool, or delete and create again small claims between the free blocks: kubectl ipam map "+inventory.NameOf(p.Key),
+			add(Fragmented, "enlarge the pool, or delete and create again small claims between the free blocks: kubectl ipam map "+i.ArgumentOf(p.Key),
 				"has %d free addresses, and no free block for the default of %d of type %s (largest block %d)", u.Available, size, purpose, u.LargestFree)
 		}
 	}
@@ -160,7 +160,7 @@ func (u poolUse) text(now time.Time) string {
 }
 
 // remedy returns the remedy for a pool with few free addresses.
-func (u poolUse) remedy() string {
+func (u poolUse) remedy(i *inventory.Inventory) string {
 	var remedies []string
 	if !u.nextFree.IsZero() {
 		remedies = append(remedies, "wait until "+u.nextFree.UTC().Format(time.RFC3339))
@@ -169,7 +169,7 @@ func (u poolUse) remedy() string {
 	if len(u.ownedFrom) > 0 {
 		var commands []string
 		for _, k := range u.ownedFrom {
-			commands = append(commands, "kubectl ipam claims --pool "+inventory.NameOf(k))
+			commands = append(commands, "kubectl ipam claims --pool "+i.ArgumentOf(k))
 		}
 		remedies = append(remedies, "delete claims: "+strings.Join(commands, ", "))
 	}

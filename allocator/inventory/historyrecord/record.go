@@ -194,9 +194,28 @@ type Tenure struct {
 // Period is the time from Begin, included, to End, excluded. The zero Period is unlimited.
 type Period struct{ Begin, End time.Time }
 
-// ParsePeriod returns the period that a time in RFC 3339 names: a whole second, or with a fraction of a second, a nanosecond. Times in outputs are whole
-// seconds: a question with the printed begin or end of a tenure has to find the tenure.
-func ParsePeriod(text string) (Period, error) {
+// layouts are the layouts of a time without a time zone, with the length of the period that such a time names.
+var layouts = []struct {
+	layout string
+	length time.Duration
+}{{"2006-01-02 15:04:05", time.Second}, {"2006-01-02T15:04:05", time.Second}, {"2006-01-02 15:04", time.Minute}, {"2006-01-02T15:04", time.Minute}}
+
+// ParsePeriod returns the period that a text names. A question with the printed begin or end of a tenure, which is a whole second, has to find the tenure.
+//
+//	2026-11-24T15:00:00Z         a second
+//	2026-11-24T15:00:00.123Z     a nanosecond
+//	2026-11-24 15:00[:00]        a minute or a second of UTC, as the times in outputs
+//	90m, 1h                      the second that was this long before now
+func ParsePeriod(text string, now time.Time) (Period, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		at := now.Add(-ago).UTC().Truncate(time.Second)
+		return Period{Begin: at, End: at.Add(time.Second)}, nil
+	}
+	for _, l := range layouts {
+		if at, err := time.Parse(l.layout, text); err == nil && !strings.ContainsAny(text, ".,") {
+			return Period{Begin: at, End: at.Add(l.length)}, nil
+		}
+	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		return Period{}, err

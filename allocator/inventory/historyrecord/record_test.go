@@ -44,8 +44,10 @@ func TestOwners_OfASecond(t *testing.T) {
 	for text, want := range map[string]string{
 		"2026-11-24T15:00:00Z": "", "2026-11-24T15:00:01Z": "a", "2026-11-24T15:00:04Z": "a", "2026-11-24T15:00:05Z": "ab", "2026-11-24T15:00:06Z": "b", "2026-11-24T15:00:07Z": "",
 		"2026-11-24T16:00:01+01:00": "a", "2026-11-24T15:00:01.000Z": "", "2026-11-24T15:00:01.050Z": "a", "2026-11-24T15:00:05.4Z": "", "2026-11-24T15:00:05,399Z": "a",
+		// without a time zone, and before now
+		"2026-11-24 15:00:05": "ab", "2026-11-24T15:00:06": "b", "2026-11-24 15:00": "ab", "2026-11-24T15:01": "", "0s": "b", "1s": "ab", "1h": "",
 	} {
-		during, err := ParsePeriod(text)
+		during, err := ParsePeriod(text, at(6, 300))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,8 +59,8 @@ func TestOwners_OfASecond(t *testing.T) {
 			t.Errorf("at %s: owners %q, want %q", text, got, want)
 		}
 	}
-	for _, text := range []string{"", "now", "2026-11-24", "2026-11-24T15:00:00"} {
-		if _, err := ParsePeriod(text); err == nil {
+	for _, text := range []string{"", "now", "2026-11-24", "-1h", "5", "2026-11-24 15", "2026-11-24 15:00:00.5"} {
+		if _, err := ParsePeriod(text, at(6, 0)); err == nil {
 			t.Errorf("time %q is accepted", text)
 		}
 	}

@@ -16,6 +16,7 @@ type Claim struct {
 	RoutingDomain string    `json:"routingDomain,omitempty"`
 	Ranges        []string  `json:"ranges"`
 	Count         int64     `json:"count"`
+	Digits        Digits    `json:"exact,omitempty"`
 	Tenant        string    `json:"tenant,omitempty"`
 	Team          string    `json:"team,omitempty"`
 	Purpose       string    `json:"purpose"`
@@ -35,6 +36,6 @@ func NewClaim(c *inventory.Claim, now time.Time) Claim {
 	return Claim{
 		Object: *NewObject(c.Key), Pool: NewObject(c.Pool), RoutingDomain: c.Domain, Ranges: RangeTexts(c.Ranges), Count: allocator.Total(c.Ranges),
 		Tenant: c.Tenant, Team: c.Team, Purpose: string(c.Purpose), Origin: c.Origin, State: string(c.State), Reason: c.Reason, Created: c.Created.UTC(),
-		Exact: c.Ranges, Age: duration.HumanDuration(now.Sub(c.Created)),
+		Digits: DigitsOf("count", c.Ranges...), Exact: c.Ranges, Age: duration.HumanDuration(now.Sub(c.Created)),
 	}
 }

@@ -17,6 +17,7 @@ type Pool struct {
 	LargestFree   int64    `json:"largestFree"`
 	FreeRuns      int      `json:"freeRuns"`
 	Fragmentation int32    `json:"fragmentationPercent"`
+	Digits        Digits   `json:"exact,omitempty"`
 	Claims        int      `json:"claims"`
 	Notes         []string `json:"notes,omitempty"`
 	// StatusFree is the number of free addresses in the status of the pool, if it is less than Free because claims were not read.
@@ -36,7 +37,7 @@ func NewPool(i *inventory.Inventory, p *inventory.Pool) Pool {
 	item := Pool{
 		Object: *NewObject(p.Key), RoutingDomain: p.Domain, Ranges: NetworkTexts(p.Ranges), Size: u.Total, Free: u.Available, Allocated: u.Allocated,
 		Granted: u.Granted, LargestFree: u.LargestFree, FreeRuns: u.FreeRuns, Fragmentation: u.Fragmentation, Claims: u.Claims, Exact: u.Exact, Notes: notesOf(i, p),
-		Percent: u.Percent(), Qualified: inventory.NameOf(p.Key),
+		Percent: u.Percent(), Qualified: inventory.NameOf(p.Key), Digits: digitsOfPool(i, p.Key, "size", "allocated", "free", "largestFree"),
 	}
 	if free, some := i.HiddenOwners(p); some {
 		item.StatusFree = &free
@@ -83,6 +84,7 @@ type AddressMap struct {
 	Network       string           `json:"network"`
 	OtherNetworks []string         `json:"otherNetworks,omitempty"` // networks of the pool that the map does not show
 	Totals        map[string]int64 `json:"totals"`
+	Digits        Digits           `json:"exact,omitempty"` // of Totals
 	Segments      []Segment        `json:"segments"`
 }
 
@@ -93,26 +95,34 @@ func NewAddressMap(i *inventory.Inventory, p *inventory.Pool, network allocator.
 	for _, g := range segments {
 		m.Segments = append(m.Segments, NewSegment(i, p.Domain, g))
 	}
-	for s, n := range inventory.Totals(segments) {
-		m.Totals[string(s)] = n
-	}
+	m.count()
 	return m
 }
 
 // OfTenant returns the segments of a tenant.
 func (m AddressMap) OfTenant(tenant string) AddressMap {
-	ranges := map[string][]allocator.Range{}
 	segments := []Segment{}
 	for _, s := range m.Segments {
 		if s.Tenant == tenant {
-			segments, ranges[s.State] = append(segments, s), append(ranges[s.State], s.Exact)
+			segments = append(segments, s)
 		}
 	}
-	m.Segments, m.Totals = segments, map[string]int64{}
+	m.Segments = segments
+	m.count()
+	return m
+}
+
+// count sets the numbers of addresses by state.
+func (m *AddressMap) count() {
+	ranges := map[string][]allocator.Range{}
+	for _, s := range m.Segments {
+		ranges[s.State] = append(ranges[s.State], s.Exact)
+	}
+	m.Totals, m.Digits = map[string]int64{}, nil
 	for s, r := range ranges {
 		m.Totals[s] = allocator.Total(r)
+		m.Digits.add(s, m.Totals[s], allocator.DecimalOf(r...))
 	}
-	return m
 }
 
 // Offered returns the ranges that a pool offers in a network.
@@ -132,11 +142,18 @@ type Fit struct {
 	Left         int64   `json:"left"`              // free addresses that no set uses
 	Unfragmented int64   `json:"unfragmented"`      // sets that would fit if the free addresses were one block
 	LargestFree  int64   `json:"largestFree"`
+	Digits       Digits  `json:"exact,omitempty"`
+}
+
+// SetNumbers sets the numbers of addresses of a pool.
+func (p *ProviderPool) SetNumbers(i *inventory.Inventory, pool inventory.Key) {
+	u := i.Usage(pool)
+	p.Free, p.LargestFree, p.Exact, p.Digits = u.Available, u.LargestFree, u.Exact, digitsOfPool(i, pool, "", "", "free", "largestFree")
 }
 
 // NewFit returns the number of sets of ranges with these sizes that fit into a pool.
-func NewFit(p *inventory.Pool, sizes []int64, f inventory.Fit) Fit {
-	return Fit{APIVersion, KindFit, NewObject(p.Key), sizes, f.Sets, f.AtLeast, f.Left, f.Unfragmented, f.Largest}
+func NewFit(i *inventory.Inventory, p *inventory.Pool, sizes []int64, f inventory.Fit) Fit {
+	return Fit{APIVersion, KindFit, NewObject(p.Key), sizes, f.Sets, f.AtLeast, f.Left, f.Unfragmented, f.Largest, digitsOfPool(i, p.Key, "", "", "", "largestFree")}
 }
 
 // ProviderFit is the number of tenants that fit into the NetworkPools of a ProviderConfig.
@@ -167,6 +184,7 @@ type ProviderPool struct {
 	Priority    int32            `json:"priority"`
 	Free        int64            `json:"free"`
 	LargestFree int64            `json:"largestFree"`
+	Digits      Digits           `json:"exact,omitempty"`
 	Sizes       map[string]int64 `json:"sizes"`             // type -> size of the tenant's range
 	Fits        int64            `json:"fits"`              // number of tenants, without the other pools
 	AtLeast     bool             `json:"atLeast,omitempty"` // Fits is a lower bound
@@ -187,6 +205,7 @@ type Plan struct {
 	Owners     []Segment `json:"owners"`
 	FreeBefore int64     `json:"freeBefore"`
 	FreeAfter  int64     `json:"freeAfter"`
+	Digits     Digits    `json:"exact,omitempty"`
 	// Server is the API server's answer to a dry run; "" without a dry run.
 	Server string `json:"server,omitempty"`
 }
@@ -196,6 +215,8 @@ func NewPlan(i *inventory.Inventory, p *inventory.Pool, plan inventory.Plan) Pla
 	item := Plan{
 		APIVersion: APIVersion, Kind: KindPlan, Pool: NewObject(p.Key), FreeBefore: allocator.Total(plan.Before), FreeAfter: allocator.Total(plan.After), Owners: []Segment{},
 	}
+	item.Digits.add("freeBefore", item.FreeBefore, allocator.DecimalOf(plan.Before...))
+	item.Digits.add("freeAfter", item.FreeAfter, allocator.DecimalOf(plan.After...))
 	for _, fault := range plan.Faults {
 		item.Denied = append(item.Denied, fault.Error())
 	}

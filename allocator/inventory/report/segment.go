@@ -18,6 +18,7 @@ type Segment struct {
 	First         string     `json:"first"`
 	Last          string     `json:"last"`
 	Size          int64      `json:"size"` // number of addresses; saturates at the largest int64
+	Digits        Digits     `json:"exact,omitempty"`
 	RoutingDomain string     `json:"routingDomain,omitempty"`
 	State         string     `json:"state"`
 	Owner         *Object    `json:"owner,omitempty"`
@@ -81,6 +82,7 @@ func NewSegment(i *inventory.Inventory, domain string, g state.Segment) Segment 
 	item := Segment{
 		Range: g.Range.String(), First: g.Range.First.String(), Last: g.Range.Last.String(), Size: g.Range.Size(), RoutingDomain: domain, State: string(g.State),
 		Owner: NewObject(i.ReleaserOf(g)), Until: OptionalTime(g.Until), Since: OptionalTime(g.Since), Rivals: newObjects(g.Rivals), Exact: g.Range, OwnerKey: g.Owner,
+		Digits: DigitsOf("size", g.Range),
 	}
 	if c := i.Claim(g.Owner); c != nil {
 		item.Tenant, item.Purpose = c.Tenant, string(c.Purpose)

@@ -35,6 +35,7 @@ type TenantAddresses struct {
 	Count   int64  `json:"count"`
 	Ranges  int    `json:"ranges"`
 	Quota   int32  `json:"quota,omitempty"`
+	Digits  Digits `json:"exact,omitempty"`
 
 	// Text is the number of addresses in words, without saturation.
 	Text string `json:"-"`
@@ -81,7 +82,9 @@ func NewTenant(i *inventory.Inventory, name string, t inventory.Tenant, claims [
 			count += min(allocator.Total(ofDomain), math.MaxInt64-count)
 		}
 		if quota := t.Quota(purpose); len(ranges) > 0 || quota > 0 {
-			item.Addresses = append(item.Addresses, TenantAddresses{string(purpose), count, counts[purpose], quota, allocator.AmountOf(ranges...)})
+			addresses := TenantAddresses{Purpose: string(purpose), Count: count, Ranges: counts[purpose], Quota: quota, Text: allocator.AmountOf(ranges...)}
+			addresses.Digits.add("count", count, allocator.DecimalOf(ranges...))
+			item.Addresses = append(item.Addresses, addresses)
 		}
 	}
 	if p := t.Provider; p != nil {
