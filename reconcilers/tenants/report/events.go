@@ -98,6 +98,8 @@ func (e Events) RecordShrink(c *v1alpha1.TenantCluster, a *v1alpha1.IPAllocation
 func (e Events) RecordGrowthPrevented(c *v1alpha1.TenantCluster, condition metav1.Condition) {
 	if condition.Status != metav1.ConditionTrue {
 		e.Recorder.Event(c, corev1.EventTypeWarning, condition.Reason, condition.Message)
+	}
+	if condition.Status == metav1.ConditionFalse { // Unknown is an outage, which the session logs without the tenant's text, or a tenant that is too large
 		e.Log.Info("Growth prevented", "tenant", c.Namespace+"/"+c.Name, "reason", condition.Reason+": "+condition.Message)
 	}
 }

@@ -39,6 +39,9 @@ func TestEvents_AreLogged(t *testing.T) {
 		"no growth": {func(e report.Events) {
 			e.RecordGrowthPrevented(c, metav1.Condition{Status: metav1.ConditionFalse, Reason: "PoolExhausted", Message: "no pool has room"})
 		}, `Growth prevented "tenant"="team-x/web" "reason"="PoolExhausted: no pool has room"`},
+		"outage": {func(e report.Events) {
+			e.RecordGrowthPrevented(c, metav1.Condition{Status: metav1.ConditionUnknown, Reason: "AccessDenied", Message: "text of the tenant"})
+		}, ""},
 		"shrink":       {func(e report.Events) { e.RecordShrink(c, a, 10*time.Minute) }, `Shrink` + block + `"no Service has used the addresses for 10m0s"`},
 		"deleted":      {func(e report.Events) { e.RecordReleased(c, a) }, `Release of allocation` + block + `"the TenantCluster was deleted"`},
 		"orphan":       {func(e report.Events) { e.RecordOrphanDeleted(a, nil) }, `Release of allocation` + block + `"the TenantCluster is gone"`},
@@ -56,6 +59,9 @@ func TestEvents_AreLogged(t *testing.T) {
 			tc.record(report.Events{Recorder: recorder, Log: log})
 			message, fields, _ := strings.Cut(tc.want, ` "`)
 			want := []string{fmt.Sprintf(`"level"=0 "msg"=%q "%s`, message, fields)}
+			if tc.want == "" {
+				want = nil
+			}
 			if diff := cmp.Diff(want, lines); diff != "" {
 				t.Errorf("lines (-want +got):\n%s", diff)
 			}
