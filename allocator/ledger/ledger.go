@@ -330,6 +330,11 @@ func (l *Ledger) renewNow(ctx context.Context) (err error) {
 	return l.awaitOutcome(ctx, committed, func() {})
 }
 
+// ProveLeads returns nil if this replica led when the call began, after a commit that began later. Before the call the replica has observed the claims of all
+// grants of earlier leaders; the grants of later leaders began after the call. A replica that was suspended, and does not know its successor yet, returns an
+// error. Error: *NotServingError, or the error of ctx.
+func (l *Ledger) ProveLeads(ctx context.Context) error { return l.renewNow(ctx) }
+
 // errNotOwner makes the result false of OwnsAll an error, which a fresh proof of leadership confirms.
 var errNotOwner = errors.New("the claim does not own all its ranges")
 

@@ -17,6 +17,7 @@ import (
 
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
 	"butlerlabs.dev/ipam/allocator/kinds/object"
+	"butlerlabs.dev/ipam/allocator/ledger"
 	"butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/reconcilers/claims"
 	"butlerlabs.dev/ipam/reconcilers/flow"
@@ -165,18 +166,21 @@ func (r *Reconciler[P]) attemptPool(ctx context.Context, req reconcile.Request, 
 	if m.recordManaged(before) {
 		r.requeueClaims(req.Namespace)
 	}
-	awaited := time.Duration(0)
-	if before.GetDeletionTimestamp() != nil {
-		if !r.Ledger.HasObserved(pool.Key, object.ResourceVersion(before)) {
-			return reconcile.Result{}, flow.ErrNothingToDo // the ledger may still allocate from the pool; the ledger observes the deletion soon, and requeues the pool
-		}
-		awaited = r.Ledger.AwaitsCreate(pool.Key) // before Usage, which counts a claim that is observed in between
-	}
-	usage, known := r.Ledger.Usage(pool.Key)
-	if !known {
-		return reconcile.Result{}, flow.ErrNothingToDo // the ledger observes the pool soon, and requeues it
+	// What the ledger knows must include what this version of the pool records: a list that is written from less would free a range. The ledger observes the
+	// version soon, and requeues the pool.
+	if !r.Ledger.HasObserved(pool.Key, object.ResourceVersion(before)) {
+		return reconcile.Result{}, flow.ErrNothingToDo
 	}
 	p := write.DeepCopy(before)
+	usage, awaited := r.needs(before)
+	// A former leader that was suspended may observe the deletion of the pool before the claims that its successor has stored. So a replica proves that it led
+	// when it had observed the deletion, and then looks again.
+	if before.GetDeletionTimestamp() != nil && usage.Claims == 0 && awaited == 0 {
+		if err := r.Ledger.ProveLeads(ctx); err != nil {
+			return reconcile.Result{}, err
+		}
+		usage, awaited = r.needs(before)
+	}
 	if done, err := r.ensureFinalizer(ctx, before, p, usage.Claims > 0 || awaited > 0); done || err != nil {
 		return reconcile.Result{}, err
 	}
@@ -210,6 +214,16 @@ func (m *memory) recordManaged(p client.Object) (requeueClaims bool) {
 	changed := m.generation != 0 && m.generation != p.GetGeneration()
 	m.generation = p.GetGeneration()
 	return wasUnmanaged && !m.unmanaged || changed
+}
+
+// needs returns the usage of a pool that the ledger has observed, and for how long a create of a claim is awaited if the pool is being deleted.
+func (r *Reconciler[P]) needs(p P) (usage ledger.Usage, awaited time.Duration) {
+	pool, _ := r.api.ToPool(p)
+	if p.GetDeletionTimestamp() != nil {
+		awaited = r.Ledger.AwaitsCreate(pool.Key) // before Usage, which counts a claim that is observed in between
+	}
+	usage, _ = r.Ledger.Usage(pool.Key)
+	return usage, awaited
 }
 
 // ensureFinalizer keeps the pool stored while needed: addresses are owned, or a create is awaited. It reports whether this attempt is complete.
