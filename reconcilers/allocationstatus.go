@@ -101,7 +101,7 @@ func deniedStatus(a *v1alpha1.IPAllocation, count int64, err error) *v1alpha1.IP
 		return failedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, claims.OwnedText(err, owned, a.Namespace))
 	case errors.Is(err, allocator.ErrExhausted):
 		return failedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonPoolExhausted,
-			fmt.Sprintf("pool %s has no free block of %s: enlarge it%s%s", pool, allocator.Counted(count, "address"),
+			fmt.Sprintf("pool exhausted: pool %s has no free block of %s: enlarge it%s%s", pool, allocator.Counted(count, "address"),
 				allocator.Agree(count, " or release some", ", release some or ask for fewer"), claims.PromisedText(err)))
 	default:
 		return failedStatus(a, v1alpha1.PhaseFailed, v1alpha1.ReasonAllocationFailed, err.Error())

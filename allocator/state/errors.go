@@ -101,6 +101,14 @@ func (e *PoolError) SeenFrom(place string) string {
 }
 
 func (e *PoolError) text(place, cause string) string {
+	if errors.Is(e.Err, allocator.ErrExhausted) {
+		return "pool exhausted: " + e.where(place, cause) // the words that the documents of the APIs let users look for
+	}
+	return e.where(place, cause)
+}
+
+// where names the pool before the cause, and what to wait for after it.
+func (e *PoolError) where(place, cause string) string {
 	var wait []string
 	switch {
 	case e.Withheld != nil:

@@ -51,7 +51,7 @@ func TestPoolError_SeenFrom(t *testing.T) {
 		return &PoolError{Pool: shared, Err: &OwnedError{Range: rng, Owner: owner}}
 	}
 	full := &PoolError{Pool: shared, Err: &allocator.ExhaustedError{Requested: 1}, Withheld: &OwnedError{Range: rng, Owner: prod, Withheld: true}}
-	const exhausted = "pool shared: 1 address requested, 0 free, largest free block 0: the pool offers no address that is not reserved: reserve fewer or enlarge the pool, or wait: "
+	const exhausted = "pool exhausted: pool shared: 1 address requested, 0 free, largest free block 0: the pool offers no address that is not reserved: reserve fewer or enlarge the pool, or wait: "
 	for name, tc := range map[string]struct {
 		err   *PoolError
 		place string

@@ -83,7 +83,7 @@ func TestExhausted_CountsPromisedAddresses(t *testing.T) {
 			t.Errorf("denied with\n\t%v\nwant\n\t%s", err, want)
 		}
 	}
-	const full = "pool ns/pool: 1 address requested, 0 free, largest free block 0: release some or enlarge the pool"
+	const full = "pool exhausted: pool ns/pool: 1 address requested, 0 free, largest free block 0: release some or enlarge the pool"
 	s.observeStored("stored", "10.0.0.0-10.0.0.6", journal.Token{})
 	for i := range int64(2) {
 		if _, err := s.Grant(s.now, Request{Claim: key(fmt.Sprint(i)), Pool: modelPool, Ranges: []RangeRequest{{Count: 1 + i}}}); err != nil {

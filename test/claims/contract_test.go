@@ -58,7 +58,7 @@ func createExhausted(t *testing.T, k suite.Kind, claim client.Object) {
 	t.Helper()
 	err := admin.Create(t.Context(), claim)
 	if k.Denied {
-		suite.RequireDenied(t, err, 403, "1 address requested, 0 free")
+		suite.RequireDenied(t, err, 403, "pool exhausted: pool ", "1 address requested, 0 free")
 		return
 	}
 	if err != nil || k.Address(claim) != "" {

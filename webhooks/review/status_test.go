@@ -83,18 +83,18 @@ func TestStatus_NamesCauseAndRemedy(t *testing.T) {
 			err:        in(&allocator.ExhaustedError{Requested: 9, Available: 7, Largest: 4}),
 			wantCode:   http.StatusForbidden,
 			wantReason: metav1.StatusReasonForbidden,
-			wantMessage: "pool team-a/vlan40: 9 addresses requested, 7 free, largest free block 4: " +
+			wantMessage: "pool exhausted: pool team-a/vlan40: 9 addresses requested, 7 free, largest free block 4: " +
 				"ask for fewer, release some or enlarge the pool",
-			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.count", Message: "pool team-a/vlan40: " +
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.count", Message: "pool exhausted: pool team-a/vlan40: " +
 				"9 addresses requested, 7 free, largest free block 4: ask for fewer, release some or enlarge the pool"}},
 		},
 		"an exhausted pool with addresses in cooldown": {
 			err:        &ledger.PoolError{Pool: pool, Err: &allocator.ExhaustedError{Requested: 9, Available: 7, Largest: 4}, Until: until},
 			wantCode:   http.StatusForbidden,
 			wantReason: metav1.StatusReasonForbidden,
-			wantMessage: "pool team-a/vlan40: 9 addresses requested, 7 free, largest free block 4: ask for fewer, release some or enlarge the pool, " +
+			wantMessage: "pool exhausted: pool team-a/vlan40: 9 addresses requested, 7 free, largest free block 4: ask for fewer, release some or enlarge the pool, " +
 				"or wait: released addresses are in cooldown, the first of them until 2026-05-04T03:02:01Z",
-			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.count", Message: "pool team-a/vlan40: " +
+			wantCauses: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec.count", Message: "pool exhausted: pool team-a/vlan40: " +
 				"9 addresses requested, 7 free, largest free block 4: ask for fewer, release some or enlarge the pool, " +
 				"or wait: released addresses are in cooldown, the first of them until 2026-05-04T03:02:01Z"}},
 		},
