@@ -171,7 +171,7 @@ func (l *Ledger) leadTerm(ctx context.Context, source Source, why string) error 
 	l.withState(func(*state.State) { l.provenAt = takeOverBegan })
 	v := l.session.Current()
 	if v.Quarantine {
-		l.cfg.Log.Info("The journal was lost although pools or claims are stored: nothing is granted until every grant that it may have contained has expired", "wait", l.cfg.GrantLife.String())
+		l.cfg.Log.Info("The journal is new although pools or claims are stored: further addresses are allocated when every grant that an earlier journal may have contained has expired", "wait", l.cfg.GrantLife.String())
 	}
 	l.withState(func(s *state.State) { s.TakeOver(v) })
 	defer l.withState(func(s *state.State) { s.StepDown() })

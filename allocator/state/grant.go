@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -12,8 +13,8 @@ func (s *State) checkCanGrant(q Request) error {
 	switch {
 	case !s.granting:
 		return ErrNotLeader
-	case s.quarantined:
-		return &NotServingError{Reason: "an earlier journal was lost: waiting until every grant that it may have contained has expired", RetryAfter: 5 * time.Second, NoOtherReplica: true}
+	case s.quarantined && !s.ownsRequested(q):
+		return s.quarantineError()
 	case s.readDenied[q.Claim.Resource].err != nil:
 		return s.readDenied[q.Claim.Resource].notServingError(q.Claim.Resource)
 	case s.readDenied[q.Pool.Resource].err != nil:
@@ -22,6 +23,33 @@ func (s *State) checkCanGrant(q Request) error {
 		return ErrBehind
 	}
 	return s.checkJournalRoom(q.Claim.Namespace, usualEntryBytes)
+}
+
+// ownsRequested reports whether a stored claim of an earlier allocator requests only what it owns already, itself or by its address object: the grant gives no
+// range another owner. Without a record in the status of the claim the address object proves nothing: it may be stored without admission, on a range that the
+// lost journal granted.
+func (s *State) ownsRequested(q Request) bool {
+	if c := s.claims[q.UID]; c == nil || !c.AllocatedEarlier {
+		return false
+	}
+	p, err := s.poolForRequest(q)
+	if err != nil {
+		return false
+	}
+	h := s.repeatableHolding(p, q)
+	return h != nil && h.claim != nil || len(s.missingRanges(p, q)) == 0
+}
+
+// quarantineRetries is in how many repeated requests a client waits for the end of a quarantine: client-go and kubectl repeat a request ten times.
+const quarantineRetries = 8
+
+// quarantineError returns why a state in quarantine denies a request.
+func (s *State) quarantineError() *NotServingError {
+	return &NotServingError{
+		Reason: fmt.Sprintf("the journal is new although pools or claims are stored: an earlier journal may have promised addresses to creates in progress, "+
+			"and further addresses are allocated from %s on", s.grantingSince.Add(s.limits.GrantLife).UTC().Format(time.RFC3339)),
+		RetryAfter: s.limits.GrantLife / quarantineRetries, NoOtherReplica: true,
+	}
 }
 
 // Grant allocates ranges for a request. The returned grant waits for the next commit; its response must not leave before that commit has landed.

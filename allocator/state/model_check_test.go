@@ -87,6 +87,9 @@ func TestModel_NoAddressIsOwnedTwice(t *testing.T) {
 		{"replaced pools", total.poolsReplaced, 16},
 		{"returned claims", total.movedBack, 32},
 		{"restores of etcd", total.restores, 4},
+		{"deleted journals", total.journalsLost, 4},
+		{"leaders in quarantine", total.ledQuarantined, 4},
+		{"owned ranges granted in quarantine", total.ownedInQuarantine, 64},
 		{"restarts by a restore", total.restartedByRestore, 4},
 		{"pool updates", total.poolUpdates, 4},
 		{"leaders that do not serve an API", total.ledUnserved, 32},
@@ -150,6 +153,9 @@ func TestModel_FindsEachBreak(t *testing.T) {
 		"a namespace uses the journal regardless of others":                  {breaks: breaks{ignoreShares: true}},
 		"a restored address object belongs to its claim, whatever its range": {breaks: breaks{ownByName: true}},
 		"an owner follows its pool into another routing domain":              {breaks: breaks{followPool: true}},
+		"a new leader grants although the journal was deleted":               {ignoreLostJournal: true},
+		"a new leader serves from lagging copies after a deletion":           {lostUnlisted: true},
+		"a new leader grants free ranges to stored claims in quarantine":     {breaks: breaks{grantUnowned: true}},
 		"the record of a routing domain is believed, whoever wrote it":       {breaks: breaks{believeRecord: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -78,6 +78,7 @@ func (w *world) stepReplica(r *replica) {
 // resolveCommit determines the outcome of the commit in flight: from the reply, or from the journal if the reply was a conflict or is late.
 func (w *world) resolveCommit(r *replica) {
 	switch {
+	case r.reply == replyStored && parseVersion(r.replyVersion) < r.newestJournal && w.restartRestored(r):
 	case r.reply == replyStored:
 		r.commitInFlight.ResourceVersion = r.replyVersion
 		w.commitLanded(r, *r.commitInFlight)
@@ -187,11 +188,16 @@ func (w *world) follow(r *replica) {
 		w.relist(r)
 	}
 	r.predecessor, r.phase = r.current, phaseAcquiring
-	w.sendCommit(r, r.current.WithLeader(r.name()))
+	next := r.current.WithLeader(r.name())
+	next.Quarantine = next.Quarantine || w.wasJournalLost(r.current) && !w.breaks.ignoreLostJournal
+	w.sendCommit(r, next)
 }
 
 // catchUp starts to serve once the copies of the replica have reached the versions that the previous leader applied.
 func (w *world) catchUp(r *replica) {
+	if w.losesJournal && !w.breaks.lostUnlisted && w.lacksVersions(r.predecessor) {
+		w.readAll(r)
+	}
 	copied := w.appliedVersions(r)
 	for _, resource := range modelResources { // in a fixed order, so that the seed determines the schedule
 		version := r.predecessor.Applied[resource]
@@ -224,6 +230,9 @@ func (w *world) catchUp(r *replica) {
 	r.state.SetMovedRecords([]MovedRecord{w.storedMovedRecord()})
 	r.state.StartGranting(w.now)
 	w.tally.takeOvers++
+	if r.state.quarantined {
+		w.tally.ledQuarantined++
+	}
 	if r.unserved && r.state.storedCount[modelOthers] > 0 {
 		w.tally.ledUnserved++
 	}
@@ -390,7 +399,9 @@ func (w *world) grantToStored(r *replica) {
 		return
 	}
 	if inherited := rangeOfAddressObject(r.state.State, c.Key); inherited.IsValid() {
-		w.grantStored(r, c.Claim, modelRequests(inherited, false))
+		if w.grantStored(r, c.Claim, modelRequests(inherited, false)) && r.state.quarantined {
+			w.tally.ownedInQuarantine++
+		}
 		return
 	}
 	o := w.objects[c.Key.Name]
@@ -406,14 +417,14 @@ func (w *world) extendClaim(r *replica, o *object) {
 }
 
 // grantStored grants the missing ranges of a stored claim. Once the grant is committed, a later step writes the ranges to the claim, on top of the version in
-// the request.
-func (w *world) grantStored(r *replica, c Claim, requests []RangeRequest) {
+// the request. It reports whether the ranges were granted.
+func (w *world) grantStored(r *replica, c Claim, requests []RangeRequest) bool {
 	if len(c.Ranges) > 0 && c.Pool == (Key{}) {
-		return // no pool to allocate from
+		return false // no pool to allocate from
 	}
 	g, err := r.state.Grant(w.now, Request{Claim: c.Key, UID: c.UID, Version: c.ResourceVersion, Pool: c.Pool, Ranges: requests})
 	if err != nil {
-		return
+		return false
 	}
 	f := &storedGrant{grant: g, committed: make(chan error, 1), resourceVersion: c.ResourceVersion}
 	if g.state == grantCommitted {
@@ -423,6 +434,7 @@ func (w *world) grantStored(r *replica, c Claim, requests []RangeRequest) {
 	}
 	r.storedGrants[c.UID] = f
 	w.logf("%s: grant %s to stored %s token %s", r.name(), g.Ranges, c.Key.Name, g.Token)
+	return true
 }
 
 // replica is a replica of the allocator: a State with the informers and the leader election around the State.

@@ -90,14 +90,23 @@ func (w *world) restoreEtcd() {
 
 // readJournal reads the journal for a replica. If etcd was restored under the replica, the replica restarts and readJournal returns false.
 func (w *world) readJournal(r *replica) (journal.Revision, bool) {
-	if r.restoredUnder && !w.breaks.ignoreRestore {
-		w.logf("%s: restart, etcd was restored", r.name())
-		w.tally.restartedByRestore++
-		w.startReplica(r)
+	if w.restartRestored(r) {
 		return w.lease, false
 	}
-	r.newestJournal = parseVersion(w.lease.ResourceVersion)
+	r.newestJournal = max(r.newestJournal, parseVersion(w.lease.ResourceVersion)) // a journal that does not exist has no version
 	return w.lease, true
+}
+
+// restartRestored restarts a replica that reads or has written a revision of the journal after etcd was restored under the replica: the revision is older than
+// newestJournal. It reports whether it did.
+func (w *world) restartRestored(r *replica) bool {
+	if !r.restoredUnder || w.breaks.ignoreRestore {
+		return false
+	}
+	w.logf("%s: restart, etcd was restored", r.name())
+	w.tally.restartedByRestore++
+	w.startReplica(r)
+	return true
 }
 
 // parseVersion parses a resourceVersion; the empty one of a journal that does not exist is 0.

@@ -71,6 +71,8 @@ type modelBreaks struct {
 	ignoreUnserved    bool // a replica does not observe the claims of an API that is switched off
 	noStandbyRoom     bool // small pools have standby grants
 	ignoreUnreadable  bool // a replica leads at once although it cannot read the claims that the journal lists
+	ignoreLostJournal bool // a new leader grants at once although the journal was deleted
+	lostUnlisted      bool // a new leader serves from lagging copies after the journal was deleted
 }
 
 // focus enables the faults in which the break shows, so that few schedules are needed to find a violation.
@@ -95,6 +97,8 @@ func (m modelBreaks) focus(w *world) {
 		w.stallOdds, w.servesPartly = 1, false
 	case m.ignoreUnserved, m.ignoreUnreadable:
 		w.servesPartly = true
+	case m.ignoreLostJournal, m.lostUnlisted, m.grantUnowned:
+		w.losesJournal, w.bypassesAdmission, w.servesPartly = true, false, false
 	case m.noInheritance, m.freeMoved, m.missingListFrees, m.ownByName:
 		w.bypassesAdmission, w.movesClaims, w.servesPartly = false, true, false
 	}
@@ -138,6 +142,7 @@ type world struct {
 	remakesPool       bool // the pool is made anew in another routing domain, and records of routing domains are changed
 	servesPartly      bool // replicas are started with and without the API of modelOthers
 	restoresEtcd      bool // etcd is restored from backups
+	losesJournal      bool // a person deletes the journal, and an earlier allocator stores claims with their address objects
 	standbyGrants     int  // of one demand; 0 for none
 	smallPool         bool // a small pool overlaps the pool
 	floods            bool // namespaces flood the journal
@@ -171,6 +176,9 @@ type tally struct {
 	poolsReplaced      uint64 // pools replaced by an older version or without the list of recorded ranges
 	movedBack          uint64 // moved claims that returned
 	restores           uint64 // restores of etcd
+	journalsLost       uint64 // deletions of the journal
+	ledQuarantined     uint64 // replicas that started to serve after the journal was deleted
+	ownedInQuarantine  uint64 // stored claims that received in quarantine the range of their address object
 	restartedByRestore uint64 // replicas that restarted because of a restore
 	poolUpdates        uint64 // pool updates stored
 	ledUnserved        uint64 // replicas that led while claims of an API that they do not serve were stored
@@ -200,6 +208,9 @@ func (t *tally) add(o tally) {
 	t.poolsReplaced += o.poolsReplaced
 	t.movedBack += o.movedBack
 	t.restores += o.restores
+	t.journalsLost += o.journalsLost
+	t.ledQuarantined += o.ledQuarantined
+	t.ownedInQuarantine += o.ownedInQuarantine
 	t.restartedByRestore += o.restartedByRestore
 	t.poolUpdates += o.poolUpdates
 	t.ledUnserved += o.ledUnserved
@@ -235,15 +246,19 @@ func newWorld(seed uint64, breaks modelBreaks, verbose bool) *world {
 	}
 	w.restoresEtcd, w.updatesPool, w.relists = w.rng.IntN(4) == 0, w.rng.IntN(3) == 0, w.rng.IntN(3) == 0
 	w.usesAddresses = w.breaks == (modelBreaks{}) && w.rng.IntN(4) == 0
+	w.losesJournal = w.breaks == (modelBreaks{}) && w.rng.IntN(8) == 0
 	w.standbyGrants, w.coarseClock = []int{0, 1, 3}[w.rng.IntN(3)], w.rng.IntN(8) == 0
 	w.smallPool, w.floods = w.remakesPool && seed%2 == 0, !w.movesClaims && !w.servesPartly && seed%8 == 0
 	w.remakesPool = w.remakesPool && !w.smallPool
 	breaks.focus(w)
 	if w.remakesPool {
-		w.bypassesAdmission, w.movesClaims, w.servesPartly, w.restoresEtcd, w.updatesPool, w.smallPool = false, false, false, false, false, false
+		w.bypassesAdmission, w.movesClaims, w.servesPartly, w.restoresEtcd, w.updatesPool, w.smallPool, w.losesJournal = false, false, false, false, false, false, false
 	}
 	if w.servesPartly {
-		w.bypassesAdmission, w.movesClaims, w.restoresEtcd, w.relists = false, false, false, false
+		w.bypassesAdmission, w.movesClaims, w.restoresEtcd, w.relists, w.losesJournal = false, false, false, false, false
+	}
+	if w.losesJournal { // an earlier allocator knows neither moved ranges nor the pool's updates
+		w.movesClaims, w.updatesPool = false, false
 	}
 	for i := range 2 + w.rng.IntN(2) {
 		r := &replica{id: i, applyShare: []int{4, 20, 120}[w.rng.IntN(3)]}
@@ -306,6 +321,14 @@ func (w *world) step() {
 			w.takeBackup()
 		case 1:
 			w.restoreEtcd()
+		}
+	}
+	if w.losesJournal {
+		switch w.rng.IntN(300) {
+		case 0:
+			w.loseJournal()
+		case 1, 2, 3, 4:
+			w.storeEarlier([]string{"a", "b", "c", "d"}[w.rng.IntN(4)])
 		}
 	}
 	if w.servesPartly {

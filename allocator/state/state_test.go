@@ -1005,6 +1005,28 @@ func TestQuarantine_DeniesGrants(t *testing.T) {
 	if _, err := s.Preview(Request{Claim: key("a"), Pool: modelPool, Ranges: []RangeRequest{{Count: 1}}}); !errors.As(err, &wait) {
 		t.Errorf("dry run: %v", err)
 	}
+	s.observeStored("other", "", journal.Token{})
+	s.observeStored("web", "", journal.Token{}, func(c *Claim) { c.AllocatedEarlier = true })
+	s.observeStored("address", "10.0.0.3", journal.Token{}, addressObjectOf("web"))
+	s.observeStored("new", "", journal.Token{})
+	s.observeStored("address-of-new", "10.0.0.5", journal.Token{}, addressObjectOf("new"))
+	for name, q := range map[string]Request{
+		"a free address to a stored claim":                  {Claim: key("web"), UID: "web", Ranges: []RangeRequest{{Exact: mustRange("10.0.0.4")}}},
+		"any address to a stored claim":                     {Claim: key("other"), UID: "other"},
+		"an address that the status does not record":        {Claim: key("new"), UID: "new", Ranges: []RangeRequest{{Exact: mustRange("10.0.0.5")}}},
+		"the address of an address object to a create":      {Claim: key("web"), Ranges: []RangeRequest{{Exact: mustRange("10.0.0.3")}}},
+		"the address of an address object to another claim": {Claim: key("other"), UID: "other", Ranges: []RangeRequest{{Exact: mustRange("10.0.0.3")}}},
+	} {
+		if _, err := s.requestGrant(q); !errors.As(err, &wait) {
+			t.Errorf("granted %s: %v", name, err)
+		}
+	}
+	own := Request{Claim: key("web"), UID: "web", Pool: modelPool, Ranges: []RangeRequest{{Exact: mustRange("10.0.0.3")}}}
+	if p, err := s.Preview(own); err != nil || p.Ranges[0] != mustRange("10.0.0.3") {
+		t.Errorf("the dry run of the address that the claim owns: %v, %v", p, err)
+	}
+	g := s.mustGrant(own)
+	s.observeStored("web", "10.0.0.3", g.Token)
 	if !s.commit().Quarantine {
 		t.Error("the quarantine is missing in the next commit")
 	}
@@ -1012,6 +1034,7 @@ func TestQuarantine_DeniesGrants(t *testing.T) {
 	if s.commit().Quarantine {
 		t.Error("the quarantine never ends")
 	}
+	s.expectOwnership("web", "confirmed")
 	s.mustGrant(Request{Claim: key("a")})
 }
 

@@ -25,8 +25,9 @@ const parallelWrites = 8
 const passLimit = 5 * time.Second
 
 // Waiting serves the stored claims of one pool without an allocation: the pool appeared or grew after them, addresses were released, or the webhooks were
-// not called. Ranges are granted in the order of creation, and written in parallel. Claims whose writes failed are served last: each may take as long
-// as a slow foreign webhook.
+// not called. Ranges are granted in the order of creation, and written in parallel. Claims that record an address of an earlier allocator are served first:
+// the ledger grants them this address also while it grants no other. Claims whose writes failed are served last: each may take as long as a slow foreign
+// webhook.
 type Waiting[T client.Object] struct {
 	*Reconciler[T]
 	poolResource string
@@ -59,6 +60,7 @@ func (r *Waiting[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	slices.SortFunc(waiting, func(x, y T) int {
 		return cmp.Or(cmp.Compare(r.waitingBackoff.Failures(client.ObjectKeyFromObject(x)), r.waitingBackoff.Failures(client.ObjectKeyFromObject(y))), oldestFirst(x, y))
 	})
+	waiting = r.recordedFirst(waiting)
 	pool := ledger.Key{Resource: r.poolResource, Namespace: req.Namespace, Name: req.Name}
 	p := &pass[T]{Waiting: r, pool: r.poolBasis(ctx, pool), began: time.Now()}
 	p.writes.SetLimit(parallelWrites)
@@ -82,6 +84,19 @@ func (r *Waiting[T]) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	err = p.writes.Wait()
 	return reconcile.Result{RequeueAfter: p.again.Wait}, err
+}
+
+// recordedFirst moves the claims whose status records an allocation to the front.
+func (r *Waiting[T]) recordedFirst(waiting []T) []T {
+	var recorded, others []T
+	for _, c := range waiting {
+		if r.api.ToClaim(c).AllocatedEarlier {
+			recorded = append(recorded, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	return append(recorded, others...)
 }
 
 // isOver reports whether the pass has reached its limit, and requeues the pool in that case.

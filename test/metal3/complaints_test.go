@@ -241,16 +241,24 @@ func TestCooldown_DelayShortened(t *testing.T) {
 	ipClaims.bound(t, second)
 }
 
-// The existing provider reads the annotation ipAddress once: what somebody wrote into it later means nothing there.
+// The existing provider reads the annotation ipAddress once: what somebody wrote into it later means nothing there. Its claims get their addresses at once,
+// while the new journal lets no claim get another: also one whose address the existing provider did not write into it, and after an older one without address.
 func TestTakeOver_KeepsTheAddressInUse(t *testing.T) {
 	t.Parallel()
 	box, c := suite.StartSandbox(t, sandbox.Options{ClusterAPI: true})
 	ns := suite.CreateNamespace(t, c)
 	pool := ten(ns, "pool")
-	suite.Create(t, c, pool)
+	suite.Create(t, c, pool, ipClaims.claim(ns, "exhausted", "pool", ""), ipAddressClaims.claim(ns, "exhausted", "pool", ""))
+	second := ipAddressClaims.claim(ns, "second", "pool", "").(*ipamv1.IPAddressClaim)
+	suite.Create(t, c, second, ipAddressClaims.holds(ns, "pool-10-0-0-4", "pool", "second", "10.0.0.4"))
+	second.Status.AddressRef.Name = "pool-10-0-0-4"
+	if err := c.Status().Update(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	plain := ipClaims.claim(ns, "plain", "pool", "").(*v1alpha1.IPClaim)
 	edited := ipClaims.claim(ns, "edited", "pool", "10.0.0.7").(*v1alpha1.IPClaim)
 	kept := ipClaims.claim(ns, "kept", "pool", "10.0.0.8").(*v1alpha1.IPClaim)
-	for claim, has := range map[*v1alpha1.IPClaim]string{edited: "10.0.0.5", kept: "10.0.0.8"} {
+	for claim, has := range map[*v1alpha1.IPClaim]string{plain: "10.0.0.3", edited: "10.0.0.5", kept: "10.0.0.8"} {
 		claim.Finalizers = []string{v1alpha1.FinalizerIPClaim}
 		o := ipClaims.holds(ns, "pool-"+strings.ReplaceAll(has, ".", "-"), "pool", claim.Name, has)
 		suite.Create(t, c, claim, o)
@@ -265,23 +273,28 @@ func TestTakeOver_KeepsTheAddressInUse(t *testing.T) {
 	if err := box.InstallWebhooks(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for claim, has := range map[*v1alpha1.IPClaim]string{edited: "10.0.0.5", kept: "10.0.0.8"} {
-		suite.AwaitObject(t, c, claim, func(c *v1alpha1.IPClaim) string {
-			if c.Annotations[v1alpha1.AnnotationIPAddress] != has || c.Annotations[butlerv1.AnnotationOrigin] != butlerv1.OriginAdopted {
-				return fmt.Sprintf("annotations %v", c.Annotations)
+	for claim, has := range map[client.Object]string{plain: "10.0.0.3", second: "10.0.0.4", edited: "10.0.0.5", kept: "10.0.0.8"} {
+		suite.AwaitObject(t, c, claim, func(o client.Object) string {
+			if a := o.GetAnnotations(); a[v1alpha1.AnnotationIPAddress] != has || a[butlerv1.AnnotationOrigin] != butlerv1.OriginAdopted {
+				return fmt.Sprintf("annotations %v", a)
 			}
 			return ""
 		})
 	}
 	suite.AwaitObject(t, c, pool, func(p *v1alpha1.IPPool) string {
-		if len(p.Status.Indexes) != 2 || p.Status.Indexes["edited"] != "10.0.0.5" || p.Status.Indexes["kept"] != "10.0.0.8" {
+		if len(p.Status.Indexes) != 4 || p.Status.Indexes["plain"] != "10.0.0.3" || p.Status.Indexes["edited"] != "10.0.0.5" || p.Status.Indexes["kept"] != "10.0.0.8" {
 			return fmt.Sprintf("indexes %v", p.Status.Indexes)
 		}
 		return ""
 	})
 	var addresses v1alpha1.IPAddressList
-	if err := c.List(t.Context(), &addresses, client.InNamespace(ns)); err != nil || len(addresses.Items) != 2 {
+	if err := c.List(t.Context(), &addresses, client.InNamespace(ns)); err != nil || len(addresses.Items) != 3 {
 		t.Errorf("%d addresses, %v", len(addresses.Items), err)
+	}
+	for _, a := range addresses.Items {
+		if len(a.OwnerReferences) != 2 {
+			t.Errorf("%s has the owners %v", a.Name, a.OwnerReferences)
+		}
 	}
 }
 

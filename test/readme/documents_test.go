@@ -33,7 +33,7 @@ var elsewhere = []outside{
 	{"charts/butler-ipam/README.md", regexp.MustCompile(`^first\.yaml$|^kubectl (create -f first\.yaml|wait ipallocation/first |get ipallocation first |delete ipallocation/first )`),
 		"needs a manager", "test/chart/callers_test.go"},
 	{"charts/butler-ipam/README.md", regexp.MustCompile(`^(kubeconfig|admission)\.yaml$`), "configures an API server", "test/chart/callers_test.go"},
-	{"api/metal3/README.md", regexp.MustCompile(`^kubectl (scale|delete) `), "needs Metal3's own manager", "test/clusterctl"},
+	{"api/metal3/README.md", regexp.MustCompile(`^kubectl (scale|delete|rollout status|wait ipclaims) `), "needs Metal3's own manager and its objects", "test/clusterctl"},
 	{"cmd/kubectl-ipam/README.md", regexp.MustCompile(`^check-roles\.yaml$|^kubectl create .*check`),
 		"is executed by the test of the roles", "test/plugin/check_test.go"},
 	{"reconcilers/tenants/README.md", regexp.MustCompile(`\bold-(tenant|pool|provider)\b`), "needs the control plane of a tenant", "test/tenants/existing_test.go"},

@@ -86,7 +86,7 @@ var (
 	CertificateExpires   = define("IPAM409", SeverityWarning, "A certificate of the webhooks expires soon.")
 	PluginDiffers        = define("IPAM410", SeverityWarning, "This command and the manager are of different releases.")
 	JournalUnreadable    = define("IPAM411", SeverityError, "The journal is damaged, or in the format of a newer release.")
-	JournalLost          = define("IPAM412", SeverityWarning, "The journal was lost: nothing is granted for two minutes.")
+	JournalLost          = define("IPAM412", SeverityWarning, "The journal is new although pools or claims are stored: no further address is allocated for two minutes.")
 	LeakedGrant          = define("IPAM413", SeverityWarning, "The journal keeps a grant whose object was never stored.")
 )
 

@@ -66,8 +66,8 @@ func CheckJournal(i *inventory.Inventory, namespace string, lease *coordinationv
 		list = append(list, checkGrants(i, v.Entries, unrenewed)...)
 	}
 	if v.Quarantine {
-		list = append(list, newFinding(JournalLost, nil, "wait for two minutes after the start of a leader: then the flag is removed; find out what deleted or emptied the Lease",
-			"the Lease %s/%s was deleted or emptied, with the grants of creates in flight", namespace, journal.LeaseName))
+		list = append(list, newFinding(JournalLost, nil, "wait for two minutes after the start of a leader: then the flag is removed. Unless this is the first start of a manager in this namespace, find out what deleted or emptied the Lease",
+			"the Lease %s/%s is new, or was deleted or emptied, although pools or claims are stored: it may lack the grants of creates in flight", namespace, journal.LeaseName))
 	}
 	if len(list) == 0 {
 		passed = fmt.Sprintf("leader %s, journal renewed at %s", leaderName(v.Leader), renewTime.UTC().Format(time.RFC3339))
