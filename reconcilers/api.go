@@ -3,7 +3,6 @@ package reconcilers
 import (
 	"context"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,7 +46,6 @@ type apiAdapter[T, P client.Object] struct {
 	wholeStatus                 bool                     // see claims.Config
 	clusterScoped               bool                     // the objects have no namespace
 	workers                     int                      // of the controller of the claims
-	mirrorEvery                 time.Duration            // period of the pacer of status writes
 }
 
 // Resources implements API.

@@ -33,7 +33,7 @@ import (
 
 // ClusterAPI is the API ipam.cluster.x-k8s.io. Its pools are those of Metal3 and Butler.
 var ClusterAPI API = &apiAdapter[*ipamv1.IPAddressClaim, *metal3v1.IPPool]{
-	claimResource: clusterapi.ResourceIPAddressClaim, claimName: "ipaddressclaim", workers: addressWorkers, mirrorEvery: addressEvery,
+	claimResource: clusterapi.ResourceIPAddressClaim, claimName: "ipaddressclaim", workers: addressWorkers,
 	newClaims: newIPAddressClaims, addresses: clusterAPIAddresses,
 	otherPools: map[string]client.Object{metal3.ResourceIPPool: &metal3v1.IPPool{}, butler.ResourceNetworkPool: &butlerv1.NetworkPool{}},
 }

@@ -28,7 +28,7 @@ import (
 // Butler is the API butler.butlerlabs.dev.
 var Butler API = &apiAdapter[*v1alpha1.IPAllocation, *v1alpha1.NetworkPool]{
 	claimResource: butler.ResourceIPAllocation, poolResource: butler.ResourceNetworkPool,
-	claimName: "ipallocation", poolName: "networkpool", wholeStatus: true, workers: claimWorkers, mirrorEvery: mirrorEvery,
+	claimName: "ipallocation", poolName: "networkpool", wholeStatus: true, workers: claimWorkers,
 	newClaims: func() claims.Adapter[*v1alpha1.IPAllocation] { return ipAllocations{} }, pools: pools.NetworkPools,
 }
 

@@ -32,7 +32,7 @@ import (
 // Metal3 is the API ipam.metal3.io.
 var Metal3 API = &apiAdapter[*v1alpha1.IPClaim, *v1alpha1.IPPool]{
 	claimResource: metal3.ResourceIPClaim, poolResource: metal3.ResourceIPPool,
-	claimName: "ipclaim", poolName: "ippool", wholeStatus: true, workers: addressWorkers, mirrorEvery: addressEvery,
+	claimName: "ipclaim", poolName: "ippool", wholeStatus: true, workers: addressWorkers,
 	newClaims: newIPClaims, pools: pools.IPPools, addresses: ipAddresses,
 }
 

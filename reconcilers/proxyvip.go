@@ -27,7 +27,7 @@ import (
 // NovaEdge is the API novaedge.io.
 var NovaEdge API = &apiAdapter[*v1alpha1.ProxyVIP, *v1alpha1.ProxyIPPool]{
 	claimResource: novaedge.ResourceProxyVIP, poolResource: novaedge.ResourceProxyIPPool,
-	claimName: "proxyvip", poolName: "proxyippool", clusterScoped: true, workers: claimWorkers, mirrorEvery: mirrorEvery,
+	claimName: "proxyvip", poolName: "proxyippool", clusterScoped: true, workers: claimWorkers,
 	newClaims: func() claims.Adapter[*v1alpha1.ProxyVIP] { return proxyVIPs{} }, pools: pools.ProxyIPPools,
 }
 

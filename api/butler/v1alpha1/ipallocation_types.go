@@ -100,7 +100,7 @@ type NamespacedObjectReference struct {
 // IPAllocationStatus mirrors the range in spec, with the state of the range.
 type IPAllocationStatus struct {
 	// phase is Pending (waiting for the pool), Allocated (owns the addresses), Released (being deleted) or Failed (an administrator must act: condition
-	// Ready has the reason).
+	// Ready has the reason). phase is empty in the response to a create, whose spec has the addresses: the API server stores a new object without status.
 	// +optional
 	Phase IPAllocationPhase `json:"phase,omitempty"`
 
