@@ -26,24 +26,47 @@ func (c Clusters) Cluster(namespace, name string) (metal3.Cluster, bool) {
 // SetClusters sets the stored Clusters of Cluster API. Without SetClusters, the Clusters are not known.
 func (i *Inventory) SetClusters(stored Clusters) { i.clusters = stored }
 
-// NamesCluster reports whether a claim without a range, or the pool of such a claim, names a Cluster: the reason of the claim depends on the Clusters.
+// NamesCluster reports whether a pool names a Cluster, or a claim that may wait for it: the note of the pool and the reason of the claim depend on the Clusters.
 func (i *Inventory) NamesCluster() bool {
+	for _, p := range i.pools {
+		if checkPool(p, Clusters{}) != nil && checkPool(p, nil) == nil {
+			return true
+		}
+	}
 	for _, c := range i.claims {
-		if c.State == ClaimPending && i.checkWait(c, Clusters{}) != nil && i.checkWait(c, nil) == nil {
+		if mayWait(c) && i.checkWait(c, Clusters{}) != nil && i.checkWait(c, nil) == nil {
 			return true
 		}
 	}
 	return false
 }
 
-// WaitOf returns why the manager gives a claim without a range no address now: the claim, its pool or a Cluster of both is paused, or the Cluster does not
-// exist; nil without such a reason.
+// mayWait reports whether a pause keeps a claim from becoming Ready: a claim without a range, or an IPClaim or IPAddressClaim with one, whose address object is
+// created later. A paused pool does not keep an IPAllocation with a range from becoming Ready.
+func mayWait(c *Claim) bool {
+	return c.State == ClaimPending || c.State == ClaimNotReady && addressObjects[c.Key.Resource] != ""
+}
+
+// WaitOf returns why the manager does not serve a claim now: the claim, its pool or a Cluster of both is paused, or the Cluster does not exist; nil without such
+// a reason.
 func (i *Inventory) WaitOf(c *Claim) *metal3.WaitError {
 	var wait *metal3.WaitError
-	if c.State == ClaimPending && errors.As(i.checkWait(c, i.clusters), &wait) {
+	if mayWait(c) && errors.As(i.checkWait(c, i.clusters), &wait) {
 		return wait
 	}
 	return nil
+}
+
+// NoteOfPause returns a note about a pool whose claims wait, whatever room it has; "" for another pool. The status of an IPPool has no such note.
+func (i *Inventory) NoteOfPause(p *Pool) string {
+	var wait *metal3.WaitError
+	switch {
+	case !errors.As(checkPool(p, i.clusters), &wait):
+		return ""
+	case metal3.IsPaused(p.Object):
+		return "paused"
+	}
+	return wait.Reason
 }
 
 // LacksCluster reports whether the Cluster that a claim names is known to be missing.
@@ -65,6 +88,11 @@ func (i *Inventory) checkWait(c *Claim, clusters Clusters) error {
 	if err != nil || p == nil {
 		return err
 	}
+	return checkPool(p, clusters)
+}
+
+// checkPool returns an error while the manager does not reconcile the claims of a pool.
+func checkPool(p *Pool, clusters Clusters) error {
 	switch o := p.Object.(type) {
 	case *metal3v1.IPPool:
 		return metal3.CheckPoolWait(o, clusters)

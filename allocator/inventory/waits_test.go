@@ -27,6 +27,8 @@ func TestReasonOf_Waits(t *testing.T) {
 		}
 		return p
 	}
+	named := &metal3v1.IPClaim{ObjectMeta: meta("claim"), Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "pool"}}}
+	named.Annotations[metal3v1.AnnotationIPAddress] = "10.0.0.5"
 	ipClaim := &metal3v1.IPClaim{ObjectMeta: meta("claim"), Spec: metal3v1.IPClaimSpec{Pool: corev1.ObjectReference{Name: "pool"}}}
 	ofCluster := func(cluster string) metav1.Object {
 		return &ipamv1.IPAddressClaim{ObjectMeta: meta("claim"), Spec: ipamv1.IPAddressClaimSpec{ClusterName: cluster, PoolRef: ipamv1.IPPoolReference{APIGroup: "ipam.metal3.io", Kind: "IPPool", Name: "pool"}}}
@@ -42,16 +44,19 @@ func TestReasonOf_Waits(t *testing.T) {
 		depends     bool // on the Clusters
 		missing     bool
 		want        string
+		note        string // of the pool
 	}{
-		"Cluster of the claim is missing": {ipPool("", false), ofCluster("nope"), stored, true, true, "Cluster nope of IPAddressClaim claim does not exist" + then},
-		"Cluster of the claim is paused":  {ipPool("", false), ofCluster("moving"), stored, true, false, "Cluster moving of IPAddressClaim claim is paused" + then},
-		"annotation of the Cluster":       {ipPool("", false), ofCluster("marked"), stored, true, false, "Cluster marked of IPAddressClaim claim is paused" + then},
-		"Cluster of the pool is missing":  {ipPool("nope", false), ipClaim, stored, true, true, "Cluster nope of IPPool pool does not exist" + then},
-		"Cluster is stored":               {ipPool("web", false), ofCluster("web"), stored, true, false, ""},
-		"Clusters are not known":          {ipPool("web", false), ofCluster("nope"), nil, true, false, ""},
-		"no Cluster":                      {ipPool("", false), ipClaim, stored, false, false, ""},
-		"paused IPPool":                   {ipPool("", true), ipClaim, nil, false, false, "IPPool pool is paused" + then},
-		"paused NetworkPool":              {paused, allocation, nil, false, false, "NetworkPool pool is paused" + then},
+		"Cluster of the claim is missing": {ipPool("", false), ofCluster("nope"), stored, true, true, "Cluster nope of IPAddressClaim claim does not exist" + then, ""},
+		"Cluster of the claim is paused":  {ipPool("", false), ofCluster("moving"), stored, true, false, "Cluster moving of IPAddressClaim claim is paused" + then, ""},
+		"annotation of the Cluster":       {ipPool("", false), ofCluster("marked"), stored, true, false, "Cluster marked of IPAddressClaim claim is paused" + then, ""},
+		"Cluster of the pool is missing":  {ipPool("nope", false), ipClaim, stored, true, true, "Cluster nope of IPPool pool does not exist" + then, "Cluster nope of IPPool pool does not exist"},
+		"claim with an address":           {ipPool("nope", false), named, stored, true, true, "Cluster nope of IPPool pool does not exist" + then, "Cluster nope of IPPool pool does not exist"},
+		"Cluster of the pool is paused":   {ipPool("moving", false), ipClaim, stored, true, false, "Cluster moving of IPPool pool is paused" + then, "Cluster moving of IPPool pool is paused"},
+		"Cluster is stored":               {ipPool("web", false), ofCluster("web"), stored, true, false, "", ""},
+		"Clusters are not known":          {ipPool("web", false), ofCluster("nope"), nil, true, false, "", ""},
+		"no Cluster":                      {ipPool("", false), ipClaim, stored, false, false, "", ""},
+		"paused IPPool":                   {ipPool("", true), ipClaim, nil, false, false, "IPPool pool is paused" + then, "paused"},
+		"paused NetworkPool":              {paused, allocation, nil, false, false, "NetworkPool pool is paused" + then, "paused"},
 	} {
 		i := New(now, nil)
 		i.Add(tc.pool)
@@ -60,6 +65,9 @@ func TestReasonOf_Waits(t *testing.T) {
 			t.Errorf("%s: depends on Clusters: %t", name, got)
 		}
 		i.SetClusters(tc.clusters)
+		if note := i.NoteOfPause(i.Pools()[0]); note != tc.note {
+			t.Errorf("%s: note %q, want %q", name, note, tc.note)
+		}
 		c := i.Claims()[0]
 		if wait := i.WaitOf(c); c.Reason != tc.want || (wait != nil) != (tc.want != "") || wait != nil && wait.Missing != tc.missing {
 			t.Errorf("%s: reason %q, want %q; %+v", name, c.Reason, tc.want, wait)

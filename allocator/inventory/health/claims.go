@@ -56,10 +56,16 @@ func checkClaim(i *inventory.Inventory, c *inventory.Claim, grace time.Duration)
 	case lost != nil:
 		add(NotOffered, "change its pool so that it offers the addresses again, or kubectl delete "+kubectlName(c.Key)+", when nothing uses them", "owns %s, and %v", formatRanges(c.Ranges), lost)
 	case wait != nil && wait.Missing && i.LacksCluster(c): // see CheckClusters
-	case wait != nil && wait.Missing && unready >= grace:
-		add(NoAddress, "create the Cluster, or correct its name", "has no address for %s: %s", unready, reason)
 	case wait != nil && unready >= grace:
-		add(NoAddress, "end the pause, unless it is intended", "has no address for %s: %s", unready, reason)
+		remedy := "end the pause, unless it is intended"
+		if wait.Missing {
+			remedy = "create the Cluster, or correct its name"
+		}
+		if c.State == inventory.ClaimNotReady {
+			add(NotReady, remedy, "has its addresses and is not Ready for %s: %s", unready, reason)
+		} else {
+			add(NoAddress, remedy, "has no address for %s: %s", unready, reason)
+		}
 	case c.State == inventory.ClaimPending && unready >= grace:
 		add(NoAddress, "release addresses of its pool, or enlarge the pool, unless the reason is another", "has no address for %s: %s", unready, reason)
 	case c.State != inventory.ClaimReady && c.State != inventory.ClaimPending && unready >= grace:

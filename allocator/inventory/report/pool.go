@@ -57,8 +57,8 @@ func notesOf(i *inventory.Inventory, p *inventory.Pool) (notes []string) {
 	if p.Deleting {
 		notes = append(notes, "is being deleted")
 	}
-	if p.Paused {
-		notes = append(notes, "paused")
+	if pause := i.NoteOfPause(p); pause != "" {
+		notes = append(notes, pause)
 	}
 	if p.Manual {
 		notes = append(notes, "allocates only requested addresses")
