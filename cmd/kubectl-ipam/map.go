@@ -214,6 +214,9 @@ func (a *app) legend(squares []inventory.Sign) string {
 // printRanges prints a map as a list of ranges.
 func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network allocator.Range, segments []state.Segment, tenant string, others []string) error {
 	m := report.NewAddressMap(i, p, network)
+	if (a.output == "csv" || a.output == "name") && len(others) > 0 { // a list has no place for the networks that it leaves out
+		m, others = report.NewWholeMap(i, p), nil
+	}
 	m.OtherNetworks = others
 	text := ""
 	if tenant != "" {
@@ -229,10 +232,8 @@ func (a *app) printRanges(i *inventory.Inventory, p *inventory.Pool, network all
 	if a.output == "json" || a.output == "yaml" {
 		return a.printDocument(m)
 	}
-	if line := otherNetworksLine(others); line != "" && (a.output == "table" || a.output == "wide") {
+	if line := otherNetworksLine(others); line != "" {
 		text += "\n" + line
-	} else if line != "" {
-		a.warn("%s", line)
 	}
 	if a.output == "table" || a.output == "wide" {
 		if _, err := fmt.Fprintln(a.out, text); err != nil {

@@ -21,6 +21,7 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory/report"
 	"butlerlabs.dev/ipam/allocator/kinds/butler"
 	"butlerlabs.dev/ipam/allocator/kinds/metal3"
+	"butlerlabs.dev/ipam/allocator/kinds/novaedge"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
@@ -233,6 +234,29 @@ func TestMap_GridOfIPv6(t *testing.T) {
 	if got := draw(whole); !strings.Contains(got, "one sign is 2^54 addresses\n") || !strings.Contains(got, "  +....... ........ ........ ........\n") ||
 		!strings.Contains(got, "\n 2001:db8:0:0:800::  ........ ") || !strings.Contains(got, "(30 more rows like this)\n") {
 		t.Errorf("%s:\n%s", whole, got)
+	}
+}
+
+// The lists for programs have the addresses of both families of a pool. A document names the networks that it leaves out.
+func TestMap_DualStack(t *testing.T) {
+	i := site()
+	k := inventory.Key{Resource: novaedge.ResourceProxyIPPool, Name: "dual"}
+	i.Add(&novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: "dual", UID: "dual", ResourceVersion: "1"}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"10.46.0.0/30", "2001:db8:46::/126"}}})
+	p := i.Pool(k)
+	network, offered, err := mapNetwork(p, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for output, want := range map[string]string{
+		"csv":  "range,size,domain,state,owner,tenant,purpose,since,until\n10.46.0.1-10.46.0.2,2,,free,,,,,\n2001:db8:46::1-2001:db8:46::3,3,,free,,,,,\n",
+		"name": "10.46.0.1-10.46.0.2\n2001:db8:46::1-2001:db8:46::3\n",
+	} {
+		a, out := siteApp("")
+		a.output = output
+		err := a.printRanges(i, p, network, i.Segments("", offered), "", otherNetworks(p, ""))
+		if err != nil || out.String() != want {
+			t.Errorf("-o %s: %q, want %q: %v", output, out, want, err)
+		}
 	}
 }
 

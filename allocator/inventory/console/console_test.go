@@ -676,3 +676,19 @@ func TestPools_NotesNameOtherPools(t *testing.T) {
 		}
 	}
 }
+
+// The ranges of a pool as CSV are those of all its networks, unless the query selects a part. JSON names the networks that it leaves out.
+func TestPool_CSVOfDualStack(t *testing.T) {
+	i := newInventory(t, objects())
+	i.Add(&novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: "dual", UID: "dual", ResourceVersion: "1"}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"10.46.0.0/30", "2001:db8:46::/126"}}})
+	h := handlerOf(i)
+	const pool, header, v4, v6 = "pool=ProxyIPPool/dual", "range,size,domain,state,owner,tenant,purpose,since,until\n", "10.46.0.1-10.46.0.2,2,,free,,,,,\n", "2001:db8:46::1-2001:db8:46::3,3,,free,,,,,\n"
+	for target, want := range map[string]string{"/pool.csv?" + pool: header + v4 + v6, "/pool.csv?" + pool + "&in=10.46.0.0/30": header + v4, "/pool.csv?" + pool + "&in=2001:db8:46::/126": header + v6} {
+		if got := mustGet(t, h, target); strings.ReplaceAll(got, "\r\n", "\n") != want {
+			t.Errorf("%s: %q, want %q", target, got, want)
+		}
+	}
+	if got := mustGet(t, h, "/pool.json?"+pool); !strings.Contains(got, `"2001:db8:46::/126"`) {
+		t.Errorf("the document does not name the other network: %s", got)
+	}
+}

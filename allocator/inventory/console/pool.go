@@ -206,6 +206,10 @@ func (r *request) rangesOf(p *inventory.Pool, network netip.Prefix) *answer {
 	m := report.NewAddressMap(r.Inventory, p, allocator.RangeOfPrefix(network))
 	if !network.IsValid() { // the pool offers no addresses
 		m.Network = ""
+	} else if r.format == formatCSV && r.value("in") == "" {
+		m = report.NewWholeMap(r.Inventory, p)
+	} else if r.value("in") == "" {
+		m.OtherNetworks = report.NetworkTexts(p.Networks()[1:])
 	}
 	columns := report.SegmentColumns(false)
 	rows := [][]string{{}}

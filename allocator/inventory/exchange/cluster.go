@@ -154,9 +154,7 @@ func (c *comparison) checkSegments(it *item, ranges []allocator.Range, own inven
 			}
 			switch g.State {
 			case state.SegmentReserved:
-				if kind, why := c.whyBlocked(it, common); why != "" {
-					fail(kind, "%s", why)
-				}
+				c.checkBlocked(it, common)
 			case state.SegmentOwned:
 				if g.Owner == own || it.kind == addressfile.KindPreAllocation && g.Owner.Name == it.name && g.Owner.Namespace == c.Pool.Key.Namespace {
 					continue
@@ -203,29 +201,45 @@ func isReservation(k addressfile.Kind) bool {
 	return k == addressfile.KindReserved || k == addressfile.KindPreAllocation
 }
 
-// whyBlocked returns why the pools do not allow an item to use a reserved range; "" if the item may use the range.
-func (c *comparison) whyBlocked(it *item, r allocator.Range) (ConflictKind, string) {
+// checkBlocked records a conflict for each part of a reserved range that the pools do not allow an item to use.
+func (c *comparison) checkBlocked(it *item, reserved allocator.Range) {
 	if isReservation(it.kind) {
-		return "", "" // a range may be reserved twice
+		return // a range may be reserved twice
 	}
+	rest := []allocator.Range{reserved} // for which no conflict is recorded
 	for _, p := range c.i.Pools() {
-		what, blocks := p.Blocks(r)
-		if p.Domain != c.Pool.Domain || !blocks {
+		if p.Domain != c.Pool.Domain {
 			continue
 		}
-		pool, isIPPool := p.Object.(*metal3v1.IPPool)
-		switch {
-		case !isIPPool:
-			if what = cmp.Or(what, "is reserved"); p.Key != c.Pool.Key {
-				what = fmt.Sprintf("in pool %s %s", inventory.NameOf(p.Key), what)
+		for _, blocked := range p.Blocked() {
+			for _, r := range rest {
+				if !blocked.Overlaps(r) {
+					continue
+				}
+				part := blocked.Intersect(r)
+				if kind, why := c.whyBlocked(it, p, part); why != "" {
+					c.addConflict(kind, it.rowsIn(part), "%s %s; the file says %s", part, why, it.owner())
+					rest = allocator.Subtract(rest, []allocator.Range{part})
+				}
 			}
-			return ConflictReserved, what
-		case p.Key == c.Pool.Key && addressText(pool.Spec.PreAllocations[it.name]) == r.First.String():
-			continue // spec.preAllocations has the address under the name of the claim
 		}
-		return ConflictPreAllocated, fmt.Sprintf("is kept for a claim (spec.preAllocations) by pool %s", inventory.NameOf(p.Key))
 	}
-	return "", ""
+}
+
+// whyBlocked returns why a pool that blocks a range does not allow an item to use the range; "" if the item may use the range.
+func (c *comparison) whyBlocked(it *item, p *inventory.Pool, r allocator.Range) (ConflictKind, string) {
+	what, _ := p.Blocks(r)
+	pool, isIPPool := p.Object.(*metal3v1.IPPool)
+	switch {
+	case !isIPPool:
+		if what = cmp.Or(what, "is reserved"); p.Key != c.Pool.Key {
+			what = fmt.Sprintf("in pool %s %s", inventory.NameOf(p.Key), what)
+		}
+		return ConflictReserved, what
+	case p.Key == c.Pool.Key && addressText(pool.Spec.PreAllocations[it.name]) == r.First.String():
+		return "", "" // spec.preAllocations has the address under the name of the claim
+	}
+	return ConflictPreAllocated, fmt.Sprintf("is kept for a claim (spec.preAllocations) by pool %s", inventory.NameOf(p.Key))
 }
 
 func addressText(a metal3v1.IP) string {

@@ -288,6 +288,12 @@ func TestNewPlan_Conflicts(t *testing.T) {
 	} {
 		i.Add(o)
 	}
+	for name, reserved := range map[string]string{"beside": "10.40.5.140/30", "third": "10.40.5.144/30"} {
+		i.Add(&butlerv1.NetworkPool{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: "1"},
+			Spec:       butlerv1.NetworkPoolSpec{CIDR: "10.40.5.128/25", Reserved: []butlerv1.ReservedRange{{CIDR: reserved}}},
+		})
+	}
 	cases := map[string]struct {
 		text string
 		pool inventory.Key
@@ -349,6 +355,24 @@ func TestNewPlan_Conflicts(t *testing.T) {
 				"conflict outside [3] 10.40.7.5 is outside the pool (inside spec.cidr, but in no range of spec.tenantAllocation): 10.40.0.0-10.40.0.255 10.40.1.0-10.40.6.255",
 			},
 		},
+		"two ranges of the pool": {
+			text: "range,tenant\n10.40.0.250-10.40.1.3,a/a\n",
+			want: []string{"conflict outside [2] 10.40.0.250-10.40.1.3 is not in one range of the pool: 10.40.0.0-10.40.0.255 10.40.1.0-10.40.6.255"},
+		},
+		"rows that share some addresses": {
+			text: "range,tenant\n10.40.1.80-10.40.1.95,a/a\n10.40.1.90-10.40.1.99,b/b\n",
+			want: []string{
+				"IPAllocation vlan40-10-40-1-80-to-10-40-1-95 [10.40.1.80-10.40.1.95] a/a nodes [2]",
+				"conflict rows [2 3] 10.40.1.90-10.40.1.95 is for a/a (nodes) in row 2, and for b/b (nodes) in row 3",
+			},
+		},
+		"reserved by two pools": {
+			text: "range,tenant\n10.40.5.128-10.40.5.160,a/a\n", pool: butler.NetworkPoolKey("ns", "beside"),
+			want: []string{
+				"conflict reserved [2] 10.40.5.140-10.40.5.143 is reserved (spec.reserved[0].cidr); the file says for a/a (nodes)",
+				"conflict reserved [2] 10.40.5.144-10.40.5.147 in pool ns/third is reserved (spec.reserved[0].cidr); the file says for a/a (nodes)",
+			},
+		},
 		"reserved already": {text: "range\n10.40.0.1\n10.40.7.0/25\n10.40.7.5\n", want: []string{"3 present, 0 duplicates"}},
 		"cooldown": {
 			text: "range,tenant\n10.40.3.5-10.40.3.12,a/a\n10.40.3.3,\n",
@@ -368,7 +392,7 @@ func TestNewPlan_Conflicts(t *testing.T) {
 			text: "range,tenant\n10.99.0.1,a/a\n10.40.6.250-10.40.7.3,a/a\n2001:db8::1,\n",
 			want: []string{
 				"conflict outside [2] 10.99.0.1 is outside the pool: 10.40.0.0-10.40.0.255 10.40.1.0-10.40.6.255",
-				"conflict outside [3] 10.40.6.250-10.40.7.3 is not in one range of the pool: 10.40.0.0-10.40.0.255 10.40.1.0-10.40.6.255",
+				"conflict outside [3] 10.40.7.0-10.40.7.3 of 10.40.6.250-10.40.7.3 is outside the pool: 10.40.0.0-10.40.0.255 10.40.1.0-10.40.6.255",
 				"conflict outside [4] 2001:db8::1 is outside spec.cidr of the pool: 10.40.0.0-10.40.7.255",
 			},
 		},

@@ -300,6 +300,9 @@ func (pl *planner) isOutside(r *addressfile.Record, kind addressfile.Kind) bool 
 			continue
 		}
 		switch {
+		case overlaps([]allocator.Range{one}) && len(allocator.Subtract([]allocator.Range{one}, allowed)) > 0:
+			outside := allocator.Subtract([]allocator.Range{one}, allowed)
+			pl.addConflict(ConflictOutside, []int{r.Row}, "%s of %s is outside %s: %s", rangesText(outside), one, where, rangesText(firstRanges(allowed)))
 		case overlaps([]allocator.Range{one}):
 			pl.addConflict(ConflictOutside, []int{r.Row}, "%s is not in one range of %s: %s", one, where, rangesText(firstRanges(allowed)))
 		case pl.o.SkipOutside && !overlaps(r.Ranges):

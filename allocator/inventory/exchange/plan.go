@@ -137,6 +137,16 @@ func (it *item) sameOwner(o *item) bool {
 	return it.kind == addressfile.KindReserved || it.name != "" || it.tenant == o.tenant && it.purpose == o.purpose && it.team == o.team
 }
 
+// common returns the addresses of a range that an item has.
+func (it *item) common(r allocator.Range) (ranges []allocator.Range) {
+	for _, own := range it.ranges {
+		if own.Overlaps(r) {
+			ranges = append(ranges, own.Intersect(r))
+		}
+	}
+	return ranges
+}
+
 // rowsIn returns the rows of an item that have addresses of a range.
 func (it *item) rowsIn(r allocator.Range) (rows []int) {
 	for _, p := range it.parts {
@@ -315,9 +325,10 @@ func (pl *planner) mergeItems(items []*item) []*item {
 		}
 		if rival := pl.findClash(active, s); rival != nil {
 			dropped[s.item] = true
-			first := rival.rowsIn(s.Range)
+			common := rival.common(s.Range)
+			first := rival.rowsIn(common[0])
 			rows := sortedRows(slices.Concat(first[:1], s.rows()))
-			pl.addConflict(ConflictRows, rows, "%s is %s in %s %d, and %s in %s %d", s.Range, rival.owner(), pl.file.Unit, first[0], s.owner(), pl.file.Unit, s.parts[0].row)
+			pl.addConflict(ConflictRows, rows, "%s is %s in %s %d, and %s in %s %d", rangesText(common), rival.owner(), pl.file.Unit, first[0], s.owner(), pl.file.Unit, s.parts[0].row)
 			continue
 		}
 		if same := pl.findSame(active, s); same != nil {

@@ -99,6 +99,20 @@ func NewAddressMap(i *inventory.Inventory, p *inventory.Pool, network allocator.
 	return m
 }
 
+// NewWholeMap returns the addresses that a pool offers in all its networks. Network is the first network. Precondition: the pool offers addresses.
+func NewWholeMap(i *inventory.Inventory, p *inventory.Pool) (m AddressMap) {
+	for n, network := range p.Networks() {
+		part := NewAddressMap(i, p, network)
+		if n == 0 {
+			m = part
+			continue
+		}
+		m.Segments = append(m.Segments, part.Segments...)
+	}
+	m.count()
+	return m
+}
+
 // OfTenant returns the segments of a tenant.
 func (m AddressMap) OfTenant(tenant string) AddressMap {
 	segments := []Segment{}
@@ -208,6 +222,8 @@ type Plan struct {
 	Digits     Digits    `json:"exact,omitempty"`
 	// Server is the API server's answer to a dry run; "" without a dry run.
 	Server string `json:"server,omitempty"`
+	// Warnings are those of the API server about the dry run.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // NewPlan returns the effect of a change of a pool.

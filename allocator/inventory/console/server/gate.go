@@ -38,7 +38,7 @@ const (
 	reviewLife = 30 * time.Second
 	// reviewTimeout bounds the review of a token.
 	reviewTimeout = 10 * time.Second
-	// maxRequests bounds the concurrent requests.
+	// maxRequests bounds the concurrent requests of persons whose token the API server has accepted.
 	maxRequests = 64
 	// namespaceValue is the name of the value in the query by which a person chooses a namespace, and of the cookie that keeps the choice.
 	namespaceValue = "namespace"
@@ -49,6 +49,7 @@ type gate struct {
 	handler  http.Handler
 	tokens   authenticator.Token
 	rights   authorizer.Authorizer
+	sources  *sources
 	requests chan struct{} // contains an element for each request in progress
 	log      logr.Logger
 }
@@ -78,25 +79,30 @@ func newGate(handler http.Handler, kube *rest.Config, log logr.Logger) (*gate, e
 	if err != nil {
 		return nil, err
 	}
-	return &gate{handler, cache.New(tokens, false, reviewLife, reviewLife), rights, make(chan struct{}, maxRequests), log}, nil
+	return &gate{handler, cache.New(tokens, false, reviewLife, reviewLife), rights, newSources(time.Now), make(chan struct{}, maxRequests), log}, nil
 }
 
 // ServeHTTP implements http.Handler.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	console.Protect(w.Header())
-	select {
-	case g.requests <- struct{}{}:
-		defer func() { <-g.requests }()
-	default:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many requests at a time: try again in a second", http.StatusServiceUnavailable)
-		return
+	person, err := g.authenticate(r)
+	var ctx context.Context
+	if err == nil {
+		select {
+		case g.requests <- struct{}{}:
+			defer func() { <-g.requests }()
+			ctx, err = g.admit(r, person)
+		default:
+			err = &denial{http.StatusServiceUnavailable, "too many requests at a time: try again in a second"}
+		}
 	}
-	ctx, err := g.admit(r)
 	var denied *denial
 	switch {
 	case errors.As(err, &denied):
-		if denied.code == http.StatusUnauthorized {
+		switch denied.code {
+		case http.StatusServiceUnavailable, http.StatusTooManyRequests:
+			w.Header().Set("Retry-After", "1")
+		case http.StatusUnauthorized:
 			w.Header().Set("WWW-Authenticate", `Basic realm="Butler IPAM: any user name, and a token of the cluster as password", charset="UTF-8"`)
 			w.Header().Add("WWW-Authenticate", "Bearer")
 		}
@@ -121,12 +127,8 @@ type denial struct {
 func (d *denial) Error() string { return d.text }
 
 // admit returns a context with the reader of a request. The error is a denial or an error of the API server.
-func (g *gate) admit(r *http.Request) (context.Context, error) {
+func (g *gate) admit(r *http.Request, person user.Info) (context.Context, error) {
 	ctx := r.Context()
-	person, err := g.authenticate(ctx, tokenOf(r))
-	if err != nil {
-		return nil, err
-	}
 	switch may, err := g.may(ctx, authorizer.AttributesRecord{User: person, Verb: "get", Path: gatePath}); {
 	case err != nil:
 		return nil, err
@@ -153,13 +155,22 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// authenticate returns the user of a token. If the API server does not accept the token, the error is a denial.
-func (g *gate) authenticate(ctx context.Context, token string) (user.Info, error) {
+// authenticate returns the user of the token of a request. If the API server does not accept the token, or is not asked, the error is a denial.
+func (g *gate) authenticate(r *http.Request) (user.Info, error) {
 	unknown := &denial{http.StatusUnauthorized, "a valid token of the cluster is needed: as bearer token, or as the password of any user name"}
+	token := tokenOf(r)
 	if token == "" {
 		return nil, unknown
 	}
-	response, known, err := g.tokens.AuthenticateToken(ctx, token)
+	decision, done := g.sources.begin(r, token)
+	switch decision {
+	case deny:
+		return nil, unknown
+	case postpone:
+		return nil, &denial{http.StatusTooManyRequests, "too many unknown tokens from this address: try again in a second"}
+	}
+	response, known, err := g.tokens.AuthenticateToken(r.Context(), token)
+	done(known, isFailure(err))
 	switch {
 	case known:
 		return response.User, nil
