@@ -18,27 +18,31 @@ import (
 	"butlerlabs.dev/ipam/allocator/ledger"
 )
 
-// The permissions for these reads are in config/rbac/novaedge_role.yaml.
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=servicecidrs,verbs=list
+
 const (
 	clusterUseLimit = 2 * time.Second // bound of all reads for one warning
 	nodePage        = 500
 )
 
-// clusterAddressUse finds addresses that the cluster itself uses: of Services, nodes, and Pods. Announcing such an address would divert its traffic.
+// clusterAddressUse finds addresses that the cluster itself uses: of Services, Pods, and Nodes. An object with such an address is unreachable in the cluster, and
+// announcing the address would divert its traffic.
 type clusterAddressUse struct {
 	live client.Reader
 	log  logr.Logger
 }
 
 // warnings returns at most one warning about a pool. Data that cannot be read in time is omitted. Pools with a routing domain of their own are not checked.
-func (u clusterAddressUse) warnings(ctx context.Context, pool ledger.Pool) []string {
+// addressesOfNodes is false for a pool that may offer the addresses of Nodes, which are not allocated (package reconcilers/inuse).
+func (u clusterAddressUse) warnings(ctx context.Context, pool ledger.Pool, addressesOfNodes bool) []string {
 	if pool.Space != "" || len(pool.Window) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterUseLimit)
 	defer cancel()
 	shared := &overlapList{window: pool.Window}
-	if err := errors.Join(u.services(ctx, shared), u.nodes(ctx, shared)); err != nil {
+	if err := errors.Join(u.services(ctx, shared), u.nodes(ctx, shared, addressesOfNodes)); err != nil {
 		u.log.V(1).Info("Reading the addresses that the cluster uses failed, warnings may be missing", "pool", pool.Key.String(), "error", err.Error())
 	}
 	if len(shared.found) == 0 {
@@ -56,7 +60,7 @@ func (u clusterAddressUse) services(ctx context.Context, shared *overlapList) er
 	return err
 }
 
-func (u clusterAddressUse) nodes(ctx context.Context, shared *overlapList) error {
+func (u clusterAddressUse) nodes(ctx context.Context, shared *overlapList, addresses bool) error {
 	var page corev1.NodeList
 	for !shared.isFull() {
 		if err := u.live.List(ctx, &page, client.Limit(nodePage), client.Continue(page.Continue)); err != nil {
@@ -65,7 +69,9 @@ func (u clusterAddressUse) nodes(ctx context.Context, shared *overlapList) error
 		for i := range page.Items {
 			n := &page.Items[i]
 			for _, a := range n.Status.Addresses {
-				shared.addOverlaps("Node "+n.Name, a.Address)
+				if addresses {
+					shared.addOverlaps("Node "+n.Name, a.Address)
+				}
 			}
 			shared.addOverlaps("Pods of Node "+n.Name, n.Spec.PodCIDRs...)
 		}

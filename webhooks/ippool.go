@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"context"
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -51,6 +50,8 @@ func (ipPools) faults(old, p *v1alpha1.IPPool, updating bool) field.ErrorList {
 	return metal3.ValidateIPPool(p)
 }
 
-func (ipPools) warnings(_ context.Context, p *v1alpha1.IPPool, _ func(netip.Addr) string) []string {
+func (ipPools) announces() bool { return false }
+
+func (ipPools) warnings(p *v1alpha1.IPPool, _ func(netip.Addr) string) []string {
 	return metal3.FindPoolWarnings(p)
 }

@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"context"
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -42,6 +41,8 @@ func (networkPools) faults(old, p *v1alpha1.NetworkPool, updating bool) field.Er
 	return butler.ValidateNetworkPool(p)
 }
 
-func (networkPools) warnings(_ context.Context, p *v1alpha1.NetworkPool, describeOwner func(netip.Addr) string) []string {
+func (networkPools) announces() bool { return false }
+
+func (networkPools) warnings(p *v1alpha1.NetworkPool, describeOwner func(netip.Addr) string) []string {
 	return butler.FindPoolWarnings(p, describeOwner)
 }

@@ -41,7 +41,9 @@ type poolAdapter[P client.Object] interface {
 	faults(old, p P, updating bool) field.ErrorList
 	// warnings describe settings that are valid but most likely unintended. describeOwner describes the owner of an address in the
 	// routing domain; "" for a free address.
-	warnings(ctx context.Context, p P, describeOwner func(netip.Addr) string) []string
+	warnings(p P, describeOwner func(netip.Addr) string) []string
+	// announces reports whether the cluster announces the addresses of the pool: then a Node must have none of them.
+	announces() bool
 }
 
 // pools is the generic path of one pool kind. An update must not exclude owned addresses.
@@ -50,6 +52,7 @@ type pools[P client.Object] struct {
 	ledger       *ledger.Ledger
 	cached, live client.Reader
 	owners       owners
+	cluster      clusterAddressUse
 	// waiting bounds the denials that wait for owners to be deleted.
 	waiting chan struct{}
 	log     logr.Logger
@@ -124,7 +127,8 @@ func (n *pools[P]) validate(ctx context.Context, req *admission.Request) (admiss
 		}
 		return owner.Owner.SeenFrom(review.PlaceOf(req))
 	}
-	return admission.Allowed("").WithWarnings(slices.Concat(n.warnings(ctx, pool, describeOwner), n.warnOverlaps(changed), n.warnOwned(changed))...), nil
+	return admission.Allowed("").WithWarnings(slices.Concat(
+		n.warnings(pool, describeOwner), n.cluster.warnings(ctx, changed, n.announces()), n.warnOverlaps(changed), n.warnOwned(changed))...), nil
 }
 
 // readStored reads the stored pool that an update claims to replace. A caller without a client certificate can invent an old version, so the old

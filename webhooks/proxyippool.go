@@ -1,7 +1,6 @@
 package webhooks
 
 import (
-	"context"
 	"net/netip"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -16,8 +15,8 @@ import (
 
 // +kubebuilder:rbac:groups=novaedge.io,resources=proxyippools,verbs=get
 
-// proxyIPPools adapts ProxyIPPools. The zero value does not read addresses used by the cluster.
-type proxyIPPools struct{ cluster clusterAddressUse }
+// proxyIPPools adapts ProxyIPPools.
+type proxyIPPools struct{}
 
 func (proxyIPPools) subject() review.Subject {
 	return review.Subject{Kind: v1alpha1.GroupVersion.WithKind("ProxyIPPool"), ClusterScoped: true}
@@ -43,6 +42,8 @@ func (proxyIPPools) faults(old, p *v1alpha1.ProxyIPPool, updating bool) field.Er
 	return novaedge.ValidateProxyIPPool(p)
 }
 
-func (a proxyIPPools) warnings(ctx context.Context, p *v1alpha1.ProxyIPPool, _ func(netip.Addr) string) []string {
-	return append(novaedge.FindPoolWarnings(p), a.cluster.warnings(ctx, a.pool(p))...)
+func (proxyIPPools) announces() bool { return true }
+
+func (proxyIPPools) warnings(p *v1alpha1.ProxyIPPool, _ func(netip.Addr) string) []string {
+	return novaedge.FindPoolWarnings(p)
 }

@@ -107,7 +107,7 @@ func Butler(o Options, hooks map[string]review.Hook) {
 // NovaEdge adds the webhooks of novaedge.io.
 func NovaEdge(o Options, hooks map[string]review.Hook) {
 	addClaim(o, hooks, proxyVIPs{})
-	addPool(o, hooks, proxyIPPools{clusterAddressUse{o.Live, o.Log}}, true)
+	addPool(o, hooks, proxyIPPools{}, true)
 }
 
 // Metal3 adds the webhooks of ipam.metal3.io.
@@ -147,7 +147,7 @@ func addOwner[T client.Object](o Options, hooks map[string]review.Hook, k ownerW
 // addPool adds the webhooks of a pool; with deniesDeletion, also the webhook that denies the deletion of a pool in use.
 func addPool[P client.Object](o Options, hooks map[string]review.Hook, pool poolAdapter[P], deniesDeletion bool) {
 	p := &pools[P]{poolAdapter: pool, ledger: o.Ledger, cached: o.Cached, live: o.Live, owners: owners{cached: o.Cached, live: o.Live, kinds: o.ownerKinds, tenants: o.Tenants},
-		waiting: make(chan struct{}, maxWaitingDeletes), log: o.Log}
+		cluster: clusterAddressUse{o.Live, o.Log}, waiting: make(chan struct{}, maxWaitingDeletes), log: o.Log}
 	addHook(hooks, p.subject(), verbMutate, "", p.mutate)
 	addHook(hooks, p.subject(), verbValidate, "", p.validate)
 	if deniesDeletion {

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -35,14 +33,9 @@ const clusterAPI = "clusterapi"
 // allAPIs lists the APIs that this release can serve.
 var allAPIs = apis{
 	{"butler", butlerv1.GroupVersion, butlerv1.AddToScheme, reconcilers.Butler, webhooks.Butler},
-	{"novaedge", novaedgev1.GroupVersion, novaedgeScheme, reconcilers.NovaEdge, webhooks.NovaEdge},
+	{"novaedge", novaedgev1.GroupVersion, novaedgev1.AddToScheme, reconcilers.NovaEdge, webhooks.NovaEdge},
 	{"metal3", metal3v1.GroupVersion, metal3v1.AddToScheme, reconcilers.Metal3, webhooks.Metal3},
 	{clusterAPI, ipamv1.GroupVersion, ipamv1.AddToScheme, reconcilers.ClusterAPI, webhooks.ClusterAPI},
-}
-
-// novaedgeScheme includes ServiceCIDRs, because a ProxyIPPool is compared with the ServiceCIDRs.
-func novaedgeScheme(s *runtime.Scheme) error {
-	return errors.Join(novaedgev1.AddToScheme(s), networkingv1.AddToScheme(s))
 }
 
 // required returns the resources of an API that the API server must serve.

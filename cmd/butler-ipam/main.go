@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
@@ -186,7 +187,7 @@ func runManager(ctx context.Context, o *options, log logr.Logger, filled func())
 
 func newManager(kube *rest.Config, o *options, hooks *server.Server, certs certificates.Setup, log logr.Logger) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := certificates.AddToScheme(scheme); err != nil {
+	if err := errors.Join(certificates.AddToScheme(scheme), networkingv1.AddToScheme(scheme)); err != nil { // pools are compared with ServiceCIDRs
 		return nil, err
 	}
 	for _, a := range allAPIs {

@@ -72,11 +72,11 @@ func TestOutput_ControlCharacters(t *testing.T) {
 		}
 		checkTerminal(t, what, out.String()+errs.String(), c.lines)
 	}
-	text, err := a.planText(planOutput{item: report.Plan{Denied: []string{evil}}, server: response{denied, "denied: " + evil}})
+	text, err := a.planText(planOutput{item: report.Plan{Denied: []string{evil}}, server: response{denied, "denied: " + evil, []string{evil}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkTerminal(t, "plan", text, 2)
+	checkTerminal(t, "plan", text, 3)
 }
 
 func printTo(a *app, text string) error {

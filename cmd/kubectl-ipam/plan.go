@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -140,19 +141,20 @@ const (
 
 // response is the response of the API server to a dry run.
 type response struct {
-	verdict verdict
-	text    string
+	verdict  verdict
+	text     string
+	warnings []string
 }
 
 // newResponse returns the response for the error of a dry run.
 func newResponse(err error) response {
 	switch {
 	case err == nil:
-		return response{accepted, "accepted"}
+		return response{verdict: accepted, text: "accepted"}
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
-		return response{denied, "denied: " + err.Error()}
+		return response{verdict: denied, text: "denied: " + err.Error()}
 	}
-	return response{undecided, "failed: " + err.Error()}
+	return response{text: "failed: " + err.Error()}
 }
 
 // dryRunPatch sends a merge patch of a NetworkPool to the API server as a dry run.
@@ -173,6 +175,8 @@ func (a *app) dryRun(ctx context.Context, verb string, pool inventory.Key, newRe
 	if err != nil {
 		return newResponse(err)
 	}
+	warned := &warnings{}
+	config.WarningHandler = warned
 	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		return newResponse(err)
@@ -181,8 +185,23 @@ func (a *app) dryRun(ctx context.Context, verb string, pool inventory.Key, newRe
 		return response{text: fmt.Sprintf("skipped, because you may not %s the pool", verb)}
 	}
 	path := []string{"apis", butlerv1.GroupVersion.Group, butlerv1.GroupVersion.Version, "namespaces", pool.Namespace, "networkpools", pool.Name}
-	return newResponse(newRequest(client).AbsPath(path...).Param("dryRun", metav1.DryRunAll).Do(ctx).Error())
+	answer := newResponse(newRequest(client).AbsPath(path...).Param("dryRun", metav1.DryRunAll).Do(ctx).Error())
+	answer.warnings = warned.texts
+	return answer
 }
+
+// warnings collects the distinct warnings in the responses of the API server.
+type warnings struct{ texts []string }
+
+// HandleWarningHeader implements rest.WarningHandler.
+func (w *warnings) HandleWarningHeader(code int, _, text string) {
+	if code == warningCode && text != "" && !slices.Contains(w.texts, text) {
+		w.texts = append(w.texts, text)
+	}
+}
+
+// warningCode is the code of warnings by the API server, as in k8s.io/client-go/rest.
+const warningCode = 299
 
 // planOutput is the output of plan.
 type planOutput struct {
@@ -196,7 +215,7 @@ func (o planOutput) isDenied() bool { return len(o.item.Denied) > 0 || o.server.
 
 // printPlan prints the effect of a change in the format of the flags.
 func (a *app) printPlan(o planOutput) error {
-	o.item.Server = o.server.text
+	o.item.Server, o.item.Warnings = o.server.text, o.server.warnings
 	var err error
 	if a.output == "json" || a.output == "yaml" {
 		err = a.printDocument(o.item)
@@ -242,6 +261,9 @@ func (a *app) planText(o planOutput) (string, error) {
 	text.WriteString(o.free)
 	if o.server.text != "" {
 		fmt.Fprintf(&text, "dry run by the API server: %s\n", safetext.Line(o.server.text))
+	}
+	for _, warning := range o.server.warnings {
+		fmt.Fprintf(&text, "warning: %s\n", safetext.Line(warning))
 	}
 	return text.String(), nil
 }

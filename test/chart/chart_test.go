@@ -88,13 +88,13 @@ func TestChart_APISwitchedOff(t *testing.T) {
 
 // Rights beyond an API's own objects, and what uses them, come and go together.
 func TestChart_ServiceVIPs(t *testing.T) {
-	const api, role, flag = "name: butler-ipam-novaedge", "name: butler-ipam-service-vips", "- --service-vips"
-	for args, on := range map[string][]string{"apis.novaedge=false": nil, "apis.novaedge=true": {api}, "apis.novaedge=true,serviceVIPs=true": {api, role, flag}} {
+	const role, flag = "name: butler-ipam-service-vips", "- --service-vips"
+	for args, on := range map[string][]string{"apis.novaedge=false": nil, "apis.novaedge=true": nil, "apis.novaedge=true,serviceVIPs=true": {role, flag}} {
 		text, err := template(t, "butler-ipam", "ipam", "", "--set="+args)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range []string{api, role, flag} {
+		for _, part := range []string{role, flag} {
 			if got := strings.Contains(text, part); got != slices.Contains(on, part) {
 				t.Errorf("with %s it has %q: %v", args, part, got)
 			}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"butlerlabs.dev/ipam/allocator/inventory/report"
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 	"butlerlabs.dev/ipam/test/suite"
 )
@@ -73,7 +74,7 @@ func TestPlan_PatchHasOnlyTheChange(t *testing.T) {
 	} {
 		file := filepath.Join(directory, fmt.Sprint(n, ".yaml"))
 		r := ipam(t, "plan", ns+"/pool", step.change, "--out", file)
-		if r.code != 0 || !strings.HasPrefix(r.stdout, "would be accepted\n"+step.free) || !strings.HasSuffix(r.stdout, "dry run by the API server: accepted\n") {
+		if r.code != 0 || !strings.HasPrefix(r.stdout, "would be accepted\n"+step.free) || !strings.Contains(r.stdout, "\ndry run by the API server: accepted\n") {
 			t.Errorf("%s: exit code %d: %s%s", step.change, r.code, r.stdout, r.stderr)
 		}
 		text, err := os.ReadFile(file)
@@ -264,5 +265,21 @@ func TestFit_DeniesWhatHasNoMeaning(t *testing.T) {
 		if r := run(t, cluster.Kubeconfig(), append([]string{"fit", ns + "/pool"}, args...)...); r.code != 2 || r.stdout != "" || !strings.HasPrefix(r.stderr, "error: "+want) {
 			t.Errorf("%v: exit code %d: %s%s", args, r.code, r.stdout, r.stderr)
 		}
+	}
+}
+
+// plan shows the warnings of the API server, such as that about other pools with the same addresses.
+func TestPlan_ShowsWarnings(t *testing.T) {
+	ns := suite.CreateNamespace(t, admin)
+	suite.Create(t, admin, networkPool(ns, "pool", "10.1.0.0/24", ns), networkPool(ns, "other", "10.1.1.0/24", ns))
+	const warning = "offers some of the same addresses as "
+	if r := ipam(t, "plan", ns+"/pool", "--cidr", "10.1.0.0/23"); r.code != 0 || !strings.Contains(r.stdout, "\nwarning: ") || !strings.Contains(r.stdout, warning) {
+		t.Errorf("exit code %d: %s%s", r.code, r.stdout, r.stderr)
+	}
+	if p := decoded[report.Plan](t, "plan", ns+"/pool", "--cidr", "10.1.0.0/23"); !strings.Contains(strings.Join(p.Warnings, "\n"), warning) {
+		t.Errorf("%+v", p)
+	}
+	if r := ipam(t, "plan", ns+"/pool", "--reserve", "10.1.0.0/28"); strings.Contains(r.stdout, warning) {
+		t.Errorf("a change without this warning: %s", r.stdout)
 	}
 }
