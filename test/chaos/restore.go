@@ -105,8 +105,8 @@ func (w *worker) deleteAddressObject(ctx context.Context, o client.Object) {
 func (w *worker) lose(ctx context.Context) (backup []client.Object) {
 	i := w.random.IntN(len(w.own))
 	o := w.own[i]
-	if w.client.Get(ctx, client.ObjectKeyFromObject(o), o) != nil || o.GetGenerateName() != "" || !addressesOf(o).some() || isOfTrial(o) {
-		return nil // the pool of a trial may go with its last claim, and is never made again
+	if w.client.Get(ctx, client.ObjectKeyFromObject(o), o) != nil || o.GetGenerateName() != "" || !addressesOf(o).some() {
+		return nil
 	}
 	lost := []client.Object{o}
 	switch c := o.(type) {
