@@ -450,7 +450,7 @@ func nodesOf(t *testing.T, c *v1alpha1.TenantCluster) string {
 // The section of the README, word for word, while the address of the Service is watched.
 func TestExistingTenant_StepsOfTheReadme(t *testing.T) {
 	startPlane(t)
-	handMade(t, "default-pool", "10.98.0.100-10.98.0.102")
+	handMade(t, "default-pool", "10.198.0.100-10.198.0.102")
 	web := balancer(t, "web")
 	t.Cleanup(func() { emptyPlane(t) })
 	served(t, web)
@@ -500,7 +500,7 @@ func TestExistingTenant_StepsOfTheReadme(t *testing.T) {
 	if commands != 8 {
 		t.Errorf("%d commands executed, want 8", commands)
 	}
-	offers(t, "10.98.0.100-10.98.0.102")
+	offers(t, "10.198.0.100-10.198.0.102")
 	events := &corev1.EventList{}
 	if err := admin.List(t.Context(), events, client.InNamespace("default")); err != nil {
 		t.Fatal(err)
