@@ -54,7 +54,10 @@ func TestPaused_IsExplained(t *testing.T) {
 	notes := map[string]string{"orphaned": "Cluster gone of IPPool orphaned does not exist", "resting": "Cluster resting of IPPool resting is paused", "network": "paused"}
 	claims, pools, findings := ipam(t, "claims", "-n", ns), ipam(t, "pools", "-n", ns), run(t, cluster.Kubeconfig(), "check", "-n", ns, "--grace=0s")
 	pages := startUI(t, cluster.Kubeconfig())
-	claimsPage, poolsPage := pages.mustGet(t, "/claims"), pages.mustGet(t, "/pools")
+	poolsPage, claimsPage := pages.mustGet(t, "/pools"), ""
+	for _, pool := range []string{"IPPool/" + ns + "/orphaned", "IPPool/" + ns + "/resting", "NetworkPool/" + ns + "/network"} {
+		claimsPage += pages.mustGet(t, "/claims?pool="+pool) // the list of all claims has several pages
+	}
 	for claim, reason := range reasons {
 		for where, text := range map[string]string{"claims": claims.stdout, "the page of claims": claimsPage} {
 			if !strings.Contains(text, reason) {
