@@ -21,8 +21,10 @@ import (
 const (
 	smallScale = 200 // number of claims without PLUGIN_CLAIMS
 	creators   = 16
-	// timeLimit and memoryLimit bound each command with 10,000 claims in 20 pools.
-	timeLimit   = 2 * time.Second
+	// cpuLimit and memoryLimit bound each command with 10,000 claims in 20 pools. The time that a command takes depends on what else the machine does, and on
+	// the pause between the two reads of check.
+	cpuLimit    = 2 * time.Second
+	timeLimit   = 2 * time.Second // of a page
 	memoryLimit = 300 << 20
 	// shownLines and shownMapLines bound the lines of a command's output in the session.
 	shownLines    = 12
@@ -107,8 +109,8 @@ func TestScale(t *testing.T) {
 	} {
 		c := s.measure(t, of)
 		fmt.Fprintf(out, "%d ms\t%d ms\t%d ms\t%d MB\t%d KB\t %s\n", c.first.Milliseconds(), c.best.Milliseconds(), c.cpu.Milliseconds(), c.peak>>20, c.output>>10, strings.Join(of.args, " "))
-		if c.best > timeLimit {
-			t.Errorf("%v takes %s, the limit is %s", of.args, c.best, timeLimit)
+		if c.cpu > cpuLimit {
+			t.Errorf("%v takes %s of CPU, the limit is %s", of.args, c.cpu, cpuLimit)
 		}
 		if c.peak > memoryLimit {
 			t.Errorf("%v takes %d MB of memory, the limit is %d MB", of.args, c.peak>>20, memoryLimit>>20)
