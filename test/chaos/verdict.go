@@ -188,7 +188,8 @@ func (v *verdict) judgeOverlaps() {
 	}
 }
 
-// judgeFlags: a claim of the load that is flagged as in conflict has an address of another claim of the load, or of a claim in another cluster.
+// judgeFlags: a claim of the load that is flagged as in conflict has an address of another claim of the load, or of a claim in another cluster. A claim that was
+// stored while its pool was absent names addresses that it does not own yet, and others may own.
 func (v *verdict) judgeFlags() {
 	explained := map[*object]bool{}
 	for _, p := range v.stored.overlaps {
@@ -198,7 +199,7 @@ func (v *verdict) judgeFlags() {
 		explained[t.by] = true
 	}
 	for _, o := range v.stored.objects {
-		if o.everFlagged && !explained[o] && v.answered(o) {
+		if c := v.byID[o.call]; c != nil && o.everFlagged && !explained[o] && v.answered(o) && !v.poolAbsent(c) {
 			v.blame("%s was flagged, and nobody else had an address of it", o)
 		}
 	}

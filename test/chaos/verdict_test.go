@@ -344,6 +344,12 @@ func TestVerdict(t *testing.T) {
 			s.asked("a", unallocated)
 			s.stored("a", "", waiting)
 		}, want: []string{"without its range, its token or its finalizer", "the answer has no range"}},
+		"a flag on a claim that waits for its absent pool": {story: func(s *story) {
+			s.absent("NetworkPool wide")
+			s.asked("a", given("10.0.0.1"), inWide)
+			s.stored("a", "10.0.0.1", waiting)
+			s.stored("a", "10.0.0.1", waiting, flagged)
+		}},
 		"an answer outside of an absent pool": {story: func(s *story) {
 			s.absent("NetworkPool wide")
 			s.asked("a", given("10.0.1.1"), inWide)
