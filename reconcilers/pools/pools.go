@@ -175,7 +175,7 @@ func (r *Reconciler[P]) attemptPool(ctx context.Context, req reconcile.Request, 
 	usage, awaited := r.needs(before)
 	// A former leader that was suspended may observe the deletion of the pool before the claims that its successor has stored. So a replica proves that it led
 	// when it had observed the deletion, and then looks again.
-	if before.GetDeletionTimestamp() != nil && usage.Claims == 0 && awaited == 0 {
+	if before.GetDeletionTimestamp() != nil && controllerutil.ContainsFinalizer(before, r.api.finalizerName()) && usage.Claims == 0 && awaited == 0 {
 		if err := r.Ledger.ProveLeads(ctx); err != nil {
 			return reconcile.Result{}, err
 		}

@@ -66,7 +66,7 @@ func (d *deps) runControllers(ctx context.Context, mgr manager.Manager) error {
 	}
 	sessions := session.NewManager(ctx, session.Deps{
 		Client: d.client, Secrets: d.secrets, Platform: d.platform, Allocations: d.allocations, Status: d.status, Events: d.events, Metrics: d.metrics, Log: d.Log,
-		Timing: d.Timing, MaxServices: d.MaxServices, Leads: d.Ledger.MayGrant, Now: d.Now, Wall: d.Wall,
+		Timing: d.Timing, MaxServices: d.MaxServices, Leads: d.Ledger.MayGrant, ProveLeads: d.Ledger.ProveLeads, Now: d.Now, Wall: d.Wall,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {

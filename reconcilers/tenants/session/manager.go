@@ -36,8 +36,10 @@ type Deps struct {
 	MaxServices int
 	// Leads reports whether this replica leads.
 	Leads func() bool
-	Now   func() time.Time // clock of durations
-	Wall  func() time.Time // clock of times in objects
+	// ProveLeads returns nil if this replica led when the call began.
+	ProveLeads func(context.Context) error
+	Now        func() time.Time // clock of durations
+	Wall       func() time.Time // clock of times in objects
 }
 
 // Manager starts and stops sessions. Safe for concurrent use. Invariant: at most one session of a name runs at a time; the next session waits

@@ -40,8 +40,13 @@ func (s *session) boundedEvents() report.Events {
 	return e
 }
 
-// syncMetalLB makes the tenant's IPAddressPool offer exactly the ranges of a decision, and the L2Advertisement announce the pool. Without ranges the pool is
-// deleted, because MetalLB rejects a pool without addresses.
+// syncMetalLB makes the tenant's IPAddressPool offer exactly the ranges of a decision, and
+// the L2Advertisement announce the pool. Without ranges the pool is deleted, because MetalLB
+// rejects a pool without addresses.
+//
+// A former leader that was suspended may decide without the blocks that its successor has
+// allocated, and MetalLB takes addresses that the pool does not offer from their Services.
+// So a replica proves that it led when it had decided, before it writes or deletes the pool.
 func (s *session) syncMetalLB(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, decision plan.Decision) error {
 	if decision.KeepPool {
 		return nil
@@ -121,6 +126,9 @@ func (s *session) writePool(ctx context.Context, c *remote.Connection, cluster *
 	if !observed {
 		before = s.written.entries
 	}
+	if err := s.ProveLeads(ctx); err != nil {
+		return err
+	}
 	list := make([]any, len(entries))
 	for i, e := range entries {
 		list[i] = e
@@ -168,6 +176,9 @@ func (s *session) writeAdvertisement(ctx context.Context, c *remote.Connection, 
 func (s *session) deletePool(ctx context.Context, c *remote.Connection, cluster *v1alpha1.TenantCluster, pool *unstructured.Unstructured) error {
 	if pool == nil || !remote.WrittenByIPAM(pool) {
 		return nil
+	}
+	if err := s.ProveLeads(ctx); err != nil {
+		return err
 	}
 	err := c.DeletePool(ctx, pool)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
