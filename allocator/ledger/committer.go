@@ -60,7 +60,7 @@ func (l *Ledger) commitOnce(ctx context.Context, commit func(context.Context, jo
 
 // awaitCommitDue returns true when a commit is due, and false when ctx ends. A commit is due
 //
-//	at once              for a grant, for a call of renewNow, or for what state.Pending.Commit lists
+//	at once              for a grant, for a call of ProveLeads, or for what state.Pending.Commit lists
 //	after confirmAfter   if it would confirm an owner that no read can confirm
 //	after renewAfter     in any case, to keep leadership
 func (l *Ledger) awaitCommitDue(ctx context.Context) bool {

@@ -217,7 +217,7 @@ func (l *Ledger) countedResources() []string {
 // requeueAll reports all claims and pools as changed, since the reconcilers of a follower do nothing. requeueAll works in batches, because creates need the
 // processor meanwhile. StartGranting and the first commit have already reported the objects that a client may wait for.
 func (l *Ledger) requeueAll(ctx context.Context) {
-	for l.renewNow(ctx) != nil { // nothing is confirmed before the first commit
+	for l.ProveLeads(ctx) != nil { // nothing is confirmed before the first commit
 		if journal.Pause(ctx, requeueEvery) != nil {
 			return
 		}
