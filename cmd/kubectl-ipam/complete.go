@@ -20,7 +20,8 @@ type completion = func(cmd *cobra.Command, args []string, prefix string) ([]stri
 // fileFlags are the flags whose values are files or directories. The shell completes them.
 var fileFlags = []string{"certificate-authority", "client-certificate", "client-key", "kubeconfig", "log", "manifests", "out", "tenant-map-file"}
 
-// completeFlags makes the shell offer no file names for the flags of a command that have no completion and are no files.
+// completeFlags makes the shell offer no file names for the flags of a command that have
+// no completion and are no files.
 func completeFlags(cmd *cobra.Command) {
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if _, completes := cmd.GetFlagCompletionFunc(f.Name); !completes && f.NoOptDefVal == "" && !slices.Contains(fileFlags, f.Name) {
@@ -59,7 +60,8 @@ func beginningWith(prefix string, texts []string) (list []string) {
 	return list
 }
 
-// completeBy returns a completion with names of an inventory. With poolsOnly, the inventory has no claims.
+// completeBy returns a completion with names of an inventory. With poolsOnly, the
+// inventory has no claims.
 func (a *app) completeBy(names func(*inventory.Inventory) []string, poolsOnly bool) completion {
 	return func(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		i, err := a.read(cmd.Context(), poolsOnly)
@@ -76,39 +78,33 @@ func domainNames(i *inventory.Inventory) []string {
 }
 
 // poolNamespaces lists the namespaces of the pools.
-func poolNamespaces(i *inventory.Inventory) (names []string) {
-	for _, p := range i.Pools() {
-		if p.Key.Namespace != "" {
-			names = append(names, p.Key.Namespace)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
+func poolNamespaces(i *inventory.Inventory) []string {
+	return distinct(i.Pools(), func(p *inventory.Pool) string { return p.Key.Namespace })
 }
 
 // claimNamespaces lists the namespaces of the claims.
-func claimNamespaces(i *inventory.Inventory) (names []string) {
-	for _, c := range i.Claims() {
-		if c.Key.Namespace != "" {
-			names = append(names, c.Key.Namespace)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
+func claimNamespaces(i *inventory.Inventory) []string {
+	return distinct(i.Claims(), func(c *inventory.Claim) string { return c.Key.Namespace })
 }
 
 // tenantNamesOf lists the tenants of the claims, as namespace/name.
-func tenantNamesOf(i *inventory.Inventory) (names []string) {
-	for _, c := range i.Claims() {
-		if c.Tenant != "" {
-			names = append(names, c.Tenant)
+func tenantNamesOf(i *inventory.Inventory) []string {
+	return distinct(i.Claims(), func(c *inventory.Claim) string { return c.Tenant })
+}
+
+// distinct lists the names of the elements of a list, each once, in order, without "".
+func distinct[T any](list []T, nameOf func(T) string) (names []string) {
+	for _, e := range list {
+		if name := nameOf(e); name != "" {
+			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// ownerNames lists what the argument of who may be beside an address: tenants, and claims as kind/namespace/name.
+// ownerNames lists what the argument of who may be beside an address: tenants, and claims
+// as kind/namespace/name.
 func ownerNames(i *inventory.Inventory) []string {
 	names := tenantNamesOf(i)
 	for _, c := range i.Claims() {
@@ -125,7 +121,8 @@ func (a *app) completeOwners(cmd *cobra.Command, args []string, prefix string) (
 	return a.completeBy(ownerNames, false)(cmd, args, prefix)
 }
 
-// completePools completes the name of a pool: NAME if no other pool has the name, otherwise a longer argument. The flags -n and --domain select the pools.
+// completePools completes the name of a pool: NAME if no other pool has the name,
+// otherwise a longer argument. The flags -n and --domain select the pools.
 func (a *app) completePools(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -138,8 +135,9 @@ func (a *app) completePools(cmd *cobra.Command, args []string, prefix string) ([
 	return a.poolArguments(i, prefix), cobra.ShellCompDirectiveNoFileComp
 }
 
-// poolArguments lists an argument for each selected pool, with the kind: the first of NAME, NAMESPACE/NAME and KIND/NAMESPACE/NAME that begins with a prefix and
-// names no other pool.
+// poolArguments lists an argument for each selected pool, with the kind: the first of
+// NAME, NAMESPACE/NAME and KIND/NAMESPACE/NAME that begins with a prefix and names no
+// other pool.
 func (a *app) poolArguments(i *inventory.Inventory, prefix string) (list []string) {
 	for _, p := range i.Pools() {
 		if !a.selects(p.Key, p.Domain) {
@@ -181,7 +179,8 @@ func (a *app) completeReserved(cmd *cobra.Command, args []string, prefix string)
 	return beginningWith(prefix, networks), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeProviders completes the name of a ProviderConfig: NAME in the namespace of the flags, otherwise NAMESPACE/NAME.
+// completeProviders completes the name of a ProviderConfig: NAME in the namespace of the
+// flags, otherwise NAMESPACE/NAME.
 func (a *app) completeProviders(cmd *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	o, err := a.options()
 	if err != nil {
