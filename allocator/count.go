@@ -5,12 +5,14 @@ import (
 	"slices"
 )
 
-// Vacancy is the free addresses of a pool, from which CountSets allocates. A *Vacancy identifies its pool.
+// Vacancy is the free addresses of a pool, from which CountSets allocates. A *Vacancy
+// identifies its pool.
 type Vacancy struct {
 	Domain string  // routing domain: vacancies of one domain may have addresses in common
 	Free   []Range // addresses without an owner
 	Policy Policy  // nil: BestFit
-	// Waits: a request for addresses of the pool waits, or is denied for another reason than room, and no other pool is tried.
+	// Waits: a request for addresses of the pool waits, or is denied for another reason
+	// than room, and no other pool is tried.
 	Waits bool
 }
 
@@ -25,19 +27,24 @@ type SetCount struct {
 	Sets int64
 	// AtLeast: Sets is a lower bound. The count ended after maxCountedSets steps, or at MaxInt64.
 	AtLeast bool
-	// Next lists the pools of the ranges of the next set, in the order of the ranges. Next ends before the first range without room.
+	// Next lists the pools of the ranges of the next set, in the order of the ranges.
+	// Next ends before the first range without room.
 	Next []*Vacancy
-	// WaitsFor is the pool with Waits that ended the count; nil if the count ended for lack of room, or has AtLeast.
+	// WaitsFor is the pool with Waits that ended the count; nil if the count ended for
+	// lack of room, or has AtLeast.
 	WaitsFor *Vacancy
 }
 
 // maxCountedSets bounds the sets that CountSets allocates one by one.
 const maxCountedSets = 50_000
 
-// CountSets counts the sets of ranges that fit into the free addresses of pools. A set has a range of each list of choices, and its ranges are allocated in the
-// order of the lists. Each range gets addresses from its first choice with room; a Size below 1 has no room. Empty sets fit without a limit.
+// CountSets counts the sets of ranges that fit into the free addresses of pools. A set
+// has a range of each list of choices, and its ranges are allocated in the order of the
+// lists. Each range gets addresses from its first choice with room; a Size below 1 has no
+// room. Empty sets fit without a limit.
 //
-// The cost grows with the number of free runs, not with the number of sets, unless pools have addresses in common.
+// The cost grows with the number of free runs, not with the number of sets, unless pools
+// have addresses in common.
 func CountSets(set [][]Choice) (c SetCount) {
 	counter := newSetCounter(set)
 	for range maxCountedSets {
@@ -91,7 +98,8 @@ func newSetCounter(set [][]Choice) *setCounter {
 	return c
 }
 
-// allocate allocates a set, and records the pools of the first set in n.Next. If it returns false, n is complete.
+// allocate allocates a set, and records the pools of the first set in n.Next. If it
+// returns false, n is complete.
 func (c *setCounter) allocate(set [][]Choice, n *SetCount) bool {
 	c.last = c.last[:0]
 	for _, choices := range set {
@@ -122,9 +130,11 @@ func (c *setCounter) allocate(set [][]Choice, n *SetCount) bool {
 	return true
 }
 
-// repeat allocates the last set again and again from the same free runs, and returns how often. BestFit and Sequential take the heads of runs, and a run that
-// was chosen for a size is chosen again while it has room: only runs of which addresses were taken become shorter. The last set that a run has room for is
-// left to allocate, because its end may be a better fit for another range.
+// repeat allocates the last set again and again from the same free runs, and returns how
+// often. BestFit and Sequential take the heads of runs, and a run that was chosen for a
+// size is chosen again while it has room: only runs of which addresses were taken become
+// shorter. The last set that a run has room for is left to allocate, because its end may
+// be a better fit for another range.
 //
 // Pools that have addresses in common split each other's runs, and repeat allocates none.
 func (c *setCounter) repeat() (times int64) {

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// CountSets equals what pools allocate set by set, for pools with and without common addresses, and for every policy.
+// CountSets equals what pools allocate set by set, for pools with and without common
+// addresses, and for every policy.
 func TestCountSets_EqualsAllocation(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	at := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }

@@ -14,8 +14,10 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/flow"
 )
 
-// The first status of a claim follows its create response within 100 ms. Of these, the proof that confirms the owner begins 20 ms after the claim has been
-// observed, and proof and write take some milliseconds each. What remains bounds the delays that the reconcilers add on purpose.
+// The first status of a claim follows its create response within 100 ms. Of these, the
+// proof that confirms the owner begins 20 ms after the claim has been observed, and proof
+// and write take some milliseconds each. What remains bounds the delays that the
+// reconcilers add on purpose.
 func TestFirstStatus_IsNotPostponed(t *testing.T) {
 	const atMost = 50 * time.Millisecond
 	for name, apart := range map[string]time.Duration{"one at a time": time.Second, "a person": 30 * time.Millisecond, "a burst": 100 * time.Microsecond} {

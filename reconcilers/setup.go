@@ -36,8 +36,9 @@ const (
 	poolWorkers    = 4
 )
 
-// mirrorEvery is the period of the pacers: status writes share turns, and creates have the API server and etcd in between. With the delays of the ledger and
-// of package feed before it, the first status of a claim follows its create response within 100 ms.
+// mirrorEvery is the period of the pacers: status writes share turns, and creates have
+// the API server and etcd in between. With the delays of the ledger and of package feed
+// before it, the first status of a claim follows its create response within 100 ms.
 const mirrorEvery = 25 * time.Millisecond
 
 // DefaultOrphanAge is the default of Options.OrphanAge.

@@ -26,15 +26,18 @@ const (
 	nodePage        = 500
 )
 
-// clusterAddressUse finds addresses that the cluster itself uses: of Services, Pods, and Nodes. An object with such an address is unreachable in the cluster, and
-// announcing the address would divert its traffic.
+// clusterAddressUse finds addresses that the cluster itself uses: of Services, Pods, and
+// Nodes. An object with such an address is unreachable in the cluster, and announcing the
+// address would divert its traffic.
 type clusterAddressUse struct {
 	live client.Reader
 	log  logr.Logger
 }
 
-// warnings returns at most one warning about a pool. Data that cannot be read in time is omitted. Pools with a routing domain of their own are not checked.
-// addressesOfNodes is false for a pool that may offer the addresses of Nodes, which are not allocated (package reconcilers/inuse).
+// warnings returns at most one warning about a pool. Data that cannot be read in time is
+// omitted. Pools with a routing domain of their own are not checked. addressesOfNodes is
+// false for a pool that may offer the addresses of Nodes, which are not allocated
+// (package reconcilers/inuse).
 func (u clusterAddressUse) warnings(ctx context.Context, pool ledger.Pool, addressesOfNodes bool) []string {
 	if pool.Space != "" || len(pool.Window) == 0 {
 		return nil

@@ -42,7 +42,8 @@ type poolAdapter[P client.Object] interface {
 	// warnings describe settings that are valid but most likely unintended. describeOwner describes the owner of an address in the
 	// routing domain; "" for a free address.
 	warnings(p P, describeOwner func(netip.Addr) string) []string
-	// announces reports whether the cluster announces the addresses of the pool: then a Node must have none of them.
+	// announces reports whether the cluster announces the addresses of the pool: then a
+	// Node must have none of them.
 	announces() bool
 }
 

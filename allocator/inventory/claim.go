@@ -248,8 +248,9 @@ func (i *Inventory) Stored() iter.Seq2[Key, *Claim] { return maps.All(i.claims) 
 // OwnershipOf returns the ownership of the claim or address object with this UID.
 func (i *Inventory) OwnershipOf(uid string) state.Ownership { return i.state.OwnershipOf(uid) }
 
-// Claims lists the claims, without address objects, by pool and first address. Claims without a range follow the other claims of their pool. Claims sets the
-// reason of a claim that is not Ready, see ReasonOf.
+// Claims lists the claims, without address objects, by pool and first address. Claims
+// without a range follow the other claims of their pool. Claims sets the reason of a
+// claim that is not Ready, see ReasonOf.
 func (i *Inventory) Claims() []*Claim {
 	list := slices.DeleteFunc(slices.Collect(maps.Values(i.claims)), func(c *Claim) bool { return c.OwnerClaim != (Key{}) })
 	for n, c := range list {

@@ -18,8 +18,8 @@ type Fit struct {
 	Sets int64
 	// Exact is the number of sets as a float64, because the number may exceed an int64.
 	Exact float64
-	// AtLeast reports that Sets is a lower bound: see allocator.SetCount. Left is not known then, and beyond MaxInt64 free addresses, unless a set
-	// has one range.
+	// AtLeast reports that Sets is a lower bound: see allocator.SetCount. Left is not
+	// known then, and beyond MaxInt64 free addresses, unless a set has one range.
 	AtLeast bool
 	// Left is the number of free addresses that the sets leave unused. Unfragmented is the number of sets that would fit if the free addresses were one block.
 	Left, Unfragmented int64

@@ -130,7 +130,8 @@ func (i *Inventory) Grid(p *Pool, network allocator.Range, shift int) []Sign {
 	return squares
 }
 
-// ShiftFor returns the least shift with which a range has at most 1<<most squares. A square has 1<<shift addresses.
+// ShiftFor returns the least shift with which a range has at most 1<<most squares. A
+// square has 1<<shift addresses.
 func ShiftFor(r allocator.Range, most int) int {
 	high, low := difference(r.Last, r.First)
 	length := bits.Len64(low)

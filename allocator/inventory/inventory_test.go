@@ -129,7 +129,9 @@ func TestFits_EqualsWhatIsAllocated(t *testing.T) {
 	}
 }
 
-// allocator.CountSets returns for the vacancies of pools the number of sets that the state machine of the manager allocates if each range of a set is requested from pool after pool.
+// allocator.CountSets returns for the vacancies of pools the number of sets that the
+// state machine of the manager allocates if each range of a set is requested from pool
+// after pool.
 func TestVacancy_CountEqualsWhatIsAllocated(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	pool := func(name, cidr, domain string) *butlerv1.NetworkPool {

@@ -61,7 +61,8 @@ func IsNamedWithKind(k Key, text string) bool {
 	return IsKind(k, kind) && (strings.EqualFold(name, k.Name) || strings.EqualFold(name, NameOf(k)))
 }
 
-// ArgumentOf returns an argument that names a pool and no other pool of the Inventory: the first of NAMESPACE/NAME and KIND/NAMESPACE/NAME (see IsNamed).
+// ArgumentOf returns an argument that names a pool and no other pool of the Inventory:
+// the first of NAMESPACE/NAME and KIND/NAMESPACE/NAME (see IsNamed).
 func (i *Inventory) ArgumentOf(pool Key) string {
 	arguments := []string{NameOf(pool), KindOf(pool) + "/" + NameOf(pool)}
 	for _, argument := range arguments {
@@ -72,8 +73,9 @@ func (i *Inventory) ArgumentOf(pool Key) string {
 	return arguments[1]
 }
 
-// Nearest returns the names that a person may have meant by a text: those within the least number of changed characters, of at most two and a third of the text.
-// Case does not matter.
+// Nearest returns the names that a person may have meant by a text: those within the
+// least number of changed characters, of at most two and a third of the text. Case does
+// not matter.
 func Nearest(text string, names []string) (nearest []string) {
 	least := min(2, len([]rune(text))/3)
 	for _, name := range names {
@@ -88,7 +90,8 @@ func Nearest(text string, names []string) (nearest []string) {
 	return slices.Compact(nearest)
 }
 
-// distance counts the characters to insert, remove or replace, and the neighbouring characters to exchange, that turn a text into another.
+// distance counts the characters to insert, remove or replace, and the neighbouring
+// characters to exchange, that turn a text into another.
 func distance(x, y string) int {
 	a, b := []rune(x), []rune(y)
 	rows := make([][]int, len(a)+1)

@@ -15,7 +15,8 @@ import (
 	novaedgev1 "butlerlabs.dev/ipam/api/novaedge/v1alpha1"
 )
 
-// The argument of a pool names no other pool: not one of another kind, namespace or scope with the same name.
+// The argument of a pool names no other pool: not one of another kind, namespace or scope
+// with the same name.
 func TestArgumentOf(t *testing.T) {
 	meta := func(namespace, name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name), ResourceVersion: "1"}

@@ -175,7 +175,8 @@ func (i *Inventory) Vacancy(p *Pool) *allocator.Vacancy {
 	return &allocator.Vacancy{Domain: p.Domain, Free: i.Free(p, 1), Policy: p.converted.Policy, Waits: !p.Serves()}
 }
 
-// Serves reports whether the pool, while it has room, allocates addresses to claims without a requested address.
+// Serves reports whether the pool, while it has room, allocates addresses to claims
+// without a requested address.
 func (p *Pool) Serves() bool { return !p.Paused && !p.Manual && !p.Deleting && p.Fault == "" }
 
 // Total counts addresses by state.

@@ -11,7 +11,8 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// Clusters contains the stored Clusters of Cluster API: namespace/name -> Cluster. A nil Clusters means that the Clusters are not known: each may exist.
+// Clusters contains the stored Clusters of Cluster API: namespace/name -> Cluster. A nil
+// Clusters means that the Clusters are not known: each may exist.
 type Clusters map[string]metal3.Cluster
 
 // Cluster implements metal3.Clusters.
@@ -23,10 +24,12 @@ func (c Clusters) Cluster(namespace, name string) (metal3.Cluster, bool) {
 	return cluster, there
 }
 
-// SetClusters sets the stored Clusters of Cluster API. Without SetClusters, the Clusters are not known.
+// SetClusters sets the stored Clusters of Cluster API. Without SetClusters, the Clusters
+// are not known.
 func (i *Inventory) SetClusters(stored Clusters) { i.clusters = stored }
 
-// NamesCluster reports whether a pool names a Cluster, or a claim that may wait for it: the note of the pool and the reason of the claim depend on the Clusters.
+// NamesCluster reports whether a pool names a Cluster, or a claim that may wait for it:
+// the note of the pool and the reason of the claim depend on the Clusters.
 func (i *Inventory) NamesCluster() bool {
 	for _, p := range i.pools {
 		if checkPool(p, Clusters{}) != nil && checkPool(p, nil) == nil {
@@ -41,14 +44,15 @@ func (i *Inventory) NamesCluster() bool {
 	return false
 }
 
-// mayWait reports whether a pause keeps a claim from becoming Ready: a claim without a range, or an IPClaim or IPAddressClaim with one, whose address object is
-// created later. A paused pool does not keep an IPAllocation with a range from becoming Ready.
+// mayWait reports whether a pause keeps a claim from becoming Ready: a claim without a
+// range, or an IPClaim or IPAddressClaim with one, whose address object is created later.
+// A paused pool does not keep an IPAllocation with a range from becoming Ready.
 func mayWait(c *Claim) bool {
 	return c.State == ClaimPending || c.State == ClaimNotReady && addressObjects[c.Key.Resource] != ""
 }
 
-// WaitOf returns why the manager does not serve a claim now: the claim, its pool or a Cluster of both is paused, or the Cluster does not exist; nil without such
-// a reason.
+// WaitOf returns why the manager does not serve a claim now: the claim, its pool or a
+// Cluster of both is paused, or the Cluster does not exist; nil without such a reason.
 func (i *Inventory) WaitOf(c *Claim) *metal3.WaitError {
 	var wait *metal3.WaitError
 	if mayWait(c) && errors.As(i.checkWait(c, i.clusters), &wait) {
@@ -57,7 +61,8 @@ func (i *Inventory) WaitOf(c *Claim) *metal3.WaitError {
 	return nil
 }
 
-// NoteOfPause returns a note about a pool whose claims wait, whatever room it has; "" for another pool. The status of an IPPool has no such note.
+// NoteOfPause returns a note about a pool whose claims wait, whatever room it has; "" for
+// another pool. The status of an IPPool has no such note.
 func (i *Inventory) NoteOfPause(p *Pool) string {
 	var wait *metal3.WaitError
 	switch {
@@ -75,7 +80,8 @@ func (i *Inventory) LacksCluster(c *Claim) bool {
 	return c.Purpose == PurposeMachine && c.Tenant != "" && i.clusters != nil && !there
 }
 
-// checkWait returns an error while the manager does not reconcile a claim, by the rules of the manager.
+// checkWait returns an error while the manager does not reconcile a claim, by the rules
+// of the manager.
 func (i *Inventory) checkWait(c *Claim, clusters Clusters) error {
 	var err error
 	switch o := c.object.(type) {
@@ -102,8 +108,9 @@ func checkPool(p *Pool, clusters Clusters) error {
 	return nil
 }
 
-// ReasonOf returns why a claim is not Ready: it waits for a pool that does not exist, or waits as WaitOf describes, or the reason in its status. An IPClaim that
-// waits has no reason in its status. The result is "" for a Ready claim, and if no reason is known.
+// ReasonOf returns why a claim is not Ready: it waits for a pool that does not exist, or
+// waits as WaitOf describes, or the reason in its status. An IPClaim that waits has no
+// reason in its status. The result is "" for a Ready claim, and if no reason is known.
 func (i *Inventory) ReasonOf(c *Claim) string {
 	if c.Reason == "" && i.LacksPool(c) {
 		return WaitsFor(c.Pool)

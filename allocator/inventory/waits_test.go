@@ -12,7 +12,8 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// The reason of a claim without an address names what it waits for, also where the status of the claim, by the contract of its API, has no reason.
+// The reason of a claim without an address names what it waits for, also where the status
+// of the claim, by the contract of its API, has no reason.
 func TestReasonOf_Waits(t *testing.T) {
 	meta := func(name string) metav1.ObjectMeta {
 		return metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "uid", ResourceVersion: "1", Annotations: map[string]string{}}

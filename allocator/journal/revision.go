@@ -18,8 +18,9 @@ type Revision struct {
 
 // Snapshot is the content of a revision.
 type Snapshot struct {
-	// Quarantine: an earlier journal may have been lost with its grants. For one grant life the leader grants only what stored claims own already; then it
-	// clears the flag.
+	// Quarantine: an earlier journal may have been lost with its grants. For one grant
+	// life the leader grants only what stored claims own already; then it clears the
+	// flag.
 	Quarantine bool
 	// Applied maps each served resource of claims and pools, and each resource that is not served but has objects or open grants, to the resourceVersion of
 	// the last event that the leader has applied. The next leader grants after it has applied the same events. Version 0 means that the resource has neither

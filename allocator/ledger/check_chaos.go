@@ -9,8 +9,9 @@ import (
 	"butlerlabs.dev/ipam/allocator/state"
 )
 
-// checkShare bounds the cost of the checks, which grows with the state: they take one in checkShare of the time at most. With a check after each call, a leader
-// with a thousand claims spent three quarters of its time on checks, and wrote four statuses a second.
+// checkShare bounds the cost of the checks, which grows with the state: they take one in
+// checkShare of the time at most. With a check after each call, a leader with a thousand
+// claims spent three quarters of its time on checks, and wrote four statuses a second.
 const checkShare = 20
 
 // nextCheck is when the state is checked again.

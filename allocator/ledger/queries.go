@@ -16,7 +16,8 @@ func (l *Ledger) Usage(pool Key) (u Usage, ok bool) {
 	return u, ok
 }
 
-// FreeIn lists the blocks of free addresses of a pool, in address order; false if the pool is not known. The cost grows with the number of blocks.
+// FreeIn lists the blocks of free addresses of a pool, in address order; false if the
+// pool is not known. The cost grows with the number of blocks.
 func (l *Ledger) FreeIn(pool Key) (free []allocator.Range, ok bool) {
 	l.withState(func(s *state.State) { free, ok = s.FreeIn(pool) })
 	return free, ok

@@ -8,8 +8,10 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Check verifies the invariants of the state, and returns the first violation. The cost grows with the number of holdings, claims and grants. The model
-// check and the fuzzers call Check after each step, and a manager that is built for the chaos test calls it as often as its share of the time allows.
+// Check verifies the invariants of the state, and returns the first violation. The cost
+// grows with the number of holdings, claims and grants. The model check and the fuzzers
+// call Check after each step, and a manager that is built for the chaos test calls it as
+// often as its share of the time allows.
 func (s *State) Check() error {
 	for _, check := range []func() error{s.checkCommits, s.checkGrants, s.checkStandby, s.checkHoldings, s.checkClaims, s.checkAddresses, s.checkInUse} {
 		if err := check(); err != nil {

@@ -25,9 +25,10 @@ func (s *State) checkCanGrant(q Request) error {
 	return s.checkJournalRoom(q.Claim.Namespace, usualEntryBytes)
 }
 
-// ownsRequested reports whether a stored claim of an earlier allocator requests only what it owns already, itself or by its address object: the grant gives no
-// range another owner. Without a record in the status of the claim the address object proves nothing: it may be stored without admission, on a range that the
-// lost journal granted.
+// ownsRequested reports whether a stored claim of an earlier allocator requests only what
+// it owns already, itself or by its address object: the grant gives no range another
+// owner. Without a record in the status of the claim the address object proves nothing:
+// it may be stored without admission, on a range that the lost journal granted.
 func (s *State) ownsRequested(q Request) bool {
 	if c := s.claims[q.UID]; c == nil || !c.AllocatedEarlier {
 		return false
@@ -40,7 +41,8 @@ func (s *State) ownsRequested(q Request) bool {
 	return h != nil && h.claim != nil || len(s.missingRanges(p, q)) == 0
 }
 
-// quarantineRetries is in how many repeated requests a client waits for the end of a quarantine: client-go and kubectl repeat a request ten times.
+// quarantineRetries is in how many repeated requests a client waits for the end of a
+// quarantine: client-go and kubectl repeat a request ten times.
 const quarantineRetries = 8
 
 // quarantineError returns why a state in quarantine denies a request.

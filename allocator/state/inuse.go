@@ -9,10 +9,12 @@ import (
 	"butlerlabs.dev/ipam/allocator"
 )
 
-// Addresses in use. Nodes, Machines and Services of the cluster have addresses that no claim requested. The network of the cluster may be any routing domain:
-// an address in use is avoided in each routing domain in which no claim owns the address, or may come to own it. An avoided address is not allocated, also not
-// upon a request for exactly this address, except to the claim for whose name a pool keeps the address. Owners keep their addresses; a claim whose address is in
-// use later is no conflict.
+// Addresses in use. Nodes, Machines and Services of the cluster have addresses that no
+// claim requested. The network of the cluster may be any routing domain: an address in
+// use is avoided in each routing domain in which no claim owns the address, or may come
+// to own it. An avoided address is not allocated, also not upon a request for exactly
+// this address, except to the claim for whose name a pool keeps the address. Owners keep
+// their addresses; a claim whose address is in use later is no conflict.
 //
 // Invariant: space.avoided == addresses in use - addresses of the holdings with isInUse.
 

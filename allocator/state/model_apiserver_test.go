@@ -384,8 +384,9 @@ func (w *world) storeLease(lw *leaseWrite) {
 	}
 }
 
-// sendUpdate sends a write. One of stallOdds writes stalls in its connection for up to 250 s, longer than the life of a grant; if the journal may be lost, as
-// long as a create at most: a leader does not know which claims to fence then.
+// sendUpdate sends a write. One of stallOdds writes stalls in its connection for up to
+// 250 s, longer than the life of a grant; if the journal may be lost, as long as a create
+// at most: a leader does not know which claims to fence then.
 func (w *world) sendUpdate(u *claimUpdate) {
 	u.earliest = w.now
 	longest := 250

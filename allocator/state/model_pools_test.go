@@ -124,8 +124,10 @@ func (w *world) checkOffered(o, before *object) {
 		case before != nil && before.UID == o.UID && slices.Contains(before.Ranges, r):
 		case o.OwnerClaim != (Key{}) && w.objects[o.OwnerClaim.Name] != nil && slices.Contains(w.objects[o.OwnerClaim.Name].Ranges, r): // the claim of the address object owns the range, perhaps without a pool
 		case o.OwnerClaim == (Key{}) && slices.ContainsFunc(w.addressObjectsOf(o.Key), func(a *object) bool { return slices.Contains(a.Ranges, r) }):
-			// The claim inherits the range of its address object. A person had removed the finalizer of an earlier claim of the same name while the address object
-			// was created, and no leader had observed the address object when the pool update was admitted.
+			// The claim inherits the range of its address object. A person had removed
+			// the finalizer of an earlier claim of the same name while the address object
+			// was created, and no leader had observed the address object when the pool
+			// update was admitted.
 		case w.moved[r] != nil && w.moved[r].claim == o.owner(): // a moved claim returns with its range
 		case !slices.ContainsFunc(w.pool.Window, func(window allocator.Range) bool { return window.Contains(r.First) }), slices.Contains(w.pool.Blocked, r):
 			w.failf("%w: %s owns %s", errNotOffered, o.Key.Name, r)

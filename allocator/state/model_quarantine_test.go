@@ -9,10 +9,12 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// Lost journals. A person deletes the journal with its open grants, and perhaps restarts the managers. An earlier allocator, which knows nothing of the journal,
-// stores claims with their address objects, before or after.
+// Lost journals. A person deletes the journal with its open grants, and perhaps restarts
+// the managers. An earlier allocator, which knows nothing of the journal, stores claims
+// with their address objects, before or after.
 
-// loseJournal deletes the journal, as a person may do, with its open grants and the term of its leader.
+// loseJournal deletes the journal, as a person may do, with its open grants and the term
+// of its leader.
 func (w *world) loseJournal() {
 	if w.lease.ResourceVersion == "" || w.settling {
 		return
@@ -22,13 +24,15 @@ func (w *world) loseJournal() {
 	w.logf("journal: deleted")
 }
 
-// wasJournalLost reports whether a new leader that finds this revision has to expect grants that it does not know: the journal does not exist, although objects
-// are stored. The pool counts as stored from the first journal on.
+// wasJournalLost reports whether a new leader that finds this revision has to expect
+// grants that it does not know: the journal does not exist, although objects are stored.
+// The pool counts as stored from the first journal on.
 func (w *world) wasJournalLost(found journal.Revision) bool {
 	return found.ResourceVersion == "" && (len(w.objects) > 0 || w.tally.journalsLost > 0)
 }
 
-// lacksVersions reports whether a revision does not show which events of a resource its leader had applied, as after the deletion of the journal.
+// lacksVersions reports whether a revision does not show which events of a resource its
+// leader had applied, as after the deletion of the journal.
 func (w *world) lacksVersions(v journal.Revision) bool {
 	return slices.ContainsFunc(w.events, func(e event) bool { return e.pool == nil && v.Applied[e.claim.Key.Resource] == 0 })
 }
@@ -50,8 +54,9 @@ func (w *world) readAll(r *replica) {
 	}
 }
 
-// storeEarlier stores a claim whose status records an allocation, and its address object, as an earlier allocator does: without admission, on an address that no
-// address object has.
+// storeEarlier stores a claim whose status records an allocation, and its address object,
+// as an earlier allocator does: without admission, on an address that no address object
+// has.
 func (w *world) storeEarlier(name string) {
 	r := w.pickAddress()
 	for _, o := range w.objects {

@@ -97,8 +97,9 @@ func (w *world) readJournal(r *replica) (journal.Revision, bool) {
 	return w.lease, true
 }
 
-// restartRestored restarts a replica that reads or has written a revision of the journal after etcd was restored under the replica: the revision is older than
-// newestJournal. It reports whether it did.
+// restartRestored restarts a replica that reads or has written a revision of the journal
+// after etcd was restored under the replica: the revision is older than newestJournal. It
+// reports whether it did.
 func (w *world) restartRestored(r *replica) bool {
 	if !r.restoredUnder || w.breaks.ignoreRestore {
 		return false

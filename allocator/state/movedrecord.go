@@ -18,8 +18,10 @@ import (
 // keeps its revision. If a list lacks a range and its revision is not before that of the first list that was observed to show the range, a person removed
 // the range.
 //
-// A replica writes a list only if its State has observed the version that the list replaces, and leaves out a range that this version lists as moved only after
-// it has proven that it leads: a former leader that was suspended does not know the moves of its successor.
+// A replica writes a list only if its State has observed the version that the list
+// replaces, and leaves out a range that this version lists as moved only after it has
+// proven that it leads: a former leader that was suspended does not know the moves of its
+// successor.
 //
 // Invariant: a list of revision r lacks a recorded range only if ListedSince is 0 (no list since IgnoreListsUntil has been observed to show the range),
 // r < ListedSince, r <= IgnoreListsUntil, or a person removed the range.

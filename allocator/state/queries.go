@@ -185,8 +185,8 @@ func (s *State) Usage(k Key) (Usage, bool) {
 	return Usage{Stats: p.core.Stats(), Claims: len(s.ownersByPool[k]), Granted: granted}, true
 }
 
-// FreeIn lists the blocks of free addresses of a pool, which Usage counts, in address order; false if the pool is not known. The cost grows with the number of
-// blocks.
+// FreeIn lists the blocks of free addresses of a pool, which Usage counts, in address
+// order; false if the pool is not known. The cost grows with the number of blocks.
 func (s *State) FreeIn(k Key) ([]allocator.Range, bool) {
 	p := s.pools[k]
 	if p == nil {

@@ -11,7 +11,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/journal"
 )
 
-// checkUsage verifies that the granted and the free addresses of each pool are those of the segments in these states.
+// checkUsage verifies that the granted and the free addresses of each pool are those of
+// the segments in these states.
 func (s *State) checkUsage() error {
 	for k, p := range s.pools {
 		var granted, free []allocator.Range

@@ -72,7 +72,8 @@ func (a *app) check(ctx context.Context, only []string, grace time.Duration) err
 	return a.printHealth(h, i)
 }
 
-// selectsFinding reports whether the flags -n and --domain select an object of a finding. They select every finding about the installation.
+// selectsFinding reports whether the flags -n and --domain select an object of a finding.
+// They select every finding about the installation.
 func (a *app) selectsFinding(i *inventory.Inventory, f health.Finding) bool {
 	if len(f.Objects) == 0 || f.Area() == health.AreaInstallation {
 		return true

@@ -34,7 +34,8 @@ func parse[T any, P interface {
 	return o
 }
 
-// estimate returns the capacity in the status of a ProviderConfig, for pools in the namespace tenants.
+// estimate returns the capacity in the status of a ProviderConfig, for pools in the
+// namespace tenants.
 func estimate(i *inventory.Inventory, c *butlerv1.ProviderConfig) butlerv1.ProviderCapacity {
 	pools, free := map[string]*butlerv1.NetworkPool{}, map[string][]allocator.Range{}
 	for _, p := range i.Pools() {

@@ -76,8 +76,10 @@ func (a *app) warnOfHiddenOwners(i *inventory.Inventory, p *inventory.Pool) {
 	}
 }
 
-// inWhichNamespace returns the namespace of the flags for the end of a sentence about a list without items, and the namespaces that the author may mean: those of
-// a similar name, or, if no object is in the namespace, some of those with objects. The result is "" without the flag.
+// inWhichNamespace returns the namespace of the flags for the end of a sentence about a
+// list without items, and the namespaces that the author may mean: those of a similar
+// name, or, if no object is in the namespace, some of those with objects. The result is
+// "" without the flag.
 func (a *app) inWhichNamespace(used []string) string {
 	namespace := a.overrides.Context.Namespace
 	if a.allNamespaces || namespace == "" {

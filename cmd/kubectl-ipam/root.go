@@ -187,8 +187,10 @@ func (a *app) loadPool(ctx context.Context, argument string) (*inventory.Invento
 	return i, p, err
 }
 
-// findPool returns the pool with the name in an argument: NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME. The flag -n restricts an argument without
-// NAMESPACE. If several pools have the name, findPool returns the pool in the namespace of the flags or of the kubeconfig.
+// findPool returns the pool with the name in an argument: NAME, NAMESPACE/NAME, KIND/NAME
+// or KIND/NAMESPACE/NAME. The flag -n restricts an argument without NAMESPACE. If several
+// pools have the name, findPool returns the pool in the namespace of the flags or of the
+// kubeconfig.
 func (a *app) findPool(i *inventory.Inventory, argument string) (*inventory.Pool, error) {
 	if parts := strings.Split(argument, "/"); len(parts) > 3 || len(parts) == 3 && !isPoolKind(parts[0]) {
 		return nil, fmt.Errorf("pool %q: write NAME, NAMESPACE/NAME, KIND/NAME or KIND/NAMESPACE/NAME", argument)
@@ -217,7 +219,8 @@ func namesNamespace(k inventory.Key, argument string) bool {
 	return k.Namespace != "" && strings.HasSuffix(strings.ToLower("/"+argument), strings.ToLower("/"+inventory.NameOf(k)))
 }
 
-// noPool returns the error for an argument that names no pool. The error names the pools that the author may mean: those of the name elsewhere, or of a similar name.
+// noPool returns the error for an argument that names no pool. The error names the pools
+// that the author may mean: those of the name elsewhere, or of a similar name.
 func (a *app) noPool(i *inventory.Inventory, argument string) error {
 	where := a.inWhichDomain()
 	if n := a.overrides.Context.Namespace; n != "" && !a.allNamespaces && !strings.Contains(argument, "/") {

@@ -53,7 +53,8 @@ func siteApp(namespace string) (*app, *bytes.Buffer) {
 	return a, &out
 }
 
-// The flag -n restricts the name of a pool to its namespace, and an error names the pools that may be meant.
+// The flag -n restricts the name of a pool to its namespace, and an error names the pools
+// that may be meant.
 func TestFindPool(t *testing.T) {
 	for _, tc := range []struct{ namespace, argument, want string }{
 		{"", "vlan40", `2 pools are named "vlan40": write NetworkPool/butler-system/vlan40, or NetworkPool/lab/vlan40`},
@@ -172,7 +173,8 @@ func TestWho_Suggestions(t *testing.T) {
 	}
 }
 
-// check selects the findings about objects of a namespace, and every finding about the installation.
+// check selects the findings about objects of a namespace, and every finding about the
+// installation.
 func TestCheck_SelectsNamespace(t *testing.T) {
 	i := site()
 	of := func(d health.Defect, objects ...inventory.Key) health.Finding {
@@ -208,7 +210,8 @@ func TestLists_EmptyNamespace(t *testing.T) {
 	}
 }
 
-// A grid of an IPv6 pool shows the smallest part with all addresses in use, or with --in the whole network.
+// A grid of an IPv6 pool shows the smallest part with all addresses in use, or with --in
+// the whole network.
 func TestMap_GridOfIPv6(t *testing.T) {
 	i := site()
 	i.Add(&butlerv1.IPAllocation{
@@ -237,7 +240,8 @@ func TestMap_GridOfIPv6(t *testing.T) {
 	}
 }
 
-// The lists for programs have the addresses of both families of a pool. A document names the networks that it leaves out.
+// The lists for programs have the addresses of both families of a pool. A document names
+// the networks that it leaves out.
 func TestMap_DualStack(t *testing.T) {
 	i := site()
 	k := inventory.Key{Resource: novaedge.ResourceProxyIPPool, Name: "dual"}

@@ -111,7 +111,8 @@ func claimArgument(c *inventory.Claim) string {
 	return strings.ToLower(inventory.KindOf(c.Key)) + "/" + inventory.NameOf(c.Key)
 }
 
-// claimsNamed lists the arguments of the claims with a name, or with a namespace and a name, in any kind.
+// claimsNamed lists the arguments of the claims with a name, or with a namespace and a
+// name, in any kind.
 func (a *app) claimsNamed(i *inventory.Inventory, name string) (arguments []string) {
 	for _, c := range i.Claims() {
 		if a.inDomain(c.Domain) && (strings.EqualFold(c.Key.Name, name) || strings.EqualFold(inventory.NameOf(c.Key), name)) {

@@ -293,8 +293,9 @@ func (r *Reconciler[T]) isEntitled(ctx context.Context, c T) (others []allocator
 
 // flagConflict marks a claim whose addresses belong to another claim, in whole or in part. The spec stays: the claim gets no other addresses.
 //
-// A former leader that was cut off may observe the claims of its successor before it observes that earlier owners of their addresses are gone. So a replica
-// proves that it led when it had observed the claim, and looks again.
+// A former leader that was cut off may observe the claims of its successor before it
+// observes that earlier owners of their addresses are gone. So a replica proves that it
+// led when it had observed the claim, and looks again.
 func (r *Reconciler[T]) flagConflict(ctx context.Context, c T, conflict *ledger.OwnedError) error {
 	if !r.api.IsFlagged(c) {
 		if err := r.Ledger.ProveLeads(ctx); err != nil {

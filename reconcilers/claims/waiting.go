@@ -24,10 +24,12 @@ const parallelWrites = 8
 // passLimit bounds one pass over the claims of a pool: the remaining claims wait for the next pass, so that every pool gets workers.
 const passLimit = 5 * time.Second
 
-// Waiting serves the stored claims of one pool without an allocation: the pool appeared or grew after them, addresses were released, or the webhooks were
-// not called. Ranges are granted in the order of creation, and written in parallel. Claims that record an address of an earlier allocator are served first:
-// the ledger grants them this address also while it grants no other. Claims whose writes failed are served last: each may take as long as a slow foreign
-// webhook.
+// Waiting serves the stored claims of one pool without an allocation: the pool appeared
+// or grew after them, addresses were released, or the webhooks were not called. Ranges
+// are granted in the order of creation, and written in parallel. Claims that record an
+// address of an earlier allocator are served first: the ledger grants them this address
+// also while it grants no other. Claims whose writes failed are served last: each may
+// take as long as a slow foreign webhook.
 type Waiting[T client.Object] struct {
 	*Reconciler[T]
 	poolResource string

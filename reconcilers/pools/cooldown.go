@@ -66,8 +66,9 @@ func (d *deps) writeCooldownList(ctx context.Context, p client.Object, pool ledg
 	if err := d.recordMoved(ctx, p, pool, unlistedMoved, m); err != nil {
 		return false, d.recordBackoff.Failed(ctx, name, basis, err)
 	}
-	// A list without a moved range that an earlier list shows tells every replica that the range is free. A former leader that was suspended may not know the
-	// moves that its successor has listed.
+	// A list without a moved range that an earlier list shows tells every replica that
+	// the range is free. A former leader that was suspended may not know the moves that
+	// its successor has listed.
 	if leavesOutMoved(list, ranges) {
 		if err := d.Ledger.ProveLeads(ctx); err != nil {
 			return false, d.recordBackoff.Failed(ctx, name, basis, err)
@@ -89,7 +90,8 @@ func (d *deps) writeCooldownList(ctx context.Context, p client.Object, pool ledg
 	return true, 0
 }
 
-// leavesOutMoved reports whether a stored cooldown list shows a moved range that the next list does not contain.
+// leavesOutMoved reports whether a stored cooldown list shows a moved range that the next
+// list does not contain.
 func leavesOutMoved(stored poolrecord.List, next []ledger.RecordedRange) bool {
 	return slices.ContainsFunc(stored.Ranges, func(c ledger.RecordedRange) bool {
 		return c.IsMoved() && !slices.ContainsFunc(next, func(n ledger.RecordedRange) bool { return n.IsMoved() && n.Range == c.Range && n.Claim == c.Claim })

@@ -96,8 +96,10 @@ func (networkPools) writeStatusAndRemoveFinalizers(ctx context.Context, d *deps,
 			return nil
 		}
 		if write.IsTooLarge(err) {
-			// The lists in the status are bounded (package object): labels, annotations, spec or managedFields are as large as that. Releases do not wait for a
-			// record that may never be stored: the cooldown list records their ranges, as far as it has room.
+			// The lists in the status are bounded (package object): labels, annotations,
+			// spec or managedFields are as large as that. Releases do not wait for a
+			// record that may never be stored: the cooldown list records their ranges, as
+			// far as it has room.
 			m.statusWritten = d.Now()
 			if m.mayReport(eventStatusTooLarge, d.Now()) {
 				d.reportStatusTooLarge(p, err)

@@ -166,15 +166,17 @@ func (r *Reconciler[P]) attemptPool(ctx context.Context, req reconcile.Request, 
 	if m.recordManaged(before) {
 		r.requeueClaims(req.Namespace)
 	}
-	// What the ledger knows must include what this version of the pool records: a list that is written from less would free a range. The ledger observes the
-	// version soon, and requeues the pool.
+	// What the ledger knows must include what this version of the pool records: a list
+	// that is written from less would free a range. The ledger observes the version soon,
+	// and requeues the pool.
 	if !r.Ledger.HasObserved(pool.Key, object.ResourceVersion(before)) {
 		return reconcile.Result{}, flow.ErrNothingToDo
 	}
 	p := write.DeepCopy(before)
 	usage, awaited := r.needs(before)
-	// A former leader that was suspended may observe the deletion of the pool before the claims that its successor has stored. So a replica proves that it led
-	// when it had observed the deletion, and then looks again.
+	// A former leader that was suspended may observe the deletion of the pool before the
+	// claims that its successor has stored. So a replica proves that it led when it had
+	// observed the deletion, and then looks again.
 	if before.GetDeletionTimestamp() != nil && controllerutil.ContainsFinalizer(before, r.api.finalizerName()) && usage.Claims == 0 && awaited == 0 {
 		if err := r.Ledger.ProveLeads(ctx); err != nil {
 			return reconcile.Result{}, err
@@ -216,7 +218,8 @@ func (m *memory) recordManaged(p client.Object) (requeueClaims bool) {
 	return wasUnmanaged && !m.unmanaged || changed
 }
 
-// needs returns the usage of a pool that the ledger has observed, and for how long a create of a claim is awaited if the pool is being deleted.
+// needs returns the usage of a pool that the ledger has observed, and for how long a
+// create of a claim is awaited if the pool is being deleted.
 func (r *Reconciler[P]) needs(p P) (usage ledger.Usage, awaited time.Duration) {
 	pool, _ := r.api.ToPool(p)
 	if p.GetDeletionTimestamp() != nil {

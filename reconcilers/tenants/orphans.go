@@ -22,7 +22,8 @@ import (
 
 // +kubebuilder:rbac:groups=butler.butlerlabs.dev,resources=ipallocations/status,verbs=patch
 
-// orphanReconciler records the UID and the team of the TenantCluster of each allocation, and deletes the allocation OrphanAfter after the TenantCluster is gone.
+// orphanReconciler records the UID and the team of the TenantCluster of each allocation,
+// and deletes the allocation OrphanAfter after the TenantCluster is gone.
 type orphanReconciler struct {
 	*deps
 	deletes  *rate.Limiter
@@ -138,8 +139,9 @@ func (r *orphanReconciler) useOwnClock(a *v1alpha1.IPAllocation) *v1alpha1.IPAll
 	return a
 }
 
-// findTenant returns the tenant of a name, without a UID if the TenantCluster does not exist. The API server is read before an allocation is treated as
-// orphaned; an ambiguous answer, for example while the CRD is not served, is an error.
+// findTenant returns the tenant of a name, without a UID if the TenantCluster does not
+// exist. The API server is read before an allocation is treated as orphaned; an ambiguous
+// answer, for example while the CRD is not served, is an error.
 func (r *orphanReconciler) findTenant(ctx context.Context, ref v1alpha1.NamespacedObjectReference, recorded string) (plan.Tenant, error) {
 	name := client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}
 	c := &v1alpha1.TenantCluster{}
@@ -165,7 +167,8 @@ func isObjectMissing(err error, name string) bool {
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name && len(status.Status().Details.Causes) == 0
 }
 
-// recordTenant writes the UID and the team of the tenant to an allocation, and reports whether one was missing.
+// recordTenant writes the UID and the team of the tenant to an allocation, and reports
+// whether one was missing.
 func (r *orphanReconciler) recordTenant(ctx context.Context, a *v1alpha1.IPAllocation, t plan.Tenant) (written bool, err error) {
 	recorded := a.Annotations[v1alpha1.AnnotationTenantUID] == t.UID
 	if team := plan.NeedsTeam(t, a); recorded && !team {

@@ -17,9 +17,11 @@ import (
 	metal3v1 "butlerlabs.dev/ipam/api/metal3/v1alpha1"
 )
 
-// Claims that enter the routing domain of the load by a change of their pools. In a namespace of their own, claims get addresses of the load in another routing
-// domain. Then their pools are deleted and made anew in the routing domain of the load, and the records of half of the claims are forged, by a user for whom no
-// webhook is called. The claims of the load must keep their addresses, as if nothing had happened.
+// Claims that enter the routing domain of the load by a change of their pools. In a
+// namespace of their own, claims get addresses of the load in another routing domain.
+// Then their pools are deleted and made anew in the routing domain of the load, and the
+// records of half of the claims are forged, by a user for whom no webhook is called. The
+// claims of the load must keep their addresses, as if nothing had happened.
 
 // intrude is the fault.
 const intrude = "intrude"
@@ -30,7 +32,8 @@ const (
 	intruderClaims    = 6 // of each kind
 )
 
-// intruderPools are the pools: their networks are the smallest network of the load, where most addresses have owners.
+// intruderPools are the pools: their networks are the smallest network of the load, where
+// most addresses have owners.
 func intruderPools(domain string) []client.Object {
 	meta := metav1.ObjectMeta{Namespace: intruderNamespace, Name: "intruders"}
 	networkPool := &butlerv1.NetworkPool{ObjectMeta: meta, Spec: butlerv1.NetworkPoolSpec{CIDR: cidrs["tiny"], RoutingDomain: domain}}

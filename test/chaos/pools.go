@@ -35,7 +35,8 @@ const (
 	poolLimit = time.Minute
 )
 
-// poolEraser is the user who may delete a pool in use, and forge records: no webhook of the allocator is called for this user.
+// poolEraser is the user who may delete a pool in use, and forge records: no webhook of
+// the allocator is called for this user.
 const poolEraser = "chaos-pool-eraser"
 
 // absence is the time in which a pool was not stored, or may not have been.
@@ -107,7 +108,8 @@ func lostPools() (pools []client.Object) {
 	return pools
 }
 
-// eraser returns the client of poolEraser, and exempts that user from all webhooks of the allocator.
+// eraser returns the client of poolEraser, and exempts that user from all webhooks of the
+// allocator.
 func eraser(ctx context.Context, s *sandbox.Sandbox, c client.Client) (client.Client, error) {
 	exempt := admissionregistrationv1.MatchCondition{Name: "not-chaos", Expression: fmt.Sprintf("request.userInfo.username != %q", poolEraser)}
 	validating, mutating := &admissionregistrationv1.ValidatingWebhookConfigurationList{}, &admissionregistrationv1.MutatingWebhookConfigurationList{}

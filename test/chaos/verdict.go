@@ -188,8 +188,9 @@ func (v *verdict) judgeOverlaps() {
 	}
 }
 
-// judgeFlags: a claim of the load that is flagged as in conflict has an address of another claim of the load, or of a claim in another cluster. A claim that was
-// stored while its pool was absent names addresses that it does not own yet, and others may own.
+// judgeFlags: a claim of the load that is flagged as in conflict has an address of
+// another claim of the load, or of a claim in another cluster. A claim that was stored
+// while its pool was absent names addresses that it does not own yet, and others may own.
 func (v *verdict) judgeFlags() {
 	explained := map[*object]bool{}
 	for _, p := range v.stored.overlaps {

@@ -14,7 +14,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Addresses of Services are not allocated to claims of any kind: neither those in the status nor external addresses, in any routing domain.
+// Addresses of Services are not allocated to claims of any kind: neither those in the
+// status nor external addresses, in any routing domain.
 func TestInUse_AddressesOfServices(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "web"}, Spec: corev1.ServiceSpec{
@@ -68,7 +69,8 @@ func TestInUse_AddressesOfServices(t *testing.T) {
 	}
 }
 
-// The address of a ProxyVIP that the manager made for a Service has one user, although the status of the Service has it: a lost ProxyVIP gets it again.
+// The address of a ProxyVIP that the manager made for a Service has one user, although
+// the status of the Service has it: a lost ProxyVIP gets it again.
 func TestInUse_ServiceWithAProxyVIP(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	k := suite.Kinds[4]

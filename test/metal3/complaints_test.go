@@ -241,8 +241,10 @@ func TestCooldown_DelayShortened(t *testing.T) {
 	ipClaims.bound(t, second)
 }
 
-// The existing provider reads the annotation ipAddress once: what somebody wrote into it later means nothing there. Its claims get their addresses at once,
-// while the new journal lets no claim get another: also one whose address the existing provider did not write into it, and after an older one without address.
+// The existing provider reads the annotation ipAddress once: what somebody wrote into it
+// later means nothing there. Its claims get their addresses at once, while the new
+// journal lets no claim get another: also one whose address the existing provider did not
+// write into it, and after an older one without address.
 func TestTakeOver_KeepsTheAddressInUse(t *testing.T) {
 	t.Parallel()
 	box, c := suite.StartSandbox(t, sandbox.Options{ClusterAPI: true})

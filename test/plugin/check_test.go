@@ -665,8 +665,8 @@ func (p planter) clusterNetwork() []string {
 	return []string{p.pool("pods", "10.151.0.128/25", p.inDefaultDomain), p.pool("services", "10.97.0.0/24", p.inDefaultDomain, reserves)}
 }
 
-// usedAddress creates users of free addresses that the manager does not watch: the external address of a Node, and the address of a Service whose ProxyVIP is
-// lost.
+// usedAddress creates users of free addresses that the manager does not watch: the
+// external address of a Node, and the address of a Service whose ProxyVIP is lost.
 func (p planter) usedAddress() []string {
 	p.pool("used", "10.150.0.0/24", p.inDefaultDomain)
 	p.allocation("used", "known", "10.150.0.70", "10.150.0.70")

@@ -25,10 +25,12 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// checkRuns is the number of runs of check while clients change objects, unless the variable CHECK_RUNS has another.
+// checkRuns is the number of runs of check while clients change objects, unless the
+// variable CHECK_RUNS has another.
 const checkRuns = 20
 
-// Four clients create, change and delete Services, claims, pools and Nodes. No address has two users, so check finds no error meanwhile.
+// Four clients create, change and delete Services, claims, pools and Nodes. No address
+// has two users, so check finds no error meanwhile.
 func TestCheck_WhileObjectsChange(t *testing.T) {
 	suite.SkipShort(t)
 	t.Parallel()
@@ -88,7 +90,8 @@ func TestCheck_WhileObjectsChange(t *testing.T) {
 	}
 }
 
-// changer is a client that creates, changes and deletes objects. Each method is one round of changes.
+// changer is a client that creates, changes and deletes objects. Each method is one round
+// of changes.
 type changer struct {
 	ctx context.Context
 	*checkedCluster
@@ -116,8 +119,9 @@ func (c changer) delete(objects ...client.Object) error {
 	return nil
 }
 
-// changeService lets a Service get the address of a ProxyVIP. In each second round, the Service first becomes one without an address; in each third, another
-// load balancer assigns the address.
+// changeService lets a Service get the address of a ProxyVIP. In each second round, the
+// Service first becomes one without an address; in each third, another load balancer
+// assigns the address.
 func (c changer) changeService(name string) error {
 	o := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.ns, Name: name, Annotations: map[string]string{novaedgev1.AnnotationVIPMode: "L2ARP", "novaedge.io/address-pool": "vips"}},
@@ -177,7 +181,8 @@ func (c changer) changePool(name string) error {
 	return c.delete(a, p)
 }
 
-// changeNode creates IPClaims and a Node with their addresses, and deletes the Node and the IPClaims. In each second round, the Node first changes an address.
+// changeNode creates IPClaims and a Node with their addresses, and deletes the Node and
+// the IPClaims. In each second round, the Node first changes an address.
 func (c changer) changeNode(name string) error {
 	var claims []client.Object
 	var addresses []string

@@ -15,7 +15,8 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// The manager writes nothing to an IPPool and its claims while they are paused: plugin and pages show why the claims wait.
+// The manager writes nothing to an IPPool and its claims while they are paused: plugin
+// and pages show why the claims wait.
 func TestPaused_IsExplained(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }

@@ -268,7 +268,8 @@ func TestFit_DeniesWhatHasNoMeaning(t *testing.T) {
 	}
 }
 
-// plan shows the warnings of the API server, such as that about other pools with the same addresses.
+// plan shows the warnings of the API server, such as that about other pools with the same
+// addresses.
 func TestPlan_ShowsWarnings(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	suite.Create(t, admin, networkPool(ns, "pool", "10.1.0.0/24", ns), networkPool(ns, "other", "10.1.1.0/24", ns))

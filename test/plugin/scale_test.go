@@ -21,8 +21,9 @@ import (
 const (
 	smallScale = 200 // number of claims without PLUGIN_CLAIMS
 	creators   = 16
-	// cpuLimit and memoryLimit bound each command with 10,000 claims in 20 pools. The time that a command takes depends on what else the machine does, and on
-	// the pause between the two reads of check.
+	// cpuLimit and memoryLimit bound each command with 10,000 claims in 20 pools. The
+	// time that a command takes depends on what else the machine does, and on the pause
+	// between the two reads of check.
 	cpuLimit    = 2 * time.Second
 	timeLimit   = 2 * time.Second // of a page
 	memoryLimit = 300 << 20

@@ -187,7 +187,8 @@ func TestPools_PercentageAndNotes(t *testing.T) {
 	})
 }
 
-// A claim that waits for a Cluster has no reason in its status. The commands and the page name the Cluster.
+// A claim that waits for a Cluster has no reason in its status. The commands and the page
+// name the Cluster.
 func TestClaims_WaitForCluster(t *testing.T) {
 	ns := suite.CreateNamespace(t, admin)
 	kind := suite.Kinds[2]

@@ -167,7 +167,8 @@ func newSmallPools(t *testing.T, n int) (all []*smallPool) {
 	return all
 }
 
-// take allocates n addresses of a pool, count addresses a claim. Creates that fail are repeated, denied creates are not.
+// take allocates n addresses of a pool, count addresses a claim. Creates that fail are
+// repeated, denied creates are not.
 func (p *smallPool) take(t *testing.T, n, count int) error {
 	for ; n > 0; n -= count {
 		a := load.Claim(p.namespace, fmt.Sprintf("%s-%d", p.name, p.claims))

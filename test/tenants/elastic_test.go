@@ -131,11 +131,13 @@ func TestGrowth_ServicesTogetherAndShrink(t *testing.T) {
 	)
 }
 
-// guideFilter is the filter of Butler's operations guide for log lines about addresses: grep -i -E "ipam|alloc|growth|shrink|metallb".
+// guideFilter is the filter of Butler's operations guide for log lines about addresses:
+// grep -i -E "ipam|alloc|growth|shrink|metallb".
 var guideFilter = regexp.MustCompile(`(?i)ipam|alloc|growth|shrink|metallb`)
 
-// logged waits until the lines of the managers about a tenant's addresses that the filter of the operations guide passes are exactly these, in order: change,
-// pool, range and reason.
+// logged waits until the lines of the managers about a tenant's addresses that the filter
+// of the operations guide passes are exactly these, in order: change, pool, range and
+// reason.
 func logged(t *testing.T, c *v1alpha1.TenantCluster, want ...string) {
 	t.Helper()
 	suite.Eventually(t, suite.Soon, func(context.Context) error {

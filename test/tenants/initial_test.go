@@ -272,7 +272,8 @@ func TestProviderConfig_EstimatedTenants(t *testing.T) {
 	suite.CreateForTest(t, admin, tenant(t, suite.CreateNamespace(t, admin), "one", "left", ""))
 	says(v1alpha1.ProviderCapacity{AvailableIPs: 56, EstimatedTenants: 7})
 
-	// 34 addresses are enough for 17 tenants of the pool "first". The addresses that both pools offer count once.
+	// 34 addresses are enough for 17 tenants of the pool "first". The addresses that both
+	// pools offer count once.
 	first := pool(t, "left-first", "10.57.0.0/24", "10.57.0.0", "10.57.0.1")
 	suite.Change(t, admin, first, func(p *v1alpha1.NetworkPool) {
 		p.Spec.TenantAllocation.Defaults = &v1alpha1.AllocationDefaults{NodesPerTenant: 1, LBPoolPerTenant: 1}

@@ -57,7 +57,8 @@ func TestInitialAllocation_Sizes(t *testing.T) {
 	}
 }
 
-// An elastic tenant without ingress has no load balancer addresses at rest, or headroom for its own Services, as the ProviderConfig chooses.
+// An elastic tenant without ingress has no load balancer addresses at rest, or headroom
+// for its own Services, as the ProviderConfig chooses.
 func TestInitialAllocation_IngressDisabled(t *testing.T) {
 	pool(t, "headroom", "10.55.0.0/24", "10.55.0.0", "10.55.0.7")
 	p := provider(t, "headroom", `{mode: ipam, poolRefs: [{name: headroom}], loadBalancer: {allocationMode: elastic, initialPoolSize: 3}}`, false)

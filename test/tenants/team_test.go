@@ -13,8 +13,9 @@ import (
 	"butlerlabs.dev/ipam/test/suite"
 )
 
-// Label team of the allocations of a tenant is the team of its TenantCluster, also of allocations that others created or that were stored before the team was
-// known. A label that a tool applies stays.
+// Label team of the allocations of a tenant is the team of its TenantCluster, also of
+// allocations that others created or that were stored before the team was known. A label
+// that a tool applies stays.
 func TestTeamLabel(t *testing.T) {
 	pool(t, "team", "10.56.0.0/24", "10.56.0.0", "10.56.0.63")
 	provider(t, "team", `{mode: ipam, poolRefs: [{name: team}], loadBalancer: {defaultPoolSize: 4}}`, true)

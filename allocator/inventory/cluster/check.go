@@ -37,11 +37,13 @@ type Checks struct {
 
 func (c Checks) wants(area string) bool { return len(c.Areas) == 0 || slices.Contains(c.Areas, area) }
 
-// settling is the pause between the two reads of Check: the manager ends the intermediate states of a change sooner.
+// settling is the pause between the two reads of Check: the manager ends the intermediate
+// states of a change sooner.
 const settling = time.Second
 
-// Check reads the pools, the claims and the installation, and returns their defects and the inventory. The lists of a read are of different times: Check reads
-// again what may look like a defect for this reason, and returns what both reads show.
+// Check reads the pools, the claims and the installation, and returns their defects and
+// the inventory. The lists of a read are of different times: Check reads again what may
+// look like a defect for this reason, and returns what both reads show.
 func Check(ctx context.Context, o Options, checks Checks) (health.Report, *inventory.Inventory, error) {
 	h, i, err := look(ctx, o, checks)
 	if err != nil {
@@ -81,7 +83,8 @@ func Check(ctx context.Context, o Options, checks Checks) (health.Report, *inven
 	return h, now, nil
 }
 
-// look reads the pools, the claims and the installation once, and returns their defects and the inventory.
+// look reads the pools, the claims and the installation once, and returns their defects
+// and the inventory.
 func look(ctx context.Context, o Options, checks Checks) (health.Report, *inventory.Inventory, error) {
 	i, err := Read(ctx, o, false)
 	if err != nil {
@@ -108,8 +111,9 @@ type Installation struct {
 	kept *kept // nil if the installation is checked only once
 }
 
-// kept confirms the addresses in use of an installation that is kept for some time, and is checked with later inventories: a finding that the first check of
-// the installation before does not show either may be the result of the time between both reads.
+// kept confirms the addresses in use of an installation that is kept for some time, and
+// is checked with later inventories: a finding that the first check of the installation
+// before does not show either may be the result of the time between both reads.
 type kept struct {
 	before health.Seen // findings of the first check of the installation before
 
@@ -124,7 +128,8 @@ func (k *kept) firstSeen() health.Seen {
 	return k.seen
 }
 
-// confirm removes the findings about addresses in use that are not confirmed yet, and lists them as not checked.
+// confirm removes the findings about addresses in use that are not confirmed yet, and
+// lists them as not checked.
 func (k *kept) confirm(h *health.Report, i *inventory.Inventory) {
 	var used []health.Finding
 	h.Findings = slices.DeleteFunc(h.Findings, func(f health.Finding) bool {
@@ -174,9 +179,10 @@ func ReadInstallation(ctx context.Context, o Options, checks Checks) (*Installat
 	return n, nil
 }
 
-// KeepInstallation returns a function that reads an installation and returns the result again until the result is older than life. An address in use is a finding
-// from the second read on. The function is safe for
-// concurrent use: concurrent callers wait for a single read, which ends after at most installationTimeout.
+// KeepInstallation returns a function that reads an installation and returns the result
+// again until the result is older than life. An address in use is a finding from the
+// second read on. The function is safe for concurrent use: concurrent callers wait for a
+// single read, which ends after at most installationTimeout.
 func KeepInstallation(o Options, checks Checks, life time.Duration) func(context.Context) (*Installation, error) {
 	var mu sync.Mutex
 	var last *Installation
@@ -332,7 +338,8 @@ func (n *Installation) readUses(ctx context.Context) {
 			uses = append(uses, u)
 		}
 	}
-	// The manager avoids the addresses that it watches: those of SourceOf in reconcilers/tenants/platform.
+	// The manager avoids the addresses that it watches: those of SourceOf in
+	// reconcilers/tenants/platform.
 	listOf(ctx, n, "Nodes", "", func(node corev1.Node) {
 		for _, a := range node.Status.Addresses {
 			use(health.Use{By: "Node " + node.Name, UID: string(node.UID), Avoided: a.Type == corev1.NodeInternalIP}, a.Address)

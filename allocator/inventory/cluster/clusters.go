@@ -33,7 +33,8 @@ func listClusters(ctx context.Context, client *rest.RESTClient) (inventory.Clust
 	return stored, nil
 }
 
-// addClusters adds the Clusters to an inventory with claims whose reason depends on Clusters. Clusters that the user may not list stay unknown.
+// addClusters adds the Clusters to an inventory with claims whose reason depends on
+// Clusters. Clusters that the user may not list stay unknown.
 func addClusters(ctx context.Context, client *rest.RESTClient, i *inventory.Inventory) error {
 	if !i.NamesCluster() {
 		return nil

@@ -13,7 +13,8 @@ import (
 	butlerv1 "butlerlabs.dev/ipam/api/butler/v1alpha1"
 )
 
-// An installation that is kept is older than the inventories of the checks: an address in use is a finding only if the installation before shows it too.
+// An installation that is kept is older than the inventories of the checks: an address in
+// use is a finding only if the installation before shows it too.
 func TestKept_AddressInUse(t *testing.T) {
 	i := inventory.New(time.Now(), nil)
 	i.Add(&butlerv1.NetworkPool{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "pool", UID: "pool", ResourceVersion: "1"}, Spec: butlerv1.NetworkPoolSpec{CIDR: "10.0.0.0/24"}})

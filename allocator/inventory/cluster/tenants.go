@@ -84,7 +84,8 @@ func ReadProvider(ctx context.Context, o Options, namespace, name string) (*butl
 	return c, nil
 }
 
-// ListProviders lists the names of the ProviderConfigs, as NAMESPACE/NAME: those of all namespaces, or those of the namespace of the options.
+// ListProviders lists the names of the ProviderConfigs, as NAMESPACE/NAME: those of all
+// namespaces, or those of the namespace of the options.
 func ListProviders(ctx context.Context, o Options) (names []string, err error) {
 	client, err := rest.UnversionedRESTClientFor(o.Config)
 	if err != nil {

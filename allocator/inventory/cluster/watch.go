@@ -330,7 +330,8 @@ func (f *Feed) Inventory(ctx context.Context, scope Scope) (*inventory.Inventory
 	return i, warnings, nil
 }
 
-// addClusters adds the Clusters to an inventory, as Read does. The Clusters are listed at most once in clustersLife.
+// addClusters adds the Clusters to an inventory, as Read does. The Clusters are listed at
+// most once in clustersLife.
 func (f *Feed) addClusters(ctx context.Context, i *inventory.Inventory) error {
 	if now := f.Now(); i.NamesCluster() && now.Sub(f.clustersRead) >= clustersLife {
 		ctx, cancel := context.WithTimeout(ctx, journalTimeout)

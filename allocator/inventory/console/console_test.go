@@ -677,7 +677,8 @@ func TestPools_NotesNameOtherPools(t *testing.T) {
 	}
 }
 
-// The ranges of a pool as CSV are those of all its networks, unless the query selects a part. JSON names the networks that it leaves out.
+// The ranges of a pool as CSV are those of all its networks, unless the query selects a
+// part. JSON names the networks that it leaves out.
 func TestPool_CSVOfDualStack(t *testing.T) {
 	i := newInventory(t, objects())
 	i.Add(&novaedgev1.ProxyIPPool{ObjectMeta: metav1.ObjectMeta{Name: "dual", UID: "dual", ResourceVersion: "1"}, Spec: novaedgev1.ProxyIPPoolSpec{CIDRs: []string{"10.46.0.0/30", "2001:db8:46::/126"}}})

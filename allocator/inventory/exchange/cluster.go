@@ -201,7 +201,8 @@ func isReservation(k addressfile.Kind) bool {
 	return k == addressfile.KindReserved || k == addressfile.KindPreAllocation
 }
 
-// checkBlocked records a conflict for each part of a reserved range that the pools do not allow an item to use.
+// checkBlocked records a conflict for each part of a reserved range that the pools do not
+// allow an item to use.
 func (c *comparison) checkBlocked(it *item, reserved allocator.Range) {
 	if isReservation(it.kind) {
 		return // a range may be reserved twice
@@ -226,7 +227,8 @@ func (c *comparison) checkBlocked(it *item, reserved allocator.Range) {
 	}
 }
 
-// whyBlocked returns why a pool that blocks a range does not allow an item to use the range; "" if the item may use the range.
+// whyBlocked returns why a pool that blocks a range does not allow an item to use the
+// range; "" if the item may use the range.
 func (c *comparison) whyBlocked(it *item, p *inventory.Pool, r allocator.Range) (ConflictKind, string) {
 	what, _ := p.Blocks(r)
 	pool, isIPPool := p.Object.(*metal3v1.IPPool)

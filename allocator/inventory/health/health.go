@@ -144,8 +144,9 @@ func Check(i *inventory.Inventory, grace time.Duration) (r Report) {
 	return r
 }
 
-// IsDoubtful reports whether a finding may be the result of reads at different times: the defect concerns several objects, or an object and its pool. A second
-// read confirms the finding, see Confirm.
+// IsDoubtful reports whether a finding may be the result of reads at different times: the
+// defect concerns several objects, or an object and its pool. A second read confirms the
+// finding, see Confirm.
 func (f Finding) IsDoubtful() bool { return f.Area() != AreaInstallation || f.ID == CreateFails.ID }
 
 // Seen identifies the findings of a read.
@@ -160,9 +161,11 @@ func See(list []Finding, i *inventory.Inventory) Seen {
 	return seen
 }
 
-// Confirm returns the findings of a later read about an inventory that the first read shows too: the same defect of the same objects, which have not been
-// created again between the reads. Other findings may be the result of reads at different times, such as a Service that was read after the creation of its
-// ProxyVIP, and ProxyVIPs that were read before.
+// Confirm returns the findings of a later read about an inventory that the first read
+// shows too: the same defect of the same objects, which have not been created again
+// between the reads. Other findings may be the result of reads at different times, such
+// as a Service that was read after the creation of its ProxyVIP, and ProxyVIPs that were
+// read before.
 func (s Seen) Confirm(list []Finding, i *inventory.Inventory) (confirmed []Finding) {
 	for _, f := range list {
 		if s[f.identity(i)] {
@@ -172,7 +175,8 @@ func (s Seen) Confirm(list []Finding, i *inventory.Inventory) (confirmed []Findi
 	return confirmed
 }
 
-// identity returns a text that two findings have in common if they are about the same defect of the same objects.
+// identity returns a text that two findings have in common if they are about the same
+// defect of the same objects.
 func (f Finding) identity(i *inventory.Inventory) string {
 	text := f.ID + " " + f.user
 	for _, k := range f.Objects {

@@ -476,7 +476,8 @@ func TestCheckOwnedUses(t *testing.T) {
 	}
 }
 
-// Nodes and Services are compared with the pools in the routing domain of their network: the default routing domain, or the only one.
+// Nodes and Services are compared with the pools in the routing domain of their network:
+// the default routing domain, or the only one.
 func TestCheckUses_RoutingDomain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		domains  []string
@@ -514,7 +515,8 @@ func TestCheckUses_RoutingDomain(t *testing.T) {
 	}
 }
 
-// A second read confirms a finding only about the same objects, not about new objects of the same names.
+// A second read confirms a finding only about the same objects, not about new objects of
+// the same names.
 func TestSeen_Confirm(t *testing.T) {
 	read := func(uid types.UID, user string) (*inventory.Inventory, []Finding) {
 		i := inventory.New(now, nil)
@@ -551,7 +553,8 @@ func TestSeen_Confirm(t *testing.T) {
 	}
 }
 
-// A claim that waits for a Cluster has one finding, with the remedy for its reason. The finding about a missing Cluster of a claim is IPAM109.
+// A claim that waits for a Cluster has one finding, with the remedy for its reason. The
+// finding about a missing Cluster of a claim is IPAM109.
 func TestCheckClaim_WaitsForCluster(t *testing.T) {
 	claim := func() *metal3v1.IPClaim {
 		c := ipClaim("")

@@ -185,8 +185,9 @@ type Use struct {
 	Avoided bool            // the manager does not allocate the address, as it watches this use
 }
 
-// clusterDomain returns the routing domain of the network of the cluster: the default routing domain, or the only one. Of several routing domains with names,
-// none is known to be that of the cluster.
+// clusterDomain returns the routing domain of the network of the cluster: the default
+// routing domain, or the only one. Of several routing domains with names, none is known
+// to be that of the cluster.
 func clusterDomain(i *inventory.Inventory) (domain string, known bool) {
 	domains := i.Domains() // the default routing domain is the first
 	if len(domains) == 0 || len(domains) > 1 && domains[0] != "" {
@@ -195,7 +196,8 @@ func clusterDomain(i *inventory.Inventory) (domain string, known bool) {
 	return domains[0], true
 }
 
-// usedIn returns the states of used addresses in each routing domain: routing domain -> segments in address order.
+// usedIn returns the states of used addresses in each routing domain: routing domain ->
+// segments in address order.
 func usedIn(i *inventory.Inventory, uses []Use) map[string][]state.Segment {
 	var used []allocator.Range
 	for _, use := range uses {
@@ -213,8 +215,9 @@ func segmentOf(segments []state.Segment, use Use) state.Segment {
 	return segments[sort.Search(len(segments), func(n int) bool { return !segments[n].Range.Last.Less(use.Address.First) })]
 }
 
-// CheckUses lists the used addresses that a pool in the routing domain of the cluster may allocate to a claim. An address that a claim of any routing domain owns
-// is not reported: the claim may be that of the user.
+// CheckUses lists the used addresses that a pool in the routing domain of the cluster may
+// allocate to a claim. An address that a claim of any routing domain owns is not
+// reported: the claim may be that of the user.
 func CheckUses(i *inventory.Inventory, uses []Use) (list []Finding) {
 	domain, known := clusterDomain(i)
 	pools := slices.DeleteFunc(i.Pools(), func(p *inventory.Pool) bool { return p.Domain != domain })
@@ -240,15 +243,18 @@ func CheckUses(i *inventory.Inventory, uses []Use) (list []Finding) {
 	return list
 }
 
-// newFinding returns a finding about an address in use. format takes the user, the address, and the title of the pool or claim.
+// newFinding returns a finding about an address in use. format takes the user, the
+// address, and the title of the pool or claim.
 func (u Use) newFinding(k inventory.Key, remedy, format string) Finding {
 	f := newFinding(UsedAddress, []inventory.Key{k}, remedy, format, u.By, u.Address, inventory.TitleOf(k))
 	f.user = u.UID + " " + u.Address.String()
 	return f
 }
 
-// CheckOwnedUses lists the used addresses that a claim of another user owns in the routing domain of the cluster. Each entry of handed has the addresses of an
-// IPAddressPool by which MetalLB of the cluster assigns addresses to Services. The user of an address is the user of the claim in these cases:
+// CheckOwnedUses lists the used addresses that a claim of another user owns in the
+// routing domain of the cluster. Each entry of handed has the addresses of an
+// IPAddressPool by which MetalLB of the cluster assigns addresses to Services. The user
+// of an address is the user of the claim in these cases:
 //
 //	a Node uses the address        and the claim is not for a virtual address: the claim is for nodes or machines
 //	a Service uses the address     and the claim is the ProxyVIP of the Service, or a ProxyVIP of no Service
@@ -299,8 +305,8 @@ type Network struct {
 	Range allocator.Range
 }
 
-// CheckNetworks lists the pools in the routing domain of the cluster that offer addresses of a network of the cluster. Reserved addresses do not count as
-// offered.
+// CheckNetworks lists the pools in the routing domain of the cluster that offer addresses
+// of a network of the cluster. Reserved addresses do not count as offered.
 func CheckNetworks(i *inventory.Inventory, networks []Network) (list []Finding) {
 	domain, known := clusterDomain(i)
 	for _, p := range i.Pools() {

@@ -194,13 +194,15 @@ type Tenure struct {
 // Period is the time from Begin, included, to End, excluded. The zero Period is unlimited.
 type Period struct{ Begin, End time.Time }
 
-// layouts are the layouts of a time without a time zone, with the length of the period that such a time names.
+// layouts are the layouts of a time without a time zone, with the length of the period
+// that such a time names.
 var layouts = []struct {
 	layout string
 	length time.Duration
 }{{"2006-01-02 15:04:05", time.Second}, {"2006-01-02T15:04:05", time.Second}, {"2006-01-02 15:04", time.Minute}, {"2006-01-02T15:04", time.Minute}}
 
-// ParsePeriod returns the period that a text names. A question with the printed begin or end of a tenure, which is a whole second, has to find the tenure.
+// ParsePeriod returns the period that a text names. A question with the printed begin or
+// end of a tenure, which is a whole second, has to find the tenure.
 //
 //	2026-11-24T15:00:00Z         a second
 //	2026-11-24T15:00:00.123Z     a nanosecond

@@ -7,8 +7,8 @@ import (
 	"butlerlabs.dev/ipam/allocator/inventory"
 )
 
-// Digits maps the name of a field to the decimal digits of its number, for the numbers of a document that exceed the largest int64: the field itself has the
-// largest int64.
+// Digits maps the name of a field to the decimal digits of its number, for the numbers of
+// a document that exceed the largest int64: the field itself has the largest int64.
 type Digits map[string]string
 
 // add adds the digits of a number n that saturates.
@@ -30,7 +30,8 @@ func DigitsOf(field string, ranges ...allocator.Range) (d Digits) {
 	return d
 }
 
-// digitsOfPool returns the digits of the numbers of a pool: those of the named fields, "" for a field that the document lacks.
+// digitsOfPool returns the digits of the numbers of a pool: those of the named fields, ""
+// for a field that the document lacks.
 func digitsOfPool(i *inventory.Inventory, pool inventory.Key, size, allocated, free, largest string) (d Digits) {
 	u := i.Usage(pool)
 	total, owned, available, block := u.Exact.Decimals()

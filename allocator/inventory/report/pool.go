@@ -99,7 +99,8 @@ func NewAddressMap(i *inventory.Inventory, p *inventory.Pool, network allocator.
 	return m
 }
 
-// NewWholeMap returns the addresses that a pool offers in all its networks. Network is the first network. Precondition: the pool offers addresses.
+// NewWholeMap returns the addresses that a pool offers in all its networks. Network is
+// the first network. Precondition: the pool offers addresses.
 func NewWholeMap(i *inventory.Inventory, p *inventory.Pool) (m AddressMap) {
 	for n, network := range p.Networks() {
 		part := NewAddressMap(i, p, network)

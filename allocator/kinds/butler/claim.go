@@ -110,8 +110,9 @@ func FormatCIDR(r allocator.Range) string {
 	return ""
 }
 
-// TeamLabel returns label team for the allocations of a TenantCluster: the name of its team, else its namespace, as for a TenantCluster that is not known. A
-// name that is no label value counts as no name: Butler's own CRD does not check names.
+// TeamLabel returns label team for the allocations of a TenantCluster: the name of its
+// team, else its namespace, as for a TenantCluster that is not known. A name that is no
+// label value counts as no name: Butler's own CRD does not check names.
 func TeamLabel(team, namespace string) string {
 	if label := object.LabelValue(team); label != "" && len(validation.IsValidLabelValue(label)) == 0 {
 		return label

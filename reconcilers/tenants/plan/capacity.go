@@ -16,14 +16,17 @@ import (
 type TenantCount struct {
 	Tenants int64
 	AtLeast bool // Tenants is a lower bound
-	// Next has the pool and the size of each initial block of the next tenant. Next ends before the first block for which no pool has room.
+	// Next has the pool and the size of each initial block of the next tenant. Next ends
+	// before the first block for which no pool has room.
 	Next []Candidate
-	// WaitsFor is the pool for which further tenants wait because it is paused or invalid; "" without such a pool.
+	// WaitsFor is the pool for which further tenants wait because it is paused or
+	// invalid; "" without such a pool.
 	WaitsFor string
 }
 
-// CountTenants counts the tenants that get all of their blocks from pools, tenant after tenant, as the manager allocates them. blocks are the MissingBlocks of
-// a tenant; vacancies are the free addresses of their candidates, by pool.
+// CountTenants counts the tenants that get all of their blocks from pools, tenant after
+// tenant, as the manager allocates them. blocks are the MissingBlocks of a tenant;
+// vacancies are the free addresses of their candidates, by pool.
 func CountTenants(blocks []MissingBlock, vacancies map[string]*allocator.Vacancy) TenantCount {
 	names := map[*allocator.Vacancy]string{}
 	set := make([][]allocator.Choice, len(blocks))
@@ -54,8 +57,10 @@ func vacancyOf(pool *v1alpha1.NetworkPool, free []allocator.Range) *allocator.Va
 	return &allocator.Vacancy{Domain: p.Space, Free: free, Policy: p.Policy, Waits: p.Paused || p.Fault != ""}
 }
 
-// EstimateCapacity returns how many addresses the NetworkPools of a policy have left, for how many more tenants, and condition PoolAvailable. The tenants
-// have ingress and default sizes. pools are the NetworkPools, and free the blocks of free addresses of each usable pool, by name.
+// EstimateCapacity returns how many addresses the NetworkPools of a policy have left, for
+// how many more tenants, and condition PoolAvailable. The tenants have ingress and
+// default sizes. pools are the NetworkPools, and free the blocks of free addresses of
+// each usable pool, by name.
 func EstimateCapacity(p Policy, pools map[string]*v1alpha1.NetworkPool, free map[string][]allocator.Range) (v1alpha1.ProviderCapacity, metav1.Condition) {
 	vacancies := map[string]*allocator.Vacancy{}
 	byDomain := map[string][]allocator.Range{} // pools of a routing domain may have addresses in common

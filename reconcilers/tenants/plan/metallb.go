@@ -30,7 +30,8 @@ func ParsePoolEntries(entries []string) []allocator.Range {
 	return ranges
 }
 
-// DescribeChange returns which entries of a pool were added or removed; "" for no difference but the order.
+// DescribeChange returns which entries of a pool were added or removed; "" for no
+// difference but the order.
 func DescribeChange(before, after []string) string {
 	var changes []string
 	for _, e := range after {

@@ -59,7 +59,8 @@ func RelationOf(a *v1alpha1.IPAllocation, uid string, orphanAfter time.Duration,
 	return Abandoned, time.Time{}
 }
 
-// NeedsTeam reports whether label team of an allocation must become the label of its tenant, because the present value is not from an author:
+// NeedsTeam reports whether label team of an allocation must become the label of its
+// tenant, because the present value is not from an author:
 //
 //	allocation created by IPAM   every other value
 //	other allocations            no value, or the namespace of the TenantCluster, which the webhooks write without knowledge of the TenantCluster;
@@ -72,8 +73,9 @@ func NeedsTeam(t Tenant, a *v1alpha1.IPAllocation) bool {
 	return !labelled || a.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedByIPAM || label == butler.TeamLabel("", t.Namespace) && !isDeclared(a, v1alpha1.LabelTeam)
 }
 
-// isDeclared reports whether a manifest that a tool may apply again has a label of an object: another value would not last. The answer is complete for an
-// object read from the API server: the informers have no managedFields.
+// isDeclared reports whether a manifest that a tool may apply again has a label of an
+// object: another value would not last. The answer is complete for an object read from
+// the API server: the informers have no managedFields.
 func isDeclared(o metav1.Object, label string) bool {
 	for _, entry := range o.GetManagedFields() {
 		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.FieldsV1 != nil && hasField(entry.FieldsV1.GetRawBytes(), "f:metadata", "f:labels", "f:"+label) {

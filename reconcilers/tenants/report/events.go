@@ -37,8 +37,9 @@ const (
 	eventPoolsExhausted = "PoolsExhausted"       // ProviderConfig
 )
 
-// Events records events. Each change of the addresses that a tenant has or offers, and each change that was not possible, is also a line in Log: the API
-// server deletes an event after an hour. README.md lists the lines.
+// Events records events. Each change of the addresses that a tenant has or offers, and
+// each change that was not possible, is also a line in Log: the API server deletes an
+// event after an hour. README.md lists the lines.
 type Events struct {
 	Recorder record.EventRecorder
 	Log      logr.Logger
@@ -50,8 +51,8 @@ func (e Events) logBlock(change string, a *v1alpha1.IPAllocation, reason string)
 	e.Log.Info(change, "pool", a.Spec.PoolRef.Name, "tenant", ref.Namespace+"/"+ref.Name, "range", rangeText(a), "type", a.Spec.Type, "allocation", a.Name, "reason", reason)
 }
 
-// logMetalLB logs a change of MetalLB's objects in a tenant, after which the tenant's IPAddressPool offers some ranges. The reason may contain text of the
-// tenant.
+// logMetalLB logs a change of MetalLB's objects in a tenant, after which the tenant's
+// IPAddressPool offers some ranges. The reason may contain text of the tenant.
 func (e Events) logMetalLB(change string, c *v1alpha1.TenantCluster, ranges, reason string) {
 	e.Log.Info(change, "pool", plan.MetalLBPool, "tenant", c.Namespace+"/"+c.Name, "range", ranges, "reason", ShortenText(reason))
 }
@@ -82,7 +83,8 @@ func (e Events) RecordNotAdopted(c *v1alpha1.TenantCluster, condition metav1.Con
 	}
 }
 
-// RecordGrowth records that a tenant got a growth block because its waiting Services need addresses.
+// RecordGrowth records that a tenant got a growth block because its waiting Services need
+// addresses.
 func (e Events) RecordGrowth(c *v1alpha1.TenantCluster, a *v1alpha1.IPAllocation, need int32) {
 	e.Recorder.Eventf(c, corev1.EventTypeNormal, eventGrown, "%s from pool %s for waiting Services: IPAllocation %s", rangeText(a), a.Spec.PoolRef.Name, a.Name)
 	e.logBlock("Growth", a, fmt.Sprintf("waiting Services need %s more", allocator.Counted(need, "address")))
@@ -114,8 +116,8 @@ func (e Events) RecordPoolWritten(c *v1alpha1.TenantCluster, entries []string, c
 	e.logMetalLB("MetalLB pool written", c, strings.Join(entries, ", "), change)
 }
 
-// RecordDrift records a change of IPAM's MetalLB objects by another writer. entries is what the tenant's IPAddressPool
-// offers until the change is reverted.
+// RecordDrift records a change of IPAM's MetalLB objects by another writer. entries is
+// what the tenant's IPAddressPool offers until the change is reverted.
 func (e Events) RecordDrift(c *v1alpha1.TenantCluster, entries []string, change string) {
 	e.Recorder.Event(c, corev1.EventTypeWarning, eventDrift, change+"; the change is reverted: use an IPAddressPool of another name for other addresses")
 	e.logMetalLB("MetalLB drift", c, ShortenText(strings.Join(entries, ", ")), "another writer: "+change)

@@ -16,10 +16,12 @@ import (
 	"butlerlabs.dev/ipam/reconcilers/tenants/report"
 )
 
-// guideFilter is the filter of Butler's operations guide for log lines about addresses: grep -i -E "ipam|alloc|growth|shrink|metallb".
+// guideFilter is the filter of Butler's operations guide for log lines about addresses:
+// grep -i -E "ipam|alloc|growth|shrink|metallb".
 var guideFilter = regexp.MustCompile(`(?i)ipam|alloc|growth|shrink|metallb`)
 
-// Each change of a tenant's addresses is one log line with pool, tenant, range and reason, which the filter of the operations guide passes.
+// Each change of a tenant's addresses is one log line with pool, tenant, range and
+// reason, which the filter of the operations guide passes.
 func TestEvents_AreLogged(t *testing.T) {
 	c := &v1alpha1.TenantCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "team-x", Name: "web"}}
 	a := &v1alpha1.IPAllocation{ObjectMeta: metav1.ObjectMeta{Name: "lb-1"}, Spec: v1alpha1.IPAllocationSpec{

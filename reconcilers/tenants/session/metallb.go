@@ -25,13 +25,15 @@ type writtenPool struct {
 	version uint64   // resourceVersion after the write
 }
 
-// Bounds of the log lines that a tenant can cause again and again, by changes of MetalLB's objects, which are reverted, and of Services beyond its quota.
+// Bounds of the log lines that a tenant can cause again and again, by changes of
+// MetalLB's objects, which are reverted, and of Services beyond its quota.
 const (
 	lineInterval = 10 * time.Second
 	lineBurst    = 30
 )
 
-// boundedEvents returns Events to record one of these changes, without its log line beyond the bounds.
+// boundedEvents returns Events to record one of these changes, without its log line
+// beyond the bounds.
 func (s *session) boundedEvents() report.Events {
 	e := s.Events
 	if !s.lines.AllowN(s.Now(), 1) {

@@ -38,7 +38,8 @@ const (
 	reviewLife = 30 * time.Second
 	// reviewTimeout bounds the review of a token.
 	reviewTimeout = 10 * time.Second
-	// maxRequests bounds the concurrent requests of persons whose token the API server has accepted.
+	// maxRequests bounds the concurrent requests of persons whose token the API server
+	// has accepted.
 	maxRequests = 64
 	// namespaceValue is the name of the value in the query by which a person chooses a namespace, and of the cookie that keeps the choice.
 	namespaceValue = "namespace"
@@ -155,7 +156,8 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// authenticate returns the user of the token of a request. If the API server does not accept the token, or is not asked, the error is a denial.
+// authenticate returns the user of the token of a request. If the API server does not
+// accept the token, or is not asked, the error is a denial.
 func (g *gate) authenticate(r *http.Request) (user.Info, error) {
 	unknown := &denial{http.StatusUnauthorized, "a valid token of the cluster is needed: as bearer token, or as the password of any user name"}
 	token := tokenOf(r)

@@ -72,7 +72,8 @@ func (g *testGate) get(source, token string) int {
 	return w.Code
 }
 
-// Clients with random tokens cause few reviews, by source, and take no place of a person whose token was accepted, also behind the same proxy.
+// Clients with random tokens cause few reviews, by source, and take no place of a person
+// whose token was accepted, also behind the same proxy.
 func TestGate_RandomTokens(t *testing.T) {
 	g := newTestGate()
 	const proxy, another = "192.0.2.1:4000", "192.0.2.2:4000"

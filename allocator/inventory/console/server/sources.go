@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// A source may cause sourceBurst reviews of tokens that the gate does not know, and one more each sourceInterval.
+	// A source may cause sourceBurst reviews of tokens that the gate does not know, and
+	// one more each sourceInterval.
 	sourceBurst    = 20
 	sourceInterval = time.Second
 	// maxReviews bounds the concurrent reviews of such tokens, of all sources.
@@ -22,12 +23,14 @@ const (
 	maxSources, maxTokens = 10_000, 10_000
 	// denialLife is the time for which a denied token is denied without a review.
 	denialLife = 10 * time.Second
-	// sourceBits6 is the length of the prefix of a source with IPv6: a host can have all addresses of its network.
+	// sourceBits6 is the length of the prefix of a source with IPv6: a host can have all
+	// addresses of its network.
 	sourceBits6 = 64
 )
 
-// sources limits the reviews of tokens that the gate does not know, by the source of the request. A token that the API server has accepted is not limited: a person
-// behind a proxy has the same source as the others behind it. Sources is safe for concurrent use.
+// sources limits the reviews of tokens that the gate does not know, by the source of the
+// request. A token that the API server has accepted is not limited: a person behind a
+// proxy has the same source as the others behind it. Sources is safe for concurrent use.
 type sources struct {
 	now      func() time.Time
 	limiters *lru.Cache // netip.Prefix -> *rate.Limiter
@@ -53,7 +56,8 @@ const (
 	postpone                  // too many unknown tokens
 )
 
-// begin decides whether the token of a request is reviewed. done records the result of the review, and must be called exactly if the token is reviewed.
+// begin decides whether the token of a request is reviewed. done records the result of
+// the review, and must be called exactly if the token is reviewed.
 func (s *sources) begin(r *http.Request, token string) (decision admission, done func(accepted, failed bool)) {
 	hash := tokenHash(sha256.Sum256([]byte(token)))
 	if _, known := s.accepted.Get(hash); known {
@@ -98,7 +102,8 @@ func (s *sources) limiter(source netip.Prefix) *rate.Limiter {
 	return l
 }
 
-// sourceOf returns the network of the sender of a request: an IPv4 address, or a /64 of IPv6. Headers such as X-Forwarded-For are ignored: their author may invent them.
+// sourceOf returns the network of the sender of a request: an IPv4 address, or a /64 of
+// IPv6. Headers such as X-Forwarded-For are ignored: their author may invent them.
 func sourceOf(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
