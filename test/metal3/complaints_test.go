@@ -294,9 +294,12 @@ func TestTakeOver_KeepsTheAddressInUse(t *testing.T) {
 		t.Errorf("%d addresses, %v", len(addresses.Items), err)
 	}
 	for _, a := range addresses.Items {
-		if len(a.OwnerReferences) != 2 {
-			t.Errorf("%s has the owners %v", a.Name, a.OwnerReferences)
-		}
+		suite.AwaitObject(t, c, &a, func(a *v1alpha1.IPAddress) string {
+			if len(a.OwnerReferences) != 2 {
+				return fmt.Sprintf("owners %v", a.OwnerReferences)
+			}
+			return ""
+		})
 	}
 }
 

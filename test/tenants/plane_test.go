@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -94,6 +95,11 @@ func liveAs(t *testing.T, config *rest.Config, name, provider string, more ...st
 			t.Log(tenantPlane.MetalLB.Tail())
 		}
 		_ = admin.Delete(ctx, c)
+		// Until the tenant is gone, the manager may write its pool again, which the next
+		// test would find as the pool of another tenant.
+		_ = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, suite.Soon, true, func(ctx context.Context) (bool, error) {
+			return apierrors.IsNotFound(admin.Get(ctx, client.ObjectKeyFromObject(c), c.DeepCopy())), nil
+		})
 		_ = tenantPlane.Client.DeleteAllOf(ctx, metallbPool(), client.InNamespace(sandbox.MetalLBNamespace))
 		_ = tenantPlane.Client.DeleteAllOf(ctx, &corev1.Event{}, client.InNamespace("default"))
 		services := &corev1.ServiceList{}
